@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from groupwise.domain.selection.selector import Selector
     from groupwise.experiment import Experiment, load_experiment
     from groupwise.experiment.from_python import resume, train
-    from groupwise.experiment.loaded import load_run
+    from groupwise.experiment.loaded_run import load_run
     from groupwise.objective import Objective
     from groupwise.records import Rollouts, Scored
 
@@ -41,7 +41,7 @@ _PLACES = {
     "Scored": "groupwise.records",
     "Selector": "groupwise.domain.selection.selector",
     "load_experiment": "groupwise.experiment.loading",
-    "load_run": "groupwise.experiment.loaded",
+    "load_run": "groupwise.experiment.loaded_run",
     "resume": "groupwise.experiment.from_python",
     "train": "groupwise.experiment.from_python",
 }

@@ -23,14 +23,14 @@ def test_an_accuracy_near_one_has_no_interval_above_it() -> None:
     }
     free = bootstrap(scores)
     assert free.high > 1, "the case is one in which a free interval leaves the range"
-    held = free.within(score_bounds(CONFIG, "greedy/right", [0.0, 1.0]))
-    assert (held.mean, held.low, held.high) == (free.mean, free.low, 1.0)
+    bounded = free.within(score_bounds(CONFIG, "greedy/right", [0.0, 1.0]))
+    assert (bounded.mean, bounded.low, bounded.high) == (free.mean, free.low, 1.0)
 
 
 def test_a_difference_of_accuracies_lies_between_minus_one_and_one() -> None:
-    first = {seed: {str(prompt): 1.0 for prompt in range(4)} for seed in range(2)}
-    second = {seed: {str(prompt): float(prompt == seed == 0) for prompt in range(4)} for seed in range(2)}
-    free = paired_difference(first, second)
+    right = {seed: {str(prompt): 1.0 for prompt in range(4)} for seed in range(2)}
+    wrong = {seed: {str(prompt): float(prompt == seed == 0) for prompt in range(4)} for seed in range(2)}
+    free = paired_difference(right, wrong)
     assert free.high > 1
     assert free.within(difference_bounds((0.0, 1.0))).high == 1.0
 

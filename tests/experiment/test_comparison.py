@@ -170,8 +170,8 @@ def test_a_variant_of_another_metric_is_named_and_the_others_stand(cells: list[C
     assert comparison is not None
     assert [row.variant for row in comparison.rows] == ["method=grpo"]
     assert comparison.missing.keys() == {"method=dapo/seed-0", "method=dapo/seed-1"}
-    said = comparison.missing["method=dapo/seed-0"]
-    assert said.startswith(
+    reason = comparison.missing["method=dapo/seed-0"]
+    assert reason.startswith(
         "it was measured by selected/accuracy (the larger the better) and method=grpo by greedy/correct (the larger the"
         " better)"
     )

@@ -114,13 +114,15 @@ def test_what_is_written_is_what_the_experiment_then_has(tmp_path, key):
     value = 0.5 if key in ("top_p", "epsilon", "beta", "tau_pos") else 6
     answer = counterpart(key, value) or ""
     tree = {
-        path: each
-        for item in written(answer)
-        for path, each in [(item.partition("=")[0], parse_overrides([f"x={item.partition('=')[2]}"])["x"])]
+        path: setting
+        for assignment in written(answer)
+        for path, setting in [
+            (assignment.partition("=")[0], parse_overrides([f"x={assignment.partition('=')[2]}"])["x"])
+        ]
     }
     experiment = loaded(tmp_path, tree, BASE_OF["trl"])
-    for path, each in tree.items():
-        assert same(look_up(experiment, path), each), path
+    for path, setting in tree.items():
+        assert same(look_up(experiment, path), setting), path
     assert value in tree.values()
 
 
@@ -146,8 +148,8 @@ def test_a_key_of_ours_in_the_wrong_place_and_a_slip_are_answered_as_before():
 
 
 def test_options_of_a_sources_command_line_are_answered_together():
-    told = flags(["language", "--grpo", "--grpo_group", "4", "--grpo_beta_kl=0.05", "--seed", "7"])
-    assert [written(each) for each in told] == [
+    answers = flags(["language", "--grpo", "--grpo_group", "4", "--grpo_beta_kl=0.05", "--seed", "7"])
+    assert [written(answer) for answer in answers] == [
         ["policy_weight=1.0"],
         ["train.group_size=4"],
         ["divergence.kind=exact", "divergence.beta=0.05"],
@@ -155,6 +157,6 @@ def test_options_of_a_sources_command_line_are_answered_together():
 
 
 def test_the_tables_are_in_the_package():
-    assert {entry.name for entry in (files("groupwise") / "presets" / "keys").iterdir()} == {
+    assert {file.name for file in (files("groupwise") / "presets" / "keys").iterdir()} == {
         f"{name}.toml" for name in TABLE_OF.values()
     }

@@ -111,7 +111,7 @@ def test_a_resume_asks_for_the_objects_in_one_line(trained: tuple[Path, list[int
 
 
 def test_a_run_that_was_cut_off_ends_with_the_same_bits(trained: tuple[Path, list[int]], tmp_path: Path) -> None:
-    whole, _ = trained
+    uninterrupted, _ = trained
 
     def fail(step: int, metrics: Any) -> None:
         raise KeyboardInterrupt
@@ -124,7 +124,7 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bits(trained: tuple[Path, lis
         groupwise.train(pair(), callbacks=[fail], resume=True, **arguments, **{**settings, "seed": 5})
     result = groupwise.train(pair(), callbacks=[lambda step, metrics: None], resume=True, **arguments, **settings)
     assert result.summary["steps"] == 2
-    assert weights(tmp_path / "run") == weights(whole)
+    assert weights(tmp_path / "run") == weights(uninterrupted)
 
 
 def test_another_object_than_before_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,10 +150,10 @@ def test_another_object_than_before_is_said(tmp_path: Path, capsys: pytest.Captu
         data=ROWS,
         callbacks=[fail][:0] or [lambda step, metrics: None],
     )
-    said = capsys.readouterr().out
-    assert "rewards['reward'] is another one than when the run began" in said
-    assert "data is another one" not in said
-    assert "model is another one" not in said
+    output = capsys.readouterr().out
+    assert "rewards['reward'] is another one than when the run began" in output
+    assert "data is another one" not in output
+    assert "model is another one" not in output
     with pytest.raises(ConfigError, match=r"it has no use for rewards\['has_digit'\]"):
         groupwise.resume(
             tmp_path / "run",
@@ -277,9 +277,9 @@ WALK: dict[str, Any] = {"train": {"num_steps": 2, "prompts_per_step": 2, "group_
 
 def test_a_domain_object_is_described_by_its_class_and_settings(tmp_path: Path) -> None:
     domain = Walk(Walk.Settings(width=0.2), streams=Streams(7))
-    before = float(domain.module.bias.detach())
+    initial_bias = float(domain.module.bias.detach())
     groupwise.train(domain=domain, out=tmp_path / "run", **WALK)
-    assert float(domain.module.bias.detach()) != before, "the object itself is trained"
+    assert float(domain.module.bias.detach()) != initial_bias, "the object itself is trained"
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["domain"]["path"] == f"{__name__}:Walk"
     assert config["domain"]["settings"] == {"width": 0.2}
@@ -299,13 +299,13 @@ def test_a_domain_of_other_weights_than_its_class_makes_is_asked_for_again(tmp_p
             )
         return folder
 
-    other, same = cut_off(tmp_path / "other", 7), cut_off(tmp_path / "same", 1)
-    now = [lambda step, metrics: None]
+    run_of_other_weights, run_of_same_weights = cut_off(tmp_path / "other", 7), cut_off(tmp_path / "same", 1)
+    callbacks = [lambda step, metrics: None]
     with pytest.raises(ConfigError, match=r"domain: the run began with an object \(Walk\) of other weights"):
-        groupwise.resume(other, callbacks=now)
-    assert groupwise.resume(same, callbacks=now).summary["steps"] == 2
+        groupwise.resume(run_of_other_weights, callbacks=callbacks)
+    assert groupwise.resume(run_of_same_weights, callbacks=callbacks).summary["steps"] == 2
     again = Walk(Walk.Settings(), streams=Streams(7))
-    assert groupwise.resume(other, domain=again, callbacks=now).summary["steps"] == 2
+    assert groupwise.resume(run_of_other_weights, domain=again, callbacks=callbacks).summary["steps"] == 2
 
 
 def test_a_domain_of_a_function_is_an_object_and_a_class_of_one_too(tmp_path: Path) -> None:
@@ -324,9 +324,9 @@ def test_a_domain_of_a_function_is_an_object_and_a_class_of_one_too(tmp_path: Pa
 
 def test_a_module_is_trained_for_a_domain(tmp_path: Path) -> None:
     module = nn.Linear(1, 1)
-    before = module.bias.detach().clone()
+    initial_bias = module.bias.detach().clone()
     groupwise.train(module, domain=Walk, out=tmp_path / "run", **WALK)
-    assert not torch.equal(module.bias, before)
+    assert not torch.equal(module.bias, initial_bias)
 
 
 class _Positional:
@@ -380,13 +380,13 @@ class _Positional:
     ],
 )
 def test_what_cannot_be_used_is_one_line(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
-    whole = {"experiment_or_model": pair(), "rewards": brief, "data": ROWS, "out": tmp_path / "run", **arguments}
+    call = {"experiment_or_model": pair(), "rewards": brief, "data": ROWS, "out": tmp_path / "run", **arguments}
     if not arguments:
-        whole = {}
+        call = {}
     if "resume" in arguments:
-        whole.pop("out")
+        call.pop("out")
     with pytest.raises(ValueError, match=message) as error:
-        groupwise.train(**whole)
+        groupwise.train(**call)
     assert "\n" not in str(error.value)
     assert "pydantic" not in str(error.value).lower()
     assert not (tmp_path / "run").exists()
@@ -431,8 +431,8 @@ def test_a_killed_program_without_a_file_goes_on_to_the_same_bits(tmp_path: Path
             [sys.executable, "-"], input=PROGRAM, text=True, capture_output=True, env=environment, cwd=tmp_path
         )
 
-    whole = program(tmp_path / "whole")
-    assert whole.stdout == "steps 4\n", whole.stderr
+    uninterrupted = program(tmp_path / "whole")
+    assert uninterrupted.stdout == "steps 4\n", uninterrupted.stderr
     assert program(tmp_path / "cut", stop="3").returncode == -signal.SIGKILL
     assert not (tmp_path / "cut" / "model").exists()
     command = [sys.executable, "-m", "groupwise", "resume", str(tmp_path / "cut")]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.experiment.grids import Cell, alone, lay_out, run_grid
+from groupwise.experiment.grids import Cell, grid_lock, lay_out, run_grid
 from groupwise.experiment.variants import Variant, variants
 
 
@@ -120,26 +120,26 @@ def test_another_grid_in_the_same_folder_is_refused_and_more_seeds_are_not(cells
     ):
         with pytest.raises(ConfigError, match=why):
             lay_out(tmp_path / place, "language", {Variant(()): {}}, [0])
-        with pytest.raises(ConfigError, match=why), alone(tmp_path / place):
+        with pytest.raises(ConfigError, match=why), grid_lock(tmp_path / place):
             pass
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
 
 
 def test_a_grid_that_another_process_runs_is_refused(tmp_path: Path):
-    held = "import sys; from pathlib import Path; from groupwise.experiment.grids import alone\n"
-    held += "with alone(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    program = "import sys; from pathlib import Path; from groupwise.experiment.grids import grid_lock\n"
+    program += "with grid_lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen(
-        [sys.executable, "-c", held, str(tmp_path / "grid")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"held\n"
+        [sys.executable, "-c", program, str(tmp_path / "grid")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
         with (
             pytest.raises(ConfigError, match="another `groupwise compare` runs this grid now"),
-            alone(tmp_path / "grid"),
+            grid_lock(tmp_path / "grid"),
         ):
             pass
-        other.communicate(b"")
-    with alone(tmp_path / "grid"):
+        process.communicate(b"")
+    with grid_lock(tmp_path / "grid"):
         pass
 
 

@@ -67,9 +67,9 @@ def test_a_saved_configuration_repeats_itself_and_takes_changes(tiny: Path, tmp_
     (run / "config.json").write_text(json.dumps(experiment.table()), encoding="utf-8")
     assert load_experiment(run / "config.json") == experiment
     assert load_experiment(run) == experiment
-    other = load_experiment(run, ["method=grpo"])
-    assert other.objective.divergence == Objective.preset("grpo").divergence
-    assert other.objective.trust == experiment.objective.trust
+    changed = load_experiment(run, ["method=grpo"])
+    assert changed.objective.divergence == Objective.preset("grpo").divergence
+    assert changed.objective.trust == experiment.objective.trust
     assert load_experiment(run, ["stages.grpo.num_steps=7"]).spans[1].train.num_steps == 7
 
 
@@ -103,7 +103,10 @@ def test_stages_and_controls_are_experiments_of_their_own(tiny: Path):
         (["optimiser.learning_rate=inf"], "optimiser.learning_rate: inf is no finite number"),
         (["optimiser.learning_rate=-1"], "optimiser.learning_rate: comes down to -1 and must not be negative"),
         (
-            [f"optimiser.learning_rate.{item}" for item in ("kind=linear", "start=0.1", "end=-0.5", "num_steps=5")],
+            [
+                f"optimiser.learning_rate.{assignment}"
+                for assignment in ("kind=linear", "start=0.1", "end=-0.5", "num_steps=5")
+            ],
             "learning_rate: comes down to -0.5",
         ),
         (["auxiliary.supervised=-1"], "auxiliary.supervised comes down to -1"),
@@ -196,8 +199,8 @@ def test_naming_the_kind_in_force_inside_a_set_keeps_what_lies_below(tmp_path: P
         3e-3,
         0.0,
     )
-    (other,) = above.control("other")
-    assert (other.objective.trust.high, other.objective.trust.low) == (0.4, 0.1)
+    (control,) = above.control("other")
+    assert (control.objective.trust.high, control.objective.trust.low) == (0.4, 0.1)
     (again,) = load_experiment(tmp_path / "below.toml", ["stages.grpo.set.trust.kind=clip"]).spans
     assert again.objective.trust.high == 0.5
     (gaussian,) = load_experiment(tmp_path / "below.toml", ["stages.grpo.set.trust.kind=gaussian"]).spans
@@ -258,8 +261,11 @@ def test_a_file_that_extends_a_run_takes_another_method(tiny: Path, tmp_path: Pa
     run.mkdir()
     (run / "config.json").write_text(json.dumps(load_experiment(tiny).table()), encoding="utf-8")
     (tmp_path / "other.toml").write_text('extends = "run"\nmethod = "grpo"\n')
-    other = load_experiment(tmp_path / "other.toml")
-    assert (other.objective.divergence, other.objective.trust.high) == (Objective.preset("grpo").divergence, 0.3)
+    extending = load_experiment(tmp_path / "other.toml")
+    assert (extending.objective.divergence, extending.objective.trust.high) == (
+        Objective.preset("grpo").divergence,
+        0.3,
+    )
 
 
 def test_a_slot_without_a_kind_is_of_the_kind_of_its_method(tmp_path: Path):

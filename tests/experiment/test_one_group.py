@@ -35,7 +35,9 @@ def test_advantages_are_the_z_scores_of_the_rewards_shown(tiny: Path):
 def test_checking_a_group_changes_nothing(tiny: Path):
     experiment = load_experiment(tiny)
     domain = open_domain(experiment)
-    before = [parameter.clone() for parameter in domain.module.parameters()]
-    first = one_group(experiment.spans[1], domain)
-    assert all((one == other).all() for one, other in zip(before, domain.module.parameters(), strict=True))
-    assert one_group(experiment.spans[1], domain) == first
+    initial_weights = [parameter.clone() for parameter in domain.module.parameters()]
+    group = one_group(experiment.spans[1], domain)
+    assert all(
+        (initial == current).all() for initial, current in zip(initial_weights, domain.module.parameters(), strict=True)
+    )
+    assert one_group(experiment.spans[1], domain) == group

@@ -96,10 +96,10 @@ def groupwise(*arguments: str, path: str = "") -> subprocess.CompletedProcess[st
 
 
 def test_the_command_shows_it(place: Path) -> None:
-    shown = groupwise("methods", "wide.toml+tis")
-    assert shown.returncode == 0, shown.stderr
-    assert "DAPO with a gate, on dapo" in shown.stdout
-    assert "Difference from dapo" in shown.stdout
+    completed = groupwise("methods", "wide.toml+tis")
+    assert completed.returncode == 0, completed.stderr
+    assert "DAPO with a gate, on dapo" in completed.stdout
+    assert "Difference from dapo" in completed.stdout
     record = json.loads(groupwise("methods", "wide.toml", "--json").stdout)
     assert record["objective"]["trust"] == {"kind": "gaussian", "sigma": 0.3}
     missing = groupwise("methods", "nowhere.toml")

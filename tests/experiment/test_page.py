@@ -35,7 +35,7 @@ class Read(HTMLParser):
 
 def comparison() -> Comparison:
     spread = Spread(0.001, 0.0, 3, 100)
-    first = Row(
+    baseline = Row(
         "method=grpo",
         0.5,
         Estimate(0.9, 0.8, 1.0, spread),
@@ -44,7 +44,7 @@ def comparison() -> Comparison:
         (0, 1, 2),
         verdict="what the others are compared with",
     )
-    second = Row(
+    variant = Row(
         "domain.stop=['</s>']",
         0.5,
         Estimate(0.7, 0.6, 0.8, spread),
@@ -57,7 +57,7 @@ def comparison() -> Comparison:
     )
     return Comparison(
         "greedy/correct",
-        (first, second),
+        (baseline, variant),
         missing={"method=dapo/seed-0": "exit status 1\n<no luck>"},
         name="language",
         evaluated_on=EvaluatedOn(512, 0),
@@ -88,9 +88,9 @@ def test_it_shows_every_number_and_what_failed(tmp_path: Path):
 def test_intervals_lie_where_they_belong(tmp_path: Path):
     page = Read()
     page.feed(write_page(comparison(), tmp_path).read_text(encoding="utf-8"))
-    zero, whole, mean = page.lines[:3]
+    zero, interval, mean = page.lines[:3]
     # The axis holds -.3 to 0 and a margin of .015 on either side.
-    assert (float(zero["x1"] or 0), float(whole["x1"] or 0), float(mean["x1"] or 0)) == (
+    assert (float(zero["x1"] or 0), float(interval["x1"] or 0), float(mean["x1"] or 0)) == (
         round(100 * 0.315 / 0.33, 3),
         round(100 * 0.015 / 0.33, 3),
         round(100 * 0.115 / 0.33, 3),
@@ -106,7 +106,9 @@ def test_only_what_is_told_apart_has_a_colour(tmp_path: Path):
     # Grey: red, green and blue lie close together, on light paper and on dark.
     greys = re.findall(r"--mark: #(..)(..)(..)", html)
     assert len(greys) == 2
-    assert all(max(parts) - min(parts) < 32 for grey in greys if (parts := [int(part, 16) for part in grey]))
+    assert all(
+        max(channels) - min(channels) < 32 for grey in greys if (channels := [int(channel, 16) for channel in grey])
+    )
     assert "grey where it is not" in html
 
 

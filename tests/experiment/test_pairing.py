@@ -15,13 +15,13 @@ def trained(experiment: str | Path, out: Path, *changes: str) -> Path:
 
 
 def test_methods_group_sizes_and_trust_regions_share_data_weights_and_noise(tiny: Path, tmp_path: Path):
-    first = trained(tiny, tmp_path / "grpo", "method=grpo")
-    second = trained(tiny, tmp_path / "gspo", "method=gspo", "train.group_size=6", "trust.high=0.5")
-    other = trained(tiny, tmp_path / "seed", "method=grpo", "seed=1")
-    assert shared(first, second) == (DATA, START, SAMPLES)
-    assert shared(first, other) == (DATA,)
+    grpo_run = trained(tiny, tmp_path / "grpo", "method=grpo")
+    gspo_run = trained(tiny, tmp_path / "gspo", "method=gspo", "train.group_size=6", "trust.high=0.5")
+    run_of_other_seed = trained(tiny, tmp_path / "seed", "method=grpo", "seed=1")
+    assert shared(grpo_run, gspo_run) == (DATA, START, SAMPLES)
+    assert shared(grpo_run, run_of_other_seed) == (DATA,)
     wider = trained(tiny, tmp_path / "wider", "method=grpo", "domain.model.shape.hidden_size=32")
-    assert shared(first, wider) == (DATA,)
+    assert shared(grpo_run, wider) == (DATA,)
 
 
 SHORT = {
@@ -44,17 +44,17 @@ SHORT = {
 @pytest.mark.parametrize("domain", SHORT)
 def test_so_do_images(domain: str, tmp_path: Path):
     changes = [*SHORT[domain], "train.prompts_per_step=4", "train.group_size=4"]
-    first = trained(domain, tmp_path / "grpo", "method=grpo", "divergence.kind=none", *changes)
-    second = trained(domain, tmp_path / "ptrw", "method=ptrw", *changes)
-    assert shared(first, second) == (DATA, START, SAMPLES)
-    assert shared(first, trained(domain, tmp_path / "seed", "method=ptrw", "seed=1", *changes)) == (DATA,)
+    grpo_run = trained(domain, tmp_path / "grpo", "method=grpo", "divergence.kind=none", *changes)
+    ptrw_run = trained(domain, tmp_path / "ptrw", "method=ptrw", *changes)
+    assert shared(grpo_run, ptrw_run) == (DATA, START, SAMPLES)
+    assert shared(grpo_run, trained(domain, tmp_path / "seed", "method=ptrw", "seed=1", *changes)) == (DATA,)
 
 
 def test_a_folder_that_is_cut_off_shares_what_it_still_shows(tiny: Path, tmp_path: Path):
-    first = trained(tiny, tmp_path / "first", "method=grpo")
-    second = trained(tiny, tmp_path / "second", "method=dapo")
-    members = next(second.glob("rollouts/step-*.jsonl"))
+    grpo_run = trained(tiny, tmp_path / "first", "method=grpo")
+    dapo_run = trained(tiny, tmp_path / "second", "method=dapo")
+    members = next(dapo_run.glob("rollouts/step-*.jsonl"))
     members.write_text(members.read_text()[:-40])
-    assert shared(first, second) == (DATA, START, SAMPLES)
+    assert shared(grpo_run, dapo_run) == (DATA, START, SAMPLES)
     members.unlink()
-    assert shared(first, second) == ()
+    assert shared(grpo_run, dapo_run) == ()

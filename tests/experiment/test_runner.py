@@ -48,30 +48,32 @@ def test_the_domain_follows_the_stage_and_keeps_its_model(tiny: Path):
 
 
 def test_a_term_on_what_is_sampled_is_said_to_do_nothing_in_a_stage_that_samples_nothing():
-    said = [
+    sentences = [
         line
         for line in remarks(load_experiment("restoration", ["stages.supervised.set.auxiliary.consistency=0.1"]))
         if "no effect" in line
     ]
-    assert said == [
+    assert sentences == [
         "stage supervised: auxiliary.consistency is computed on what is sampled, and this stage samples nothing: it has"
         " no effect in it"
     ]
 
 
 def test_what_was_changed_in_the_method_is_said(tiny: Path):
-    said = remarks(load_experiment(tiny, ["advantage.kind=rank"]))
-    assert said[0].startswith("method dapo+edited: ")
-    assert "trust.high 0.28 -> 0.3" in said[0]
-    assert "advantage: z_score -> rank" in said[0]
-    assert any("discards the size of differences" in line for line in said[1:])
+    sentences = remarks(load_experiment(tiny, ["advantage.kind=rank"]))
+    assert sentences[0].startswith("method dapo+edited: ")
+    assert "trust.high 0.28 -> 0.3" in sentences[0]
+    assert "advantage: z_score -> rank" in sentences[0]
+    assert any("discards the size of differences" in line for line in sentences[1:])
     assert remarks(load_experiment(tiny, ["trust.high=0.28"])) == []
     exchanged, *_ = remarks(load_experiment(tiny, ["trust.kind=gaussian", "trust.sigma=0.7"]))
     assert exchanged == "method dapo+edited: trust: clip -> gaussian (sigma 0.7)"
 
     without, *_ = remarks(load_experiment(tiny, ["method=grpo", "trust.high=0.2", "divergence.kind=none"]))
     assert without == "method grpo+edited: divergence: k3 -> none"
-    schedule = [f"divergence.beta.{item}" for item in ("kind=linear", "start=0.1", "end=0.0", "num_steps=5")]
+    schedule = [
+        f"divergence.beta.{assignment}" for assignment in ("kind=linear", "start=0.1", "end=0.0", "num_steps=5")
+    ]
     scheduled, *_ = remarks(load_experiment(tiny, ["method=grpo", "trust.high=0.2", *schedule]))
     assert scheduled == "method grpo+edited: divergence.beta: constant -> linear (start 0.1, end 0, num_steps 5)"
 
@@ -107,13 +109,13 @@ def test_a_reward_that_fails_in_the_first_evaluation_leaves_no_folder_and_later_
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))  # no other test's warm-up: its steps are counted
-    own = [
+    changes = [
         "domain.rewards.own.kind=callable",
         f"domain.rewards.own.path={__name__}:fails",
         "track.console=lines",
         "train.evaluate_every=2",
     ]
-    experiment = load_experiment(tiny, own)
+    experiment = load_experiment(tiny, changes)
     FAILS_FROM[0] = 1
     with pytest.raises(RewardError, match="reward 'own' raised KeyError"):
         run(experiment, tmp_path / "run", controls=False)
@@ -122,8 +124,8 @@ def test_a_reward_that_fails_in_the_first_evaluation_leaves_no_folder_and_later_
     CALLS.clear()
     with pytest.raises(RewardError, match="reward 'own' raised KeyError"):
         run(experiment, tmp_path / "run", controls=False)
-    said = f"an error ended the run after step 2; `groupwise resume {tmp_path / 'run'}` goes on from step 1"
-    assert said in capsys.readouterr().out
+    sentence = f"an error ended the run after step 2; `groupwise resume {tmp_path / 'run'}` goes on from step 1"
+    assert sentence in capsys.readouterr().out
     FAILS_FROM[0] = 1000
     assert resume(tmp_path / "run").summary["steps"] == 5
     ended = (tmp_path / "run" / "summary.json").read_bytes()

@@ -16,7 +16,10 @@ def test_an_experiment_file_may_write_slots_at_the_top_and_leave_everything_else
     assert schema["additionalProperties"] is False
     assert properties["method"]["description"].startswith("a preset")
     assert json.loads(json.dumps(schema)) == schema
-    kinds = {each["$ref"].rpartition("/")[2] for each in schema["$defs"]["Objective"]["properties"]["trust"]["anyOf"]}
+    kinds = {
+        reference["$ref"].rpartition("/")[2]
+        for reference in schema["$defs"]["Objective"]["properties"]["trust"]["anyOf"]
+    }
     assert {"Clip", "Gaussian", "Cispo"} <= kinds
 
 
@@ -26,10 +29,14 @@ def test_a_shipped_comparison_names_methods_that_exist() -> None:
 
     shipped = load_experiment("source_000").comparison
     assert shipped is not None
-    read = [load_experiment("source_000", list(variant.overrides)) for variant in variants(shipped.vary)]
-    assert [each.method for each in read][:4] == ["grpo", "gspo", "dapo", "cispo"]
-    assert len({each.objective.model_copy(update={"name": ""}).model_dump_json() for each in read}) == len(read) == 13
-    assert all(each.train.updates_per_batch > 1 for each in read)
+    experiments = [load_experiment("source_000", list(variant.overrides)) for variant in variants(shipped.vary)]
+    assert [experiment.method for experiment in experiments][:4] == ["grpo", "gspo", "dapo", "cispo"]
+    assert (
+        len({experiment.objective.model_copy(update={"name": ""}).model_dump_json() for experiment in experiments})
+        == len(experiments)
+        == 13
+    )
+    assert all(experiment.train.updates_per_batch > 1 for experiment in experiments)
 
 
 def test_a_control_with_a_method_of_its_own_is_not_changed_by_the_experiments_edits() -> None:

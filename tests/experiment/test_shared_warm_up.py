@@ -46,7 +46,7 @@ def test_what_is_trained_by_demonstrations_decides(tiny: Path, override: str, sa
 
 def grid(tiny: Path, out: Path, *overrides: str) -> tuple[dict[Variant, Experiment], list[Cell]]:
     experiments = {Variant((override,)): load_experiment(tiny, [override]) for override in overrides}
-    cells = lay_out(out, "tiny", {variant: each.table() for variant, each in experiments.items()}, range(2))
+    cells = lay_out(out, "tiny", {variant: experiment.table() for variant, experiment in experiments.items()}, range(2))
     return experiments, cells
 
 

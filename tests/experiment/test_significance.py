@@ -41,10 +41,10 @@ def test_the_number_of_seeds_finds_the_difference_as_often_as_it_says():
 
 def test_more_comparisons_need_more_seeds_and_shared_prompts_set_a_limit():
     spread = Spread(0.15**2 / 5, 0.0, 5, 100)
-    alone, among_twelve = seeds_needed(0.1, spread), seeds_needed(0.1, spread, num_comparisons=12)
-    assert alone is not None
+    single, among_twelve = seeds_needed(0.1, spread), seeds_needed(0.1, spread, num_comparisons=12)
+    assert single is not None
     assert among_twelve is not None
-    assert among_twelve > alone
+    assert among_twelve > single
     assert seeds_needed(0.1, Spread(0.15**2 / 5, 0.05**2, 5, 100)) is None
     assert seeds_needed(0.0, spread) is None
     assert seeds_needed(0.1, Spread(0.0, 0.001, 1, 100)) is None

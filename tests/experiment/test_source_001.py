@@ -35,7 +35,7 @@ def stages_of(name: str, folder: Path, *overrides: str) -> dict[str, Rows]:
     )
     run(experiment, folder / "run")
     rows = [row for row in read_metrics(folder / "run" / "metrics.jsonl") if "grad_norm" in row]
-    return {stage: list(found) for stage, found in itertools.groupby(rows, key=lambda row: row["stage"])}
+    return {stage: list(stage_rows) for stage, stage_rows in itertools.groupby(rows, key=lambda row: row["stage"])}
 
 
 def watched() -> set[str]:
@@ -44,14 +44,14 @@ def watched() -> set[str]:
 
 
 def test_the_progressive_stages(tmp_path: Path) -> None:
-    given = stages_of("source_001_progressive", tmp_path)
-    assert list(given) == ["base", "supervised", "progressive", "full"]
-    for row in (*given["base"], *given["supervised"]):
+    stages = stages_of("source_001_progressive", tmp_path)
+    assert list(stages) == ["base", "supervised", "progressive", "full"]
+    for row in (*stages["base"], *stages["supervised"]):
         assert row["lambda_pg"] == 0
         assert row["lambda_sup"] == 1
         assert row["loss"] == pytest.approx(row["loss_sup"])
         assert "rewards_mean" not in row
-    sampled = [*given["progressive"], *given["full"]]
+    sampled = [*stages["progressive"], *stages["full"]]
     for row in sampled:
         assert watched() <= set(row)
         assert row["lambda_pg"] == 1
@@ -70,13 +70,13 @@ def test_the_progressive_stages(tmp_path: Path) -> None:
     assert [row["learning_rate"] for row in sampled] == pytest.approx(rates)
     # An average of what was seen, from the first batch on, through both stages.
     weights = [0.99 ** (len(sampled) - 1 - place) for place in range(len(sampled))]
-    for name, own in (("global_reward_mean", "rewards_mean"), ("global_reward_std", "rewards_std")):
-        assert sampled[0][name] == pytest.approx(sampled[0][own])
+    for name, batch_metric in (("global_reward_mean", "rewards_mean"), ("global_reward_std", "rewards_std")):
+        assert sampled[0][name] == pytest.approx(sampled[0][batch_metric])
         assert sampled[-1][name] == pytest.approx(
-            sum(weight * row[own] for weight, row in zip(weights, sampled, strict=True)) / sum(weights)
+            sum(weight * row[batch_metric] for weight, row in zip(weights, sampled, strict=True)) / sum(weights)
         )
     # In groups of two the comparison is even; the first batch is scaled by its own spread.
-    assert all(abs(row["advantages_mean"]) < 1e-9 for row in given["progressive"])
+    assert all(abs(row["advantages_mean"]) < 1e-9 for row in stages["progressive"])
     assert sampled[0]["advantages_std"] == pytest.approx(1, abs=0.05)
 
 
@@ -89,13 +89,13 @@ def test_the_quick_run_is_supervised_first_and_its_flags_are_overrides(tmp_path:
         "trust.low=0.1",
         "trust.high=0.1",
     ]
-    given = stages_of("source_001_improved", tmp_path, *advice)
-    assert list(given) == ["base", "warm_up", "improved"]
-    assert {row["lambda_pg"] for row in given["warm_up"]} == {0.0}
-    assert not any("rewards_mean" in row for row in given["warm_up"])
-    assert {row["lambda_sup"] for row in (*given["warm_up"], *given["improved"])} == {0.8}
-    assert [row["learning_rate"] for row in given["improved"]] == pytest.approx(
+    stages = stages_of("source_001_improved", tmp_path, *advice)
+    assert list(stages) == ["base", "warm_up", "improved"]
+    assert {row["lambda_pg"] for row in stages["warm_up"]} == {0.0}
+    assert not any("rewards_mean" in row for row in stages["warm_up"])
+    assert {row["lambda_sup"] for row in (*stages["warm_up"], *stages["improved"])} == {0.8}
+    assert [row["learning_rate"] for row in stages["improved"]] == pytest.approx(
         [2e-6 * (step + 1) / 100 for step in range(NUM)]
     )
-    assert {row["group_size"] for row in given["improved"]} == {2}
-    assert watched() <= set(given["improved"][0])
+    assert {row["group_size"] for row in stages["improved"]} == {2}
+    assert watched() <= set(stages["improved"][0])

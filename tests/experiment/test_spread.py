@@ -31,17 +31,17 @@ def test_one_seed_has_only_prompts_and_one_prompt_only_seeds():
 
 def test_on_average_it_is_the_variance_of_the_mean():
     random = np.random.default_rng(0)
-    num_seeds, num_prompts, found, means = 4, 30, [], []
+    num_seeds, num_prompts, variances, means = 4, 30, [], []
     for _ in range(2000):
         table = (
             random.normal(0, 0.1, (num_seeds, 1))
             + random.normal(0, 0.4, (1, num_prompts))
             + random.normal(0, 0.5, (num_seeds, num_prompts))
         )
-        found.append(crossed(table).standard_error ** 2)
+        variances.append(crossed(table).standard_error ** 2)
         means.append(table.mean())
-    assert np.mean(found) == pytest.approx(0.1**2 / 4 + 0.4**2 / 30 + 0.5**2 / 120, rel=0.1)
-    assert np.var(means) == pytest.approx(np.mean(found), rel=0.1)
+    assert np.mean(variances) == pytest.approx(0.1**2 / 4 + 0.4**2 / 30 + 0.5**2 / 120, rel=0.1)
+    assert np.var(means) == pytest.approx(np.mean(variances), rel=0.1)
 
 
 def test_own_prompts_are_part_of_the_seeds():

@@ -63,13 +63,13 @@ def test_shared_prompts_are_drawn_together_and_other_prompts_apart():
 def test_what_two_variants_share_cancels():
     random = np.random.default_rng(2)
     hard = {str(index): float(value) for index, value in enumerate(random.normal(size=100))}
-    first = {seed: {key: value + 0.1 for key, value in hard.items()} for seed in range(3)}
-    second = dict.fromkeys(range(3), hard)
-    difference = paired_difference(first, second)
+    better = {seed: {key: value + 0.1 for key, value in hard.items()} for seed in range(3)}
+    plain = dict.fromkeys(range(3), hard)
+    difference = paired_difference(better, plain)
     assert difference.mean == pytest.approx(0.1)
     assert difference.high - difference.low < 1e-9
     assert difference.low > 0
-    assert bootstrap(first).low < 0
+    assert bootstrap(better).low < 0
 
 
 def test_the_same_draws_every_time():
@@ -89,10 +89,10 @@ def test_nothing_to_compare_is_an_error():
 @pytest.mark.parametrize("num_seeds", [3, 5, 10])
 def test_the_interval_holds_the_truth_as_often_as_it_says(num_seeds: int):
     for kind in KINDS:
-        held, _ = coverage(kind, num_seeds, num_prompts=128, num_tables=400)
+        calibrated, _ = coverage(kind, num_seeds, num_prompts=128, num_tables=400)
         # Four hundred tables tell a share of .95 to +- .02; noise alone is covered more often than it must.
-        assert held >= 0.92, kind
-        assert held <= (1.0 if kind == "noise of single scores" else 0.98), kind
+        assert calibrated >= 0.92, kind
+        assert calibrated <= (1.0 if kind == "noise of single scores" else 0.98), kind
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_plain_percentiles_are_too_narrow_where_ours_are_not():
     # With many prompts the seeds are what is uncertain, and resamples of three have two thirds of their variance: 2
     # Phi(1.96 sqrt(2/3)) - 1 = .89 were it known, and less where it is estimated. With few prompts the noise of single
     # scores, counted twice, hides it.
-    held, plain = coverage("seeds differ", 3, num_prompts=512, num_tables=250)
+    calibrated, plain = coverage("seeds differ", 3, num_prompts=512, num_tables=250)
     # Two hundred and fifty tables tell a share to +- .03.
-    assert held >= 0.91
+    assert calibrated >= 0.91
     assert plain < 0.89

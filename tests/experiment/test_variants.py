@@ -9,8 +9,8 @@ from groupwise.experiment.variants import variants
 
 
 def test_brackets_and_quotes_keep_their_commas():
-    found = variants(["domain.stop=[a,b],[c]", "name='x,y',z"])
-    assert [variant.overrides for variant in found] == [
+    combinations = variants(["domain.stop=[a,b],[c]", "name='x,y',z"])
+    assert [variant.overrides for variant in combinations] == [
         ("domain.stop=[a,b]", "name='x,y'"),
         ("domain.stop=[a,b]", "name=z"),
         ("domain.stop=[c]", "name='x,y'"),
@@ -19,11 +19,11 @@ def test_brackets_and_quotes_keep_their_commas():
 
 
 def test_nothing_varied_is_one_variant_and_folders_are_plain_names():
-    (alone,) = variants([])
-    assert (alone.name, alone.folder) == ("as it is", "as-it-is")
-    first, second = variants(["domain.data.path=/a b/c.jsonl,/a_b/c.jsonl"])
-    assert first.folder.startswith("domain.data.path=_a_b_c.jsonl-")
-    assert first.folder != second.folder
+    (unchanged,) = variants([])
+    assert (unchanged.name, unchanged.folder) == ("as it is", "as-it-is")
+    with_spaces, with_underscores = variants(["domain.data.path=/a b/c.jsonl,/a_b/c.jsonl"])
+    assert with_spaces.folder.startswith("domain.data.path=_a_b_c.jsonl-")
+    assert with_spaces.folder != with_underscores.folder
     assert len(variants([f"name={'x' * 300}"])[0].folder) < 120
 
 

@@ -33,12 +33,12 @@ def member_ratios(
         for t, ratio in enumerate(row):
             if ratio is not None:
                 log_prob[b, t] = old + math.log(ratio)
-    given = [advantage] * len(rows) if isinstance(advantage, float) else list(advantage)
+    advantages = [advantage] * len(rows) if isinstance(advantage, float) else list(advantage)
     old_log_prob = torch.where(mask, torch.full((), old, dtype=dtype), 0.0)
     return Decisions(
         Acted(mask, old_log_prob, member=torch.arange(len(rows))),
         log_prob.requires_grad_(),
-        torch.where(mask, torch.tensor(given, dtype=dtype)[:, None], 0.0),
+        torch.where(mask, torch.tensor(advantages, dtype=dtype)[:, None], 0.0),
         score_norm=score_norm,
     )
 

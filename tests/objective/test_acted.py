@@ -34,37 +34,37 @@ def test_the_record_of_the_test_holds_every_field() -> None:
 
 
 def test_every_field_goes_with_its_member_and_filler_counts_nothing() -> None:
-    whole, rows = acted(), torch.tensor([1, -1, 0])
-    some = whole.select(rows)
-    assert len(some) == 3
-    for name, value in tensors(whole).items():
-        chosen = getattr(some, name)
+    every_field, rows = acted(), torch.tensor([1, -1, 0])
+    selected = every_field.select(rows)
+    assert len(selected) == 3
+    for name, value in tensors(every_field).items():
+        chosen = getattr(selected, name)
         torch.testing.assert_close(chosen[[0, 2]], value[[1, 0]], equal_nan=True)
         # Filler repeats member 0 but for its mask.
         if name != "mask":
             torch.testing.assert_close(chosen[1], value[0], equal_nan=True)
-    assert not some.mask[1].any()
-    assert (some.density, some.packed) == (True, False)
+    assert not selected.mask[1].any()
+    assert (selected.density, selected.packed) == (True, False)
 
 
 def test_a_slice_cuts_every_number_of_a_decision() -> None:
-    whole = acted()
-    some = whole.select(torch.tensor([0, 1]), slice(1, 3))
-    for name, value in tensors(whole).items():
+    every_field = acted()
+    selected = every_field.select(torch.tensor([0, 1]), slice(1, 3))
+    for name, value in tensors(every_field).items():
         expected = value[:2] if name == "member" else value[:2, 1:3]
-        torch.testing.assert_close(getattr(some, name), expected, equal_nan=True)
+        torch.testing.assert_close(getattr(selected, name), expected, equal_nan=True)
 
 
 def test_clean_numbers_are_finite_in_the_dtype_of_the_loss() -> None:
-    whole = acted()
-    clean = whole.clean(torch.float64)
+    every_field = acted()
+    clean = every_field.clean(torch.float64)
     for name in ("old_log_prob", *OPTIONAL):
         value = getattr(clean, name)
         assert value.dtype == torch.float64
         assert not value[~MASK].any()
-        torch.testing.assert_close(value[MASK], getattr(whole, name)[MASK].double())
+        torch.testing.assert_close(value[MASK], getattr(every_field, name)[MASK].double())
     assert torch.equal(clean.mask, MASK)
-    assert clean.member is whole.member
+    assert clean.member is every_field.member
 
 
 @pytest.mark.parametrize("ids", [None, torch.tensor([40, 50])])

@@ -120,8 +120,8 @@ def preset(path: str, settings: Mapping[str, Any] | None = None, slot: str = "tr
 
 def test_a_class_of_ones_own_is_configured_and_asked_what_it_reads() -> None:
     objective = preset(f"{HERE}:Line", {"slope": 3.0})
-    given = member_ratios([2.0])
-    assert gradient(objective.trust(given.log_ratio, given).value, given) == [[pytest.approx(6.0)]]
+    decisions = member_ratios([2.0])
+    assert gradient(objective.trust(decisions.log_ratio, decisions).value, decisions) == [[pytest.approx(6.0)]]
     assert objective.scope == "member"
     assert objective.requires_rollouts == {"behaviour_log_prob"}
     assert objective.discrete_only is not None
@@ -147,12 +147,12 @@ def test_an_advantage_of_ones_own_is_trained_with() -> None:
 
 def test_a_link_of_ones_own_says_whether_it_is_normalised() -> None:
     objective = Objective.preset("bnpo", **{"credit.callable.path": f"{HERE}:Halved"})
-    given = member_ratios([1.0, 1.0])
+    decisions = member_ratios([1.0, 1.0])
     assert objective.scope == "member"
-    assert objective.credit(given).eq(0.5).all()
+    assert objective.credit(decisions).eq(0.5).all()
     chain = Objective.preset("bnpo", **{"credit.callable.path": f"{HERE}:Halved", "credit.log_decay": {}})
-    alone = Objective.preset("bnpo", **{"credit.log_decay": {}})
-    assert chain.credit(given).equal(0.5 * alone.credit(given)), "the chain is left as it is"
+    without_own_link = Objective.preset("bnpo", **{"credit.log_decay": {}})
+    assert chain.credit(decisions).equal(0.5 * without_own_link.credit(decisions)), "the chain is left as it is"
 
 
 def test_a_class_of_ones_own_refuses_its_company() -> None:
@@ -169,11 +169,11 @@ def test_a_class_of_ones_own_refuses_its_company() -> None:
 
 def test_running_statistics_survive_a_stage_of_the_same_class_only() -> None:
     centred = {"advantage.kind": "callable", "advantage.path": "groupwise.objective.advantage.centred:Centred"}
-    first, signed = Objective.preset("bnpo", **centred), preset(f"{HERE}:Signed", slot="advantage")
-    state = first.init().model_copy(update={"running": Running(weight=1.0)})
-    assert first.adopt(state, first).running == state.running
-    assert signed.adopt(state, first).running == Running()
-    assert isinstance(first.advantage.piece, Centred)  # type: ignore[union-attr]
+    centred_objective, signed = Objective.preset("bnpo", **centred), preset(f"{HERE}:Signed", slot="advantage")
+    state = centred_objective.init().model_copy(update={"running": Running(weight=1.0)})
+    assert centred_objective.adopt(state, centred_objective).running == state.running
+    assert signed.adopt(state, centred_objective).running == Running()
+    assert isinstance(centred_objective.advantage.piece, Centred)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("slot", laws.SLOTS)
@@ -184,7 +184,9 @@ def test_code_that_may_not_run_is_listed_and_not_imported(slot: str) -> None:
         objective = Objective.model_validate(written)
         assert objective.scope in ("decision", "member")
     key = "credit.callable.path" if slot == "credit" else f"{slot}.path"
-    assert [(named.key, named.path) for named in import_paths(objective)] == [(key, ImportPath("not_a_module:Piece"))]
+    assert [(reference.key, reference.path) for reference in import_paths(objective)] == [
+        (key, ImportPath("not_a_module:Piece"))
+    ]
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,8 @@ def test_micro_batches_sum_to_the_whole(setting: str) -> None:
     case = GOLDEN["cases"][1]
     objective = original(**GOLDEN["settings"][setting])
     plan, scored = plan_of(objective, case), Scored(torch.tensor(case["log_prob"], dtype=torch.float64))
-    parts = [torch.tensor([0]), torch.tensor([2, 1, -1])]
-    total = sum(float(objective.loss(scored.select(rows), plan.select(rows)).total) for rows in parts)
+    micro_batches = [torch.tensor([0]), torch.tensor([2, 1, -1])]
+    total = sum(float(objective.loss(scored.select(rows), plan.select(rows)).total) for rows in micro_batches)
     assert total == pytest.approx(float(objective.loss(scored, plan).total), abs=1e-12)
 
 
@@ -101,14 +101,16 @@ def test_an_advantage_of_mean_zero_counts_as_negative() -> None:
     # nothing.
     objective = original(use_asymmetric_clipping=True)
     case = {"mask": [[1, 1]], "old_log_prob": [[-1.0, -1.0]], "advantage": [[1.0, -1.0]]}
-    now = torch.full((1, 2), -1.0 + math.log(1.2), dtype=torch.float64, requires_grad=True)
-    loss = objective.loss(Scored(now), plan_of(objective, case))
-    (gradient,) = torch.autograd.grad(loss.total, now)
+    log_prob = torch.full((1, 2), -1.0 + math.log(1.2), dtype=torch.float64, requires_grad=True)
+    loss = objective.loss(Scored(log_prob), plan_of(objective, case))
+    (gradient,) = torch.autograd.grad(loss.total, log_prob)
     assert gradient.tolist() == [[0.0, 0.0]]
-    found = finish(loss.statistics)
-    assert (found["zero_gradient_fraction/positive"], found["zero_gradient_fraction/negative"]) == (1.0, 1.0)
-    inside = torch.full((1, 2), -1.0 + math.log(1.05), dtype=torch.float64)
+    metrics = finish(loss.statistics)
+    assert (metrics["zero_gradient_fraction/positive"], metrics["zero_gradient_fraction/negative"]) == (1.0, 1.0)
+    inside_log_prob = torch.full((1, 2), -1.0 + math.log(1.05), dtype=torch.float64)
     assert (
-        finish(objective.loss(Scored(inside), plan_of(objective, case)).statistics)["zero_gradient_fraction/positive"]
+        finish(objective.loss(Scored(inside_log_prob), plan_of(objective, case)).statistics)[
+            "zero_gradient_fraction/positive"
+        ]
         == 0.0
     )

@@ -15,26 +15,26 @@ from groupwise.statistics import alone
 
 def test_covariance_is_centred_on_all_decisions() -> None:
     # lp - lp_old = 0, ln 4 and ln 2; A = 3, 0, 0: means ln 2 and 1.
-    given = member_ratios([1.0], [4.0], [2.0], advantage=[3.0, 0.0, 0.0])
+    decisions = member_ratios([1.0], [4.0], [2.0], advantage=[3.0, 0.0, 0.0])
     ln2 = 0.6931471805599453
-    close(covariance(given), [[-ln2 * 2], [-ln2], [0.0]])
-    assert not covariance(given).requires_grad
+    close(covariance(decisions), [[-ln2 * 2], [-ln2], [0.0]])
+    assert not covariance(decisions).requires_grad
     # A = 3, -3, 0: mean 0, so a bad decision counts by its own sign.
     signed = member_ratios([1.0], [4.0], [2.0], advantage=[3.0, -3.0, 0.0])
     close(covariance(signed), [[-ln2 * 3], [-ln2 * 3], [0.0]])
 
 
 def test_covariance_passes_over_masked_decisions() -> None:
-    given = member_ratios([1.0, None], [4.0, 2.0], advantage=[3.0, 0.0])
-    assert covariance(given)[0, 1] == 0.0
-    assert covariance(given)[1].tolist() == pytest.approx([-0.6931471805599453, 0.0])
+    decisions = member_ratios([1.0, None], [4.0, 2.0], advantage=[3.0, 0.0])
+    assert covariance(decisions)[0, 1] == 0.0
+    assert covariance(decisions)[1].tolist() == pytest.approx([-0.6931471805599453, 0.0])
 
 
 @pytest.mark.parametrize(("share", "number"), [(0.2, 1), (0.0002, 1), (0.5, 3), (1.0, 6)])
 def test_share_is_rounded_down_and_at_least_one(share: float, number: int) -> None:
-    given = member_ratios([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
-    assert float(share_of(share, given)) == number
-    assert float(share_of(share, replace(given, reduce=lambda total: 10 * total))) == max(1, int(share * 60))
+    decisions = member_ratios([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
+    assert float(share_of(share, decisions)) == number
+    assert float(share_of(share, replace(decisions, reduce=lambda total: 10 * total))) == max(1, int(share * 60))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -52,9 +52,9 @@ def test_largest_is_topk(dtype: torch.dtype, number: int) -> None:
 
 
 def test_largest_of_neighbouring_numbers() -> None:
-    one = torch.tensor(1.0)
-    above, below = torch.nextafter(one, one + 1), torch.nextafter(one, one - 1)
-    values = torch.stack([below, one, above, -above])[None]
+    unit = torch.tensor(1.0)
+    above, below = torch.nextafter(unit, unit + 1), torch.nextafter(unit, unit - 1)
+    values = torch.stack([below, unit, above, -above])[None]
     assert largest(values, torch.ones(1, 4, dtype=torch.bool), torch.tensor(2.0), alone).tolist() == [
         [False, True, True, False]
     ]

@@ -13,43 +13,43 @@ from groupwise.statistics import finish
 
 
 def test_positions_count_valid_decisions() -> None:
-    given = member_ratios([2.0, None, 4.0], [None, None, None])
-    assert given.count.tolist() == [[2.0], [1.0]]
-    assert given.position[0, [0, 2]].tolist() == [0, 1]
-    assert given.occupied.tolist() == [[True], [False]]
-    assert recorded(given, packed=True).position.tolist() == [[0, 1, 2]]
-    close(given.mean(given.log_ratio.exp()), [[3.0], [0.0]])
-    close(given.masked(given.log_ratio.exp(), fill=-1.0), [[2.0, -1.0, 4.0], [-1.0] * 3])
+    decisions = member_ratios([2.0, None, 4.0], [None, None, None])
+    assert decisions.count.tolist() == [[2.0], [1.0]]
+    assert decisions.position[0, [0, 2]].tolist() == [0, 1]
+    assert decisions.occupied.tolist() == [[True], [False]]
+    assert recorded(decisions, packed=True).position.tolist() == [[0, 1, 2]]
+    close(decisions.mean(decisions.log_ratio.exp()), [[3.0], [0.0]])
+    close(decisions.masked(decisions.log_ratio.exp(), fill=-1.0), [[2.0, -1.0, 4.0], [-1.0] * 3])
 
 
 def test_a_log_ratio_is_held_where_its_exponential_overflows_and_keeps_its_gradient() -> None:
-    now = torch.tensor([[-1.0, -500.0, -3.0, float("-inf")]], requires_grad=True)
+    log_prob = torch.tensor([[-1.0, -500.0, -3.0, float("-inf")]], requires_grad=True)
     old = torch.tensor([[-400.0, -2.0, -2.5, -1.0]])
     mask = torch.ones(1, 4, dtype=torch.bool)
-    held = Decisions.of(mask, now, old, torch.ones(1, 4)).log_ratio
-    held.backward(torch.tensor([[1.0, 2.0, 3.0, 4.0]]))
-    limit = held[0, 0].item()
+    log_ratio = Decisions.of(mask, log_prob, old, torch.ones(1, 4)).log_ratio
+    log_ratio.backward(torch.tensor([[1.0, 2.0, 3.0, 4.0]]))
+    limit = log_ratio[0, 0].item()
     assert 39 < limit < 41
-    assert held.tolist() == [[limit, -limit, -0.5, -limit]]
-    assert now.grad is not None
-    assert now.grad.tolist() == [[1.0, 2.0, 3.0, 4.0]]
-    wide = Decisions.of(mask, now.double(), old.double(), torch.ones(1, 4).double()).log_ratio[0].tolist()
+    assert log_ratio.tolist() == [[limit, -limit, -0.5, -limit]]
+    assert log_prob.grad is not None
+    assert log_prob.grad.tolist() == [[1.0, 2.0, 3.0, 4.0]]
+    wide = Decisions.of(mask, log_prob.double(), old.double(), torch.ones(1, 4).double()).log_ratio[0].tolist()
     assert wide[0] == -wide[3]
     assert 300 < wide[0] < 354
     assert wide[1:3] == [-wide[0], -0.5]
 
 
 def test_good_and_bad_by_the_members_advantage_or_by_the_decisions() -> None:
-    given = member_ratios([2.0, 1.0], [1.0, 1.0], [1.0, 1.0], advantage=[1.0, -1.0, 0.0])
-    assert given.good.tolist() == [[True] * 2, [False] * 2, [False] * 2]
-    whole = replace(given, member_advantage=given.advantage[:, :1])
-    assert whole.good.tolist() == [[True], [False], [False]]
-    assert whole.bad.tolist() == [[False], [True], [False]]
+    decisions = member_ratios([2.0, 1.0], [1.0, 1.0], [1.0, 1.0], advantage=[1.0, -1.0, 0.0])
+    assert decisions.good.tolist() == [[True] * 2, [False] * 2, [False] * 2]
+    by_member = replace(decisions, member_advantage=decisions.advantage[:, :1])
+    assert by_member.good.tolist() == [[True], [False], [False]]
+    assert by_member.bad.tolist() == [[False], [True], [False]]
 
 
 def test_statistics_count_valid_decisions_alone() -> None:
-    given = member_ratios([2.0, None, 4.0], [6.0, None, None])
-    ratio = given.log_ratio.exp()
-    assert finish({"mean": given.average(ratio), "share": given.share(lambda: ratio > 3)}) == pytest.approx(
+    decisions = member_ratios([2.0, None, 4.0], [6.0, None, None])
+    ratio = decisions.log_ratio.exp()
+    assert finish({"mean": decisions.average(ratio), "share": decisions.share(lambda: ratio > 3)}) == pytest.approx(
         {"mean": 4.0, "share": 2 / 3}
     )

@@ -80,8 +80,8 @@ def zero_gradient_fraction(name: str, ratios: Ratios, rewards: Sequence[float], 
 
 def relative(name: str, *args: Any, **keys: Any) -> Tensor:
     """The push, scaled so that the largest is one: what does not depend on a method's scale."""
-    given = push(name, *args, **keys)
-    return given / given.abs().max()
+    pushes = push(name, *args, **keys)
+    return pushes / pushes.abs().max()
 
 
 def dapo() -> None:
@@ -91,26 +91,26 @@ def dapo() -> None:
     # A flat group is sampled anew: it leaves the divisor too, so the other group is pushed twice as hard as by a token
     # mean over both.
     ratios, rewards, group = [[1.0]] * 4, [1.0, 0.0, 1.0, 1.0], [0, 0, 1, 1]
-    given, plain = (push(name, ratios, rewards, group=group)[:, 0] for name in ("dapo", "bnpo"))
-    assert float(given[0]) == pytest.approx(2 * float(plain[0]))
-    assert given[2] == plain[2] == 0
+    pushes, plain = (push(name, ratios, rewards, group=group)[:, 0] for name in ("dapo", "bnpo"))
+    assert float(pushes[0]) == pytest.approx(2 * float(plain[0]))
+    assert pushes[2] == plain[2] == 0
 
 
 def dr_grpo() -> None:
     # Groups of little spread weigh little, and long members' tokens weigh as much as short ones'.
     ratios, group = [[1.0] * 4, [1.0], [1.0], [1.0]], [0, 0, 1, 1]
-    given, plain = (relative(name, ratios, [1.0, 0.0, 0.1, 0.0], group=group) for name in ("dr_grpo", "grpo"))
-    assert float(given[0, 0] / -given[1, 0]) == pytest.approx(1.0)
+    pushes, plain = (relative(name, ratios, [1.0, 0.0, 0.1, 0.0], group=group) for name in ("dr_grpo", "grpo"))
+    assert float(pushes[0, 0] / -pushes[1, 0]) == pytest.approx(1.0)
     assert float(plain[0, 0] / -plain[1, 0]) == pytest.approx(0.25)
-    assert float(given[2, 0] / given[1, 0].abs()) == pytest.approx(0.1)
+    assert float(pushes[2, 0] / pushes[1, 0].abs()) == pytest.approx(0.1)
     assert float(plain[2, 0] / plain[1, 0].abs()) == pytest.approx(1.0)
 
 
 def token_mean(name: str) -> Callable[[], None]:
     def check() -> None:
         # Each token weighs the same, whatever its answer's length.
-        given, plain = (push(each, [[1.0] * 4, [1.0]], [1.0, 0.0]) for each in (name, "grpo"))
-        assert float(given[0, 0]) == pytest.approx(-float(given[1, 0]))
+        pushes, plain = (push(method, [[1.0] * 4, [1.0]], [1.0, 0.0]) for method in (name, "grpo"))
+        assert float(pushes[0, 0]) == pytest.approx(-float(pushes[1, 0]))
         assert float(plain[0, 0]) == pytest.approx(-float(plain[1, 0]) / 4)
 
     return check
@@ -119,8 +119,8 @@ def token_mean(name: str) -> Callable[[], None]:
 def sequence_ratio(name: str) -> Callable[[], None]:
     def check() -> None:
         # One outlying token clips the whole answer, and tokens of one answer share one push.
-        given, plain = (push(each, [[1.5, 1.0, 1.0], [1.0, 1.0, 1.0]], [1.0, 0.0]) for each in (name, "grpo"))
-        assert given[0].tolist() == [0.0] * 3
+        pushes, plain = (push(method, [[1.5, 1.0, 1.0], [1.0, 1.0, 1.0]], [1.0, 0.0]) for method in (name, "grpo"))
+        assert pushes[0].tolist() == [0.0] * 3
         assert plain[0, 0] == 0
         assert plain[0, 1] > 0
 
@@ -131,8 +131,8 @@ def gspo_token() -> None:
     sequence_ratio("gspo_token")()
     # A credit acts on its tokens, and would cancel under GSPO's shared gradient.
     credit = {"credit.temporal_decay.gamma": 0.5}
-    given = push("gspo_token", [[1.0, 1.0], [1.0, 1.0]], [1.0, 0.0], **credit)
-    assert float(given[0, 0] / given[0, 1]) == pytest.approx(2.0)
+    pushes = push("gspo_token", [[1.0, 1.0], [1.0, 1.0]], [1.0, 0.0], **credit)
+    assert float(pushes[0, 0] / pushes[0, 1]) == pytest.approx(2.0)
     with pytest.raises(ConfigError, match="ineffective"):
         Objective.preset("gspo", **credit)
 
@@ -145,33 +145,33 @@ def lite_ppo() -> None:
 def luspo() -> None:
     sequence_ratio("luspo")()
     # A long answer's tokens are pushed as hard as a short one's, by GSPO less by its length.
-    given, plain = (push(name, [[1.0] * 4, [1.0]], [1.0, 0.0]) for name in ("luspo", "gspo"))
-    assert float(given[0, 0] / -given[1, 0]) == pytest.approx(1.0)
+    pushes, plain = (push(name, [[1.0] * 4, [1.0]], [1.0, 0.0]) for name in ("luspo", "gspo"))
+    assert float(pushes[0, 0] / -pushes[1, 0]) == pytest.approx(1.0)
     assert float(plain[0, 0] / -plain[1, 0]) == pytest.approx(0.25)
 
 
 def gmpo() -> None:
     # An outlying ratio weighs little in a geometric mean, and the clip is wider.
-    given, plain = (push(name, [[1.0, 1.0], [9.0, 1.0]], [1.0, 0.0], old=-3.0) for name in ("gmpo", "grpo"))
-    assert float(given[1, 0] / given[0, 0]) == pytest.approx(-3.0)
+    pushes, plain = (push(name, [[1.0, 1.0], [9.0, 1.0]], [1.0, 0.0], old=-3.0) for name in ("gmpo", "grpo"))
+    assert float(pushes[1, 0] / pushes[0, 0]) == pytest.approx(-3.0)
     assert float(plain[1, 0] / plain[0, 0]) == pytest.approx(-9.0)
     assert push("gmpo", [[1.4], [1.0]], [1.0, 0.0])[0, 0] > 0 == push("grpo", [[1.4], [1.0]], [1.0, 0.0])[0, 0]
 
 
 def cispo() -> None:
     # No token loses its gradient, on either side; its weight is capped.
-    given, plain = (push(name, [[3.0, 100.0], [0.1, 1.0]], [1.0, 0.0], old=-9.0) for name in ("cispo", "grpo"))
-    assert (given != 0).all()
+    pushes, plain = (push(name, [[3.0, 100.0], [0.1, 1.0]], [1.0, 0.0], old=-9.0) for name in ("cispo", "grpo"))
+    assert (pushes != 0).all()
     assert (plain != 0).tolist() == [[False, False], [False, True]]
-    assert float(given[0, 1] / given[0, 0]) == pytest.approx(5.0 / 3.0)
+    assert float(pushes[0, 1] / pushes[0, 0]) == pytest.approx(5.0 / 3.0)
 
 
 def sapo() -> None:
     # Smooth where the clip has an edge: between ratio 1.19 and 1.21 GRPO falls to nothing, SAPO by a percent; bad
     # decisions fade faster.
-    given, plain = (push(name, [[1.19, 1.21], [1.0, 1.0]], [1.0, 0.0]) for name in ("sapo", "grpo"))
+    pushes, plain = (push(name, [[1.19, 1.21], [1.0, 1.0]], [1.0, 0.0]) for name in ("sapo", "grpo"))
     assert plain[0, 1] == 0 < plain[0, 0]
-    assert abs(float(given[0, 1] / given[0, 0]) - 1.0) < 0.02
+    assert abs(float(pushes[0, 1] / pushes[0, 0]) - 1.0) < 0.02
     good, bad = push("sapo", [[3.0], [3.0]], [1.0, 0.0], old=-3.0)[:, 0].tolist()
     assert 0 < -bad < good
 
@@ -179,8 +179,8 @@ def sapo() -> None:
 def dppo(name: str) -> Callable[[], None]:
     def check() -> None:
         # A rare token may grow tenfold, a common one not from 0.84 to 1; GRPO says the opposite.
-        rare = [push(each, [[10.0], [1.0]], [1.0, 0.0], old=math.log(1e-4))[0, 0] for each in (name, "grpo")]
-        common = [push(each, [[1.19], [1.0]], [1.0, 0.0], old=math.log(0.84))[0, 0] for each in (name, "grpo")]
+        rare = [push(method, [[10.0], [1.0]], [1.0, 0.0], old=math.log(1e-4))[0, 0] for method in (name, "grpo")]
+        common = [push(method, [[1.19], [1.0]], [1.0, 0.0], old=math.log(0.84))[0, 0] for method in (name, "grpo")]
         assert rare[0] > 0 == rare[1]
         assert common[0] == 0 < common[1]
 
@@ -195,8 +195,8 @@ def rloo() -> None:
 def reinforce_pp() -> None:
     # The batch is the comparison: a group that is all right is pushed up as a whole, by GRPO not at all.
     ratios, rewards, group = [[1.0]] * 4, [1.0, 1.0, 0.0, 0.0], [0, 0, 1, 1]
-    given, plain = (push(name, ratios, rewards, group=group)[:, 0] for name in ("reinforce_pp", "grpo"))
-    assert given[0] == given[1] > 0 > given[2]
+    pushes, plain = (push(name, ratios, rewards, group=group)[:, 0] for name in ("reinforce_pp", "grpo"))
+    assert pushes[0] == pushes[1] > 0 > pushes[2]
     assert not plain.any()
 
 
@@ -204,8 +204,8 @@ def batch_scaled(name: str) -> Callable[[], None]:
     def check() -> None:
         # One scale for the batch: a group of a tenth of the spread is pushed a tenth as hard, by GRPO just as hard.
         ratios, rewards, group = [[1.0]] * 4, [1.0, 0.0, 0.1, 0.0], [0, 0, 1, 1]
-        given, plain = (push(each, ratios, rewards, group=group)[:, 0] for each in (name, "grpo"))
-        assert float(given[2] / given[0]) == pytest.approx(0.1)
+        pushes, plain = (push(method, ratios, rewards, group=group)[:, 0] for method in (name, "grpo"))
+        assert float(pushes[2] / pushes[0]) == pytest.approx(0.1)
         assert float(plain[2] / plain[0]) == pytest.approx(1.0)
 
     return check
@@ -214,15 +214,15 @@ def batch_scaled(name: str) -> Callable[[], None]:
 def topr() -> None:
     # Bad answers that the policy has left are hardly pushed further; good ones never lose their weight, however rare
     # they became.
-    given = push("topr", [[0.1], [0.1], [10.0]], [1.0, -1.0, -1.0], old=-3.0)[:, 0]
-    assert given.tolist() == pytest.approx([1.0, -0.1, -1.0])
+    pushes = push("topr", [[0.1], [0.1], [10.0]], [1.0, -1.0, -1.0], old=-3.0)[:, 0]
+    assert pushes.tolist() == pytest.approx([1.0, -0.1, -1.0])
     assert push("grpo", [[0.1], [0.1], [10.0]], [1.0, -1.0, -1.0], old=-3.0)[1, 0] == 0
 
 
 def vespo() -> None:
     # The weight is the whole answer's: two tokens that cancel leave it at one, and it fades smoothly on both sides.
-    given = push("vespo", [[2.0, 0.5], [1.0, 1.0]], [1.0, 0.0], old=-3.0)
-    assert float(given[0, 0]) == pytest.approx(float(given[0, 1])) == pytest.approx(-float(given[1, 0]))
+    pushes = push("vespo", [[2.0, 0.5], [1.0, 1.0]], [1.0, 0.0], old=-3.0)
+    assert float(pushes[0, 0]) == pytest.approx(float(pushes[0, 1])) == pytest.approx(-float(pushes[1, 0]))
     plain = push("grpo", [[2.0, 0.5], [1.0, 1.0]], [1.0, 0.0], old=-3.0)
     assert plain[0, 0] == 0 < plain[0, 1]
     assert (
@@ -235,24 +235,24 @@ def vespo() -> None:
 def opo() -> None:
     # Three tokens against one: the long good answer sets the baseline, so its own advantage is small and the short bad
     # one's large.
-    given = push("opo", [[1.0] * 3, [1.0]], [1.0, 0.0])
-    assert given[:, 0].tolist() == pytest.approx([0.25, -0.75])
+    pushes = push("opo", [[1.0] * 3, [1.0]], [1.0, 0.0])
+    assert pushes[:, 0].tolist() == pytest.approx([0.25, -0.75])
 
 
 def max_rl() -> None:
     # A success in four weighs nine times one of three: by GRPO three times.
     ratios, group = [[1.0]] * 8, [0] * 4 + [1] * 4
-    given, plain = (push(name, ratios, [1.0, 0, 0, 0, 1, 1, 1, 0], group=group)[:, 0] for name in ("max_rl", "grpo"))
-    assert float(given[0] / given[4]) == pytest.approx(9.0)
+    pushes, plain = (push(name, ratios, [1.0, 0, 0, 0, 1, 1, 1, 0], group=group)[:, 0] for name in ("max_rl", "grpo"))
+    assert float(pushes[0] / pushes[4]) == pytest.approx(9.0)
     assert float(plain[0] / plain[4]) == pytest.approx(3.0)
 
 
 def gdpo() -> None:
     # A reward a hundred times smaller counts as much; by GRPO it drowns.
     ratios, first, second = [[1.0]] * 4, [100.0, 0.0, 100.0, 0.0], [1.0, 1.0, 0.0, 0.0]
-    given, plain = (push(name, ratios, first, second=second)[:, 0] for name in ("gdpo", "grpo"))
-    assert given[1] == pytest.approx(0.0, abs=1e-12)
-    assert given[2] == pytest.approx(0.0, abs=1e-12)
+    pushes, plain = (push(name, ratios, first, second=second)[:, 0] for name in ("gdpo", "grpo"))
+    assert pushes[1] == pytest.approx(0.0, abs=1e-12)
+    assert pushes[2] == pytest.approx(0.0, abs=1e-12)
     assert float(plain[2]) == pytest.approx(-float(plain[1]), rel=1e-9)
     assert float(plain[2] / plain[0]) > 0.95
 
@@ -260,23 +260,23 @@ def gdpo() -> None:
 def clip_cov() -> None:
     # The confident good token, whose covariance is highest, loses its gradient although its ratio is one.
     old = [[-0.1, -3.0, -3.0, -3.0], [-3.0] * 4]
-    given, plain = (push(name, [[1.0] * 4, [1.0] * 4], [1.0, 0.0], old=old) for name in ("clip_cov", "bnpo"))
-    assert given[0, 0] == 0 < plain[0, 0]
-    assert given[:, 1:].tolist() == plain[:, 1:].tolist()
+    pushes, plain = (push(name, [[1.0] * 4, [1.0] * 4], [1.0, 0.0], old=old) for name in ("clip_cov", "bnpo"))
+    assert pushes[0, 0] == 0 < plain[0, 0]
+    assert pushes[:, 1:].tolist() == plain[:, 1:].tolist()
 
 
 def kl_cov() -> None:
     # No clip: a good token far out still learns, and the top one is pulled back to where it was sampled.
-    given, plain = (push(name, [[3.0, 1.5], [1.0, 1.0]], [1.0, 0.0], old=-3.0) for name in ("kl_cov", "bnpo"))
+    pushes, plain = (push(name, [[3.0, 1.5], [1.0, 1.0]], [1.0, 0.0], old=-3.0) for name in ("kl_cov", "bnpo"))
     assert plain[0].tolist() == [0.0, 0.0]
     advantage = 1 / math.sqrt(2)
-    assert given[0].tolist() == pytest.approx([3.0 * advantage - 1.0, 1.5 * advantage])
+    assert pushes[0].tolist() == pytest.approx([3.0 * advantage - 1.0, 1.5 * advantage])
 
 
 def aspo() -> None:
     # The rarer a good token has become, the harder it is pushed: GRPO pushes it less.
-    given, plain = (push(name, [[0.5, 1.0], [1.0, 1.0]], [1.0, 0.0])[0].tolist() for name in ("aspo", "grpo"))
-    assert given[0] / given[1] == pytest.approx(2.0)
+    pushes, plain = (push(name, [[0.5, 1.0], [1.0, 1.0]], [1.0, 0.0])[0].tolist() for name in ("aspo", "grpo"))
+    assert pushes[0] / pushes[1] == pytest.approx(2.0)
     assert plain[0] / plain[1] == pytest.approx(0.5)
 
 
@@ -298,9 +298,9 @@ def grpo_guard() -> None:
     # The log-ratio of both is below zero by the bias: Flow-GRPO holds the bad one and lets the good one pass. The shift
     # says that the good one moved on.
     ratios, rewards, shift = [[0.9997], [0.9997]], [1.0, 0.0], [[1e-5], [1e-7]]
-    plain, given = push("flow_grpo", ratios, rewards)[:, 0], push("grpo_guard", ratios, rewards, shift=shift)[:, 0]
+    plain, pushes = push("flow_grpo", ratios, rewards)[:, 0], push("grpo_guard", ratios, rewards, shift=shift)[:, 0]
     assert plain[0] > 0 == plain[1]
-    assert given[0] == 0 > given[1]
+    assert pushes[0] == 0 > pushes[1]
     # Divided by the step: half the step, twice the push.
     weighed = push("grpo_guard", [[1.0, 1.0], [1.0, 1.0]], rewards, steps=[[0.5, 0.25]] * 2, shift=[[0.0, 0.0]] * 2)
     assert float(weighed[0, 1] / weighed[0, 0]) == pytest.approx(2.0)
@@ -312,53 +312,55 @@ def rejection_sampling() -> None:
 
 def source_003() -> None:
     # The population's deviation: sqrt 2 times the push in a group of two.
-    given, plain = (push(name, [[1.0], [1.0]], [1.0, 0.0])[0, 0] for name in ("source_003", "grpo"))
-    assert float(given / plain) == pytest.approx(math.sqrt(2))
+    pushes, plain = (push(name, [[1.0], [1.0]], [1.0, 0.0])[0, 0] for name in ("source_003", "grpo"))
+    assert float(pushes / plain) == pytest.approx(math.sqrt(2))
 
 
 def ema() -> None:
     # What follows an outlying token feels a tenth of it: the token after a ratio of 3 is held as well.
-    given, plain = (push(name, [[3.5, 1.0], [1.0, 1.0]], [1.0, 0.0], old=-3.0)[0].tolist() for name in ("ema", "bnpo"))
-    assert given == [0.0, 0.0]
+    pushes, plain = (push(name, [[3.5, 1.0], [1.0, 1.0]], [1.0, 0.0], old=-3.0)[0].tolist() for name in ("ema", "bnpo"))
+    assert pushes == [0.0, 0.0]
     assert plain[1] > 0
 
 
 def gradient_adaptive() -> None:
     # A token e times less probable weighs e times as much, the mean staying one.
     old = [[-1.0, -2.0], [-1.0, -1.0]]
-    given, plain = (
+    pushes, plain = (
         push(name, [[1.0, 1.0], [1.0, 1.0]], [1.0, 0.0], old=old)[0].tolist() for name in ("gradient_adaptive", "bnpo")
     )
-    assert given[1] / given[0] == pytest.approx(math.e)
-    assert sum(given) == pytest.approx(sum(plain))
+    assert pushes[1] / pushes[0] == pytest.approx(math.e)
+    assert sum(pushes) == pytest.approx(sum(plain))
 
 
 def amic() -> None:
     # One ratio a member, the arithmetic mean: (3 + 1) / 2 is held as a whole.
-    given, plain = (push(name, [[3.0, 1.0], [1.0, 1.0]], [1.0, 0.0], old=-3.0)[0].tolist() for name in ("amic", "bnpo"))
-    assert given == [0.0, 0.0]
+    pushes, plain = (
+        push(name, [[3.0, 1.0], [1.0, 1.0]], [1.0, 0.0], old=-3.0)[0].tolist() for name in ("amic", "bnpo")
+    )
+    assert pushes == [0.0, 0.0]
     assert plain[1] > 0
 
 
 def ptrw() -> None:
     # No edge: at ratio 1.25 a good token still learns; at 1.6 hardly; a bad one that grew to 2 is silenced.
-    given = push("ptrw", [[1.25, 1.6], [1.0, 2.0]], [1.0, 0.0], old=-3.0)
-    assert given[0, 0] > 0.3
-    assert abs(float(given[0, 1])) < 0.02
-    assert abs(float(given[1, 1])) < 1e-4
+    pushes = push("ptrw", [[1.25, 1.6], [1.0, 2.0]], [1.0, 0.0], old=-3.0)
+    assert pushes[0, 0] > 0.3
+    assert abs(float(pushes[0, 1])) < 0.02
+    assert abs(float(pushes[1, 1])) < 1e-4
     assert push("bnpo", [[1.25, 1.6], [1.0, 2.0]], [1.0, 0.0], old=-3.0)[1, 1] < -1
 
 
 def temporal_decay() -> None:
-    given, plain = (push(name, [[1.0] * 3, [1.0] * 3], [1.0, 0.0])[0].tolist() for name in ("temporal_decay", "bnpo"))
-    assert [given[1] / given[0], given[2] / given[1]] == pytest.approx([0.95, 0.95])
-    assert sum(given) == pytest.approx(sum(plain))
+    pushes, plain = (push(name, [[1.0] * 3, [1.0] * 3], [1.0, 0.0])[0].tolist() for name in ("temporal_decay", "bnpo"))
+    assert [pushes[1] / pushes[0], pushes[2] / pushes[1]] == pytest.approx([0.95, 0.95])
+    assert sum(pushes) == pytest.approx(sum(plain))
 
 
 def asymmetric_clip() -> None:
     # Room for good tokens (1.25), none for bad ones (0.85).
-    given, plain = (push(name, [[1.25], [0.85]], [1.0, 0.0])[:, 0] for name in ("asymmetric_clip", "bnpo"))
-    assert given[0] > 0 == given[1]
+    pushes, plain = (push(name, [[1.25], [0.85]], [1.0, 0.0])[:, 0] for name in ("asymmetric_clip", "bnpo"))
+    assert pushes[0] > 0 == pushes[1]
     assert plain[0] == 0 > plain[1]
 
 
@@ -372,13 +374,13 @@ WITHOUT = {
 }
 
 
-def combination(name: str, *parts: str) -> Callable[[], None]:
+def combination(name: str, *effects: str) -> Callable[[], None]:
     def check() -> None:
         # Every innovation of a combination acts: without it the push is another.
         ratios = [[1.1, 0.9, 1.25], [0.85, 1.0, 1.2]]
-        whole = push(name, ratios, [1.0, 0.0])
-        for part in parts:
-            assert (push(name, ratios, [1.0, 0.0], **WITHOUT[part]) - whole).abs().max() > 0.01, part
+        combined = push(name, ratios, [1.0, 0.0])
+        for part in effects:
+            assert (push(name, ratios, [1.0, 0.0], **WITHOUT[part]) - combined).abs().max() > 0.01, part
 
     return check
 

@@ -10,9 +10,9 @@ from groupwise.objective.known_gradient import known_gradient
 def test_value_and_gradient_are_those_given() -> None:
     source = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64, requires_grad=True)
     value, slope = torch.tensor([5.0, 6.0, 7.0]).double(), torch.tensor([0.0, -1.0, 2.0]).double()
-    found = known_gradient(source, value, slope)
-    assert found.tolist() == [5.0, 6.0, 7.0]
-    (found * torch.tensor([1.0, 10.0, 100.0])).sum().backward()
+    value_with_gradient = known_gradient(source, value, slope)
+    assert value_with_gradient.tolist() == [5.0, 6.0, 7.0]
+    (value_with_gradient * torch.tensor([1.0, 10.0, 100.0])).sum().backward()
     assert source.grad is not None
     assert source.grad.tolist() == [0.0, -10.0, 200.0]
 

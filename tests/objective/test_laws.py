@@ -96,10 +96,13 @@ ADVANTAGES = {
 }
 
 
-def _on_policy(given: World) -> World:
-    now = given.wide["log_prob"]
+def _on_policy(inputs: World) -> World:
+    log_prob = inputs.wide["log_prob"]
     return World(
-        given.mask, given.group, {**given.wide, "old": now, "behaviour": now, "mean_shift": 0 * now}, given.tall
+        inputs.mask,
+        inputs.group,
+        {**inputs.wide, "old": log_prob, "behaviour": log_prob, "mean_shift": 0 * log_prob},
+        inputs.tall,
     )
 
 
@@ -110,12 +113,12 @@ def _recursion(objective: Objective, mask: Tensor) -> Tensor:
     for b in range(members):
         row = torch.zeros(width, dtype=torch.float64)
         for order, t in enumerate(mask[b].nonzero()[:, 0].tolist()):
-            own = torch.nn.functional.one_hot(torch.tensor(t), width).double()
+            position = torch.nn.functional.one_hot(torch.tensor(t), width).double()
             smoothing = objective.smoothing
             if smoothing.kind == "identity" or smoothing.detach or (order == 0 and smoothing.init == "first"):
-                row = own
+                row = position
             else:
-                row = smoothing.beta * own + (1 - smoothing.beta) * row
+                row = smoothing.beta * position + (1 - smoothing.beta) * row
             matrix[b, t] = row
     return matrix
 
@@ -135,34 +138,36 @@ def _drawn(objective: Objective, decisions: Decisions) -> Tensor:
     return drawn.view_as(mask)
 
 
-def _expected_on_policy(objective: Objective, given: World) -> dict[str, Tensor]:
+def _expected_on_policy(objective: Objective, inputs: World) -> dict[str, Tensor]:
     """`-dL/dlp` and `-dL/dshift` of the policy term at ratio 1, from the aggregation weights, the credit and the
     advantage alone.
     """
-    plan = plan_of(objective, given)
-    fields = {name: torch.where(given.mask, given.wide[name], 0.0) for name in ("log_prob", "score_norm", "step_size")}
-    now = fields["log_prob"]
+    plan = plan_of(objective, inputs)
+    fields = {
+        name: torch.where(inputs.mask, inputs.wide[name], 0.0) for name in ("log_prob", "score_norm", "step_size")
+    }
+    log_prob = fields["log_prob"]
     decisions = Decisions(
-        Acted(plan.acted.mask, now, member=plan.acted.member, step_size=fields["step_size"]),
-        now,
+        Acted(plan.acted.mask, log_prob, member=plan.acted.member, step_size=fields["step_size"]),
+        log_prob,
         torch.where(plan.acted.mask, plan.advantage, 0.0),
         score_norm=fields["score_norm"],
     )
-    own, nothing = plan.weight * objective.credit(decisions) * decisions.advantage, torch.zeros_like(now)
+    policy_part, nothing = plan.weight * objective.credit(decisions) * decisions.advantage, torch.zeros_like(log_prob)
     form = getattr(objective.trust, "form", None) or REGIONS[objective.trust.kind]
     if form == "log_prob":
-        return {"log_prob": own, "mean_shift": nothing}
+        return {"log_prob": policy_part, "mean_shift": nothing}
     if form == "member":
         return {
-            "log_prob": torch.where(plan.acted.mask, own.sum(1, keepdim=True) / decisions.count, 0.0),
+            "log_prob": torch.where(plan.acted.mask, policy_part.sum(1, keepdim=True) / decisions.count, 0.0),
             "mean_shift": nothing,
         }
-    direct = torch.where(decisions.advantage > 0, own, 0.0) if form == "mixed" else nothing
-    by_ratio = own - direct
+    direct = torch.where(decisions.advantage > 0, policy_part, 0.0) if form == "mixed" else nothing
+    by_ratio = policy_part - direct
     if objective.trust.kind == "clip_cov":
         drawn = _drawn(objective, decisions)
         assert 0 < int(drawn.sum()) < int(plan.acted.mask.sum())
-        by_ratio = own * ~drawn
+        by_ratio = policy_part * ~drawn
     if objective.ratio.kind == "transition":
         return {"log_prob": direct, "mean_shift": by_ratio}
     return {"log_prob": direct + _to_log_probs(objective, plan.acted.mask, by_ratio), "mean_shift": nothing}
@@ -196,7 +201,7 @@ def test_every_kind_states_its_laws() -> None:
 
 
 def test_law_1_on_policy_gradient() -> None:
-    given = _on_policy(world(5))
+    inputs = _on_policy(world(5))
     smoothings, ratios, trusts, credits = (
         slot_tables(slot, switches=True) for slot in ("smoothing", "ratio", "trust", "credit")
     )
@@ -211,30 +216,30 @@ def test_law_1_on_policy_gradient() -> None:
         objective = build(smoothing=smoothing, ratio=ratio, trust=trust, credit=credit)
         if objective is None:
             continue
-        found = outcome(objective, given).gradients
-        for name, expected in _expected_on_policy(objective, given).items():
-            same(-found[name], expected, f"{name}: {smoothing} {ratio} {trust} {credit}")
+        gradients = outcome(objective, inputs).gradients
+        for name, expected in _expected_on_policy(objective, inputs).items():
+            same(-gradients[name], expected, f"{name}: {smoothing} {ratio} {trust} {credit}")
         tested += 1
     assert tested >= 651
 
 
 @pytest.mark.parametrize("aggregation", slot_tables("aggregation"), ids=str)
 def test_law_1_holds_under_every_aggregation(aggregation: laws.Table) -> None:
-    given = _on_policy(world(6))
+    inputs = _on_policy(world(6))
     for ratio in slot_tables("ratio", switches=True):
         objective = build(ratio=ratio, aggregation=aggregation)
         assert objective is not None
-        found = outcome(objective, given).gradients
-        for name, expected in _expected_on_policy(objective, given).items():
-            same(-found[name], expected, f"{name}: {ratio}")
+        gradients = outcome(objective, inputs).gradients
+        for name, expected in _expected_on_policy(objective, inputs).items():
+            same(-gradients[name], expected, f"{name}: {ratio}")
 
 
 @pytest.mark.parametrize(("name", "objective"), SINGLES, ids=[name for name, _ in SINGLES])
 def test_laws_2_and_4_for_every_kind_and_switch(name: str, objective: Objective) -> None:
     laws.invariances(objective, world(7))
     laws.micro_batches(objective, world(7), outcome(objective, world(7)), 1)
-    for given in (*extremes(), *laws.smallest()):
-        laws.finite(objective, given)
+    for inputs in (*extremes(), *laws.smallest()):
+        laws.finite(objective, inputs)
     laws.same_names(objective, world(7), laws.smallest()[0])
 
 
@@ -264,26 +269,26 @@ def test_law_5_advantages(table: laws.Table) -> None:
 def test_law_5_credits(table: laws.Table) -> None:
     objective = build(credit=table, ratio={"kind": "token"})
     assert objective is not None
-    given = world(9, width=9)
+    inputs = world(9, width=9)
     leaves = {
-        name: torch.where(given.mask, given.wide[name], 0.0).requires_grad_() for name in ("log_prob", "score_norm")
+        name: torch.where(inputs.mask, inputs.wide[name], 0.0).requires_grad_() for name in ("log_prob", "score_norm")
     }
-    now, step_size = leaves["log_prob"], torch.where(given.mask, given.wide["step_size"], 0.0)
-    acted = Acted(given.mask, now.detach(), step_size=step_size)
-    decisions = Decisions(acted, now, given.mask.double(), score_norm=leaves["score_norm"])
+    log_prob, step_size = leaves["log_prob"], torch.where(inputs.mask, inputs.wide["step_size"], 0.0)
+    acted = Acted(inputs.mask, log_prob.detach(), step_size=step_size)
+    decisions = Decisions(acted, log_prob, inputs.mask.double(), score_norm=leaves["score_norm"])
     credit = objective.credit(decisions)
     assert not credit.requires_grad
-    assert not credit[~given.mask].any()
+    assert not credit[~inputs.mask].any()
     if not objective.credit.raw:
         assert float(credit[5, 2]) == 1.0
-        same(credit.sum(1), given.mask.double().sum(1), "mean one")
+        same(credit.sum(1), inputs.mask.double().sum(1), "mean one")
 
 
 @pytest.mark.parametrize(("name", "objective"), SINGLES, ids=[name for name, _ in SINGLES])
 def test_densities_are_served_unless_a_stage_reads_probabilities(name: str, objective: Objective) -> None:
-    given = world(15)
+    inputs = world(15)
     shift = 0.5 if objective.advantage.kind in laws.NON_NEGATIVE else 0.0
-    rollouts = given.rollouts(density=True, shift=shift)
+    rollouts = inputs.rollouts(density=True, shift=shift)
     if objective.trust.kind == "dppo" or any(
         getattr(link, "signal", None) in ("auto", "surprisal") for link in objective.credit.links()
     ):
@@ -299,8 +304,8 @@ def test_densities_are_served_unless_a_stage_reads_probabilities(name: str, obje
             assert "score_norm" in settled.requires
             settled.prepare(rollouts, settled.init())
         return
-    loss = objective.loss(given.scored(), objective.plan(objective.prepare(rollouts, objective.init()))).total
-    same(loss.detach(), outcome(objective, given).value, "density")
+    loss = objective.loss(inputs.scored(), objective.plan(objective.prepare(rollouts, objective.init()))).total
+    same(loss.detach(), outcome(objective, inputs).value, "density")
 
 
 IDENTITIES = [
@@ -339,26 +344,26 @@ IDENTITIES = [
 
 @pytest.mark.parametrize(("special", "plain"), IDENTITIES, ids=[str(special) for special, _ in IDENTITIES])
 def test_law_6_identities(special: laws.Table, plain: laws.Table) -> None:
-    one, other = (validate(Objective, BASE | table, source="law") for table in (special, plain))
-    same_outcome(outcome(one, world(10)), outcome(other, world(10)), str(special), metrics=False)
+    special_case, plain_case = (validate(Objective, BASE | table, source="law") for table in (special, plain))
+    same_outcome(outcome(special_case, world(10)), outcome(plain_case, world(10)), str(special), metrics=False)
 
 
 def test_law_6_under_every_level() -> None:
     for ratio in slot_tables("ratio", switches=True):
-        one, other = build(ratio=ratio, smoothing={"kind": "ema", "beta": 1.0}), build(ratio=ratio)
-        if one is None:
+        special_case, plain_case = build(ratio=ratio, smoothing={"kind": "ema", "beta": 1.0}), build(ratio=ratio)
+        if special_case is None:
             assert ratio["kind"] == "transition"  # it reads no log-ratio that smoothing could act on
             continue
-        assert other is not None
-        same_outcome(outcome(one, world(10)), outcome(other, world(10)), str(ratio), metrics=False)
+        assert plain_case is not None
+        same_outcome(outcome(special_case, world(10)), outcome(plain_case, world(10)), str(ratio), metrics=False)
 
 
 @pytest.mark.parametrize(("first", "second"), list(itertools.combinations(SLOTS, 2)), ids=lambda slot: slot)
-def test_law_8_pairs_of_kinds(first: str, second: str) -> None:
-    given, hard = world(11), extremes()
-    for name, objective in pairs(first, second):
+def test_law_8_pairs_of_kinds(kind: str, further_kind: str) -> None:
+    inputs, hard = world(11), extremes()
+    for name, objective in pairs(kind, further_kind):
         try:
-            laws.invariances(objective, given)
+            laws.invariances(objective, inputs)
             for case in hard:
                 laws.finite(objective, case)
         except Exception as error:
@@ -375,17 +380,17 @@ def test_law_8_sample_of_full_combinations() -> None:
             raise AssertionError(f"{name}: {error}") from error
 
 
-def _batches(given: World) -> list[laws.Prepared]:
+def _batches(inputs: World) -> list[laws.Prepared]:
     """Batches of every form that the slots before the plan can give it: one advantage a member, one of a reward map,
     and a group that was dropped.
     """
     tables = [{}, {"advantage": {"kind": "centred"}, "admission": {"kind": "informative"}}]
     plain = [validate(Objective, BASE | table, source="law") for table in tables]
     generator = torch.Generator().manual_seed(3)
-    wide = torch.rand(given.mask.shape, dtype=torch.float64, generator=generator)
+    wide = torch.rand(inputs.mask.shape, dtype=torch.float64, generator=generator)
     return [
-        *(laws.Prepared.of(objective, given) for objective in plain),
-        laws.Prepared.of(plain[1], given.with_map(wide)),
+        *(laws.Prepared.of(objective, inputs) for objective in plain),
+        laws.Prepared.of(plain[1], inputs.with_map(wide)),
     ]
 
 
@@ -397,8 +402,8 @@ def test_law_8_full_product(smoothing: laws.Table, trust: laws.Table) -> None:
     this one in one way only: what `prepare` does, as a batch's tensors (reading the slots themselves is an error here),
     and the divergence, as a term that is added.
     """
-    given, hard = world(12), extremes()[0]
-    batches, hard_batch = _batches(given), prepared(validate(Objective, BASE, source="law"), hard)
+    inputs, hard = world(12), extremes()[0]
+    batches, hard_batch = _batches(inputs), prepared(validate(Objective, BASE, source="law"), hard)
     for number, objective in enumerate(laws.product(smoothing=smoothing, trust=trust, divergence={"kind": "none"})):
         batch = batches[number % (2 if getattr(objective.trust, "whole_member", False) else 3)]
         try:
@@ -414,20 +419,20 @@ def test_law_8_the_divergence_is_a_term_that_is_added(divergence: laws.Table) ->
     """The other factor of the full product: under every aggregation, correction and level, a divergence keeps the laws
     and moves no other term.
     """
-    given, hard = world(12), extremes()[0]
-    batch, hard_batch = _batches(given)[1], prepared(validate(Objective, BASE, source="law"), hard)
+    inputs, hard = world(12), extremes()[0]
+    batch, hard_batch = _batches(inputs)[1], prepared(validate(Objective, BASE, source="law"), hard)
     none = validate(Objective, {"divergence": {"kind": "none"}}, source="law").divergence
     nothing = validate(Objective, {"policy_weight": 0.0}, source="law")
     for objective in laws.product(divergence=divergence, smoothing={"kind": "ema"}, trust={"kind": "clip"}, credit={}):
         laws.at_once(objective, batch)
         laws.finite_at(objective, hard, hard_batch)
         without = objective.model_copy(update={"divergence": none})
-        alone = objective.model_copy(
+        divergence_only = objective.model_copy(
             update={name: getattr(nothing, name) for name in ("policy_weight", "entropy", "auxiliary")}
         )
-        whole, policy, term = (outcome(one, given) for one in (objective, without, alone))
-        same(whole.value, policy.value + term.value, "loss")
-        for name, gradient in whole.gradients.items():
+        total, policy, term = (outcome(variant, inputs) for variant in (objective, without, divergence_only))
+        same(total.value, policy.value + term.value, "loss")
+        for name, gradient in total.gradients.items():
             same(
                 gradient,
                 sum(part.gradients.get(name, torch.zeros_like(gradient)) for part in (policy, term)),
@@ -442,11 +447,11 @@ def test_law_8_product_of_what_prepare_does(advantage: laws.Table, admission: la
     laws.
     """
     objective = validate(Objective, BASE | {"advantage": advantage, "admission": admission}, source="law")
-    given = world(13)
-    whole = prepared(objective, given)
-    batches = [batch for _, batch in laws.Prepared.of(objective, given).dealt]
-    same(laws.undealt([batch.advantage for batch in batches]), whole.advantage, "advantage")
-    assert torch.equal(laws.undealt([batch.admitted for batch in batches]), whole.admitted)
+    inputs = world(13)
+    batch_outcome = prepared(objective, inputs)
+    batches = [batch for _, batch in laws.Prepared.of(objective, inputs).dealt]
+    same(laws.undealt([batch.advantage for batch in batches]), batch_outcome.advantage, "advantage")
+    assert torch.equal(laws.undealt([batch.admitted for batch in batches]), batch_outcome.admitted)
     for hard in extremes():
         assert prepared(objective, hard).advantage.isfinite().all()
 
@@ -463,19 +468,19 @@ def test_law_8_advantage_and_admission_under_samples_of_the_rest(advantage: laws
 
 
 def test_nothing_is_lost_where_every_group_is_flat() -> None:
-    given = world(14)
+    inputs = world(14)
     flat = World(
-        given.mask,
-        given.group,
-        given.wide,
-        {**given.tall, "correct": torch.ones(7).double(), "format": torch.ones(7).double()},
+        inputs.mask,
+        inputs.group,
+        inputs.wide,
+        {**inputs.tall, "correct": torch.ones(7).double(), "format": torch.ones(7).double()},
     )
     for admission in slot_tables("admission"):
         objective = build(admission=admission)
         assert objective is not None
-        found = outcome(objective, flat)
-        assert found.value.isfinite()
-        assert not found.gradients["log_prob"].any()
+        flat_outcome = outcome(objective, flat)
+        assert flat_outcome.value.isfinite()
+        assert not flat_outcome.gradients["log_prob"].any()
         # The auxiliary term needs no group; divergence and entropy act on whatever is admitted.
-        assert found.gradients["auxiliary.supervised"].abs().min() > 0
-        assert bool(found.gradients["entropy"].any()) == bool(prepared(objective, flat).admitted.any())
+        assert flat_outcome.gradients["auxiliary.supervised"].abs().min() > 0
+        assert bool(flat_outcome.gradients["entropy"].any()) == bool(prepared(objective, flat).admitted.any())

@@ -25,7 +25,7 @@ SMOOTH = {"gaussian", "sapo", "vespo"}
 
 def rows(values: Tensor, mask: Tensor) -> list[list[float]]:
     """The valid numbers of each member."""
-    return [[float(value) for value in row[there]] for row, there in zip(values.detach(), mask, strict=True)]
+    return [[float(value) for value in row[valid]] for row, valid in zip(values.detach(), mask, strict=True)]
 
 
 def flat(values: list[list[float]]) -> Tensor:
@@ -33,22 +33,22 @@ def flat(values: list[list[float]]) -> Tensor:
 
 
 def smoothed(ratios: list[float], beta: float) -> list[float]:
-    found: list[float] = []
+    averages: list[float] = []
     for ratio in ratios:
-        found.append(beta * ratio + (1 - beta) * found[-1] if found else ratio)
-    return found
+        averages.append(beta * ratio + (1 - beta) * averages[-1] if averages else ratio)
+    return averages
 
 
 def test_metrics_of_all_compatible_innovations() -> None:
-    objective, given = Objective.preset("all_compatible"), world(31, width=9)
-    plan, scored = plan_of(objective, given), given.scored()
+    objective, inputs = Objective.preset("all_compatible"), world(31, width=9)
+    plan, scored = plan_of(objective, inputs), inputs.scored()
     numbers = finish(objective.loss(scored, plan).statistics)
     mask = plan.acted.mask
-    now, old = (rows(value, mask) for value in (scored.log_prob, plan.acted.old_log_prob))
+    log_prob, old = (rows(value, mask) for value in (scored.log_prob, plan.acted.old_log_prob))
     sign = rows(plan.advantage.sign().expand_as(mask), mask)
-    raw = [[math.exp(a - b) for a, b in zip(*pair, strict=True)] for pair in zip(now, old, strict=True)]
+    raw = [[math.exp(a - b) for a, b in zip(*pair, strict=True)] for pair in zip(log_prob, old, strict=True)]
     level = [smoothed(row, 0.9) for row in raw]
-    surprise = [torch.tensor([abs(value) for value in row], dtype=torch.float64) for row in now]
+    surprise = [torch.tensor([abs(value) for value in row], dtype=torch.float64) for row in log_prob]
     softmax = [(len(row) * row.softmax(0)).tolist() for row in surprise]
     decay = [[0.95**t for t in range(len(row))] for row in raw]
     decay = [[len(row) * value / sum(row) for value in row] for row in decay]
@@ -56,7 +56,7 @@ def test_metrics_of_all_compatible_innovations() -> None:
         [(s > 0 and r > 1.3) or (s < 0 and r < 0.9) for r, s in zip(*pair, strict=True)]
         for pair in zip(level, sign, strict=True)
     ]
-    held, signs, ratios = flat(clipped), flat(sign), flat(level)
+    is_clipped, signs, ratios = flat(clipped), flat(sign), flat(level)
     # Under the average a decision teaches as long as one of its member from it on is not held.
     silent = flat([[all(row[place:]) for place in range(len(row))] for row in clipped])
     filled = [row for row in decay if row]
@@ -71,15 +71,15 @@ def test_metrics_of_all_compatible_innovations() -> None:
         "temporal_decay/last_weight": sum(row[-1] for row in filled) / len(filled),
         "asymmetric/pos_advantage_ratio": float((signs > 0).double().mean()),
         "asymmetric/neg_advantage_ratio": float((signs < 0).double().mean()),
-        "clip_ratio/region_mean": float(held.mean()),
-        "clip_ratio/high_mean": float((held * (signs > 0)).mean()),
-        "clip_ratio/low_mean": float((held * (signs < 0)).mean()),
+        "clip_ratio/region_mean": float(is_clipped.mean()),
+        "clip_ratio/high_mean": float((is_clipped * (signs > 0)).mean()),
+        "clip_ratio/low_mean": float((is_clipped * (signs < 0)).mean()),
         "zero_gradient_fraction/positive": float(silent[signs > 0].mean()),
         "zero_gradient_fraction/negative": float(silent[signs < 0].mean()),
-        "on_policy_fraction": float((flat(now) == flat(old)).double().mean()),
+        "on_policy_fraction": float((flat(log_prob) == flat(old)).double().mean()),
         "effective_sample_size": float(ratios.sum() ** 2 / (len(ratios) * ratios.square().sum())),
     }
-    assert held.sum() > 0
+    assert is_clipped.sum() > 0
     assert {name: numbers[name] for name in expected} == pytest.approx(expected, abs=1e-12)
     for percent in (1, 5, 50, 95, 99):
         # The smallest value that at least so many do not exceed, to half a bin.
@@ -88,17 +88,17 @@ def test_metrics_of_all_compatible_innovations() -> None:
 
 
 def test_metrics_of_the_aggressive_combination() -> None:
-    objective, given = Objective.preset("aggressive"), world(32, width=9)
-    plan, scored = plan_of(objective, given), given.scored()
+    objective, inputs = Objective.preset("aggressive"), world(32, width=9)
+    plan, scored = plan_of(objective, inputs), inputs.scored()
     numbers = finish(objective.loss(scored, plan).statistics)
     mask = plan.acted.mask
-    now, old = (rows(value, mask) for value in (scored.log_prob, plan.acted.old_log_prob))
+    log_prob, old = (rows(value, mask) for value in (scored.log_prob, plan.acted.old_log_prob))
     mean = [
         sum(math.exp(a - b) for a, b in zip(*pair, strict=True)) / len(pair[0])
-        for pair in zip(now, old, strict=True)
+        for pair in zip(log_prob, old, strict=True)
         if pair[0]
     ]
-    lengths = [len(row) for row in now if row]
+    lengths = [len(row) for row in log_prob if row]
     level = torch.tensor([value for value, n in zip(mean, lengths, strict=True) for _ in range(n)], dtype=torch.float64)
     advantage = flat(rows(plan.advantage.expand_as(mask), mask))
     gate = (-((level - 1) ** 2) / (2 * 0.2**2)).exp()
@@ -118,19 +118,19 @@ def test_no_gradient_is_what_autograd_says(table: laws.Table) -> None:
     """Every region: `alive` is false exactly where the surrogate's own gradient is zero; smooth regions say so below a
     hundredth.
     """
-    objective, given = build(trust=table), world(33, spread=1.5, width=9)
+    objective, inputs = build(trust=table), world(33, spread=1.5, width=9)
     assert objective is not None
-    plan = plan_of(objective, given)
-    now = torch.where(plan.acted.mask, given.wide["log_prob"], 0.0).requires_grad_()
+    plan = plan_of(objective, inputs)
+    log_prob = torch.where(plan.acted.mask, inputs.wide["log_prob"], 0.0).requires_grad_()
     old = torch.where(plan.acted.mask, plan.acted.old_log_prob, 0.0)
     advantage = torch.where(plan.acted.mask, plan.advantage, 0.0)
-    behaviour = torch.where(plan.acted.mask, given.wide["behaviour"], 0.0)
+    behaviour = torch.where(plan.acted.mask, inputs.wide["behaviour"], 0.0)
     acted = Acted(plan.acted.mask, old, behaviour_log_prob=behaviour, member=plan.acted.member)
-    decisions = Decisions(acted, now, advantage, member_advantage=plan.advantage)
+    decisions = Decisions(acted, log_prob, advantage, member_advantage=plan.advantage)
     surrogate = objective.trust(decisions.log_ratio, decisions)
-    (gradient,) = torch.autograd.grad(surrogate.value.sum(), now)
+    (gradient,) = torch.autograd.grad(surrogate.value.sum(), log_prob)
     moving = plan.acted.mask & (advantage != 0)
-    ratio = (now.detach() - old).exp()
+    ratio = (log_prob.detach() - old).exp()
     # Relative to what no region at all would give: `rho A`, or `A` for the score function.
     share = gradient.abs() / (
         advantage.abs() * (ratio if not getattr(objective.trust, "score_function", False) else 1.0)
@@ -139,10 +139,10 @@ def test_no_gradient_is_what_autograd_says(table: laws.Table) -> None:
         share = gradient.abs()
     dead = share < 0.01 if objective.trust.kind in SMOOTH else gradient == 0
     assert (~surrogate.alive)[moving].tolist() == dead[moving].tolist()
-    found = finish(objective.loss(given.scored(), plan).statistics)
+    gradients = finish(objective.loss(inputs.scored(), plan).statistics)
     for name, chosen in (("positive", plan.advantage > 0), ("negative", plan.advantage < 0)):
         where = plan.acted.mask & chosen
-        assert found[f"zero_gradient_fraction/{name}"] == pytest.approx(
+        assert gradients[f"zero_gradient_fraction/{name}"] == pytest.approx(
             float((~surrogate.alive)[where].double().mean())
         )
 
@@ -162,12 +162,12 @@ def test_the_share_without_gradient_is_that_of_the_gradient(by_decision: bool, c
     """Every smoothing and ratio, with a correction that drops decisions: what a later decision or the whole member
     gives counts as well.
     """
-    given, compared = world(41, spread=0.6, width=12), 0
+    inputs, compared = world(41, spread=0.6, width=12), 0
     if by_decision:
-        values = torch.rand(given.mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).round(
+        values = torch.rand(inputs.mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).round(
             decimals=1
         )
-        given = given.with_map(torch.where(given.mask, values, torch.nan))
+        inputs = inputs.with_map(torch.where(inputs.mask, values, torch.nan))
     dropping = {"kind": correction, **({"lower": 0.9} if correction == "interval" else {})}
     for smoothing, ratio, trust in REACHING:
         objective = (
@@ -178,11 +178,11 @@ def test_the_share_without_gradient_is_that_of_the_gradient(by_decision: bool, c
         if objective is None:
             continue
         bare = objective.model_copy(update={"entropy": Constant(value=0.0), "auxiliary": {}})
-        batch, live = prepared(bare, given), given.scored()
+        batch, live = prepared(bare, inputs), inputs.scored()
         plan = bare.plan(batch)
         loss = bare.loss(live, plan)
-        found = torch.autograd.grad(loss.total, (live.log_prob, live.mean_shift), allow_unused=True)
-        silent = torch.stack([gradient == 0 for gradient in found if gradient is not None]).all(0)
+        gradients = torch.autograd.grad(loss.total, (live.log_prob, live.mean_shift), allow_unused=True)
+        silent = torch.stack([gradient == 0 for gradient in gradients if gradient is not None]).all(0)
         metrics = finish(loss.statistics)
         for sign, chosen in (("positive", plan.advantage > 0), ("negative", plan.advantage < 0)):
             expected = float(silent[plan.acted.mask & chosen].double().mean())
@@ -202,16 +202,16 @@ def test_micro_batches_add_to_the_share_under_an_average(name: str) -> None:
     """
     generator = torch.Generator().manual_seed(0)
     old = -3 * torch.rand(16, 200, dtype=torch.float64, generator=generator) - 0.5
-    now = (old + 0.25 * torch.randn(16, 200, dtype=torch.float64, generator=generator)).clamp(max=-1e-3)
+    log_prob = (old + 0.25 * torch.randn(16, 200, dtype=torch.float64, generator=generator)).clamp(max=-1e-3)
     objective = Objective.preset(name)
     batch = objective.prepare(
         Rollouts(torch.arange(16) // 8, torch.ones(16, 200, dtype=torch.bool), old, {"right": torch.arange(16) % 2.0}),
         objective.init(),
     )
-    plan, leaf = objective.plan(batch), now.clone().requires_grad_()
-    parts = [objective.loss(Scored(leaf[rows]), plan.select(rows)) for rows in torch.arange(16).split(5)]
-    sum(part.total for part in parts).backward()
-    metrics = finish(add(part.statistics for part in parts))
+    plan, leaf = objective.plan(batch), log_prob.clone().requires_grad_()
+    losses = [objective.loss(Scored(leaf[rows]), plan.select(rows)) for rows in torch.arange(16).split(5)]
+    sum(part.total for part in losses).backward()
+    metrics = finish(add(part.statistics for part in losses))
     assert leaf.grad is not None
     for sign, chosen in (("positive", batch.advantage[:, 0] > 0), ("negative", batch.advantage[:, 0] < 0)):
         assert metrics[f"zero_gradient_fraction/{sign}"] == pytest.approx(
@@ -232,47 +232,49 @@ def test_packed_is_only_faster(name: str) -> None:
     wide = {
         key: torch.where(holes.mask, value, 0.5 if key == "step_size" else -0.5) for key, value in holes.wide.items()
     }
-    given = replace(holes, mask=mask, wide=wide)
-    plan = plan_of(objective, given)
+    inputs = replace(holes, mask=mask, wide=wide)
+    plan = plan_of(objective, inputs)
     assert plan.acted.packed
     assert plan.select(torch.tensor([2, 0, -1])).acted.packed
     quick, slow = (laws.Outcome(torch.tensor(0.0), {}, {}) for _ in range(2))
-    for each in (True, False):
-        scored = given.scored()
-        loss = objective.loss(scored, replace(plan, acted=replace(plan.acted, packed=each)))
-        found = laws.Outcome(loss.total.detach(), laws.gradients_of(loss.total, scored), finish(loss.statistics))
-        quick, slow = (found, slow) if each else (quick, found)
+    for packed in (True, False):
+        scored = inputs.scored()
+        loss = objective.loss(scored, replace(plan, acted=replace(plan.acted, packed=packed)))
+        outcome = laws.Outcome(loss.total.detach(), laws.gradients_of(loss.total, scored), finish(loss.statistics))
+        quick, slow = (outcome, slow) if packed else (quick, outcome)
     laws.same_outcome(quick, slow, name)
 
 
 def test_metrics_do_not_keep_the_graph() -> None:
-    objective, given = Objective.preset("all_compatible", entropy=0.1), world(34)
-    statistics = objective.loss(given.scored(), plan_of(objective, given)).statistics
+    objective, inputs = Objective.preset("all_compatible", entropy=0.1), world(34)
+    statistics = objective.loss(inputs.scored(), plan_of(objective, inputs)).statistics
     assert not any(statistic.sums.requires_grad for statistic in statistics.values())
 
 
 def test_a_score_in_one_member_leaves_the_others_metrics_alone() -> None:
     # Metrics of the whole are those of its parts added: nothing in them depends on how members are dealt out.
-    objective, given = Objective.preset("balanced"), world(35, width=6)
-    plan, scored = plan_of(objective, given), given.scored(gradient=False)
-    whole = finish(objective.loss(scored, plan).statistics)
-    parts = [
+    objective, inputs = Objective.preset("balanced"), world(35, width=6)
+    plan, scored = plan_of(objective, inputs), inputs.scored(gradient=False)
+    metrics = finish(objective.loss(scored, plan).statistics)
+    losses = [
         objective.loss(Scored.from_tensors(scored.select(part).tensors()), plan.select(part)).statistics
         for part in torch.arange(7).split(2)
     ]
-    assert finish(add(parts)) == pytest.approx(whole, abs=1e-12)
+    assert finish(add(losses)) == pytest.approx(metrics, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["grpo", "gspo_token", "aggressive", "all_compatible", "clip_cov", "vespo"])
 def test_a_live_log_prob_that_is_counted_makes_no_number_of_the_loss_or_its_metrics_nan(name: str) -> None:
-    objective, given = Objective.preset(name), world()
-    now = given.wide["log_prob"].clone()
-    now[0, 0] = float("nan")
-    loss = objective.cotangents(Scored(now), objective.plan(prepared(objective, given), not_finite="counted")).loss
-    measured = finish(loss.statistics)
+    objective, inputs = Objective.preset(name), world()
+    log_prob = inputs.wide["log_prob"].clone()
+    log_prob[0, 0] = float("nan")
+    loss = objective.cotangents(
+        Scored(log_prob), objective.plan(prepared(objective, inputs), not_finite="counted")
+    ).loss
+    metrics = finish(loss.statistics)
     assert loss.total.isfinite()
-    assert "ratio/p50" in measured
-    assert measured["log_prob/not_finite"] == 1
+    assert "ratio/p50" in metrics
+    assert metrics["log_prob/not_finite"] == 1
 
 
 def test_each_term_has_its_sign_and_its_coefficient() -> None:

@@ -72,9 +72,9 @@ def test_scope(slots: dict[str, Any], scope: str) -> None:
 
 
 def test_missing_and_misshapen_scores_are_named() -> None:
-    given = world()
+    inputs = world()
     objective = make(credit={"gradient_adaptive": {"signal": "score_norm"}})
-    plan, scored = plan_of(objective, given), given.scored()
+    plan, scored = plan_of(objective, inputs), inputs.scored()
     with pytest.raises(ValueError, match=r"Scored.score_norm is missing.*requires"):
         objective.loss(Scored(scored.log_prob, scored.entropy, auxiliary=scored.auxiliary), plan)
     with pytest.raises(ValueError, match=r"Scored.log_prob has shape \[2, 5\].*\[7, 5\]; pass plan.select"):
@@ -130,32 +130,38 @@ def test_metrics_of_the_loss_by_direct_computation() -> None:
 
 
 def test_correction_weighs_the_policy_term_and_nothing_else() -> None:
-    given = world()
-    plain, corrected = outcome(make(), given), outcome(make(correction={"kind": "truncate", "maximum": 1e-9}), given)
+    inputs = world()
+    plain, corrected = outcome(make(), inputs), outcome(make(correction={"kind": "truncate", "maximum": 1e-9}), inputs)
     torch.testing.assert_close(corrected.gradients["entropy"], plain.gradients["entropy"])
     torch.testing.assert_close(corrected.gradients["log_prob"], 0 * plain.gradients["log_prob"], rtol=0, atol=1e-8)
     assert corrected.metrics["correction/mean"] == pytest.approx(1e-9)
 
 
 def test_members_that_a_correction_drops_count_as_without_gradient() -> None:
-    found = outcome(make(trust={"kind": "unbounded"}, correction={"kind": "mask", "maximum": 1e-30}), world())
-    assert found.metrics["zero_gradient_fraction/positive"] == found.metrics["zero_gradient_fraction/negative"] == 1.0
+    dropped_outcome = outcome(make(trust={"kind": "unbounded"}, correction={"kind": "mask", "maximum": 1e-30}), world())
+    assert (
+        dropped_outcome.metrics["zero_gradient_fraction/positive"]
+        == dropped_outcome.metrics["zero_gradient_fraction/negative"]
+        == 1.0
+    )
 
 
 def test_a_supervised_stage_has_no_policy_term() -> None:
-    given = world()
-    found = outcome(make(policy_weight=0.0, entropy=0.0), given)
-    assert not found.gradients["log_prob"].any()
+    inputs = world()
+    supervised_outcome = outcome(make(policy_weight=0.0, entropy=0.0), inputs)
+    assert not supervised_outcome.gradients["log_prob"].any()
     # Coefficient 0.5 over the counts 3 + 2 + 5.
-    torch.testing.assert_close(found.gradients["auxiliary.supervised"], torch.full((7,), 0.05, dtype=torch.float64))
-    assert found.metrics["loss_sup"] == pytest.approx(0.05 * float(given.tall["supervised"].sum()))
-    assert "loss_pg" not in found.metrics
+    torch.testing.assert_close(
+        supervised_outcome.gradients["auxiliary.supervised"], torch.full((7,), 0.05, dtype=torch.float64)
+    )
+    assert supervised_outcome.metrics["loss_sup"] == pytest.approx(0.05 * float(inputs.tall["supervised"].sum()))
+    assert "loss_pg" not in supervised_outcome.metrics
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_an_auxiliary_term_over_nothing_is_zero(dtype: torch.dtype) -> None:
-    given = world().to(dtype)
-    empty = type(given)(given.mask, given.group, given.wide, {**given.tall, "count": 0 * given.tall["count"]})
+    inputs = world().to(dtype)
+    empty = type(inputs)(inputs.mask, inputs.group, inputs.wide, {**inputs.tall, "count": 0 * inputs.tall["count"]})
     assert outcome(make(), empty).metrics["loss_sup"] == 0.0
 
 
@@ -188,12 +194,12 @@ def test_running_statistics_travel_through_the_metrics() -> None:
 
 def test_state_survives_a_stage_unless_its_kind_changed() -> None:
     adaptive = {"kind": "k3", "beta": {"kind": "adaptive", "initial": 0.1, "target": 0.05}}
-    before = make(advantage={"kind": "running_std"}, divergence=adaptive)
+    previous = make(advantage={"kind": "running_std"}, divergence=adaptive)
     running = Running().follow(mean=1.0, std=2.0, centred_std=0.5, decay=0.9)
-    state = before.init().model_copy(update={"step": 5, "beta": 0.3, "running": running})
-    assert before.adopt(state, before) == state.model_copy(update={"step": 0})
-    after = make(divergence={"kind": "k3", "beta": 0.1})
-    adopted = after.adopt(state, before)
+    state = previous.init().model_copy(update={"step": 5, "beta": 0.3, "running": running})
+    assert previous.adopt(state, previous) == state.model_copy(update={"step": 0})
+    next_stage = make(divergence={"kind": "k3", "beta": 0.1})
+    adopted = next_stage.adopt(state, previous)
     assert (adopted.step, adopted.beta, adopted.running) == (0, None, Running())
 
 
@@ -254,13 +260,13 @@ def test_the_reward_that_is_logged_is_the_reward_not_less_its_penalty() -> None:
 
 
 def test_what_is_no_score_is_named() -> None:
-    given = world()
+    inputs = world()
     objective = make()
-    plan, given_scores = plan_of(objective, given), given.scored()
+    plan, given_scores = plan_of(objective, inputs), inputs.scored()
     with pytest.raises(ValueError, match=r"take a Scored and a Plan, got Tensor and Plan"):
         objective.loss(given_scores.log_prob, plan)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"got Scored and Batch"):
-        objective.cotangents(given_scores, prepared(objective, given))  # type: ignore[arg-type]
+        objective.cotangents(given_scores, prepared(objective, inputs))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"Scored.log_prob must be a float tensor, got torch.int64"):
         objective.loss(Scored(given_scores.log_prob.long(), given_scores.entropy), plan)
 
@@ -311,11 +317,11 @@ def test_a_live_log_prob_that_is_not_finite_is_named(scored: str, value: float, 
     plan = objective.plan(objective.prepare(rollouts, objective.init()))
     broken = torch.full((2, 3), -1.0)
     broken[0, 2], broken[1, 1] = value, value
-    said = (
+    message = (
         rf"Scored.log_prob\[1, 1\] is {value} where the mask is true \(1 such places; member id 17\).*Mask such a"
         r" decision out.*not_finite='counted'"
     )
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         getattr(objective, scored)(Scored(broken), plan)
     with pytest.raises(ValueError, match=r"Scored.log_prob\[0, 1\] is"):
         getattr(objective, scored)(Scored(broken[1:]), plan.select(torch.tensor([1])))
@@ -349,7 +355,7 @@ def test_where_it_is_counted_such_a_decision_weighs_nothing(name: str, value: fl
     """
     objective, generator = Objective.preset(name), torch.Generator().manual_seed(1)
     old = -2 * torch.rand(4, 3, dtype=torch.float64, generator=generator) - 0.5
-    now = old + 0.1 * torch.randn(4, 3, dtype=torch.float64, generator=generator)
+    log_prob = old + 0.1 * torch.randn(4, 3, dtype=torch.float64, generator=generator)
     rollouts = Rollouts(
         torch.zeros(4, dtype=torch.long),
         torch.ones(4, 3, dtype=torch.bool),
@@ -361,20 +367,22 @@ def test_where_it_is_counted_such_a_decision_weighs_nothing(name: str, value: fl
     plan = objective.plan(objective.prepare(rollouts, objective.init()), not_finite="counted")
     places = torch.zeros(4, 3, dtype=torch.bool)
     places[0, 0], places[1, 1] = True, True
-    found = objective.cotangents(Scored(torch.where(places, value, now)), plan)
+    cotangents = objective.cotangents(Scored(torch.where(places, value, log_prob)), plan)
     unmoved = replace(plan, weight=torch.where(places, 0.0, plan.weight))
-    expected = objective.cotangents(Scored(torch.where(places, old, now)), unmoved)
-    assert finish(found.loss.statistics)["log_prob/not_finite"] == 2.0
+    expected = objective.cotangents(Scored(torch.where(places, old, log_prob)), unmoved)
+    assert finish(cotangents.loss.statistics)["log_prob/not_finite"] == 2.0
     assert "log_prob/not_finite" not in finish(expected.loss.statistics)
-    torch.testing.assert_close(found.loss.total, expected.loss.total, rtol=0, atol=1e-14)
+    torch.testing.assert_close(cotangents.loss.total, expected.loss.total, rtol=0, atol=1e-14)
     torch.testing.assert_close(
-        found.scored.log_prob, torch.where(places, 0.0, expected.scored.log_prob), rtol=0, atol=1e-14
+        cotangents.scored.log_prob, torch.where(places, 0.0, expected.scored.log_prob), rtol=0, atol=1e-14
     )
-    assert {name: number for name, number in finish(found.loss.statistics).items() if not math.isfinite(number)} == {}
+    assert {
+        name: number for name, number in finish(cotangents.loss.statistics).items() if not math.isfinite(number)
+    } == {}
     # By hand, without a ratio to bound: the sum over the others, each with its weight.
     if name == "rloo":
-        assert float(found.loss.total) == pytest.approx(
-            -float((plan.weight * plan.advantage * torch.where(places, 0.0, now)).sum()), abs=1e-14
+        assert float(cotangents.loss.total) == pytest.approx(
+            -float((plan.weight * plan.advantage * torch.where(places, 0.0, log_prob)).sum()), abs=1e-14
         )
 
 
@@ -383,9 +391,9 @@ def test_the_entropy_of_such_a_decision_weighs_nothing_either() -> None:
     mask = torch.ones(2, 2, dtype=torch.bool)
     rollouts = Rollouts(torch.tensor([0, 0]), mask, torch.full((2, 2), -1.0), {"r": [1.0, 1.0]})
     plan = objective.plan(objective.prepare(rollouts, objective.init()), not_finite="counted")
-    now, entropy = torch.full((2, 2), -1.0), torch.full((2, 2), 0.8)
-    now[0, 0], entropy[0, 0] = float("nan"), float("nan")
-    assert float(objective.loss(Scored(now, entropy), plan).total) == pytest.approx(-0.5 * 3 * 0.8 / 4)
+    log_prob, entropy = torch.full((2, 2), -1.0), torch.full((2, 2), 0.8)
+    log_prob[0, 0], entropy[0, 0] = float("nan"), float("nan")
+    assert float(objective.loss(Scored(log_prob, entropy), plan).total) == pytest.approx(-0.5 * 3 * 0.8 / 4)
 
 
 def test_what_waits_for_no_device_is_an_error_when_the_step_is_logged() -> None:

@@ -11,33 +11,33 @@ from groupwise.objective import Objective
 def test_filler_repeats_member_0_with_nothing() -> None:
     objective = build()
     assert objective is not None
-    whole = plan_of(objective, world())
-    part = whole.select(torch.tensor([2, -1]))
+    plan = plan_of(objective, world())
+    part = plan.select(torch.tensor([2, -1]))
     assert len(part) == 2
     assert part.real.tolist() == [True, False]
     assert not part.acted.mask[1].any()
     assert not part.weight[1].any()
-    torch.testing.assert_close(part.weight[0], whole.weight[2])
-    assert whole.whole
+    torch.testing.assert_close(part.weight[0], plan.weight[2])
+    assert plan.whole
     assert not part.whole
 
 
 def test_slices_keep_an_advantage_that_is_one_a_member() -> None:
     objective = build()
     assert objective is not None
-    whole = plan_of(objective, world())
-    part = whole.select(torch.tensor([0, 1]), slice(1, 3))
+    plan = plan_of(objective, world())
+    part = plan.select(torch.tensor([0, 1]), slice(1, 3))
     assert part.sliced
     assert part.acted.mask.shape == (2, 2)
     assert part.advantage.shape == (2, 1)
-    torch.testing.assert_close(part.acted.old_log_prob, whole.acted.old_log_prob[:2, 1:3], equal_nan=True)
+    torch.testing.assert_close(part.acted.old_log_prob, plan.acted.old_log_prob[:2, 1:3], equal_nan=True)
 
 
 def test_dropped_groups_leave_token_means_and_stay_in_fixed_divisors() -> None:
     # World: decisions 5, 3, 3.. of seven members in three groups; group 9 (members 3 and 4) is flat and dropped.
-    given = world()
-    valid = int(given.mask.sum())
-    dropped = int(given.mask[3:5].sum())
+    inputs = world()
+    valid = int(inputs.mask.sum())
+    dropped = int(inputs.mask[3:5].sum())
     for aggregation, total in (
         ({"kind": "token_mean"}, 1.0),
         ({"kind": "member_sum"}, (valid - dropped) / 5),
@@ -46,7 +46,7 @@ def test_dropped_groups_leave_token_means_and_stay_in_fixed_divisors() -> None:
     ):
         objective = build(admission={"kind": "informative"}, aggregation=aggregation)
         assert objective is not None
-        plan = plan_of(objective, given)
+        plan = plan_of(objective, inputs)
         assert not plan.acted.mask[3:5].any()
         torch.testing.assert_close(float(plan.weight.sum()), total)
 
@@ -55,11 +55,11 @@ def test_counts_and_auxiliary_denominators_are_summed_over_processes() -> None:
     objective = build()
     assert objective is not None
     batch = prepared(objective, world())
-    one, three = objective.plan(batch), objective.plan(batch, reduce=lambda total: 3 * total)
-    torch.testing.assert_close(three.weight * 3, one.weight)
+    single_process, three_processes = objective.plan(batch), objective.plan(batch, reduce=lambda total: 3 * total)
+    torch.testing.assert_close(three_processes.weight * 3, single_process.weight)
     # Counts 3 + 2 + 5, coefficient 0.5.
-    assert float(one.auxiliary["supervised"]) == 0.05
-    torch.testing.assert_close(3 * float(three.auxiliary["supervised"]), 0.05)
+    assert float(single_process.auxiliary["supervised"]) == 0.05
+    torch.testing.assert_close(3 * float(three_processes.auxiliary["supervised"]), 0.05)
 
 
 def test_coefficients_follow_the_step() -> None:
@@ -84,10 +84,10 @@ def test_a_penalty_in_the_reward_is_none_in_the_loss() -> None:
 def test_the_correction_is_the_old_policy_over_what_sampled() -> None:
     objective = build(correction={"kind": "truncate", "maximum": 1e9})
     assert objective is not None
-    given = world().rollouts()
+    inputs = world().rollouts()
     plan = plan_of(objective, world())
     assert plan.correction is not None
-    assert given.behaviour_log_prob is not None
-    expected = (given.old_log_prob - given.behaviour_log_prob).double().exp()
+    assert inputs.behaviour_log_prob is not None
+    expected = (inputs.old_log_prob - inputs.behaviour_log_prob).double().exp()
     torch.testing.assert_close(plan.correction[plan.acted.mask], expected[plan.acted.mask])
     assert (expected[plan.acted.mask] - 1).abs().max() > 1e-3

@@ -25,23 +25,23 @@ def rollouts(
 
 
 def test_rewards_are_summed_by_weight() -> None:
-    given = rollouts([0, 0], {"correct": [1.0, 0.0], "format": [0.5, 1.0]}, {"format": 3.0})
-    assert grouped_rewards(given, "renormalise", alone).value.tolist() == [[2.5], [3.0]]
+    group_rollouts = rollouts([0, 0], {"correct": [1.0, 0.0], "format": [0.5, 1.0]}, {"format": 3.0})
+    assert grouped_rewards(group_rollouts, "renormalise", alone).value.tolist() == [[2.5], [3.0]]
 
 
 @pytest.mark.parametrize(("partial", "expected"), [("renormalise", 4.0), ("sum", 1.0)])
 def test_a_missing_reward_leaves_the_sum(partial: Any, expected: float) -> None:
     # Weights 1 and 3, only the first present: 1 * (4 / 1), or 1.
-    given = rollouts([0, 0], {"correct": [1.0, 1.0], "format": [None, 1.0]}, {"format": 3.0})
-    assert grouped_rewards(given, partial, alone).value.tolist() == [[expected], [4.0]]
+    group_rollouts = rollouts([0, 0], {"correct": [1.0, 1.0], "format": [None, 1.0]}, {"format": 3.0})
+    assert grouped_rewards(group_rollouts, partial, alone).value.tolist() == [[expected], [4.0]]
 
 
 def test_a_reward_of_weight_zero_is_measured_and_never_counted() -> None:
-    given = rollouts([0, 0], {"correct": [1.0, None], "length": [7.0, 9.0]}, {"length": 0.0})
-    rewards = grouped_rewards(given, "renormalise", alone)
+    group_rollouts = rollouts([0, 0], {"correct": [1.0, None], "length": [7.0, 9.0]}, {"length": 0.0})
+    rewards = grouped_rewards(group_rollouts, "renormalise", alone)
     assert rewards.value.tolist() == [[1.0], [0.0]]
     assert rewards.present.tolist() == [[True], [False]]
-    assert finish(OBJECTIVE.prepare(given, OBJECTIVE.init()).statistics)["rewards/length/mean"] == 8.0
+    assert finish(OBJECTIVE.prepare(group_rollouts, OBJECTIVE.init()).statistics)["rewards/length/mean"] == 8.0
 
 
 def test_a_member_without_any_reward_is_unscorable() -> None:
@@ -52,23 +52,23 @@ def test_a_member_without_any_reward_is_unscorable() -> None:
 
 
 def test_reward_maps_are_compared_place_by_place() -> None:
-    given = rollouts([0, 0], {"map": torch.tensor([[0.0, 2.0], [2.0, 2.0]]), "whole": [1.0, 1.0]})
-    batch = OBJECTIVE.prepare(given, OBJECTIVE.init())
+    group_rollouts = rollouts([0, 0], {"map": torch.tensor([[0.0, 2.0], [2.0, 2.0]]), "whole": [1.0, 1.0]})
+    batch = OBJECTIVE.prepare(group_rollouts, OBJECTIVE.init())
     root = 1 / math.sqrt(2)
     torch.testing.assert_close(batch.advantage, torch.tensor([[-root, 0.0], [root, 0.0]], dtype=torch.float64))
 
 
 def test_a_masked_place_of_a_reward_map_is_no_comparison() -> None:
     mask = torch.tensor([[True, True], [True, False]])
-    given = rollouts([0, 0], {"map": torch.tensor([[0.0, 2.0], [2.0, 7.0]]), "whole": [1.0, 1.0]}, mask=mask)
-    batch = OBJECTIVE.prepare(given, OBJECTIVE.init())
+    group_rollouts = rollouts([0, 0], {"map": torch.tensor([[0.0, 2.0], [2.0, 7.0]]), "whole": [1.0, 1.0]}, mask=mask)
+    batch = OBJECTIVE.prepare(group_rollouts, OBJECTIVE.init())
     assert batch.advantage[:, 1].tolist() == [0.0, 0.0]
 
 
 def test_where_there_was_no_decision_no_entry_of_a_map_is_missing() -> None:
     mask = torch.tensor([[True, True], [True, False]])
-    given = rollouts([0, 0], {"map": torch.tensor([[0.0, 2.0], [2.0, 0.0]]), "whole": [1.0, None]}, mask=mask)
-    numbers = finish(OBJECTIVE.prepare(given, OBJECTIVE.init()).statistics)
+    group_rollouts = rollouts([0, 0], {"map": torch.tensor([[0.0, 2.0], [2.0, 0.0]]), "whole": [1.0, None]}, mask=mask)
+    numbers = finish(OBJECTIVE.prepare(group_rollouts, OBJECTIVE.init()).statistics)
     assert (numbers["rewards/map/missing"], numbers["rewards/whole/missing"]) == (0.0, 0.5)
 
 
@@ -86,13 +86,13 @@ def test_a_divergence_in_the_reward_is_subtracted() -> None:
 def test_metrics_by_direct_computation() -> None:
     # Groups: 1, 0 (deviation 1/sqrt 2); 1, 1 (all right); 0, 0 (all wrong). Advantages +-1/sqrt 2 and four zeros.
     mask = torch.tensor([[1, 1], [1, 0], [1, 1], [1, 1], [0, 0], [1, 0]], dtype=torch.bool)
-    given = rollouts(
+    group_rollouts = rollouts(
         [0, 0, 1, 1, 2, 2],
         {"correct": [1.0, 0.0, 1.0, 1.0, 0.0, 0.0]},
         mask=mask,
         truncated=torch.tensor([1, 0, 0, 0, 0, 0]).bool(),
     )
-    numbers = finish(OBJECTIVE.prepare(given, OBJECTIVE.init()).statistics)
+    numbers = finish(OBJECTIVE.prepare(group_rollouts, OBJECTIVE.init()).statistics)
     expected = {
         "reward": 0.5,
         "rewards_mean": 0.5,
@@ -194,8 +194,8 @@ def test_weights_are_fp64() -> None:
 
 def test_members_that_differ_only_in_what_is_missing_are_a_flat_group() -> None:
     # Weights 0.1 and 0.2: 0.1 + 0.2 against 0.1 / 0.1 * 0.3, equal but for rounding.
-    given = rollouts([0, 0, 0], {"a": [1.0, 1.0, None], "b": [1.0, None, 1.0]}, {"a": 0.1, "b": 0.2})
-    batch = OBJECTIVE.prepare(given, OBJECTIVE.init())
+    group_rollouts = rollouts([0, 0, 0], {"a": [1.0, 1.0, None], "b": [1.0, None, 1.0]}, {"a": 0.1, "b": 0.2})
+    batch = OBJECTIVE.prepare(group_rollouts, OBJECTIVE.init())
     assert batch.advantage[:, 0].tolist() == [0.0, 0.0, 0.0]
     assert finish(batch.statistics)["groups/flat"] == 1.0
 
@@ -208,8 +208,8 @@ def test_rewards_that_all_weigh_nothing_are_refused() -> None:
 def test_a_missing_reward_of_negative_weight_counts_by_its_size() -> None:
     # Weights 1 and -0.5: with both 2 - 0.5 * 2; only the second, -0.5 * 2 scaled by 1.5 / 0.5; only the first, 2 scaled
     # by 1.5.
-    given = rollouts([0, 0, 0], {"correct": [2.0, None, 2.0], "length": [2.0, 2.0, None]}, {"length": -0.5})
-    assert grouped_rewards(given, "renormalise", alone).value.tolist() == [[1.0], [-3.0], [3.0]]
+    group_rollouts = rollouts([0, 0, 0], {"correct": [2.0, None, 2.0], "length": [2.0, 2.0, None]}, {"length": -0.5})
+    assert grouped_rewards(group_rollouts, "renormalise", alone).value.tolist() == [[1.0], [-3.0], [3.0]]
 
 
 @pytest.mark.parametrize("name", ["rloo", "opo", "dr_grpo", "grpo", "max_rl"])
@@ -227,7 +227,7 @@ def test_rewards_too_large_for_their_squares_are_named(name: str) -> None:
 
 
 def test_advantages_too_large_for_a_gradient_are_named() -> None:
-    given = rollouts([0, 0], {"correct": [0.0, 1e40]}, reference_log_prob=torch.full((2, 2), -1.0))
+    group_rollouts = rollouts([0, 0], {"correct": [0.0, 1e40]}, reference_log_prob=torch.full((2, 2), -1.0))
     for name, size in (("rloo", "1e\\+40"), ("opo", "5e\\+39"), ("dr_grpo", "5e\\+39")):
         objective = Objective.preset(name)
         with pytest.raises(
@@ -236,10 +236,10 @@ def test_advantages_too_large_for_a_gradient_are_named() -> None:
                 f"advantage.kind = .* gives advantages up to {size}, and fp32 holds .*; divide the reward or its weight"
             ),
         ):
-            objective.prepare(given, objective.init())
+            objective.prepare(group_rollouts, objective.init())
     # What is scaled by its own deviation, or bounded, has room for them.
     for objective in (OBJECTIVE, Objective.preset("rloo", **{"advantage.clip": 5.0})):
-        assert objective.prepare(given, objective.init()).advantage.abs().max() <= 5.0
+        assert objective.prepare(group_rollouts, objective.init()).advantage.abs().max() <= 5.0
 
 
 def test_differences_without_digits_are_none() -> None:
@@ -257,11 +257,11 @@ def test_differences_without_digits_are_none() -> None:
 def test_a_rewards_share_is_of_what_the_advantage_compares() -> None:
     # Spreads of 1000 and of 1, uncorrelated: of the weighted sum the first makes all but a millionth, of the sum of
     # z-scores a half.
-    given = rollouts([0, 0, 0, 0], {"large": [0.0, 0.0, 1000.0, 1000.0], "small": [0.0, 1.0, 0.0, 1.0]})
+    group_rollouts = rollouts([0, 0, 0, 0], {"large": [0.0, 0.0, 1000.0, 1000.0], "small": [0.0, 1.0, 0.0, 1.0]})
     shares = {}
     for kind in ("centred", "per_reward"):
         objective = Objective.preset("bnpo", **{"advantage.kind": kind})
-        found = finish(objective.prepare(given, objective.init()).statistics)
-        shares[kind] = [found[f"rewards/{name}/share"] for name in ("large", "small")]
+        metrics = finish(objective.prepare(group_rollouts, objective.init()).statistics)
+        shares[kind] = [metrics[f"rewards/{name}/share"] for name in ("large", "small")]
     assert shares["centred"] == pytest.approx([1 / (1 + 1e-6), 1e-6 / (1 + 1e-6)])
     assert shares["per_reward"] == pytest.approx([0.5, 0.5])

@@ -72,10 +72,10 @@ def test_the_order_of_overrides_does_not_matter() -> None:
         assert Objective.preset("dapo", **keys).trust.model_dump() == {"kind": "gaussian", "sigma": 0.3}
     with pytest.raises(ConfigError, match="as a whole and in parts"):
         Objective.preset("dapo", **{"trust.sigma": 0.3, "trust": {"kind": "gaussian"}})
-    own = {"kind": "gaussian"}
+    override = {"kind": "gaussian"}
     with pytest.raises(ConfigError, match="trust: is given as a whole and in parts"):
-        Objective.preset("dapo", **{"trust": own, "trust.sigma": 0.3})
-    assert own == {"kind": "gaussian"}, "the caller's table stays the caller's"
+        Objective.preset("dapo", **{"trust": override, "trust.sigma": 0.3})
+    assert override == {"kind": "gaussian"}, "the caller's table stays the caller's"
     with pytest.raises(
         ConfigError, match=r"objective.trust.high: these are keys of the objective already; write trust.high"
     ):

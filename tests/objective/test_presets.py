@@ -71,7 +71,7 @@ def given_batch(seed: int, spread: float) -> tuple[Tensor, Given]:
     level = [2.0 * draw(1).item() - 1.0 for _ in range(4)]
     rewards = [level[g] if g == 3 else float((4 * draw(1)).round()) / 2 - 1 + 0.01 * i for i, g in enumerate(group)]
     reference, behaviour = log_prob + 0.5 * (draw(members, width) - 0.5), old + 4.0 * (draw(members, width) - 0.5)
-    given = Given(
+    inputs = Given(
         old,
         mask,
         group,
@@ -87,58 +87,58 @@ def given_batch(seed: int, spread: float) -> tuple[Tensor, Given]:
         noise=0.1 + draw(members, width),
         drift=draw(members, width),
     )
-    return log_prob, given
+    return log_prob, inputs
 
 
-def suited(name: str, given: Given) -> Given:
+def suited(name: str, inputs: Given) -> Given:
     """The batch as the method takes it: MaxRL's rewards are not negative."""
-    return replace(given, rewards=[reward + 1.5 for reward in given.rewards]) if name == "max_rl" else given
+    return replace(inputs, rewards=[reward + 1.5 for reward in inputs.rewards]) if name == "max_rl" else inputs
 
 
-def ours(objective: Objective, log_prob: Tensor, given: Given) -> tuple[Tensor, list[Tensor]]:
+def ours(objective: Objective, log_prob: Tensor, inputs: Given) -> tuple[Tensor, list[Tensor]]:
     """Our loss with its gradients by log_prob, entropy and exact divergence. A reference is given where it is read."""
-    reference = given.reference_log_prob if "reference_log_prob" in objective.requires_rollouts else None
-    rewards = {"reward": given.rewards} | (
-        {"second": given.second} if objective.advantage.kind == "per_reward" and given.second is not None else {}
+    reference = inputs.reference_log_prob if "reference_log_prob" in objective.requires_rollouts else None
+    rewards = {"reward": inputs.rewards} | (
+        {"second": inputs.second} if objective.advantage.kind == "per_reward" and inputs.second is not None else {}
     )
     rollouts = Rollouts(
-        group=torch.tensor(given.group, device=log_prob.device),
-        mask=given.mask,
-        old_log_prob=given.old_log_prob,
+        group=torch.tensor(inputs.group, device=log_prob.device),
+        mask=inputs.mask,
+        old_log_prob=inputs.old_log_prob,
         rewards=rewards,
         reward_weights={name: 0.5 for name in rewards if name == "second"},
         reference_log_prob=reference,
-        behaviour_log_prob=given.behaviour_log_prob,
-        step_size=given.step_size,
+        behaviour_log_prob=inputs.behaviour_log_prob,
+        step_size=inputs.step_size,
         density=reference
         is not None,  # the hand-worked reference exceeds probability one on a decision, which the formulas do not mind
     )
     batch = objective.prepare(rollouts, objective.init())
 
-    def loss(live: Tensor, given: Given) -> Tensor:
-        assert given.noise is not None
-        assert given.drift is not None
+    def loss(live: Tensor, inputs: Given) -> Tensor:
+        assert inputs.noise is not None
+        assert inputs.drift is not None
         scored = Scored(
             live,
-            entropy=given.entropy,
-            exact_divergence=given.exact_divergence,
-            score_norm=given.score_norm,
-            mean_shift=given.noise
-            * (live - given.old_log_prob + given.drift),  # mean(eps (mu - mu_old)) of a Gaussian transition
+            entropy=inputs.entropy,
+            exact_divergence=inputs.exact_divergence,
+            score_norm=inputs.score_norm,
+            mean_shift=inputs.noise
+            * (live - inputs.old_log_prob + inputs.drift),  # mean(eps (mu - mu_old)) of a Gaussian transition
         )
         return objective.loss(scored, objective.plan(batch)).total
 
-    return differentiate(loss, log_prob, given)
+    return differentiate(loss, log_prob, inputs)
 
 
 def differentiate(
-    loss: Callable[[Tensor, Given], Tensor], log_prob: Tensor, given: Given
+    loss: Callable[[Tensor, Given], Tensor], log_prob: Tensor, inputs: Given
 ) -> tuple[Tensor, list[Tensor]]:
     """The value of `loss(log_prob, given)` and its gradients by log_prob, entropy and exact divergence."""
-    assert given.entropy is not None
-    assert given.exact_divergence is not None
-    leaves = [leaf.clone().requires_grad_() for leaf in (log_prob, given.entropy, given.exact_divergence)]
-    value = loss(leaves[0], replace(given, entropy=leaves[1], exact_divergence=leaves[2]))
+    assert inputs.entropy is not None
+    assert inputs.exact_divergence is not None
+    leaves = [leaf.clone().requires_grad_() for leaf in (log_prob, inputs.entropy, inputs.exact_divergence)]
+    value = loss(leaves[0], replace(inputs, entropy=leaves[1], exact_divergence=leaves[2]))
     gradients = torch.autograd.grad(value, leaves, allow_unused=True)
     return value.detach(), [
         torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, gradients, strict=True)
@@ -152,10 +152,10 @@ def agree(actual: Tensor, expected: Tensor, within: float = TOLERANCE) -> None:
 
 
 def compare(
-    objective: Objective, module: ModuleType, log_prob: Tensor, given: Given, parameters: Mapping[str, Any]
+    objective: Objective, module: ModuleType, log_prob: Tensor, inputs: Given, parameters: Mapping[str, Any]
 ) -> None:
-    value, gradients = ours(objective, log_prob, given)
-    expected, by_hand = differentiate(lambda live, given: module.loss(live, given, **parameters), log_prob, given)
+    value, gradients = ours(objective, log_prob, inputs)
+    expected, by_hand = differentiate(lambda live, inputs: module.loss(live, inputs, **parameters), log_prob, inputs)
     agree(value, expected)
     for actual, gradient in zip(gradients, by_hand, strict=True):
         agree(actual, gradient)
@@ -169,20 +169,20 @@ def test_every_preset_has_an_oracle(name: str) -> None:
 
 @pytest.mark.parametrize("name", method_names())
 def test_oracle_gives_the_hand_worked_numbers(name: str) -> None:
-    log_prob, given = hand_inputs()
+    log_prob, inputs = hand_inputs()
     hand: Hand = oracle(name).HAND
     value, gradients = differentiate(
-        lambda live, given: oracle(name).loss(live, given, **hand.parameters), log_prob, given
+        lambda live, inputs: oracle(name).loss(live, inputs, **hand.parameters), log_prob, inputs
     )
     _is_hand(value, gradients, hand)
 
 
 @pytest.mark.parametrize("name", method_names())
 def test_preset_gives_the_hand_worked_numbers(name: str) -> None:
-    log_prob, given = hand_inputs()
+    log_prob, inputs = hand_inputs()
     hand: Hand = oracle(name).HAND
     overrides = {KEYS[name, parameter]: value for parameter, value in hand.parameters.items()}
-    value, gradients = ours(Objective.preset(name, **overrides), log_prob, given)
+    value, gradients = ours(Objective.preset(name, **overrides), log_prob, inputs)
     _is_hand(value, gradients, hand)
 
 
@@ -200,15 +200,15 @@ def _is_hand(value: Tensor, gradients: list[Tensor], hand: Hand) -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", method_names())
 def test_preset_equals_its_oracle(name: str, seed: int, spread: float) -> None:
-    log_prob, given = given_batch(seed, spread)
-    compare(Objective.preset(name), oracle(name), log_prob, suited(name, replace(given, score_norm=None)), {})
+    log_prob, inputs = given_batch(seed, spread)
+    compare(Objective.preset(name), oracle(name), log_prob, suited(name, replace(inputs, score_norm=None)), {})
 
 
 @pytest.mark.parametrize("name", ["gradient_adaptive", "aggressive", "balanced", "all_compatible"])
 def test_the_exact_signal_equals_its_oracle(name: str) -> None:
-    log_prob, given = given_batch(3, 2.0)
+    log_prob, inputs = given_batch(3, 2.0)
     compare(
-        Objective.preset(name, **{"credit.gradient_adaptive.signal": "score_norm"}), oracle(name), log_prob, given, {}
+        Objective.preset(name, **{"credit.gradient_adaptive.signal": "score_norm"}), oracle(name), log_prob, inputs, {}
     )
 
 
@@ -241,33 +241,33 @@ VARIANTS = [
 def test_parameters_do_what_the_oracle_says(
     name: str, keys: dict[str, Any], parameters: dict[str, Any], spread: float, sampler: bool
 ) -> None:
-    log_prob, given = given_batch(5, spread)
-    given = given if sampler else replace(given, behaviour_log_prob=None)
+    log_prob, inputs = given_batch(5, spread)
+    inputs = inputs if sampler else replace(inputs, behaviour_log_prob=None)
     objective = Objective.preset(name, **keys)
-    compare(objective, oracle(name), log_prob, given, parameters)
-    plain, _ = ours(Objective.preset(name), log_prob, given)
-    edited, _ = ours(objective, log_prob, given)
+    compare(objective, oracle(name), log_prob, inputs, parameters)
+    plain, _ = ours(Objective.preset(name), log_prob, inputs)
+    edited, _ = ours(objective, log_prob, inputs)
     assert plain != edited
 
 
 @pytest.mark.parametrize("spread", [0.5, 20.0])
 @pytest.mark.parametrize("overlay", overlay_names())
 def test_an_overlay_multiplies_the_surrogate(overlay: str, spread: float) -> None:
-    log_prob, given = given_batch(4, spread)
+    log_prob, inputs = given_batch(4, spread)
     # The interval of geometric rejection is that of one engine; here the sampler is further away.
     edits, bounds = (
         ({"correction.minimum": 0.9, "correction.maximum": 1.1}, {"lower": 0.9, "upper": 1.1})
         if overlay == "geo_rs"
         else ({}, {})
     )
-    weights = getattr(overlays, overlay)(given, **bounds)
+    weights = getattr(overlays, overlay)(inputs, **bounds)
     bound = 2.0 if overlay in ("tis", "seq_tis") else 0.0
     assert 0 < sum(weight == bound for weight in weights.values()) < len(weights)
     compare(
         Objective.preset(f"dapo+{overlay}", **edits),
         oracle("dapo"),
         log_prob,
-        replace(given, score_norm=None),
+        replace(inputs, score_norm=None),
         {"correction": weights},
     )
 
@@ -278,21 +278,21 @@ def test_a_preset_says_where_it_differs(name: str) -> None:
     presets said nothing of it.
     """
     method, objective = read_method(name), Objective.preset(name)
-    said = " ".join(method.deviations)
-    assert said
+    deviations = " ".join(method.deviations)
+    assert deviations
     floored = getattr(objective.advantage, "min_std", None)
     if floored is not None:
-        assert f"{floored:g}".replace("e-0", "e-") in said
+        assert f"{floored:g}".replace("e-0", "e-") in deviations
     two = grouped_rewards(flat_and_other(), "renormalise", alone)
     if not objective.advantage(two, Running())[0][:3].any() and objective.advantage.kind not in (
         "constant",
         "accepted",
     ):
-        assert re.search("flat (group|batch)|flat in every reward|group whose mean is 0", said), said
+        assert re.search("flat (group|batch)|flat in every reward|group whose mean is 0", deviations), deviations
     if getattr(objective.admission, "max_rounds", None) is not None:
-        assert "admission.max_rounds" in said
+        assert "admission.max_rounds" in deviations
     if objective.divergence.kind == "k3":
-        assert "80 nats" in said
+        assert "80 nats" in deviations
 
 
 def flat_and_other() -> Rollouts:
@@ -304,21 +304,21 @@ def flat_and_other() -> Rollouts:
 
 
 def test_batches_hold_what_they_promise() -> None:
-    log_prob, given = given_batch(0, 20.0)
-    gap = torch.where(given.mask, log_prob - given.old_log_prob, 0.0)
+    log_prob, inputs = given_batch(0, 20.0)
+    gap = torch.where(inputs.mask, log_prob - inputs.old_log_prob, 0.0)
     assert float(gap.max()) > 10
     assert float(gap.min()) < -10
-    assert not given.mask[5].any()
-    assert any((~row[: int(row.nonzero().max())]).any() for row in given.mask if row.any())
+    assert not inputs.mask[5].any()
+    assert any((~row[: int(row.nonzero().max())]).any() for row in inputs.mask if row.any())
     advantages = (
         Objective.preset("grpo")
         .prepare(
             Rollouts(
-                torch.tensor(given.group),
-                given.mask,
-                given.old_log_prob,
-                {"reward": given.rewards},
-                reference_log_prob=given.reference_log_prob,
+                torch.tensor(inputs.group),
+                inputs.mask,
+                inputs.old_log_prob,
+                {"reward": inputs.rewards},
+                reference_log_prob=inputs.reference_log_prob,
             ),
             Objective.preset("grpo").init(),
         )

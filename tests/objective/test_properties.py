@@ -51,9 +51,9 @@ def test_a_credit_has_mean_one_over_any_mask(table: laws.Table, mask: list[list[
     assert objective is not None
     where = torch.tensor(mask)
     draws = torch.rand(4, *where.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    now, norm, step, _ = (torch.where(where, draw, 0.0) for draw in draws)
+    log_prob, norm, step, _ = (torch.where(where, draw, 0.0) for draw in draws)
     credit = objective.credit(
-        Decisions(Acted(where, -20 * now, step_size=step + where * 0.1), -20 * now, now, score_norm=norm)
+        Decisions(Acted(where, -20 * log_prob, step_size=step + where * 0.1), -20 * log_prob, log_prob, score_norm=norm)
     )
     assert (credit >= 0).all()
     if not objective.credit.raw:

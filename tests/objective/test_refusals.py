@@ -134,9 +134,9 @@ def test_sound_neighbours_are_taken(keys: dict[str, Any]) -> None:
     ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_doubtful_settings_warn(keys: dict[str, Any], updates: int, chosen: set[str], word: str) -> None:
-    said = list(warnings(Objective.preset("bnpo", **keys), updates, frozenset(chosen)))
-    assert len(said) == 1
-    assert word in said[0]
+    sentences = list(warnings(Objective.preset("bnpo", **keys), updates, frozenset(chosen)))
+    assert len(sentences) == 1
+    assert word in sentences[0]
 
 
 def test_a_plain_method_warns_of_nothing() -> None:

@@ -8,11 +8,11 @@ from groupwise.objective.running import Running
 
 
 def test_the_first_batch_is_exact_and_later_ones_fade_it() -> None:
-    first = Running().follow(mean=2.0, std=4.0, centred_std=1.0, decay=0.5)
-    assert (first.mean, first.std, first.centred_std) == (2.0, 4.0, 1.0)
+    after_one = Running().follow(mean=2.0, std=4.0, centred_std=1.0, decay=0.5)
+    assert (after_one.mean, after_one.std, after_one.centred_std) == (2.0, 4.0, 1.0)
     # (0.25 * 2 + 0.5 * 5) / 0.75 = 4, (0.25 * 1 + 0.5 * 7) / 0.75 = 5
-    second = first.follow(mean=5.0, std=4.0, centred_std=7.0, decay=0.5)
-    assert (second.mean, second.std, second.centred_std) == pytest.approx((4.0, 4.0, 5.0))
+    after_two = after_one.follow(mean=5.0, std=4.0, centred_std=7.0, decay=0.5)
+    assert (after_two.mean, after_two.std, after_two.centred_std) == pytest.approx((4.0, 4.0, 5.0))
     assert (Running().mean, Running().std, Running().centred_std) == (0.0, 0.0, 0.0)
 
 

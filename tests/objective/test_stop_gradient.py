@@ -15,10 +15,10 @@ def test_stopped_value_has_no_gradient() -> None:
 
 
 def test_replay_keeps_the_recorded_values() -> None:
-    with recording() as kept:
+    with recording() as stopped:
         stop_gradient(torch.tensor(3.0))
         stop_gradient(torch.tensor(4.0))
-    with replaying(kept):
+    with replaying(stopped):
         assert float(stop_gradient(torch.tensor(30.0))) == 3.0
         assert float(stop_gradient(torch.tensor(40.0))) == 4.0
     assert float(stop_gradient(torch.tensor(30.0))) == 30.0

@@ -8,7 +8,7 @@ from groupwise.objective.token_gradient import token_gradient
 
 
 def test_value_of_the_level_gradient_of_the_decision() -> None:
-    given = member_ratios([4.0, 1.0])
-    level = token_gradient(given.mean(given.log_ratio), given)
+    decisions = member_ratios([4.0, 1.0])
+    level = token_gradient(decisions.mean(decisions.log_ratio), decisions)
     close(level.exp(), [[2.0, 2.0]])
-    close(gradient(level, given), [[1.0, 1.0]])
+    close(gradient(level, decisions), [[1.0, 1.0]])

@@ -79,7 +79,7 @@ def compare(
     from groupwise.config import ConfigError
     from groupwise.experiment.comparison import compare as read_comparison
     from groupwise.experiment.comparison import save
-    from groupwise.experiment.grids import alone, lay_out
+    from groupwise.experiment.grids import grid_lock, lay_out
     from groupwise.experiment.page import write_page
     from groupwise.experiment.shared_warm_up import share
     from groupwise.experiment.start import check_start
@@ -138,7 +138,7 @@ def compare(
         f", {workers or 1} at a time" if on == "local" else f", {workers} at a time on Ray" if workers else " on Ray"
     )
     failed = {}
-    with alone(folder):
+    with grid_lock(folder):
         cells = lay_out(folder, name, configurations, range(lowest_seed, lowest_seed + num_seeds))
         out_.print(
             Text(
@@ -222,7 +222,7 @@ def _again(
 
 def _beside_controls(cells: Sequence[Cell]) -> list[str]:
     """Says how much every variant gained over the controls that were trained in its runs."""
-    from groupwise.experiment.controls import gains, told
+    from groupwise.experiment.controls import describe_gains, gains
     from groupwise.runs import EvaluatedOn
 
     lines = []
@@ -232,7 +232,7 @@ def _beside_controls(cells: Sequence[Cell]) -> list[str]:
             EvaluatedOn.read_folder(cell.folder) for cell in cells if cell.variant == variant and cell.finished
         ).prompts
         lines += [
-            f"{variant.name}, beside control {name}: {told(estimates, prompts)}."
+            f"{variant.name}, beside control {name}: {describe_gains(estimates, prompts)}."
             for name, estimates in control_gains.items()
         ]
     return lines

@@ -1,4 +1,4 @@
-"""How a run ends on the screen: what it was worth, what the model writes now, where everything is, and what to try."""
+"""The end of a run on the screen: scores, texts and pictures before and after, findings, the folder, and advice."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
         config: the resolved configuration.
     """
     from groupwise.cli.output import counted
-    from groupwise.experiment.controls import gains, told
+    from groupwise.experiment.controls import describe_gains, gains
     from groupwise.experiment.held_out import read_summary
     from groupwise.runs import EvaluatedOn
     from groupwise.track.decimals import same_decimals
@@ -91,7 +91,7 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
             + (f"  ({control['description']})" if control["description"] else "")
         )
         if name in over:
-            lines.append(f"    {told(over[name], evaluated_on.prompts)}")
+            lines.append(f"    {describe_gains(over[name], evaluated_on.prompts)}")
     seconds = summary.get("seconds", {})
     time_spent = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
     lines.append(
@@ -166,7 +166,7 @@ def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str
 
 
 def pictures(run: Path, steps: tuple[int, int]) -> list[str]:
-    """Where the pictures of the evaluations before and after are, by name."""
+    """Lists the paths of the pictures of the evaluations before and after, by name."""
     before, after = (
         {path.name: path for path in sorted(RunFolder(run).evaluation_at(step).with_suffix("").glob("*.png"))}
         for step in steps
@@ -234,7 +234,7 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
 
 
 def _as_shipped(config: dict[str, Any]) -> bool:
-    """Whether a shipped experiment's name says all that a run was: nothing but its method and its seed was changed."""
+    """Returns whether a run's experiment is a shipped one with no change but that of its method and its seed."""
     from groupwise.config import ConfigError
     from groupwise.experiment import load_experiment
     from groupwise.experiment.catalogue import shipped

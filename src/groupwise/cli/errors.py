@@ -1,4 +1,4 @@
-"""What a user did is told in one message; what the program did wrong keeps its traceback."""
+"""Errors at the end of a command: a user's mistake is one message, and a defect of the program keeps its traceback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from groupwise.extras import advice
 from groupwise.processes import is_first_process, is_out_of_memory
 
 SECONDS_FOR_THE_FIRST = 5.0
-"""How long another process than the first leaves it the word."""
+"""The time for which another process waits for the first process to print its error."""
 
 _SMALLER = (
     "a smaller train.micro_batch_members, train.group_size or train.prompts_per_step, or a smaller model, or give the"
@@ -33,7 +33,7 @@ _OF_A_PATH = {
     errno.ENFILE,
     errno.EROFS,
 }
-"""What the system says of a path that somebody named: no line of ours is wrong there."""
+"""Errors of the operating system about a path that the user named, which are no defects of the program."""
 
 PACKAGE = Path(__file__).resolve().parents[1]
 

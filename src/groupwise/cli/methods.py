@@ -32,7 +32,7 @@ _NUMBERS = (
 )
 """Keys whose values tell one setting of a slot from another."""
 _PLAIN = {"all", "identity", "uniform", "none", "0", "-"}
-"""What a slot says when it does nothing; the list leaves it out."""
+"""The kinds of slots that have no effect; the list leaves them out."""
 _WIDTH = 120
 """Columns a table needs; a narrower terminal gets two lines a method."""
 _LABEL = 11

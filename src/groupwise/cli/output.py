@@ -1,4 +1,4 @@
-"""How the command speaks: one console, plain tables, and silence on every process but the first."""
+"""The output of commands: one console, plain tables, and silence on every process but the first."""
 
 from __future__ import annotations
 

@@ -42,13 +42,13 @@ def trained(place: Path, experiment: str | None, which: str, *, run_code: bool =
             there is code to be asked about.
     """
     from groupwise.experiment import load_experiment
-    from groupwise.experiment.asked import ask, code_of, said_beside
+    from groupwise.experiment.code_consent import code_of, code_of_model_folders, require_consent
     from groupwise.experiment.runner import with_model
 
     name, model = _parts(place, experiment, which)
     loaded = load_experiment(name, run_code=run_code)
     replaced = with_model(loaded, model)
-    ask(said_beside(replaced, known=code_of(loaded)), run_code)
+    require_consent(code_of_model_folders(replaced, allowed=code_of(loaded)), run_code)
     return replaced
 
 
@@ -67,8 +67,8 @@ def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, ru
         ConfigError: as `trained`.
     """
     from groupwise.config import import_paths, only
-    from groupwise.experiment.asked import ask, is_foreign, said_beside, said_by
     from groupwise.experiment.catalogue import find
+    from groupwise.experiment.code_consent import code_of_model_folders, code_of_source, is_foreign, require_consent
     from groupwise.experiment.loading import read_experiment
     from groupwise.experiment.runner import with_model
     from groupwise.streams import Streams
@@ -77,7 +77,7 @@ def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, ru
     with only():
         loaded = read_experiment(name)
         settings = with_model(loaded, model).domain.to_sample(data=data)
-    source, beside = find(name), list(said_beside(settings))
+    source, beside = find(name), list(code_of_model_folders(settings))
     # A network's class is named by the configuration and by the model's folder; where they say the same, it is asked
     # about once.
     folders = [import_path for says in beside for import_path in says.code]
@@ -92,8 +92,11 @@ def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, ru
         if import_path.holder in [folder_code.holder for folder_code in folders]
     ]
     named_code = [*network, *import_paths(settings, "domain")]
-    ask(
-        [*([said_by(source, named_code, {})] if is_foreign(source) else []), *said_beside(settings, named_code)],
+    require_consent(
+        [
+            *([code_of_source(source, named_code, {})] if is_foreign(source) else []),
+            *code_of_model_folders(settings, named_code),
+        ],
         run_code,
     )
     with only([import_path.path for import_path in (*named_code, *folders)]):

@@ -32,7 +32,7 @@ class Windows:
         self.best: Series | None = None
         """The one with the highest mean of those before the newest; the earliest among equals."""
         self.risen = False
-        """Whether any window lay above the first two, beyond noise."""
+        """True after any window lay above the first two, beyond noise."""
         self._start: Series | None = None
         self._open: list[tuple[int, float]] = []
 

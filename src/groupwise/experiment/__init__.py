@@ -1,6 +1,4 @@
-"""Experiments: what they are, how they are found, read, run and compared. Names are imported when they are
-asked for.
-"""
+"""Experiments: their schema, their files, their runs and their comparisons. A name is imported at its first use."""
 
 from __future__ import annotations
 

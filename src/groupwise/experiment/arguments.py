@@ -106,7 +106,7 @@ def _read_objective(arguments: Arguments, objective: Any) -> None:
     try:
         Objective.preset(method)
     except ConfigError:
-        # An objective of a name of its own is described by its slots alone, beside those of the plain method.
+        # No preset has the objective's name, so all its slots are stated and laid over those of GRPO.
         method = "grpo"
     arguments.objective = {
         "method": method,

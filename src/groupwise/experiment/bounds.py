@@ -1,4 +1,4 @@
-"""Between which values a score of an evaluation lies, so that no interval leaves them."""
+"""The bounds of an evaluation's scores, which no interval leaves."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Bounds = tuple[float, float]
 def score_bounds(config: Mapping[str, Any], metric: str, scores: Iterable[float]) -> Bounds | None:
     """Returns the lowest and the highest value that a metric of an evaluation can have, or `None` where none are known.
 
-    A reward states its bounds (`ends`), and the weighted sum of rewards has the sums of theirs. Other metrics of a
-    domain are shares, such as an accuracy, where no score lies outside 0 and 1. Bounds that a score contradicts are not
-    believed: a reward without bounds states 0 and 1.
+    A reward states its bounds (`ends`), and the bounds of the weighted sum of rewards are the weighted sums of their
+    bounds. Other metrics of a domain are shares, an accuracy for example, unless a score lies outside 0 and 1. Bounds
+    that a score contradicts are ignored: a reward without bounds states 0 and 1.
 
     Args:
-        config: what `config.json` of the run holds.
+        config: the content of the run's `config.json`.
         metric: `mode/name`, as the summary names it.
-        scores: one a prompt, of every run that is compared.
+        scores: one score a prompt, of every run that is compared.
 
     Example:
         >>> config = {
@@ -44,23 +44,27 @@ def score_bounds(config: Mapping[str, Any], metric: str, scores: Iterable[float]
     if name in rewards:
         bounds = _ends(rewards[name])
     elif name == "reward" and rewards:
-        parts = [
-            (_ends(rewards[part]), weight)
-            for part, weight in reward_weights(config).items()
-            if weight != 0 and part in rewards
+        weighted_ends = [
+            (_ends(rewards[reward_name]), weight)
+            for reward_name, weight in reward_weights(config).items()
+            if weight != 0 and reward_name in rewards
         ]
-        scaled = [sorted((weight * ends[0], weight * ends[1])) for ends, weight in parts if ends is not None]
-        bounds = (sum(low for low, _ in scaled), sum(high for _, high in scaled)) if len(scaled) == len(parts) else None
+        scaled = [sorted((weight * ends[0], weight * ends[1])) for ends, weight in weighted_ends if ends is not None]
+        bounds = (
+            (sum(low for low, _ in scaled), sum(high for _, high in scaled))
+            if len(scaled) == len(weighted_ends)
+            else None
+        )
     else:
         bounds = (0.0, 1.0)
     return bounds if bounds is not None and all(bounds[0] <= score <= bounds[1] for score in scores) else None
 
 
 def difference_bounds(bounds: Bounds | None) -> Bounds | None:
-    """Returns the bounds of a difference of two such scores.
+    """Returns the bounds of the difference of two scores.
 
     Args:
-        bounds: of each score.
+        bounds: the bounds of each score.
 
     Example:
         >>> difference_bounds((0.0, 1.0)), difference_bounds(None)
@@ -70,7 +74,7 @@ def difference_bounds(bounds: Bounds | None) -> Bounds | None:
 
 
 def _ends(table: Any) -> Bounds | None:
-    """The bounds that a reward's own settings give; `None` for what is no reward of this version."""
+    """Returns the bounds that a reward's settings give; `None` for a table that is no reward of this version."""
     from groupwise.reward import RewardConfig
 
     try:

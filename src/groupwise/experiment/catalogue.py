@@ -1,4 +1,5 @@
-"""Where experiments are found: by name among those shipped, or by the path of a TOML file or of a run's `config.json`.
+"""Experiments as files: a shipped one is looked up by name, another one by the path of a TOML file or of a run's
+`config.json`.
 
 Reads files and nothing else, so that listing experiments starts at once.
 """
@@ -22,11 +23,11 @@ class Source:
     """An experiment as it is written: its table and the file it came from.
 
     Args:
-        name: the file's name without its ending, or what a resolved configuration says its name is.
-        path: the file.
-        tree: its table, with what it extends below it.
-        layers: the tables of the files it extends and its own, each as written, the lowest first.
-        files: those files, in the same order.
+        name: the file's name without its ending, or the name that a resolved configuration states.
+        path: the file that was asked for.
+        tree: the file's table, laid over the tables that it extends.
+        layers: the tables of the extended files and of the file itself, unmerged, the lowest first.
+        files: the files of `layers`, in the same order.
 
     Example:
         >>> source = find("language")
@@ -42,12 +43,12 @@ class Source:
 
     @property
     def description(self) -> str:
-        """What the file says of itself."""
+        """The file's description of the experiment; empty where it has none."""
         return str(self.tree.get("description", ""))
 
 
 def shipped() -> list[str]:
-    """Names of the experiments that come with Groupwise.
+    """Lists the names of the experiments that come with Groupwise.
 
     Example:
         >>> "language" in shipped()
@@ -57,7 +58,7 @@ def shipped() -> list[str]:
 
 
 def find(name: str | Path) -> Source:
-    """The experiment of this name or path.
+    """Returns the experiment of a name or path, as its files state it.
 
     A file may say `extends = "other"` (a name, or a path beside it) and write only what differs.
 
@@ -65,7 +66,7 @@ def find(name: str | Path) -> Source:
         name: a shipped name, a `.toml` file, a run folder or its `config.json`.
 
     Returns:
-        the table as it is written, with what it extends below it.
+        the experiment's table, laid over the tables that it extends.
 
     Raises:
         ConfigError: no such name or file, a file that cannot be read, or files that extend each other in a circle.
@@ -110,7 +111,7 @@ def _locate(name: str, beside: Path) -> Path:
 
 
 def with_null(value: Any) -> Any:
-    """Returns a table of a TOML file, which has no word for it, with None where the text `null` stands.
+    """Returns a table of a TOML file with None in place of the text `null`: TOML has no null of its own.
 
     Args:
         value: a table, or a value in it.
@@ -129,7 +130,7 @@ def with_null(value: Any) -> Any:
 def _read(path: Path, through: tuple[Path, ...]) -> Source:
     if path.resolve() in through:
         raise ConfigError(
-            f"{path}: extends itself, through {' -> '.join(each.name for each in [*through, path])}; remove one"
+            f"{path}: extends itself, through {' -> '.join(file.name for file in [*through, path])}; remove one"
             " `extends`"
         )
     resolved = path.suffix == ".json"
@@ -147,17 +148,17 @@ def _read(path: Path, through: tuple[Path, ...]) -> Source:
                 ),
                 source=str(path),
             )
-        # The name and the description of what is extended are not those of the file that extends it.
+        # A file does not inherit the name and the description of the file that it extends.
         parent = _read(_locate(below, path.parent), (*through, path.resolve()))
         layers = (
             *(
-                {key: value for key, value in each.items() if key not in ("name", "description")}
-                for each in parent.layers
+                {key: value for key, value in layer.items() if key not in ("name", "description")}
+                for layer in parent.layers
             ),
             tree,
         )
         files = (*parent.files, path)
-    whole: Mapping[str, Any] = {}
+    merged: Mapping[str, Any] = {}
     for layer in layers:
-        whole = merge(whole, layer)
-    return Source(name, path, whole, layers, files)
+        merged = merge(merged, layer)
+    return Source(name, path, merged, layers, files)

@@ -1,5 +1,5 @@
-"""What a grid found: every variant's mean with its interval, its difference from the first one pair by pair, and what
-can be said of it.
+"""The results of a grid: every variant's mean with its interval, its paired difference from the first variant, and a
+verdict.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from groupwise.experiment.variants import Variant
 from groupwise.runs import EvaluatedOn, read_run
 
 NOT_TRAINING = ("setup", "warm_up", "evaluation", "checkpoint")
-"""Parts of a run's wall time that no method is charged with."""
+"""Parts of a run's wall time that do not count as training."""
 
 
 @final
@@ -30,24 +30,25 @@ class Row:
     """One variant of a comparison.
 
     Args:
-        variant: its name.
+        variant: the variant's name.
         before: mean over seeds of the held-out score before training.
         after: the held-out score at the end.
-        difference: how much it exceeds the first variant, seed by seed and prompt by prompt; none for the first one
-            itself.
+        difference: the variant's score minus the first variant's, seed by seed and prompt by prompt; None for the first
+            variant itself.
         seconds: mean wall time of a run.
-        seeds: those that finished.
-        start, end: further held-out metrics before training and at the end, means over seeds; left out where a run did
-            not report them.
-        training_seconds: of those seconds, sampling, rewards, scoring and updates.
+        seeds: the seeds whose runs finished.
+        start, end: further held-out metrics before training and at the end, means over seeds; metrics that a run did
+            not report are left out.
+        training_seconds: the part of `seconds` spent on sampling, rewards, scoring and updates.
         per_second: gain of the held-out score over its start, for each second of training; a gain is a fall where the
             metric is to be small.
-        per_second_difference: how much that exceeds the first variant's, pair by pair.
-        p_value: the chance of such a difference where there is none, corrected for the number of comparisons (Holm).
-        seeds_needed: how many seeds would find this difference, were it the real one; none where it is found already or
-            `MOST_SEEDS` would not do.
-        shares: what its runs share with the first variant's in every pair.
-        verdict: what can be said, in a sentence.
+        per_second_difference: the variant's `per_second` minus the first variant's, pair by pair.
+        p_value: the probability of a difference this large between equal variants, corrected for the number of
+            comparisons (Holm).
+        seeds_needed: the number of seeds that would detect a true difference of this size; None where it is detected
+            already, or more than `MOST_SEEDS` would be needed.
+        shares: the things that the variant's runs have in common with the first variant's in every pair.
+        verdict: the conclusion, in a sentence.
 
     Example:
         >>> from groupwise.experiment.spread import Spread
@@ -74,22 +75,22 @@ class Row:
 
     @property
     def distinguishable(self) -> bool:
-        """Whether the difference is told from none, with all comparisons of the table counted."""
+        """True where the difference is significant, after correction for all comparisons of the table."""
         return self.p_value is not None and self.p_value < LEVEL
 
 
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """Rows in the order of the variants; those without a finished run are left out.
+    """The table of a comparison, in the order of the variants; a variant without a finished run is left out.
 
     Args:
         metric: the metric of the evaluations that was compared.
-        rows: one a variant.
+        rows: one row a variant.
         goal: whether the metric is to be large or small.
-        missing: run folder -> why it is not in the table.
-        name: of the experiment.
-        evaluated_on: whether the prompts of the evaluations were trained on, as far as that is the same in all runs.
+        missing: run folder -> the reason why its run is not in the table.
+        name: the experiment's name.
+        evaluated_on: whether the prompts of the evaluations were trained on, where all runs agree about it.
 
     Example:
         >>> Comparison("greedy/correct", ()).table()["rows"]
@@ -105,18 +106,19 @@ class Comparison:
 
     @property
     def shared(self) -> list[tuple[str, str]]:
-        """What runs of one seed share with the first variant's, and which variants do."""
+        """Pairs of texts: things that runs of one seed have in common with the first variant's, and the variants."""
         groups: dict[tuple[str, ...], list[str]] = {}
         for row in self.rows[1:]:
             if row.difference is not None:
                 groups.setdefault(row.shares, []).append(row.variant)
         return [
-            (", ".join(what) or "nothing that the folders record", ", ".join(names)) for what, names in groups.items()
+            (", ".join(shares) or "nothing that the folders record", ", ".join(names))
+            for shares, names in groups.items()
         ]
 
     def table(self) -> dict[str, Any]:
-        """JSON-able values, as `results.json` holds them."""
-        told = {
+        """Returns the comparison as the JSON-able content of `results.json`."""
+        header = {
             "experiment": self.name,
             "metric": self.metric,
             "goal": self.goal,
@@ -124,13 +126,13 @@ class Comparison:
             "power": POWER,
             "evaluated_on": self.evaluated_on.prompts,
         }
-        return {**told, "rows": [asdict(row) for row in self.rows], "missing": dict(self.missing)}
+        return {**header, "rows": [asdict(row) for row in self.rows], "missing": dict(self.missing)}
 
 
 @final
 @dataclass(frozen=True)
 class _Finished:
-    """A finished cell, read."""
+    """A finished cell with the results in its run folder."""
 
     cell: Cell
     summary: Mapping[str, Any]
@@ -151,28 +153,28 @@ class _Finished:
 
     @property
     def gains(self) -> dict[str, float] | None:
-        """Prompt key -> gain over the mean before, for each second of training."""
-        before, seconds = self.summary.get("before"), self.training_seconds
-        if before is None or seconds <= 0:
+        """Prompt key -> gain over the mean score before training, for each second of training."""
+        score_before, seconds = self.summary.get("before"), self.training_seconds
+        if score_before is None or seconds <= 0:
             return None
         sign = 1.0 if self.goal == "max" else -1.0
-        return {key: sign * (score - before) / seconds for key, score in self.scores.items()}
+        return {key: sign * (score - score_before) / seconds for key, score in self.scores.items()}
 
 
 def compare(
     cells: Sequence[Cell], show: Sequence[str] = (), failed: Mapping[Path, str] | None = None, name: str = ""
 ) -> Comparison | None:
-    """Reads the finished cells of a grid; None when there is none.
+    """Compares the finished cells of a grid; returns None where no cell has finished.
 
     Args:
-        cells: variants and seeds, in the order in which they are shown.
+        cells: variants and seeds, in the order of the table.
         show: further held-out metrics.
-        failed: run folder -> why its cell failed, where that is known.
-        name: of the experiment.
+        failed: run folder -> the reason why its cell failed, where it is known.
+        name: the experiment's name.
 
     Returns:
-        a row for every variant with a finished run. A run that failed, has not ended, cannot be read or was measured by
-        another metric than the first one is named in `missing`.
+        a row for every variant with a finished run. `missing` names every run that failed, has not ended, cannot be
+        read, or was measured by another metric than the first run.
 
     Example:
         >>> compare([]) is None
@@ -181,30 +183,30 @@ def compare(
     read, missing = _read(cells, failed or {})
     if not read:
         return None
-    first = next(iter(read))
-    measure = read[first][0].measure
+    baseline = next(iter(read))
+    measure = read[baseline][0].measure
     for variant, finished in list(read.items()):
-        for each in finished:
-            if each.measure != measure:
-                ours, theirs = (
+        for run in finished:
+            if run.measure != measure:
+                run_measure, baseline_measure = (
                     f"{metric} ({'the larger' if goal == 'max' else 'the smaller'} the better)"
-                    for metric, goal in (each.measure, measure)
+                    for metric, goal in (run.measure, measure)
                 )
-                missing[each.cell.place] = (
-                    f"it was measured by {ours} and {first.name} by {theirs}; set train.metric to one of them in a new"
-                    " --out"
+                missing[run.cell.place] = (
+                    f"it was measured by {run_measure} and {baseline.name} by {baseline_measure}; set train.metric to"
+                    " one of them in a new --out"
                 )
-        read[variant] = [each for each in finished if each.measure == measure]
+        read[variant] = [run for run in finished if run.measure == measure]
     read = {variant: finished for variant, finished in read.items() if finished}
     scores = [score for finished in read.values() for run in finished for score in run.scores.values()]
-    bounds = score_bounds(read_run(read[first][0].cell.folder).config, measure[0], scores)
-    rows = [_row(variant, finished, read[first], show, bounds) for variant, finished in read.items()]
+    bounds = score_bounds(read_run(read[baseline][0].cell.folder).config, measure[0], scores)
+    rows = [_row(variant, finished, read[baseline], show, bounds) for variant, finished in read.items()]
     goal = measure[1]
     evaluated_on = EvaluatedOn.together(
         EvaluatedOn.read_folder(run.cell.folder) for finished in read.values() for run in finished
     )
     return Comparison(
-        str(read[first][0].summary["metric"]),
+        str(read[baseline][0].summary["metric"]),
         tuple(_judged(rows, goal, cells[0].variant.name)),
         goal,
         missing,
@@ -214,10 +216,10 @@ def compare(
 
 
 def _read(cells: Sequence[Cell], failed: Mapping[Path, str]) -> tuple[dict[Variant, list[_Finished]], dict[str, str]]:
-    found: dict[Variant, list[_Finished]] = {}
+    finished_runs: dict[Variant, list[_Finished]] = {}
     missing: dict[str, str] = {}
     for cell in cells:
-        found.setdefault(cell.variant, [])
+        finished_runs.setdefault(cell.variant, [])
         if not cell.finished:
             missing[cell.place] = failed.get(cell.folder, "has not ended")
             continue
@@ -226,10 +228,10 @@ def _read(cells: Sequence[Cell], failed: Mapping[Path, str]) -> tuple[dict[Varia
             if not scores:
                 raise ConfigError(f"{cell.folder} reported no value of its metric")
             goal = read_run(cell.folder).config.get("train", {}).get("metric_goal", "max")
-            found[cell.variant].append(_Finished(cell, read_summary(cell.folder), scores, goal))
+            finished_runs[cell.variant].append(_Finished(cell, read_summary(cell.folder), scores, goal))
         except ConfigError as error:
             missing[cell.place] = str(error)
-    return {variant: finished for variant, finished in found.items() if finished}, missing
+    return {variant: runs for variant, runs in finished_runs.items() if runs}, missing
 
 
 def _row(
@@ -239,24 +241,26 @@ def _row(
     show: Sequence[str],
     bounds: Bounds | None,
 ) -> Row:
-    before = [found for each in finished if (found := each.summary.get("before")) is not None]
-    others = {each.cell.seed: each for each in baseline}
+    scores_before = [score for run in finished if (score := run.summary.get("before")) is not None]
+    baseline_runs = {run.cell.seed: run for run in baseline}
     is_first = finished is baseline
-    pairs = [] if is_first else [(each, others[each.cell.seed]) for each in finished if each.cell.seed in others]
+    pairs = (
+        [] if is_first else [(run, baseline_runs[run.cell.seed]) for run in finished if run.cell.seed in baseline_runs]
+    )
     scores = [_scores(side) for side in (finished, baseline)]
     gains = [_gains(side) for side in (finished, baseline)]
-    shares = [set(shared(each.cell.folder, other.cell.folder)) for each, other in pairs]
-    common = any(set(each.scores) & set(other.scores) for each, other in pairs)
+    shares = [set(shared(run.cell.folder, baseline_run.cell.folder)) for run, baseline_run in pairs]
+    common = any(set(run.scores) & set(baseline_run.scores) for run, baseline_run in pairs)
     return Row(
         variant=variant.name,
-        before=sum(before) / len(before) if before else None,
+        before=sum(scores_before) / len(scores_before) if scores_before else None,
         after=bootstrap(scores[0]).within(bounds),
         difference=paired_difference(*_paired(scores)).within(difference_bounds(bounds)) if common else None,
-        seconds=sum(sum(each.seconds.values()) for each in finished) / len(finished),
-        seeds=tuple(each.cell.seed for each in finished),
+        seconds=sum(sum(run.seconds.values()) for run in finished) / len(finished),
+        seeds=tuple(run.cell.seed for run in finished),
         start=_means(finished, "before", show),
         end=_means(finished, "after", show),
-        training_seconds=sum(each.training_seconds for each in finished) / len(finished),
+        training_seconds=sum(run.training_seconds for run in finished) / len(finished),
         per_second=bootstrap(gains[0]) if gains[0] else None,
         per_second_difference=paired_difference(*_paired(gains)) if common and all(gains) else None,
         shares=tuple(sorted(set.intersection(*shares))) if shares else (),
@@ -264,22 +268,26 @@ def _row(
 
 
 def _scores(finished: Sequence[_Finished]) -> Scores:
-    return {each.cell.seed: each.scores for each in finished}
+    return {run.cell.seed: run.scores for run in finished}
 
 
 def _gains(finished: Sequence[_Finished]) -> Scores:
-    return {each.cell.seed: gains for each in finished if (gains := each.gains) is not None}
+    return {run.cell.seed: gains for run in finished if (gains := run.gains) is not None}
 
 
-def _paired(sides: Sequence[Scores]) -> tuple[Scores, Scores]:
-    """The seeds whose runs have a prompt in common."""
-    first, second = sides
-    seeds = [seed for seed in first if seed in second and set(first[seed]) & set(second[seed])]
-    return {seed: first[seed] for seed in seeds}, {seed: second[seed] for seed in seeds}
+def _paired(scores_of_both: Sequence[Scores]) -> tuple[Scores, Scores]:
+    """Returns the scores of the seeds whose runs have a prompt in common."""
+    variant_scores, baseline_scores = scores_of_both
+    seeds = [
+        seed
+        for seed in variant_scores
+        if seed in baseline_scores and set(variant_scores[seed]) & set(baseline_scores[seed])
+    ]
+    return {seed: variant_scores[seed] for seed in seeds}, {seed: baseline_scores[seed] for seed in seeds}
 
 
-def _judged(rows: Sequence[Row], goal: str, wanted: str) -> list[Row]:
-    """Rows with what can be said when all their comparisons are counted."""
+def _judged(rows: Sequence[Row], goal: str, first_variant: str) -> list[Row]:
+    """Returns the rows with p-values corrected for the number of comparisons, and with verdicts."""
     chances = {
         row.variant: chance
         for row in rows
@@ -294,37 +302,37 @@ def _judged(rows: Sequence[Row], goal: str, wanted: str) -> list[Row]:
                 row = replace(
                     row, seeds_needed=seeds_needed(gap.mean, gap.spread, num_comparisons=max(1, len(chances)))
                 )
-        judged.append(replace(row, verdict=_verdict(row, rows[0].variant, goal, wanted)))
+        judged.append(replace(row, verdict=_verdict(row, rows[0].variant, goal, first_variant)))
     return judged
 
 
-def _verdict(row: Row, first: str, goal: str, wanted: str) -> str:
-    if row.variant == first:
+def _verdict(row: Row, baseline: str, goal: str, first_variant: str) -> str:
+    if row.variant == baseline:
         return "what the others are compared with" + (
-            "" if first == wanted else f", in place of {wanted}, which has no finished run"
+            "" if baseline == first_variant else f", in place of {first_variant}, which has no finished run"
         )
     if row.difference is None:
-        return f"has no run of a seed and a prompt that {first} has as well"
+        return f"has no run of a seed and a prompt that {baseline} has as well"
     number = row.difference.num_seeds
     if row.distinguishable:
         better = (row.difference.mean > 0) == (goal == "max")
-        return f"{'better' if better else 'worse'} than {first}"
-    said = f"not distinguishable at this number of seeds ({number})"
+        return f"{'better' if better else 'worse'} than {baseline}"
+    verdict = f"not distinguishable at this number of seeds ({number})"
     if number < 2:
-        return f"{said}: one seed says nothing of others"
+        return f"{verdict}: one seed says nothing of others"
     if row.difference.mean == 0:
-        return f"{said}: no difference was measured"
+        return f"{verdict}: no difference was measured"
     if row.seeds_needed is None:
-        return f"{said}; were the measured difference the real one, {MOST_SEEDS} seeds would not do"
-    return f"{said}; were the measured difference the real one, {row.seeds_needed} would be needed"
+        return f"{verdict}; were the measured difference the real one, {MOST_SEEDS} seeds would not do"
+    return f"{verdict}; were the measured difference the real one, {row.seeds_needed} would be needed"
 
 
 def evaluated(run: Path, when: Literal["before", "after"]) -> Mapping[str, float]:
-    """All held-out metrics of the evaluation that the summary's `before` or `after` is of.
+    """Returns all held-out metrics of the evaluation from which the summary's `before` or `after` comes.
 
     Args:
         run: the folder of a run that has ended.
-        when: the evaluation where the first stage that samples began, or the one at the end.
+        when: the evaluation at the beginning of the first stage that samples, or the one at the end.
     """
     summary = read_summary(run)
     rows = [row for row in read_run(run).rows if row.get(f"eval/{summary['metric']}") == summary.get(when)]
@@ -337,16 +345,16 @@ def evaluated(run: Path, when: Literal["before", "after"]) -> Mapping[str, float
 
 
 def _means(finished: Sequence[_Finished], when: Literal["before", "after"], names: Sequence[str]) -> dict[str, float]:
-    runs = [evaluated(each.cell.folder, when) for each in finished] if names else []
-    return {name: sum(run[name] for run in runs) / len(runs) for name in names if all(name in run for run in runs)}
+    evaluations = [evaluated(run.cell.folder, when) for run in finished] if names else []
+    return {
+        name: sum(metrics[name] for metrics in evaluations) / len(evaluations)
+        for name in names
+        if all(name in metrics for metrics in evaluations)
+    }
 
 
 def save(comparison: Comparison, out: Path) -> Path:
     """Writes `results.json` into the folder of a grid and returns its path.
-
-    Args:
-        comparison: what was found.
-        out: the folder of the grid.
 
     Example:
         >>> import tempfile

@@ -1,5 +1,5 @@
-"""Keys of other systems, answered with what they are called here: the tables of `presets/keys`, which the documentation
-prints, looked up by key and value.
+"""Keys of other systems and their names in Groupwise: the tables of `presets/keys`, which the documentation prints,
+looked up by key and value.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from groupwise.config import read_toml
 _KEYS = files("groupwise") / "presets" / "keys"
 _PART = re.compile(r"(?P<flag>--)?(?P<key>[A-Za-z_][\w.]*)(?:\s*[=:]\s*(?P<value>.+)|\s+(?P<after>.+))?")
 _MOST = 3
-"""Systems that are named for a key which several have."""
+"""The largest number of systems that an answer names, for a key that several systems have."""
 
 
 @final
 @dataclass(frozen=True)
 class Row:
-    """A key of another system and what the table says of it.
+    """A key of another system with its counterpart.
 
     Args:
-        system: whose.
-        key: its name; without the dashes of a flag.
-        flag: whether it is an option of a command line.
-        value: the value that the row is about; unset where it is about any.
-        alone: whether the row is about no other key.
-        table: the row: `set`, `ours`, `metrics`, `takes`, `note`.
+        system: the name of the other system.
+        key: the key's name, without the dashes of a flag.
+        flag: whether the key is an option of a command line.
+        value: the value to which the row applies; None where it applies to any value.
+        only_key: whether the row of the file is about this key only.
+        table: the row of the file: `set`, `ours`, `metrics`, `takes`, `note`.
     """
 
     system: str
     key: str
     flag: bool
     value: str | None
-    alone: bool
+    only_key: bool
     table: Mapping[str, Any]
 
     @property
@@ -49,16 +49,16 @@ class Row:
 
     @property
     def written(self) -> str:
-        """The key as its system writes it."""
+        """The key in the spelling of its system, with the dashes of a flag."""
         return f"{'--' if self.flag else ''}{self.key}"
 
 
 def counterpart(key: str, value: Any = None) -> str | None:
-    """What a key of another system is called here, in one line; None where no table has it.
+    """Answers a key of another system with its counterpart, in one line; returns None where no table has the key.
 
     Args:
-        key: as it was written, dotted or not, with the dashes of a flag or without.
-        value: its value; None where it has none.
+        key: the key, dotted or not, with the dashes of a flag or without.
+        value: the key's value; None for a key without a value.
 
     Example:
         >>> counterpart("use_amic", "True")
@@ -70,20 +70,20 @@ def counterpart(key: str, value: Any = None) -> str | None:
         >>> counterpart("nothing_of_this_name") is None
         True
     """  # noqa: E501
-    said = [_answer(rows, value) for rows in _by_system(_matching(key)).values()]
-    # Two systems that say the same thing say it once.
-    told = list({each.partition("'s ")[2]: each for each in reversed(said)}.values())[::-1]
-    # What can be written as it stands comes first.
-    told.sort(key=lambda answer: " is written " not in answer)
-    return "; ".join(told[:_MOST]) if told else None
+    answers = [_answer(rows, value) for rows in _by_system(_matching(key)).values()]
+    # Equal answers of two systems are given once.
+    distinct = list({answer.partition("'s ")[2]: answer for answer in reversed(answers)}.values())[::-1]
+    # Answers that can be copied word for word come first.
+    distinct.sort(key=lambda answer: " is written " not in answer)
+    return "; ".join(distinct[:_MOST]) if distinct else None
 
 
 def counterparts(key: str, value: Any) -> str | None:
-    """As `counterpart`; where the value is a table, every key in it that a system has, each answered.
+    """Answers a key as `counterpart` does; where the value is a table, answers every key in it that a system has.
 
     Args:
-        key: as it was written.
-        value: its value, a table for keys that are dotted.
+        key: the key, dotted or not.
+        value: the key's value, or a table of keys below it.
 
     Example:
         >>> counterparts("actor_rollout_ref", {"actor": {"clip_ratio_c": 4.0}})
@@ -91,87 +91,90 @@ def counterparts(key: str, value: Any) -> str | None:
     """
     if not isinstance(value, Mapping):
         return counterpart(key, value)
-    said = [answer for name, inside in value.items() if (answer := counterparts(f"{key}.{name}", inside)) is not None]
-    return "; ".join(said) or None
+    answers = [
+        answer
+        for name, nested_value in value.items()
+        if (answer := counterparts(f"{key}.{name}", nested_value)) is not None
+    ]
+    return "; ".join(answers) or None
 
 
 def flags(arguments: Iterable[str]) -> list[str]:
-    """The options among a command's arguments that are another system's, each answered.
-
-    Args:
-        arguments: of a command line.
+    """Answers the options of other systems among the arguments of a command line.
 
     Example:
         >>> flags(["--grpo", "--grpo_group", "4", "--seed", "7"])[1]
         "source 001's --grpo_group 4 is written train.group_size=4 here"
     """
-    items, found = list(arguments), []
-    for place, item in enumerate(items):
-        name, equals, value = item.partition("=")
-        after = items[place + 1] if place + 1 < len(items) and not items[place + 1].startswith("--") else None
+    command, answers = list(arguments), []
+    for place, argument in enumerate(command):
+        name, equals, value = argument.partition("=")
+        next_argument = (
+            command[place + 1] if place + 1 < len(command) and not command[place + 1].startswith("--") else None
+        )
         if name.startswith("--") and any(row.flag and row.written == name for row in rows()):
-            found.append(counterpart(name, value if equals else after) or "")
-    return found
+            answers.append(counterpart(name, value if equals else next_argument) or "")
+    return answers
 
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """Every key of every table; rows about anything but keys are left out."""
-    found = []
-    for table in sorted(
-        (entry for entry in _KEYS.iterdir() if entry.name.endswith(".toml")), key=lambda entry: entry.name
-    ):
-        tree = read_toml(Path(str(table)))
+    """Reads every key of every table; leaves out rows that are about no key."""
+    rows_of_keys = []
+    for file in sorted((file for file in _KEYS.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name):
+        tree = read_toml(Path(str(file)))
         system = re.sub(r" \(.*", "", tree["name"])
         for key in (key for section in tree["section"] for key in section["key"]):
-            parts = _parts(key["theirs"])
-            found += [Row(system, *part, len(parts) == 1, key) for part in parts]
-    return tuple(found)
+            keys_of_row = _parts(key["theirs"])
+            rows_of_keys += [Row(system, *key_of_row, len(keys_of_row) == 1, key) for key_of_row in keys_of_row]
+    return tuple(rows_of_keys)
 
 
-def _parts(theirs: str) -> list[tuple[str, bool, str | None]]:
-    """The keys that a row is about, with the value it shows of each; none where it is a sentence."""
-    parts = [part.strip() for part in re.sub(r"\([^)]*\)", "", theirs).split(",")]
-    if all(part.startswith('"') for part in parts[1:]) and len(parts) > 1:
-        # One key with several values.
-        parts = [parts[0].partition("=")[0].strip()]
-    found = []
-    for part in parts:
-        match = _PART.fullmatch(part)
+def _parts(text: str) -> list[tuple[str, bool, str | None]]:
+    """Returns the keys that a row is about as (name, is a flag, value or None); an empty list where its text is a
+    sentence.
+    """
+    key_texts = [key_text.strip() for key_text in re.sub(r"\([^)]*\)", "", text).split(",")]
+    if all(key_text.startswith('"') for key_text in key_texts[1:]) and len(key_texts) > 1:
+        # The text is one key with several values.
+        key_texts = [key_texts[0].partition("=")[0].strip()]
+    keys = []
+    for key_text in key_texts:
+        match = _PART.fullmatch(key_text)
         if match is None or (match["after"] is not None and match["flag"] is None):
             return []
         value = match["value"] or match["after"]
-        found.append((match["key"], match["flag"] is not None, None if value is None else value.strip().strip('"')))
-    return found
+        keys.append((match["key"], match["flag"] is not None, None if value is None else value.strip().strip('"')))
+    return keys
 
 
 def _matching(key: str) -> list[Row]:
-    """The rows of a key: those of its whole name, or else of the longest end of it, or else those whose own end it is;
-    letters as they are before others.
+    """Returns the rows of a key: rows of its whole name, or else of the longest suffix of its name, or else rows whose
+    key ends with it. A match of upper and lower case comes before one that ignores it.
     """
     flag, name = key.startswith("--"), key.lstrip("-")
     candidates = [row for row in rows() if row.flag or not flag]
     ends = [".".join(name.split(".")[start:]) for start in range(name.count(".") + 1)]
     for same in (str, str.lower):
         for end in ends:
-            if found := [row for row in candidates if same(row.key) == same(end)]:
-                return found
-    # The end of a key of theirs, where it stands alone: below a table of ours, or a misspelled one, it is our own key.
+            if matches := [row for row in candidates if same(row.key) == same(end)]:
+                return matches
+    # A name without dots may be the last part of another system's dotted key; below a table it is a key of Groupwise.
     return [row for row in candidates if row.key.endswith(f".{name}")] if "." not in name else []
 
 
-def _by_system(found: Iterable[Row]) -> dict[str, list[Row]]:
+def _by_system(matches: Iterable[Row]) -> dict[str, list[Row]]:
     systems: dict[str, list[Row]] = {}
-    for row in found:
+    for row in matches:
         systems.setdefault(row.system, []).append(row)
     return systems
 
 
-def _answer(own: list[Row], value: Any) -> str:
-    stated = [row for row in own if _states(row, value)]
-    row = stated[0] if stated else own[0]
-    told = row.written if value is None else f"{row.written}{' ' if row.flag else '='}{_text(value)}"
-    head, note = f"{row.system}'s {told}", f": {row.table['note']}".rstrip(".") if "note" in row.table else ""
+def _answer(system_rows: list[Row], value: Any) -> str:
+    stated = [row for row in system_rows if _states(row, value)]
+    row = stated[0] if stated else system_rows[0]
+    assignment = row.written if value is None else f"{row.written}{' ' if row.flag else '='}{_text(value)}"
+    head, note = f"{row.system}'s {assignment}", f": {row.table['note']}".rstrip(".") if "note" in row.table else ""
     if "metrics" in row.table:
         logged = [row.key] if row.key in row.table["metrics"] else row.table["metrics"]
         return f"{row.system}'s {row.written} is no setting; it is logged as {', '.join(logged)}"
@@ -181,8 +184,10 @@ def _answer(own: list[Row], value: Any) -> str:
         return f"{row.system}'s {row.written} has no counterpart{note}"
     if (translated := row.assigned if stated else _translated(row, value)) is not None:
         return f"{head} is written {_assignments(translated)} here"
-    values = [each.value for each in own if each.value is not None]
-    if str(value).lower() in ("false", "none", "null") and [each.lower() for each in values] == ["true"]:
+    values = [stated_value.value for stated_value in system_rows if stated_value.value is not None]
+    if str(value).lower() in ("false", "none", "null") and [stated_value.lower() for stated_value in values] == [
+        "true"
+    ]:
         return f"{head} is what holds without {_assignments(row.assigned)}; leave it out"
     if len(values) > 1:
         return (
@@ -194,7 +199,7 @@ def _answer(own: list[Row], value: Any) -> str:
 
 
 def _translated(row: Row, value: Any) -> dict[str, Any] | None:
-    """The row's assignments with another value in them; None where the table does not say how."""
+    """Returns the row's assignments with another value in them; None where the table does not say how."""
     number = _number(value)
     if number is None:
         return None
@@ -208,29 +213,35 @@ def _translated(row: Row, value: Any) -> dict[str, Any] | None:
         ]
     if not places:
         return None
-    others = {
+    other_places = {
         path for taken in row.table.get("takes", {}).values() for path in ([taken] if isinstance(taken, str) else taken)
     }
     return {
         path: number if path in places else stated
         for path, stated in row.assigned.items()
-        if path in places or path not in others
+        if path in places or path not in other_places
     }
 
 
 def _states(row: Row, value: Any) -> bool:
-    """Whether the row says all of this value: it shows it, or it is about a switch, and the value is on."""
+    """Returns whether the row's assignments hold for this value: the row states the value, or is about a switch that
+    the value turns on.
+    """
     if row.value is not None:
         return _same(row.value, value)
-    switch = row.alone and not any(
+    switch = row.only_key and not any(
         isinstance(stated, int | float) and not isinstance(stated, bool) for stated in row.assigned.values()
     )
     return (row.flag and value is None) or (switch and str(value).lower() == "true")
 
 
 def _same(stated: str, value: Any) -> bool:
-    first, second = _number(stated), _number(value)
-    return first == second if first is not None and second is not None else stated.lower() == str(value).lower()
+    stated_number, number = _number(stated), _number(value)
+    return (
+        stated_number == number
+        if stated_number is not None and number is not None
+        else stated.lower() == str(value).lower()
+    )
 
 
 def _number(value: Any) -> int | float | None:
@@ -253,7 +264,7 @@ def _assignments(keys: Mapping[str, Any]) -> str:
 
 
 def _written(value: Any) -> str:
-    """A value as a command line takes it."""
+    """Returns a value in the form that a command line takes."""
     if isinstance(value, list | dict):
         return f"'{_inline(value)}'"
     return value if isinstance(value, str) and re.fullmatch(r"[\w.]+", value) else json.dumps(value)
@@ -261,5 +272,5 @@ def _written(value: Any) -> str:
 
 def _inline(value: Any) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_inline(each)}" for key, each in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {_inline(inner)}" for key, inner in value.items()) + " }"
     return "[" + ", ".join(map(_inline, value)) + "]" if isinstance(value, list) else json.dumps(value)

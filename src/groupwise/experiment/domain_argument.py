@@ -16,11 +16,11 @@ def read_domain(arguments: Arguments, domain: Any) -> None:
     """Checks the argument, and writes the keys that it sets.
 
     Args:
-        arguments: takes the object.
-        domain: what was given; None where it was left out.
+        arguments: the record to which the object and the keys are added.
+        domain: the value of the argument; None where it was left out.
 
     Raises:
-        ConfigError: it is no domain, or a member of the object is missing.
+        ConfigError: the value is no domain, or a member of the domain is missing.
     """
     from groupwise.domain.base import Domain
     from groupwise.domain.settings import DomainConfig
@@ -41,39 +41,39 @@ def read_domain(arguments: Arguments, domain: Any) -> None:
             f"domain: an object of type {type_name(domain)} was given; allowed: an object or a class of"
             ' groupwise.Domain, or the name of a kind; write class Mine(groupwise.Domain), or domain="language"'
         )
-    described = _settings_of(domain)
+    settings = _settings_of(domain)
     path = import_path_of(type(domain))
     arguments.objects[DOMAIN_INSTANCE] = domain
-    # By the weights that a run began with, a resume tells whether the class alone makes the same.
-    began = domain.checked().learner.fingerprint()
-    arguments.records[DOMAIN_INSTANCE] = record_of(domain, "domain").model_copy(update={"hash": began})
-    if path is None or described is None:
+    # A resume compares this hash with that of a new domain of the class, to tell whether the class alone suffices.
+    initial_weights = domain.checked().learner.fingerprint()
+    arguments.records[DOMAIN_INSTANCE] = record_of(domain, "domain").model_copy(update={"hash": initial_weights})
+    if path is None or settings is None:
         arguments.records["domain"] = record_of(domain, "domain")
         arguments.objects["domain"] = _class_of(domain)
         arguments.domain = {"kind": "callable", "path": str(object_path("domain"))}
-    elif isinstance(described, DomainConfig):
-        arguments.domain = described.model_dump(mode="json")
+    elif isinstance(settings, DomainConfig):
+        arguments.domain = settings.model_dump(mode="json")
     else:
-        arguments.domain = {"kind": "callable", "path": path, "settings": described.model_dump(mode="json")}
+        arguments.domain = {"kind": "callable", "path": path, "settings": settings.model_dump(mode="json")}
 
 
 def _settings_of(domain: Any) -> BaseModel | None:
-    """Returns the settings that a domain keeps as an attribute; None where it keeps none and its class has some."""
+    """Returns the settings that a domain keeps as an attribute; None where its class has settings and it keeps none."""
     from groupwise.domain.settings import DomainConfig
 
     values = list(vars(domain).values())
     for value in values:
         if isinstance(value, DomainConfig):
             return value
-    settings = type(domain).Settings
+    settings_class = type(domain).Settings
     for value in values:
-        if isinstance(value, settings):
+        if isinstance(value, settings_class):
             return value
-    return settings() if not settings.model_fields else None
+    return settings_class() if not settings_class.model_fields else None
 
 
 def _class_of(domain: Any) -> type[Any]:
-    """Returns a class that opens this very domain, for the key that names a domain's class."""
+    """Returns a class whose `open` returns this domain, for the key that names a domain's class."""
     from groupwise.domain.base import NoSettings
 
     def opened(cls: type[Any], settings: Any, **placement: Any) -> Any:

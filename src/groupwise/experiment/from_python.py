@@ -55,7 +55,7 @@ def train(
         out: the run folder, which must be new; unset makes `runs/<experiment>-<seed>-<timestamp>`.
         resume: goes on with the run in `out`, where there is one.
         controls: whether the experiment's controls are trained as well.
-        run_code: the code that a run folder names may run, where `experiment_or_model` is the path of one.
+        run_code: allows the code that a run folder names, where `experiment_or_model` is the path of one.
         **changes: keys of the experiment: `seed=4`, `train=dict(num_steps=3)`, `**{"train.num_steps": 3}`.
 
     Returns:
@@ -63,7 +63,7 @@ def train(
             over controls.
 
     Raises:
-        ConfigError: anything that can be known to be wrong before the first step.
+        ConfigError: any mistake that can be found before the first step.
 
     Example:
         >>> train("langage")  # doctest: +ELLIPSIS
@@ -108,17 +108,16 @@ def resume(
     """Goes on with a run from its newest checkpoint, to the same end as if it had not been cut off.
 
     Args:
-        folder: the run folder.
-        model, domain, rewards, data, eval_data, callbacks: the objects that `groupwise.train` was given and that no
-            file describes, as they were given to it; the others need not be given again.
-        run_code: the code that the folder names may run, where this user did not make it.
+        model, domain, rewards, data, eval_data, callbacks: the objects that `groupwise.train` took and that no file
+            describes, as `train` took them; other arguments need not be repeated.
+        run_code: allows the code that the folder names, where this user did not make the folder.
 
     Returns:
-        what `train` would have returned; a run that has ended is left as it is.
+        the result that `train` would have returned; a run that has ended is left as it is.
 
     Raises:
-        ConfigError: there is no run in the folder, an object of it is missing, or it names code that is to be asked
-            about.
+        ConfigError: there is no run in the folder, an object of the run is missing, or the folder names code that needs
+            consent.
 
     Example:
         >>> resume("nowhere")
@@ -146,18 +145,26 @@ def _go_on(folder: Path, arguments: Arguments, run_code: bool) -> Result:
     return runner.resume(folder, run_code=run_code, remarks=remarks)
 
 
-def _start(first: Any, domain: Any) -> tuple[Any, Source | None]:
-    """Tells experiments from models: returns the model, if one is given, and the experiment as it is written."""
-    if isinstance(first, Experiment):
-        return None, Source(first.name, Path("experiment"), first.table(), (first.table(),), (Path("experiment"),))
-    if isinstance(first, str | Path) and not _is_model_folder(Path(first)):
-        return None, find(first)
-    if first is None and domain is None:
+def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source | None]:
+    """Tells experiments from models: returns the model, where the argument is one, and the experiment's source."""
+    if isinstance(experiment_or_model, Experiment):
+        return None, Source(
+            experiment_or_model.name,
+            Path("experiment"),
+            experiment_or_model.table(),
+            (experiment_or_model.table(),),
+            (Path("experiment"),),
+        )
+    if isinstance(experiment_or_model, str | Path) and not _is_model_folder(Path(experiment_or_model)):
+        return None, find(experiment_or_model)
+    if experiment_or_model is None and domain is None:
         raise ConfigError(
             'experiment_or_model: nothing was given; write groupwise.train("language"), groupwise.train(MODEL_FOLDER,'
             " rewards=..., data=...) or groupwise.train(domain=...)"
         )
-    return str(first) if isinstance(first, str | Path) else first, find(_FROM_MODEL)
+    return str(experiment_or_model) if isinstance(experiment_or_model, str | Path) else experiment_or_model, find(
+        _FROM_MODEL
+    )
 
 
 def _is_model_folder(path: Path) -> bool:
@@ -169,23 +176,23 @@ def _is_model_folder(path: Path) -> bool:
 
 
 def _experiment(
-    first: Any, source: Source | None, arguments: Arguments, changes: dict[str, Any], run_code: bool
+    experiment_or_model: Any, source: Source | None, arguments: Arguments, changes: dict[str, Any], run_code: bool
 ) -> tuple[Experiment, list[str]]:
-    """Returns the experiment under the arguments and the changes, and sentences about what the arguments replace."""
+    """Returns the experiment with the arguments and the changes, and a remark on each key that an argument replaces."""
     assert source is not None
-    over = _table(source, arguments, changes)
-    if isinstance(first, Experiment) and not over and not changes:
-        return first, []
-    if DOMAIN_INSTANCE in arguments.objects and (late := changes.get("domain")):
-        keys = ", ".join(f"domain.{key}" for key in late) if isinstance(late, Mapping) else "domain"
+    argument_keys = _table(source, arguments, changes)
+    if isinstance(experiment_or_model, Experiment) and not argument_keys and not changes:
+        return experiment_or_model, []
+    if DOMAIN_INSTANCE in arguments.objects and (domain_changes := changes.get("domain")):
+        keys = ", ".join(f"domain.{key}" for key in domain_changes) if isinstance(domain_changes, Mapping) else "domain"
         raise ConfigError(f"{keys}: has no effect on a domain that is built already; give its class, or leave it out")
-    replaced = _replaced(source, arguments)
-    emptied: dict[str, Any] = {"domain": {"rewards": None}} if arguments.rewards is not None else {}
-    if emptied:
-        source = replace(source, layers=(*source.layers, emptied), files=(*source.files, source.files[-1]))
-    label = f"{source.name} with the arguments" if over else source.name
-    experiment = load_source(source, merge(over, changes), label, run_code=run_code)
-    return experiment.model_copy(update={"objects": arguments.records}), replaced
+    remarks = _replaced(source, arguments)
+    emptied_rewards: dict[str, Any] = {"domain": {"rewards": None}} if arguments.rewards is not None else {}
+    if emptied_rewards:
+        source = replace(source, layers=(*source.layers, emptied_rewards), files=(*source.files, source.files[-1]))
+    label = f"{source.name} with the arguments" if argument_keys else source.name
+    experiment = load_source(source, merge(argument_keys, changes), label, run_code=run_code)
+    return experiment.model_copy(update={"objects": arguments.records}), remarks
 
 
 def _table(source: Source, arguments: Arguments, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,8 +201,8 @@ def _table(source: Source, arguments: Arguments, changes: Mapping[str, Any]) -> 
     domain = dict(arguments.domain)
     objects = arguments.for_domain
     if (objects.model, objects.rewards, objects.data, objects.eval_data) != (None, None, None, None):
-        late = changes.get("domain")
-        kinds = (domain, late if isinstance(late, Mapping) else {}, source.tree.get("domain", {}))
+        domain_changes = changes.get("domain")
+        kinds = (domain, domain_changes if isinstance(domain_changes, Mapping) else {}, source.tree.get("domain", {}))
         kind = next((table["kind"] for table in kinds if "kind" in table), "")
         if kind not in DOMAINS.names():
             raise ConfigError(
@@ -228,11 +235,13 @@ def _replaced(source: Source, arguments: Arguments) -> list[str]:
 
 def _check_same(experiment: Experiment, folder: Path) -> None:
     """Refuses to go on with a run under other settings than it began with."""
-    began = read_json(folder / "config.json")
-    now = experiment.table()
-    changed = difference({**began, "objects": None}, {**now, "objects": None})
+    recorded = read_json(folder / "config.json")
+    table = experiment.table()
+    changed = difference({**recorded, "objects": None}, {**table, "objects": None})
     if changed:
-        differences = [f"{key} = {after!r} ({before!r} there)"[:200] for key, (before, after) in changed.items()]
+        differences = [
+            f"{key} = {value!r} ({recorded_value!r} there)"[:200] for key, (recorded_value, value) in changed.items()
+        ]
         raise ConfigError(
             f"run folder {folder}: its run began with other settings:"
             f" {', '.join(differences[:MOST_SHOWN])}{more(differences)}; give the same again, or write out=NEW for"

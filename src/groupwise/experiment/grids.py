@@ -1,14 +1,14 @@
 """A grid: every variant of an experiment with every seed, run by worker processes, continued where it stopped.
 
-    OUT/comparison.json                 what is compared
+    OUT/comparison.json                 the experiment's name, the variants and the seeds
     OUT/comparison.lock                 held while the grid is laid out and runs
     OUT/<variant>/experiment.json       the variant's resolved configuration
     OUT/<variant>/seed-<n>/             a run folder
     OUT/warm-up-<hash>/                 a warm-up that variants share (`shared_warm_up.py`)
-    OUT/<variant>/seed-<n>.log          what its process printed
+    OUT/<variant>/seed-<n>.log          the output of the run's process
 
-A cell is finished when its run folder has a `summary.json`. One that was cut off is resumed from its checkpoint, or
-begun again when it has none; one that failed is reported and the others go on.
+A cell is finished when its run folder has a `summary.json`. A cell that was cut off is resumed from its checkpoint, or
+begun again where it has none. A cell that failed is reported, and the other cells go on.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ class Cell:
     """One variant with one seed.
 
     Args:
-        variant: how the experiment is run.
-        seed: of the run; equal seeds of two variants are a pair.
-        folder: its run folder.
-        start: the run folder from whose warm-up it starts, where the experiment's own first stages are left out.
+        variant: the changes to the experiment.
+        seed: the run's seed; equal seeds of two variants are a pair.
+        folder: the cell's run folder.
+        start: the run folder of a shared warm-up, from which the cell starts in place of its own first stages; None
+            where the cell has no shared warm-up.
 
     Example:
         >>> cell = Cell(Variant(("method=dapo",)), 0, Path("runs/grid/method=dapo/seed-0"))
@@ -66,27 +67,27 @@ class Cell:
 
     @property
     def finished(self) -> bool:
-        """Whether the run reached its end."""
+        """True where the run reached its end."""
         return RunFolder(self.folder).has_ended
 
     @property
     def place(self) -> str:
-        """Its run folder inside the grid's."""
+        """The path of the run folder inside the grid's folder."""
         return f"{self.folder.parent.name}/{self.folder.name}"
 
     @property
     def log(self) -> Path:
-        """What its process prints."""
+        """The file that takes the output of the cell's process."""
         return self.folder.with_suffix(".log")
 
     def command(self) -> Command:
-        """The command that runs it, or continues it from a checkpoint."""
-        # Without the working directory in front of every library, as the command `groupwise` has it.
+        """Returns the command that runs the cell, or continues it from a checkpoint."""
+        # `-P` keeps the working directory out of the module search path, as the command `groupwise` does.
         head = [sys.executable, "-P", "-m", "groupwise"]
         experiment = self.folder.parent / "experiment.json"
         if any(RunFolder(self.folder).checkpoints.glob("step-*")):
             return [*head, "resume", str(self.folder), *(["--run-code"] if self._as_laid_out(experiment) else [])]
-        # What the comparison has laid out was asked about as it was read, perhaps on another machine.
+        # The comparison asked for consent when it read the experiment, perhaps on another machine.
         start = [] if self.start is None else [f"start={json.dumps(str(self.start))}"]
         return [
             *(*head, "train", str(experiment), *start),
@@ -94,12 +95,12 @@ class Cell:
         ]
 
     def _as_laid_out(self, experiment: Path) -> bool:
-        """Whether the run's configuration is the one that was laid out, and not another one that lay in its folder."""
+        """Returns whether the run's configuration is the one that the grid wrote, and not another one in its folder."""
         try:
-            begun = read_json(RunFolder(self.folder).config)
+            recorded = read_json(RunFolder(self.folder).config)
             laid_out = {**read_json(experiment), "seed": self.seed}
-            # A grid may have begun with one variant, which had no warm-up to share then.
-            return begun in (laid_out, {**laid_out, "start": None if self.start is None else str(self.start)})
+            # A grid may have begun with a single variant, which had no warm-up to share then.
+            return recorded in (laid_out, {**laid_out, "start": None if self.start is None else str(self.start)})
         except ConfigError:
             return False
 
@@ -107,12 +108,11 @@ class Cell:
 @final
 @dataclass(frozen=True)
 class Outcome:
-    """How a cell ended.
+    """The end of a cell.
 
     Args:
-        cell: which.
-        error: the last lines its process printed when it failed, otherwise empty.
-        skipped: it was finished before.
+        error: the last lines of the process's output where the cell failed, otherwise empty.
+        skipped: whether the cell was finished before the grid began.
 
     Example:
         >>> Outcome(Cell(Variant(()), 0, Path("seed-0")), skipped=True).error
@@ -127,17 +127,17 @@ class Outcome:
 def lay_out(
     out: Path, experiment: str, configurations: Mapping[Variant, Mapping[str, Any]], seeds: Sequence[int]
 ) -> list[Cell]:
-    """Writes what a grid is and returns its cells, seed by seed, so that every variant has a result early. To be called
-    within `alone`.
+    """Writes the files of a grid and returns its cells, ordered by seed so that every variant has a result early. The
+    caller holds `grid_lock`.
 
     Args:
-        out: the folder of the grid, new or one of the same grid; more seeds and more variants may join an old one.
-        experiment: its name, for people.
+        out: the folder of the grid, which is new or holds the same grid; seeds and variants may be added to an old one.
+        experiment: the experiment's name, recorded for people.
         configurations: each variant's resolved configuration.
-        seeds: of the runs.
+        seeds: the seeds of the runs.
 
     Returns:
-        the cells, seed by seed.
+        the cells, ordered by seed and then by variant.
 
     Raises:
         ConfigError: `out` holds a variant of the same name with another configuration, or something else.
@@ -151,12 +151,13 @@ def lay_out(
     """
     _refuse_other(out)
     for variant, configuration in configurations.items():
-        written = out / variant.folder / "experiment.json"
-        if written.is_file():
-            changed = difference(read_json(written), configuration)
+        file = out / variant.folder / "experiment.json"
+        if file.is_file():
+            changed = difference(read_json(file), configuration)
             if changed:
                 keys = ", ".join(
-                    f"{key} ({before!r} there, {after!r} now)" for key, (before, after) in list(changed.items())[:5]
+                    f"{key} ({recorded_value!r} there, {value!r} now)"
+                    for key, (recorded_value, value) in list(changed.items())[:5]
                 )
                 raise ConfigError(
                     f"{out} holds {variant.name!r} with another configuration: {keys}; give another folder with --out"
@@ -178,7 +179,7 @@ def lay_out(
 
 
 def _refuse_other(out: Path) -> None:
-    """A folder that holds something, and neither a grid nor one that is being laid out."""
+    """Refuses a folder that has content and holds no grid."""
     if not out.exists():
         return
     names = {path.name for path in out.iterdir()} if out.is_dir() else {out.name}
@@ -187,20 +188,20 @@ def _refuse_other(out: Path) -> None:
 
 
 @contextmanager
-def alone(out: Path) -> Iterator[None]:
-    """Within the block no other process lays out or runs the grid of this folder. The system gives it back with the
-    process, however that ends.
+def grid_lock(out: Path) -> Iterator[None]:
+    """Locks a grid: within the block no other process lays it out or runs it. The operating system releases the lock
+    when the process ends, in whatever way.
 
     Args:
-        out: the folder of a grid; made where it does not exist.
+        out: the folder of a grid; it is made where it does not exist.
 
     Raises:
-        ConfigError: another process runs it, it holds something else, or it cannot be written.
+        ConfigError: another process runs the grid, or the folder holds no grid or cannot be written.
 
     Example:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp()) / "grid"
-        >>> with alone(folder), alone(folder):  # doctest: +ELLIPSIS
+        >>> with grid_lock(folder), grid_lock(folder):  # doctest: +ELLIPSIS
         ...     print("never reached")
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: ...: another `groupwise compare` runs this grid now; wait for it or end it, or give another folder with --out
@@ -208,8 +209,8 @@ def alone(out: Path) -> Iterator[None]:
     _refuse_other(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        # Open for writing: file systems of clusters lock no file that is only read. It stays where it is, as another
-        # process may wait to open it.
+        # The file is opened for writing, since file systems of clusters lock no file that is open for reading only. It
+        # is never removed, since another process may be about to open it.
         file = (out / _LOCK).open("ab")
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror}); give another folder with --out") from None
@@ -222,14 +223,11 @@ def alone(out: Path) -> Iterator[None]:
         yield
 
 
-def by_need(cells: Sequence[Cell]) -> tuple[list[Outcome], list[Cell]]:
-    """Outcomes of the cells that were finished before, and the cells that are still to run.
-
-    Args:
-        cells: of a grid.
+def split_finished(cells: Sequence[Cell]) -> tuple[list[Outcome], list[Cell]]:
+    """Splits the cells of a grid into outcomes of finished cells and the cells that are still to run.
 
     Example:
-        >>> by_need([])
+        >>> split_finished([])
         ([], [])
     """
     finished: list[Outcome] = []
@@ -245,21 +243,20 @@ def by_need(cells: Sequence[Cell]) -> tuple[list[Outcome], list[Cell]]:
 def run_grid(
     cells: Sequence[Cell], *, workers: int, command: Callable[[Cell], Command] = Cell.command
 ) -> Iterator[Outcome]:
-    """Runs what is not finished and yields every cell's outcome as it ends.
+    """Runs the unfinished cells of a grid and yields every cell's outcome as the cell ends.
 
     Args:
-        cells: what to run.
         workers: processes at a time; each computes with one thread unless `OMP_NUM_THREADS` says otherwise.
-        command: what runs a cell.
+        command: returns the command that runs a cell.
 
     Yields:
-        one outcome a cell, as it ends; those that were finished before come first.
+        one outcome a cell, as it ends; cells that were finished before come first.
 
     Example:
         >>> list(run_grid([], workers=1))
         []
     """
-    finished, waiting = by_need(cells)
+    finished, waiting = split_finished(cells)
     yield from finished
     pool = ThreadPoolExecutor(max_workers=workers)
     running = _Processes()
@@ -268,14 +265,14 @@ def run_grid(
         for future in as_completed(futures):
             yield future.result()
     finally:
-        # Reached early when the caller is interrupted: what runs stops (it can be resumed), and nothing new begins.
+        # An interrupted caller comes here early: running processes stop and can be resumed, and no further cell begins.
         pool.shutdown(wait=False, cancel_futures=True)
         running.stop()
         pool.shutdown(wait=True)
 
 
 class _Processes:
-    """The processes that run now. Once stopped, none starts any more."""
+    """The running processes of a grid. After `stop` no further process starts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -283,7 +280,8 @@ class _Processes:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, arguments: Command, log: BinaryIO) -> subprocess.Popen[bytes] | None:
-        # What is left of a comparison that was killed must not go on in folders that the next one resumes.
+        # Processes of a killed comparison must not go on in folders that the next comparison resumes, so that each of
+        # them watches its parent.
         environment = (
             {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"} | os.environ | {PARENT: str(os.getpid())}
         )
@@ -303,7 +301,7 @@ class _Processes:
 
 
 def _is_free(folder: Path) -> bool:
-    """Whether no process trains in a folder; one whose parent died may need a moment to end."""
+    """Returns whether no process trains in a folder; waits for a process whose parent died, which may need a moment."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while is_run(folder) and read_run(folder).state == "training":
         if time.monotonic() > until:
@@ -316,11 +314,10 @@ def run_cell(cell: Cell, command: Callable[[Cell], Command] = Cell.command) -> O
     """Runs one cell in a process of its own, and waits for it.
 
     Args:
-        cell: which.
-        command: what runs it.
+        command: returns the command that runs a cell.
 
     Returns:
-        how it ended; nothing is raised, so that one cell never ends the others.
+        the outcome; a failure is returned and not raised, so that no cell ends the others.
     """
     return _run(cell, command, _Processes())
 
@@ -329,7 +326,7 @@ def _run(cell: Cell, command: Callable[[Cell], Command], running: _Processes) ->
     try:
         arguments = command(cell)
         if "resume" not in arguments and cell.folder.is_dir():
-            # Cut off before its first checkpoint: nothing in it can be continued.
+            # The run was cut off before its first checkpoint, so it begins again in an empty folder.
             if not _is_free(cell.folder):
                 return Outcome(cell, error="another process trains in its folder; wait for it or end it")
             shutil.rmtree(cell.folder)

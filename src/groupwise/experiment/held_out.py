@@ -1,4 +1,4 @@
-"""What a run scored on each prompt of its evaluations, read from its folder."""
+"""Scores of a run on each prompt of its evaluations, read from the run folder."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class HeldOut:
     """One evaluation of a run.
 
     Args:
-        metric: the metric that decides, `mode/name`.
-        step: when.
-        records: what was recorded of each completion.
-        mean: the metric itself.
+        metric: the deciding metric, `mode/name`.
+        step: the step after which the evaluation was made.
+        records: the records of the completions.
+        mean: the metric's value.
 
     Example:
         >>> records = [
@@ -42,7 +42,7 @@ class HeldOut:
     mean: float | None
 
     def scores(self, weights: Mapping[str, float]) -> dict[str, float]:
-        """Prompt key -> mean over its completions; one entry `WHOLE` where the metric is no mean over completions.
+        """Returns prompt key -> mean over its completions; one entry `WHOLE` where the metric is no mean over prompts.
 
         Args:
             weights: reward -> weight, for the metric `mode/reward`.
@@ -51,45 +51,39 @@ class HeldOut:
             one score a prompt.
         """
         mode, _, name = self.metric.partition("/")
-        found: dict[str, list[float]] = defaultdict(list)
+        values_by_prompt: dict[str, list[float]] = defaultdict(list)
         for record in self.records:
             if record.get("mode") == mode:
                 value = score(record, name, weights)
                 if value is not None:
-                    found[record["key"]].append(value)
-        if not found:
+                    values_by_prompt[record["key"]].append(value)
+        if not values_by_prompt:
             return {} if self.mean is None else {WHOLE: self.mean}
-        return {key: sum(values) / len(values) for key, values in found.items()}
+        return {key: sum(values) / len(values) for key, values in values_by_prompt.items()}
 
 
 def evaluations(run: Path) -> dict[int, list[dict[str, Any]]]:
-    """Step -> records of the evaluation there, in order.
-
-    Args:
-        run: the run folder.
+    """Returns step -> records of the evaluation after it, by step.
 
     Returns:
-        an entry for every evaluation that recorded what the model did; lines that are broken or cut off are left out.
+        an entry for every evaluation with records; lines that are broken or cut off are left out.
 
     Example:
         >>> evaluations(Path("nowhere"))
         {}
     """
-    numbered = {
+    paths_by_number = {
         path.stem.removeprefix("evaluation-"): path for path in RunFolder(run).rollouts.glob("evaluation-*.jsonl")
     }
-    found = {int(step): path for step, path in numbered.items() if step.isdecimal()}
-    return {step: read_lines(found[step]).rows for step in sorted(found)}
+    paths = {int(step): path for step, path in paths_by_number.items() if step.isdecimal()}
+    return {step: read_lines(paths[step]).rows for step in sorted(paths)}
 
 
 def read_summary(run: Path) -> dict[str, Any]:
-    """What `summary.json` holds.
-
-    Args:
-        run: the run folder.
+    """Returns the content of a run's `summary.json`.
 
     Raises:
-        ConfigError: the run has none: it has not ended.
+        ConfigError: the run has no summary, since it has not ended.
 
     Example:
         >>> read_summary(Path("nowhere"))
@@ -103,10 +97,7 @@ def read_summary(run: Path) -> dict[str, Any]:
 
 
 def final_scores(run: Path) -> dict[str, float]:
-    """Prompt key -> the run's deciding metric at its end.
-
-    Args:
-        run: the run folder.
+    """Returns prompt key -> the run's deciding metric at its end.
 
     Returns:
         one score a prompt of the evaluation.

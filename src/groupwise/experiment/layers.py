@@ -19,10 +19,10 @@ WRITTEN: UnionType = Experiment | Objective
 
 
 def stack(layers: Sequence[Mapping[str, Any]]) -> Tree:
-    """Returns tables laid on each other and on the preset of their method, the later wins.
+    """Merges tables over each other and over the preset of their method; a later table wins.
 
-    Before the next one is laid on it, a table states its kinds, so that naming a kind again keeps its keys. A list of
-    stages replaces those below; `stages.NAME.key` reaches into the stage of that name.
+    Every kind is stated before the next table is merged, so that a table which names the same kind again keeps the
+    other keys. A list of stages replaces earlier stages; `stages.NAME.key` changes the stage of that name.
 
     Args:
         layers: tables in the form that a person writes, the lowest first; the first may be a run's.
@@ -39,12 +39,12 @@ def stack(layers: Sequence[Mapping[str, Any]]) -> Tree:
     method = next((layer["method"] for layer in reversed(layers) if "method" in layer), "grpo")
     tree: Tree = {"method": method, **preset_slots(method)}
     for layer in layers:
-        outside = {key: value for key, value in layer.items() if key not in ("stages", "controls")}
-        tree = merge(fill_kinds(WRITTEN, tree), outside)
-    # A set is laid on everything outside it, so the kinds outside are settled first.
-    outside = tree
+        top_level = {key: value for key, value in layer.items() if key not in ("stages", "controls")}
+        tree = merge(fill_kinds(WRITTEN, tree), top_level)
+    # A `set` is merged over the keys at the top, so the kinds of these are settled first.
+    top_level = tree
     for layer in layers:
-        tree = in_sets(tree, lambda changes, _: _with_kinds(changes, outside))
+        tree = in_sets(tree, lambda changes, _: _with_kinds(changes, top_level))
         if "stages" in layer:
             tree["stages"] = _stages(tree.get("stages"), layer["stages"])
         if "controls" in layer:
@@ -69,10 +69,10 @@ def _stages(below: Any, above: Any) -> Any:
     return [merge(stage, above[name]) if name in above else stage for name, stage in zip(names, stages, strict=True)]
 
 
-def _with_kinds(changes: Mapping[str, Any], outside: Mapping[str, Any]) -> Tree:
-    """Returns the table of a `set` with its kinds stated: those of its method, or else those outside it."""
+def _with_kinds(changes: Mapping[str, Any], top_level: Mapping[str, Any]) -> Tree:
+    """Returns the table of a `set` with its kinds stated: those of its method, or else those at the top."""
     slots = preset_slots(changes["method"]) if "method" in changes else {}
-    return fill_kinds(WRITTEN, changes, {**outside, **slots})
+    return fill_kinds(WRITTEN, changes, {**top_level, **slots})
 
 
 def refuse_length(tables: Sequence[Mapping[str, Any]]) -> None:
@@ -103,15 +103,15 @@ def refuse_length(tables: Sequence[Mapping[str, Any]]) -> None:
 
 
 def unfold(layer: Mapping[str, Any], folder: Path) -> list[Tree]:
-    """Returns a layer whose method is a user's file as layers that name a published one: a run states every slot, and
-    goes on where the file is gone.
+    """Replaces a layer whose method is a user's file by layers that name a published method. So a run records every
+    slot, and can be resumed without the file.
 
     Args:
-        layer: with the slots at its top.
-        folder: in which the path of a method's file begins.
+        layer: a table with the slots at its top.
+        folder: the folder to which the path of a method's file is relative.
 
     Returns:
-        the layers, the lowest first; the layer alone where its method is a published one.
+        the layers, the lowest first; only the layer itself where its method is a published one.
 
     Raises:
         ConfigError: no such file, or one that is no method's.
@@ -125,11 +125,11 @@ def unfold(layer: Mapping[str, Any], folder: Path) -> list[Tree]:
     if not is_own(base):
         return [layer]
     below, files = lineage(base, folder)
-    # An overlay is laid on the whole method, the files' slots among it.
+    # An overlay is merged over the whole method, so it replaces the slots of the files too.
     laid = {slot for overlay in overlays for slot in read_overlay(overlay).objective}
     slots = [{key: value for key, value in file.objective.items() if key not in laid} for file in files]
-    rest = {key: value for key, value in layer.items() if key != "method"}
-    return [{"method": "+".join([below, *overlays])}, *slots, rest]
+    other_keys = {key: value for key, value in layer.items() if key != "method"}
+    return [{"method": "+".join([below, *overlays])}, *slots, other_keys]
 
 
 def _unfolded(table: Mapping[str, Any], folder: Path) -> Tree:

@@ -1,4 +1,4 @@
-"""From a name or a file and `key=value` items to an experiment."""
+"""Loading of an experiment from a name or a file, with `key=value` changes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import ConfigError, check_plain, difference, only, parse_overrides
-from groupwise.experiment.asked import ask, code_of, is_foreign, said_beside, said_by
 from groupwise.experiment.catalogue import Source, find
-from groupwise.experiment.hints import answered
+from groupwise.experiment.code_consent import (
+    code_of,
+    code_of_model_folders,
+    code_of_source,
+    is_foreign,
+    require_consent,
+)
+from groupwise.experiment.hints import with_counterparts
 from groupwise.experiment.layers import refuse_length, stack, unfold
-from groupwise.experiment.outweighed import outweighed
 from groupwise.experiment.schema import Experiment, read
 from groupwise.experiment.slots import is_resolved, preset_slots, without_preset, written
+from groupwise.experiment.stage_overrides import stage_overrides
 from groupwise.processes import is_first_process
 
 log = logging.getLogger("groupwise")
@@ -24,25 +30,24 @@ log = logging.getLogger("groupwise")
 def load_experiment(
     name: str | Path, overrides: Sequence[str] | Mapping[str, Any] = (), *, run_code: bool = False
 ) -> Experiment:
-    """The experiment of this name or path, with changes.
+    """Returns the experiment of a name or path, with changes.
 
-    Layers, the later wins: defaults of the slots, the method's preset, the file, `overrides`. A run's `config.json`
-    repeats the run.
+    The layers, of which a later one wins, are the defaults of the slots, the method's preset, the file, and
+    `overrides`. The `config.json` of a run repeats the run.
 
-    What lies in a run folder may be anybody's: the code that it names is asked about first
-    (`groupwise.experiment.asked`). `overrides` are the user's word.
+    A run folder may come from another person, so that code which it names needs consent
+    (`groupwise.experiment.code_consent`). Code in `overrides` was named by the user and needs none.
 
     Args:
         name: a shipped experiment (`groupwise experiments`), a `.toml` file, a run folder or its `config.json`.
         overrides: `key=value` items, or a nested table.
-        run_code: the code that a run folder names may run; it is not asked about again.
+        run_code: allows the code that a run folder names, from now on.
 
     Returns:
-        the experiment, every key stated.
+        the experiment, with every key stated.
 
     Raises:
-        ConfigError: anything that is wrong with it, all at once, before anything is computed; code that is to be asked
-            about.
+        ConfigError: all mistakes of the experiment at once, before anything is computed; or code that needs consent.
 
     Example:
         >>> experiment = load_experiment("language", ["method=dapo", "trust.high=0.3"])
@@ -53,41 +58,42 @@ def load_experiment(
 
 
 def load_source(source: Source, over: Mapping[str, Any], label: str, *, run_code: bool = False) -> Experiment:
-    """Reads an experiment that is written somewhere, with changes.
+    """Reads an experiment from its files, with changes.
 
     Args:
-        source: the experiment as it is written.
+        source: the experiment as its files state it.
         over: a nested table of changes.
-        label: what an error calls both.
-        run_code: the code that a run folder names may run; it is not asked about again.
+        label: the name of the experiment with its changes in an error.
+        run_code: allows the code that a run folder names, from now on.
 
     Raises:
         ConfigError: as `load_experiment`.
     """
-    # Nothing of somebody else's is imported before its user was asked: a trust region's class would be, as the
-    # experiment is read.
+    # Reading an experiment imports the classes that it names, a trust region's for example; `only` prevents this until
+    # the user has given consent.
     foreign = is_foreign(source)
     with only() if foreign else nullcontext():
         experiment = _read(source, over, label)
         code = code_of(experiment)
-    ask([*([said_by(source, code, over)] if foreign else []), *said_beside(experiment)], run_code)
+    require_consent(
+        [*([code_of_source(source, code, over)] if foreign else []), *code_of_model_folders(experiment)], run_code
+    )
     if foreign and code:
         experiment = _read(source, over, label)
-    for sentence in outweighed(experiment, over) if is_first_process() else ():
+    for sentence in stage_overrides(experiment, over) if is_first_process() else ():
         log.warning("%s", sentence)
     return experiment
 
 
 def read_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Experiment:
-    """The same experiment, of which nothing is imported and nothing may be run: for what looks at a run folder, or
-    takes a part out of it.
+    """Returns the experiment of a name or path without importing the code that it names. Such an experiment cannot be
+    run; it serves to look at a run folder, or to take a part out of it.
 
     Args:
-        name: as for `load_experiment`.
-        overrides: as for `load_experiment`.
+        name, overrides: as for `load_experiment`.
 
     Raises:
-        ConfigError: anything that is wrong with it.
+        ConfigError: all mistakes of the experiment at once.
 
     Example:
         >>> read_experiment("language").domain.kind
@@ -98,7 +104,7 @@ def read_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, An
 
 
 def _refuse_empty(over: Mapping[str, Any], below: Mapping[str, Any], prefix: str = "") -> None:
-    """Refuses an empty table over one that is not: laid on it, it changes nothing."""
+    """Refuses a change to an empty table where the experiment has a full one: merged over it, it changes nothing."""
     for key, value in over.items():
         table = below.get(key)
         if not isinstance(value, Mapping) or not isinstance(table, Mapping) or not table:
@@ -128,7 +134,7 @@ def _read(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
     try:
         return _loaded(source, over, label)
     except ConfigError as error:
-        raise answered(error, (*source.layers, over), label) from None
+        raise with_counterparts(error, (*source.layers, over), label) from None
 
 
 def _loaded(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
@@ -138,16 +144,13 @@ def _loaded(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
     layers = [layer for table, folder in zip(tables, folders, strict=True) for layer in unfold(written(table), folder)]
     methods = {str(layer["method"]) for layer in layers if "method" in layer}
     if is_resolved(tables[0]) and len(methods) > 1:
-        # A run's record states every slot; those of its method's preset do not outlast the method.
+        # A run's record states every slot. Where the method changes, the slots of the old method's preset are dropped.
         layers[0] = without_preset(layers[0])
     return read({"name": source.name, **stack(layers)}, label)
 
 
 def edits(experiment: Experiment) -> dict[str, tuple[Any, Any]]:
-    """What an experiment changed in its method: dotted key -> (the preset's value, its own).
-
-    Args:
-        experiment: read from anywhere.
+    """Returns the keys that an experiment changes in its method: dotted key -> (the preset's value, the experiment's).
 
     Example:
         >>> edits(load_experiment("language", ["method=dapo", "divergence.kind=none", "trust.high=0.3"]))["trust.high"]

@@ -17,8 +17,8 @@ def objects_of(config: Mapping[str, Any], where: str) -> dict[str, ObjectRecord]
     """Returns the objects that a run's `config.json` asks for, by name.
 
     Args:
-        config: what the file holds.
-        where: what an error calls the file.
+        config: the content of the file.
+        where: the name of the file in an error.
 
     Raises:
         ConfigError: a record of an object cannot be read.
@@ -30,18 +30,18 @@ def objects_of(config: Mapping[str, Any], where: str) -> dict[str, ObjectRecord]
 
 
 def check_objects(folder: Path, records: Mapping[str, ObjectRecord], arguments: Arguments) -> list[str]:
-    """Refuses a run whose objects were not handed over again, and objects that it does not know.
+    """Refuses a run whose objects were not handed over again, and objects that the run does not know.
 
     Args:
-        folder: of the run.
+        folder: the run folder.
         records: the objects that the run asks for.
         arguments: the objects of this call.
 
     Returns:
-        a sentence for each object that is another one than before.
+        a sentence for each object that differs from the object of the same name in the record.
 
     Raises:
-        ConfigError: names every object that is missing, and how to hand it over.
+        ConfigError: an object is missing or unknown; the message names all of them, and how to hand them over.
     """
     missing = [record for name, record in records.items() if name not in (*arguments.objects, DOMAIN_INSTANCE)]
     if missing:
@@ -58,10 +58,10 @@ def check_objects(folder: Path, records: Mapping[str, ObjectRecord], arguments: 
             f" objects: {', '.join(map(str, records.values())) or 'none'}"
         )
     return [
-        f"{record.argument} is another one than when the run began ({_place(record)} before, {_place(now)} now): the"
-        " run goes on with it, and may not repeat the uninterrupted run"
+        f"{record.argument} is another one than when the run began ({_place(record)} before, {_place(current)} now):"
+        " the run goes on with it, and may not repeat the uninterrupted run"
         for name, record in records.items()
-        if (now := arguments.records.get(name)) is not None and now.hash != record.hash
+        if (current := arguments.records.get(name)) is not None and current.hash != record.hash
     ]
 
 
@@ -78,10 +78,6 @@ def _place(record: ObjectRecord) -> str:
     return f"{record.type} of {record.where}" if record.where else record.type
 
 
-def more(listed: Sequence[Any]) -> str:
-    """Returns how many entries of a list a message leaves out, as its next words.
-
-    Args:
-        listed: all entries.
-    """
-    return f" and {len(listed) - MOST_SHOWN} more" if len(listed) > MOST_SHOWN else ""
+def more(entries: Sequence[Any]) -> str:
+    """Returns the words " and N more" for a list of which a message shows the first `MOST_SHOWN` entries."""
+    return f" and {len(entries) - MOST_SHOWN} more" if len(entries) > MOST_SHOWN else ""

@@ -1,4 +1,4 @@
-"""Records of Python objects that no configuration can describe: what they are, where they are defined, and a hash."""
+"""Records of Python objects that no configuration can describe: type, place of definition, and hash."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class ObjectRecord(Config):
     """A Python object of a run.
 
     Args:
-        argument: what `groupwise.train` got it as, for example `rewards["correct"]`.
-        type: the name of its type, and of a function or class its own name.
-        where: the file and line of its definition; unset where Python does not know it.
-        hash: of its source, of a model's weights, or of rows; unset where it cannot be computed.
+        argument: the argument of `groupwise.train` that is the object, for example `rewards["correct"]`.
+        type: the name of the object's type; for a function or class, with its own name.
+        where: the file and line of its definition; unset where Python does not know them.
+        hash: the hash of its source, of a model's weights, or of rows; unset where it cannot be computed.
 
     Example:
         >>> ObjectRecord(argument="data", type="list of 3").hash is None
@@ -41,10 +41,8 @@ class ObjectRecord(Config):
 def import_path_of(code: Any) -> str | None:
     """Returns the import path by which another process finds a function or class; None where there is none.
 
-    What stands in `__main__`, in a notebook above all, in another function, or in a lambda has none.
-
-    Args:
-        code: any object.
+    Objects that are defined in `__main__` (a notebook, for example) or inside a function have none, and neither has a
+    lambda.
 
     Example:
         >>> import_path_of(Path), import_path_of(lambda: 1)
@@ -55,21 +53,21 @@ def import_path_of(code: Any) -> str | None:
         return None
     if not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
         return None
-    home = sys.modules.get(module)
-    if home is None or getattr(home, "__spec__", None) is None:
+    loaded_module = sys.modules.get(module)
+    if loaded_module is None or getattr(loaded_module, "__spec__", None) is None:
         return None
-    place: Any = home
+    value: Any = loaded_module
     for part in name.split("."):
-        place = getattr(place, part, None)
-    return f"{module}:{name}" if place is code else None
+        value = getattr(value, part, None)
+    return f"{module}:{name}" if value is code else None
 
 
 def record_of(value: Any, argument: str) -> ObjectRecord:
-    """Returns what can be said of an object.
+    """Describes an object by its type, the place of its definition and a hash.
 
     Args:
         value: the object.
-        argument: what `groupwise.train` got it as.
+        argument: the argument of `groupwise.train` that is the object.
 
     Example:
         >>> record_of([{"prompt": "a"}], "data").type
@@ -80,7 +78,8 @@ def record_of(value: Any, argument: str) -> ObjectRecord:
     kind = ("class" if inspect.isclass(value) else type(value).__qualname__) + (
         f" {name}" if isinstance(name, str) else _size(value)
     )
-    # A library's class says nothing of an object of it: the place and the source are those of the user's own code.
+    # The place and the source are recorded of the user's own code only: a library's class does not tell its objects
+    # apart.
     user_code = code is value or inspect.isfunction(code) or import_path_of(code) is None
     return ObjectRecord(
         argument=argument,
@@ -111,13 +110,13 @@ def _where(code: Any) -> str | None:
         line = code.__code__.co_firstlineno if inspect.isfunction(code) else inspect.getsourcelines(code)[1]
     except (OSError, TypeError):
         return None
-    here = Path.cwd()
-    place = Path(file).relative_to(here) if here in Path(file).parents else file
+    working_directory = Path.cwd()
+    place = Path(file).relative_to(working_directory) if working_directory in Path(file).parents else file
     return f"{place}:{line}"
 
 
 def _hash_of_content(value: Any) -> str | None:
-    """Returns a hash of weights, rows or a vocabulary; None of an object that is none of them."""
+    """Returns a hash of weights, rows or a vocabulary; None for an object of another sort."""
     if inspect.isclass(value) or inspect.isfunction(value):
         return None
     if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "parameters", None)):
@@ -144,7 +143,7 @@ def _hash_of_source(code: Any) -> str | None:
 
 
 def _instructions(code: CodeType) -> str:
-    """Returns what a function does, where its source is not known: instructions, names and constants."""
+    """Returns a function's instructions, names and constants as a text, where its source is not known."""
     constants = [_instructions(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
     return repr((code.co_code, code.co_names, code.co_varnames, constants))
 

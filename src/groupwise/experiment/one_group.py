@@ -1,6 +1,4 @@
-"""One real group of an experiment, sampled, rewarded and compared, without training anything: what `groupwise check`
-shows.
-"""
+"""One real group of an experiment, sampled, rewarded and compared without any training, for `groupwise check`."""
 
 from __future__ import annotations
 
@@ -20,17 +18,17 @@ from groupwise.training.step.collect import rollouts_of
 @final
 @dataclass(frozen=True)
 class OneGroup:
-    """What one group looked like.
+    """One group with its rewards and advantages.
 
     Args:
         prompt: the prompt's columns.
-        members: the domain's own description of each.
+        members: the domain's description of each member.
         rewards: name -> one number a member, None where missing.
         weights: name -> weight in the sum.
         advantages: one number a member: the mean over its decisions, which are equal unless a reward is a map.
-        num_decisions: of each member.
-        truncated: which members were cut off by a limit.
-        events: what happened while scoring, in words.
+        num_decisions: one count a member.
+        truncated: one flag a member: whether a limit cut the member off.
+        events: the events of the scoring, in words.
     """
 
     prompt: Mapping[str, Any]
@@ -44,7 +42,7 @@ class OneGroup:
 
     @property
     def flat(self) -> bool:
-        """Whether every member got advantage 0, so that the group teaches nothing."""
+        """True where every member has advantage 0, so that the group gives no gradient."""
         return not any(self.advantages)
 
 
@@ -53,15 +51,12 @@ def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGrou
     would.
 
     Args:
-        experiment: the span that samples.
-        domain: its domain.
-        index: place of the prompt in the training set.
-
-    Returns:
-        what a person wants to see of it.
+        experiment: the experiment as it holds during the stage that samples.
+        domain: the domain of the experiment.
+        index: the prompt's index in the training set, from 0.
 
     Raises:
-        ConfigError: there is no prompt of that place.
+        ConfigError: there is no prompt of that index.
     """
     if not 0 <= index < domain.num_prompts:
         raise ConfigError(f"prompt {index} does not exist: the training set has {domain.num_prompts}, counted from 0")

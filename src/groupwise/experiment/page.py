@@ -1,4 +1,4 @@
-"""The page of a comparison: one HTML file that holds all it shows, without scripts and without the network."""
+"""The page of a comparison: one HTML file without scripts, which loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ def write_page(comparison: Comparison, out: Path, *, command: str = "", num_cell
     """Writes `compare.html` into the folder of a grid and returns its path.
 
     Args:
-        comparison: what was found.
         out: the folder of the grid.
-        command: that made it, to be shown.
-        num_cells: of the grid.
+        command: the command that made the comparison, for the page.
+        num_cells: the number of cells of the grid.
 
     Example:
         >>> import tempfile
@@ -56,7 +55,7 @@ def write_page(comparison: Comparison, out: Path, *, command: str = "", num_cell
 
 
 def _shown(row: Row) -> dict[str, Any]:
-    """A row as texts."""
+    """Returns the texts of a row."""
     extra = [f"{number(row.start.get(name))} → {number(row.end.get(name))}" for name in row.end]
     return {
         "variant": row.variant,
@@ -81,11 +80,10 @@ def _shown(row: Row) -> dict[str, Any]:
 
 
 def number(value: float | None, form: str = ".3f") -> str:
-    """A number as a table shows it.
+    """Formats a number for a table; None is a dash.
 
     Args:
-        value: or None.
-        form: of the number.
+        form: the format of the number.
 
     Example:
         >>> number(0.5), number(None)
@@ -95,11 +93,10 @@ def number(value: float | None, form: str = ".3f") -> str:
 
 
 def interval(estimate: Estimate | None, form: str = ".3f") -> str:
-    """An interval as a table shows it.
+    """Formats an interval for a table; None is an empty text.
 
     Args:
-        estimate: or None.
-        form: of its ends.
+        form: the format of the interval's ends.
 
     Example:
         >>> interval(None)
@@ -109,7 +106,7 @@ def interval(estimate: Estimate | None, form: str = ".3f") -> str:
 
 
 def chance(value: float) -> str:
-    """A chance with as many digits as mean something.
+    """Formats a probability to three digits.
 
     Args:
         value: between 0 and 1.
@@ -122,11 +119,11 @@ def chance(value: float) -> str:
 
 
 def _lanes(rows: Sequence[Row], estimates: Sequence[Estimate | None], *, zero: bool = False) -> Mapping[str, Any]:
-    """Intervals as places on an axis, in per cent of its width; the axis holds all of them, and 0 where that is what
-    they are compared with.
+    """Returns the places of intervals on an axis, in per cent of its width. The axis covers all intervals, and 0 where
+    `zero` asks for it.
     """
-    found = [each for each in estimates if each is not None]
-    ends = [end for each in found for end in (each.low, each.high)] + ([0.0] if zero else [])
+    drawn = [estimate for estimate in estimates if estimate is not None]
+    ends = [end for estimate in drawn for end in (estimate.low, estimate.high)] + ([0.0] if zero else [])
     low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
     margin = 0.05 * (high - low) or 0.5
 
@@ -136,14 +133,14 @@ def _lanes(rows: Sequence[Row], estimates: Sequence[Estimate | None], *, zero: b
     lanes = [
         {
             "variant": row.variant,
-            "mean": place(each.mean),
-            "low": place(each.low),
-            "high": place(each.high),
+            "mean": place(estimate.mean),
+            "low": place(estimate.low),
+            "high": place(estimate.high),
             "star": row.distinguishable,
         }
-        | {"text": f"{each.mean:{'+' if zero else ''}.3f} ({interval(each)})"}
-        for row, each in zip(rows, estimates, strict=True)
-        if each is not None
+        | {"text": f"{estimate.mean:{'+' if zero else ''}.3f} ({interval(estimate)})"}
+        for row, estimate in zip(rows, estimates, strict=True)
+        if estimate is not None
     ]
     return {
         "lanes": lanes,

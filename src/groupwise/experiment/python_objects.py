@@ -1,4 +1,4 @@
-"""The objects of a program in a run: what the run holds, and the keys that refer to them."""
+"""The objects of a program in a run, and the configuration keys that refer to them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Arguments:
 
     Args:
         objects: name -> object, for `groupwise.config.holding`.
-        records: name -> what `config.json` says of an object that no import path names.
-        model: what the domain's model is: a folder, or the import paths of a model and its tokenizer.
-        domain: keys of the domain's table that its instance, class or kind gives.
-        objective: keys of the experiment that say the method.
-        rewards, data, eval_data: as the domain takes them.
-        callbacks: import paths; None where there was no such argument.
+        records: name -> the record in `config.json` of an object that no import path names.
+        model: the domain's model: a folder, or the import paths of a model and its tokenizer.
+        domain: the keys of the domain's table that follow from its instance, class or kind.
+        objective: the keys of the experiment that state the method.
+        rewards, data, eval_data: the arguments in the form that the domain takes.
+        callbacks: import paths; None where the argument was left out.
     """
 
     objects: dict[str, Any] = field(default_factory=dict)
@@ -45,13 +45,13 @@ class Arguments:
         return DomainObjects(self.model, self.rewards, self.data, self.eval_data)
 
     def refer(self, name: str, value: Any, argument: str) -> ImportPath:
-        """Returns the import path of an object: its own where another process finds it, otherwise that of an object
-        which the run holds.
+        """Returns the import path of an object: its own where another process can import it, otherwise that of an
+        object which the run holds.
 
         Args:
-            name: of the object in the run.
+            name: the object's name in the run.
             value: the object.
-            argument: what `groupwise.train` got it as.
+            argument: the argument of `groupwise.train` that is the object.
         """
         path = import_path_of(value)
         if path is not None:
@@ -59,12 +59,12 @@ class Arguments:
         return self.hold(name, value, argument)
 
     def hold(self, name: str, value: Any, argument: str) -> ImportPath:
-        """Returns the import path of an object that the run holds.
+        """Adds an object to those that the run holds, and returns its import path.
 
         Args:
-            name: of the object in the run.
+            name: the object's name in the run.
             value: the object.
-            argument: what `groupwise.train` got it as.
+            argument: the argument of `groupwise.train` that is the object.
         """
         self.objects[name] = value
         self.records[name] = record_of(value, argument)
@@ -73,9 +73,6 @@ class Arguments:
 
 def type_name(value: Any) -> str:
     """Returns the name of a value's type, or of a class itself, with its module.
-
-    Args:
-        value: any.
 
     Example:
         >>> type_name(3), type_name(ImportPath)

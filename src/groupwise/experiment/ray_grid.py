@@ -1,8 +1,7 @@
-"""The same grid on a Ray cluster: every cell is a task, and a cell whose worker or machine dies is run again, from its
-checkpoint.
+"""A grid on a Ray cluster: every cell is a task, and a cell whose worker or machine dies goes on from its checkpoint.
 
-Run folders are written where the command stands, so the folder of the grid must be one that every machine of the
-cluster sees under the same path; a task that does not find the grid there fails with that sentence.
+Run folders are written below the folder of the grid, so every machine of the cluster must see that folder under the
+same path; a task that does not find it fails and says so.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from pathlib import Path
 from typing import Any, final
 
 from groupwise.config import ConfigError
-from groupwise.experiment.grids import Cell, Command, Outcome, by_need, run_cell
+from groupwise.experiment.grids import Cell, Command, Outcome, run_cell, split_finished
 
 RETRIES = 5
-"""How often a cell is begun again after its worker has died."""
+"""The number of times that a cell is begun again after its worker has died."""
 
 
 @final
@@ -25,10 +24,10 @@ class RayGrid:
     """A connection to a cluster on which cells run.
 
     Args:
-        address: of a running cluster (`auto`, `host:port`, `ray://host:port`); unset takes `RAY_ADDRESS`, or starts one
-            on this machine.
-        num_workers: cells at a time on a cluster that is started here.
-        gpus: GPUs that a run is given, or a part of one.
+        address: the address of a running cluster (`auto`, `host:port`, `ray://host:port`); unset takes `RAY_ADDRESS`,
+            or starts a cluster on this machine.
+        num_workers: cells at a time on a cluster that is started on this machine.
+        gpus: GPUs for each run; a fraction shares a GPU.
         options: further arguments of `ray.init`.
 
     Raises:
@@ -41,7 +40,8 @@ class RayGrid:
         self._own = not ray.is_initialized()
         if not self._own:
             return
-        # A cluster of our own needs no page, and its store holds a few lines a cell. One that runs already has its own.
+        # A cluster that is started here needs no dashboard and a small store: a cell returns a few lines. A running
+        # cluster has settings of its own.
         local = {"num_cpus": num_workers, "include_dashboard": False, "object_store_memory": 80 * 2**20}
         settings = {
             "logging_level": logging.WARNING,
@@ -64,17 +64,16 @@ class RayGrid:
     def run(
         self, cells: Sequence[Cell], *, limit: int | None = None, command: Callable[[Cell], Command] = Cell.command
     ) -> Iterator[Outcome]:
-        """Runs what is not finished and yields every cell's outcome as it ends.
+        """Runs the unfinished cells of a grid and yields every cell's outcome as the cell ends.
 
         Args:
-            cells: what to run.
             limit: cells at a time; unset, as many as the cluster takes.
-            command: what runs a cell.
+            command: returns the command that runs a cell.
 
         Yields:
-            one outcome a cell; those that were finished before come first.
+            one outcome a cell; cells that were finished before come first.
         """
-        finished, waiting = by_need(cells)
+        finished, waiting = split_finished(cells)
         yield from finished
         task = self._ray.remote(_task).options(num_cpus=1, num_gpus=self._gpus, max_retries=RETRIES)
         running: dict[Any, Cell] = {}
@@ -87,30 +86,30 @@ class RayGrid:
                 cell = running.pop(done)
                 try:
                     yield Outcome(cell, error=self._ray.get(done))
-                # One cell that cannot be run is reported like one that fails; the others go on.
+                # A cell that Ray cannot run is reported like a cell that fails; the other cells go on.
                 except self._ray.exceptions.RayError as error:
                     yield Outcome(cell, error=f"Ray gave it up: {error}")
         finally:
-            for each in running:
-                self._ray.cancel(each, force=True)
+            for task_reference in running:
+                self._ray.cancel(task_reference, force=True)
 
     def close(self) -> None:
-        """Leaves the cluster; one that was started here ends."""
+        """Leaves the cluster; a cluster that was started here ends."""
         if self._own:
             self._ray.shutdown()
 
 
-def _task(cell: Cell, command: Callable[[Cell], Command], here: str) -> str:
-    """What a worker does for a cell; returns its error."""
-    # Files that an experiment names are named from where the command was given.
-    if Path(here).is_dir():
-        os.chdir(here)
+def _task(cell: Cell, command: Callable[[Cell], Command], caller_directory: str) -> str:
+    """Runs a cell on a worker and returns its error, which is empty where the cell finished."""
+    # Relative paths in an experiment begin in the working directory of the user's command.
+    if Path(caller_directory).is_dir():
+        os.chdir(caller_directory)
     if not cell.folder.parent.is_dir():
         return (
             f"{cell.folder.parent} is not there on the machine of this worker; give --out a folder that all machines of"
             " the cluster see under the same path"
         )
-    # The first attempt's worker may have died after the run's end.
+    # The worker of an earlier attempt may have died after the end of the run.
     return "" if cell.finished else run_cell(cell, command).error
 
 
@@ -124,8 +123,7 @@ def _address_is_set() -> bool:
 
 
 def _import_ray() -> Any:
-    # A task without a GPU of its own sees those of its machine, as runs without Ray do; and nothing is reported to
-    # anybody.
+    # A task that reserves no GPU still sees those of its machine, as runs without Ray do. Ray reports no usage.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:

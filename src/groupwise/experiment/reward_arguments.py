@@ -19,12 +19,12 @@ def read_rewards(arguments: Arguments, rewards: Any, columns: frozenset[str] | N
     """Returns the table of each reward by its name.
 
     Args:
-        arguments: takes the objects.
+        arguments: the record to which the objects are added.
         rewards: a function or configured reward, a list of them, or a dict by name.
-        columns: of the data, where they are known.
+        columns: the columns of the data, where they are known.
 
     Raises:
-        ConfigError: there is none, or it cannot be called as rewards are.
+        ConfigError: there is no reward, or one cannot be called as rewards are.
     """
     if isinstance(rewards, Mapping):
         pairs = [(name, reward) for name, reward in rewards.items()]
@@ -43,7 +43,7 @@ def read_rewards(arguments: Arguments, rewards: Any, columns: frozenset[str] | N
 
 
 def _numbered(rewards: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Yields rewards with names: those of their functions, the kinds of configured ones, numbered where they repeat."""
+    """Yields (name, reward): a function's name or the kind of a configured reward, numbered where it repeats."""
     used: dict[str, int] = {}
     for reward in rewards:
         name = getattr(reward, "kind", None) if isinstance(reward, Reward) else getattr(reward, "__name__", None)
@@ -80,7 +80,7 @@ def _reward(arguments: Arguments, name: str, reward: Any, columns: frozenset[str
 
 
 def _check_signature(argument: str, reward: Callable[..., Any], columns: frozenset[str] | None) -> None:
-    """Refuses a reward that cannot be called as rewards are: by the names of its parameters."""
+    """Refuses a reward that cannot be called with keyword arguments."""
     try:
         parameters = list(inspect.signature(reward).parameters.values())
     except (TypeError, ValueError):

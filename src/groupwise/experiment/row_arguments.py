@@ -14,7 +14,7 @@ _ALLOWED = "a list of dicts, a datasets.Dataset, an IterableDataset, or the path
 
 
 def one_set(eval_data: Any) -> Any:
-    """Returns the rows of the only evaluation set, which may be given by name.
+    """Returns the rows of the only evaluation set, which may be a dict of one name.
 
     Args:
         eval_data: rows, or name -> rows.
@@ -36,12 +36,12 @@ def read_rows(arguments: Arguments, argument: str, rows: Any) -> RowsObject | st
     """Checks the rows of an argument.
 
     Args:
-        arguments: takes the object.
+        arguments: the record to which the object is added.
         argument: `data` or `eval_data`.
-        rows: what was given; None where it was left out.
+        rows: the value of the argument; None where it was left out.
 
     Raises:
-        ConfigError: they are no rows, or there are none.
+        ConfigError: the value cannot be read as rows, or holds none.
     """
     if rows is None:
         return None
@@ -58,7 +58,7 @@ def read_rows(arguments: Arguments, argument: str, rows: Any) -> RowsObject | st
 
 
 def _advice(rows: Any) -> str | None:
-    """Returns what to write in place of an object that cannot be read as rows, again and again."""
+    """Returns the text to write in place of an object that cannot be read as rows repeatedly; None for one that can."""
     library = type(rows).__module__.partition(".")[0]
     if isinstance(rows, Mapping):
         return 'data["train"], one of its splits' if library == "datasets" else '[{"prompt": ...}, ...]'

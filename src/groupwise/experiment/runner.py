@@ -1,4 +1,4 @@
-"""From an experiment to a run: the domain is built, every stage is resolved, and training begins."""
+"""Runs of an experiment: the domain is built, every stage is resolved, and training begins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from groupwise.config import ConfigError, difference, held_object, merge, object_path, user_object
-from groupwise.experiment.asked import asks, remember
+from groupwise.experiment.code_consent import needs_consent, remember
 from groupwise.experiment.loading import edits, load_experiment
 from groupwise.experiment.python_objects import DOMAIN_INSTANCE, MODULE
 from groupwise.experiment.schema import Experiment, read
@@ -34,50 +34,50 @@ def run(
     """Trains an experiment from the beginning.
 
     Args:
-        experiment: with every key stated.
+        experiment: the experiment, with every key stated.
         out: the run folder, which must be new; unset makes `runs/<experiment>-<seed>-<timestamp>`.
         controls: whether the experiment's controls are trained as well.
-        remarks: further sentences to say at the start.
+        remarks: further sentences to print at the start.
 
     Returns:
-        what `groupwise.train` returns.
+        the result of `groupwise.train`.
 
     Raises:
-        ConfigError: anything that can be known to be wrong before the first step.
+        ConfigError: any mistake that can be found before the first step.
     """
     from groupwise.checkpoint import is_empty
     from groupwise.training.run.launch import train
 
     if not controls:
-        # Written into the run's configuration too, so that a resumed run leaves them out as well.
+        # The run's configuration records that there are no controls, so that a resumed run leaves them out as well.
         experiment = experiment.model_copy(update={"controls": {}})
     check_start(experiment)
     folder = Path(out) if out is not None else default_run_folder(experiment)
-    existed = folder.exists()
-    empty = folder.is_dir() and is_empty(folder)
+    had_folder = folder.exists()
+    had_empty_folder = folder.is_dir() and is_empty(folder)
     try:
         return _beside_controls(train(_with_remarks(job_of(experiment), remarks), folder))
     except ValueError:
-        if not existed or empty:
+        if not had_folder or had_empty_folder:
             _forget(folder)
-        if empty:
+        if had_empty_folder:
             folder.mkdir(exist_ok=True)
         raise
 
 
 def resume(folder: str | Path, *, run_code: bool = False, remarks: Sequence[str] = ()) -> Result:
-    """Goes on with a run, whose objects are held where it has some.
+    """Goes on with a run. The caller holds the objects that the run asks for (`groupwise.config.holding`).
 
     Args:
         folder: the run folder.
-        run_code: the code that it names may run, where this user did not make it.
-        remarks: further sentences to say at the start.
+        run_code: allows the code that the folder names, where this user did not make the folder.
+        remarks: further sentences to print at the start.
 
     Returns:
-        what `groupwise.resume` returns.
+        the result of `groupwise.resume`.
 
     Raises:
-        ConfigError: there is no run in the folder, or it names code that is to be asked about.
+        ConfigError: there is no run in the folder, or it names code that needs consent.
     """
     from groupwise.training.run.launch import resume as go_on
     from groupwise.training.run.run_folder import open_existing
@@ -91,17 +91,14 @@ def _with_remarks(job: Job, remarks: Sequence[str]) -> Job:
 
 
 def _beside_controls(result: Result) -> Result:
-    """The same, its summary completed by what the run gained over its controls."""
-    from groupwise.experiment.controls import note
+    """Returns the result with the run's gains over its controls in the summary."""
+    from groupwise.experiment.controls import write_gains
 
-    return result if not result.summary else dataclasses.replace(result, summary=note(result.folder.path))
+    return result if not result.summary else dataclasses.replace(result, summary=write_gains(result.folder.path))
 
 
 def default_run_folder(experiment: Experiment) -> Path:
-    """`runs/<experiment>-<seed>-<timestamp>`.
-
-    Args:
-        experiment: what will be run.
+    """Returns `runs/<experiment>-<seed>-<timestamp>`.
 
     Example:
         >>> default_run_folder(load_experiment("language")).name.startswith("language-0-")
@@ -118,21 +115,20 @@ def _forget(folder: Path) -> None:
     if not is_first_process() or not folder.is_dir():
         return
     run = RunFolder(folder)
-    computed = run.metrics.is_file() and run.metrics.stat().st_size > 0
+    has_metrics = run.metrics.is_file() and run.metrics.stat().st_size > 0
     names = {path.name for path in set(folder.iterdir()) - set(torn(folder))}
-    if not computed and names <= {run.config.name, run.environment.name, run.metrics.name, "tensorboard", "wandb"}:
+    if not has_metrics and names <= {run.config.name, run.environment.name, run.metrics.name, "tensorboard", "wandb"}:
         shutil.rmtree(folder)
 
 
 def open_domain(experiment: Experiment, device: str | torch.device = "cpu") -> Domain:
-    """The domain of an experiment: its data read, its model and tokenizer loaded.
+    """Opens the domain of an experiment: reads its data, loads its model and tokenizer.
 
     Args:
-        experiment: whose domain.
-        device: where it computes.
+        device: the device on which the domain computes.
 
     Returns:
-        the domain, whose module has the weights that the seed gives.
+        the domain; initial weights that are drawn at random depend on the experiment's seed.
     """
     from groupwise.streams import Streams
 
@@ -142,10 +138,10 @@ def open_domain(experiment: Experiment, device: str | torch.device = "cpu") -> D
         domain: Domain = instance.checked()
     else:
         domain = experiment.domain.open(streams=Streams(experiment.seed), device=str(device))
-        began = experiment.objects.get(DOMAIN_INSTANCE)
-        if began is not None and began.hash != domain.learner.fingerprint():
+        recorded = experiment.objects.get(DOMAIN_INSTANCE)
+        if recorded is not None and recorded.hash != domain.learner.fingerprint():
             raise ConfigError(
-                f"domain: the run began with an object ({began.type}) of other weights than its class makes; hand it"
+                f"domain: the run began with an object ({recorded.type}) of other weights than its class makes; hand it"
                 " over again: groupwise.resume(FOLDER, domain=...)"
             )
     if MODULE in experiment.objects:
@@ -154,29 +150,25 @@ def open_domain(experiment: Experiment, device: str | torch.device = "cpu") -> D
 
 
 def with_model(experiment: Experiment, model: str | Path) -> Experiment:
-    """The experiment at its end (its last stage's settings), on a trained model.
+    """Returns the experiment with the settings of its last stage, on a trained model.
 
     Args:
-        experiment: any.
         model: a model folder.
 
     Example:
         >>> with_model(load_experiment("language"), "runs/a/model").domain.model.path
         'runs/a/model'
     """
-    last = experiment.spans[-1]
-    # The weights of a domain that a program built are those of the model from here on.
+    final = experiment.spans[-1]
+    # A domain that a program built is left out, since its weights are replaced by those of the model.
     objects = {name: record for name, record in experiment.objects.items() if name != DOMAIN_INSTANCE}
-    last = last.model_copy(update={"objects": objects})
-    tree = merge({**last.table(), "name": experiment.name}, {"domain": last.domain.on_model(str(model))})
+    final = final.model_copy(update={"objects": objects})
+    tree = merge({**final.table(), "name": experiment.name}, {"domain": final.domain.on_model(str(model))})
     return read(tree, f"{experiment.name} with the model {model}")
 
 
 def job_of(experiment: Experiment) -> Job:
-    """The experiment as the training loop takes it: stages with every setting resolved.
-
-    Args:
-        experiment: any.
+    """Returns the experiment in the form that the training loop takes: stages with every setting resolved.
 
     Returns:
         the job; its domain is built when the run begins.
@@ -200,19 +192,16 @@ def job_of(experiment: Experiment) -> Job:
         },
         start=experiment.start,
         remarks=remarks(experiment),
-        note=remember if asks(experiment) else None,
+        note=remember if needs_consent(experiment) else None,
     )
 
 
 def remarks(experiment: Experiment) -> list[str]:
-    """What is said once when a run starts: what was changed in the method, and settings that are legal and rarely
-    meant.
-
-    Args:
-        experiment: any.
+    """Lists the remarks that a run prints at its start: changes of the method, and legal settings that are rarely
+    intended.
 
     Returns:
-        sentences, each once.
+        sentences without repetition.
 
     Example:
         >>> remarks(load_experiment("language"))[0]
@@ -220,36 +209,36 @@ def remarks(experiment: Experiment) -> list[str]:
     """
     from groupwise.objective.refusals import warnings
 
-    said: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     changed = edits(experiment)
     if changed:
-        said[f"method {experiment.objective.name}: {', '.join(_listed(experiment, changed))}"] = None
+        sentences[f"method {experiment.objective.name}: {', '.join(_listed(experiment, changed))}"] = None
     for span in experiment.spans:
         if span.samples:
             updates = span.train.updates_per_batch * span.train.minibatches
-            said |= dict.fromkeys(
+            sentences |= dict.fromkeys(
                 warnings(span.objective, updates, frozenset(f"objective.{key}" for key in edits(span)))
             )
-        beside = [
+        sampled_terms = [
             name
             for name, schedule in span.objective.auxiliary.items()
             if name != "supervised" and schedule.may_be_positive()
         ]
-        if not span.samples and beside:
-            said[
-                f"stage {span.name}: auxiliary.{beside[0]} is computed on what is sampled, and this stage samples"
-                " nothing: it has no effect in it"
+        if not span.samples and sampled_terms:
+            sentences[
+                f"stage {span.name}: auxiliary.{sampled_terms[0]} is computed on what is sampled, and this stage"
+                " samples nothing: it has no effect in it"
             ] = None
-        # The rate follows the steps of the loop, however many updates each of them makes.
+        # The learning rate follows the steps of the loop, whatever the number of updates in a step.
         if span.optimiser.warm_up_steps >= span.train.num_steps:
-            said[
+            sentences[
                 f"stage {span.name}: optimiser.warm_up_steps = {span.optimiser.warm_up_steps} is no shorter than the"
                 f" stage ({span.train.num_steps} steps), so its learning rate is not reached before the end"
             ] = None
-    return list(said)
+    return list(sentences)
 
 
-def _recipe(span: Experiment, whole: Experiment) -> Recipe:
+def _recipe(span: Experiment, experiment: Experiment) -> Recipe:
     from groupwise.training.job import Recipe
 
     return Recipe(
@@ -259,39 +248,43 @@ def _recipe(span: Experiment, whole: Experiment) -> Recipe:
         optimiser=span.optimiser,
         reference=span.reference,
         sampling=dict(span.domain.sampling_schedule),
-        adapt=_adapter(span, whole),
+        adapt=_adapter(span, experiment),
         measures={"domain": span.domain.model_dump(mode="json")},
     )
 
 
-def _adapter(span: Experiment, whole: Experiment) -> Callable[[Domain], Domain]:
-    """Gives the domain a stage's settings where they differ from the experiment's; the module stays the same."""
-    if span.domain == whole.domain:
+def _adapter(span: Experiment, experiment: Experiment) -> Callable[[Domain], Domain]:
+    """Returns a function that gives the domain the settings of a stage, where they differ from the experiment's. The
+    domain's module stays the same.
+    """
+    if span.domain == experiment.domain:
         return lambda domain: domain
 
     return span.domain.adapt
 
 
 def _listed(experiment: Experiment, changed: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    """One entry a changed key; a table whose kind was exchanged is one entry, with what differs from the new kind's
-    defaults.
+    """Returns a text for each changed key. A table whose kind was changed is one text, with the settings that differ
+    from the new kind's defaults.
     """
     exchanged = [key.removesuffix(".kind") for key in changed if key.endswith(".kind")]
-    outermost = [place for place in exchanged if not any(place.startswith(f"{other}.") for other in exchanged)]
-    listed: dict[str, None] = {}
-    for key, (before, after) in changed.items():
+    outermost = [place for place in exchanged if not any(place.startswith(f"{outer}.") for outer in exchanged)]
+    texts: dict[str, None] = {}
+    for key, (old_value, new_value) in changed.items():
         place = next((place for place in outermost if key.startswith(f"{place}.")), None)
         if place is None:
-            listed[f"{key} {_show(before)} -> {_show(after)}"] = None
+            texts[f"{key} {_show(old_value)} -> {_show(new_value)}"] = None
             continue
-        old, new = changed[f"{place}.kind"]
-        own = ", ".join(f"{name} {_show(value)}" for name, value in _own_settings(experiment.objective, place).items())
-        listed[f"{place}: {_show(old)} -> {_show(new)}" + (f" ({own})" if own else "")] = None
-    return list(listed)
+        old_kind, new_kind = changed[f"{place}.kind"]
+        settings = ", ".join(
+            f"{name} {_show(value)}" for name, value in _own_settings(experiment.objective, place).items()
+        )
+        texts[f"{place}: {_show(old_kind)} -> {_show(new_kind)}" + (f" ({settings})" if settings else "")] = None
+    return list(texts)
 
 
 def _own_settings(objective: Objective, place: str) -> dict[str, Any]:
-    """What a table states beside its kind that its kind does not have by default."""
+    """Returns the settings of a table, without its kind, that differ from the kind's defaults."""
     table: Any = objective
     for name in place.split("."):
         table = table.get(name) if isinstance(table, dict) else getattr(table, name, None)
@@ -308,7 +301,7 @@ def _own_settings(objective: Objective, place: str) -> dict[str, Any]:
     }
     differing = difference(plain, table.model_dump(mode="json"))
     return {
-        name: after for name, (_, after) in differing.items() if after is not None and name.rpartition(".")[2] != "kind"
+        name: value for name, (_, value) in differing.items() if value is not None and name.rpartition(".")[2] != "kind"
     }
 
 

@@ -1,4 +1,4 @@
-"""What an experiment is: the one place that names every room."""
+"""The schema of an experiment, which joins the configurations of all rooms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from groupwise.training.config import Stage, TrainConfig
 from groupwise.training.optimiser_config import OptimiserConfig
 
 _LONGEST_NAME = 128
-"""Bytes: file systems allow 255, and a seed, a time and the mark of a write that is going on are added."""
+"""Bytes. File systems allow 255, and a seed, a time and the suffix of an unfinished write are added to the name."""
 
 
 def _folder_name(name: str) -> str:
@@ -45,11 +45,11 @@ _WHOLE_RUN = (
 
 @final
 class Control(Config):
-    """What the result is compared with: the same start, other training, the same seconds.
+    """A baseline for the result: a run with the same start, the same seconds, and other settings in training.
 
     Args:
         description: one sentence for the table at the end of a run.
-        set: keys of the experiment and their values, on top of every stage from the first that samples.
+        set: keys of the experiment and their values, merged over every stage from the first that samples.
 
     Example:
         >>> Control(set={"policy_weight": 0.0}).description
@@ -62,13 +62,13 @@ class Control(Config):
 
 @final
 class ComparisonConfig(Config):
-    """What `groupwise compare EXPERIMENT` runs when no `--vary` is given.
+    """The comparison that `groupwise compare EXPERIMENT` runs without `--vary`.
 
     Args:
-        vary: `key=a,b` items; every combination is a variant, and the first is what the others are compared with.
-        seeds: how many seeds each variant is run with.
-        first_seed: the first of them; the others follow it.
-        show: further metrics of evaluations, shown beside the one that is compared: their means over seeds at the end.
+        vary: `key=a,b` items; every combination is a variant, and all others are compared with the first.
+        seeds: the number of seeds that each variant is run with.
+        first_seed: the first seed; the others follow it.
+        show: further metrics of evaluations for the table: their means over seeds at the end of the runs.
 
     Example:
         >>> ComparisonConfig(vary=["method=grpo,dapo"]).seeds
@@ -89,25 +89,25 @@ class Experiment(Config):
     compares the members of a group. A reference is there exactly where a term reads it.
 
     Args:
-        name: what run folders and tables call it.
+        name: the experiment's name in run folders and tables.
         description: one sentence, shown by `groupwise experiments`.
-        method: a preset, overlays joined by `+`; see `groupwise methods`.
-        seed: of everything random in the run.
-        objective: the method with what was changed in it, every slot stated.
-        domain: the model, its data, its rewards and how it is sampled.
-        reference: what the policy is compared with; unset, a frozen one where the objective needs one and none
-            otherwise.
+        method: a preset, with overlays joined by `+`; see `groupwise methods`.
+        seed: the seed of every random number in the run.
+        objective: the method with the changes to it, every slot stated.
+        domain: the model, its data, its rewards and its sampling.
+        reference: the policy with which the trained policy is compared; unset, a frozen one where the objective needs a
+            reference, and none otherwise.
         train: the budget of a step and of the run.
-        optimiser: the step's rule.
+        optimiser: the rule by which a step changes the weights.
         start: the folder of an earlier run: this one begins with the weights with which the warm-up of that run (its
             leading stages that sample nothing) ended, and leaves out its own leading stages of the same names.
-        stages: spans in which some keys differ; none is one stage of `train.num_steps`.
-        controls: what the result is compared with, by name; the first one's result is the baseline.
-        comparison: the variants this experiment is there to compare.
-        checkpoint: what a resume needs, how often.
-        track: who is told about every step.
-        objects: what a program handed to `groupwise.train` and no key describes, by name; a run writes it, and a resume
-            asks for it again.
+        stages: spans of steps in which some keys differ; without any, the run is one stage of `train.num_steps`.
+        controls: baselines for the result, by name; the first one's result is the `baseline` of the summary.
+        comparison: the comparison for which the experiment was made.
+        checkpoint: the contents and the interval of checkpoints, from which a run is resumed.
+        track: the places to which every step is reported.
+        objects: objects that a program handed to `groupwise.train` and that no key describes, by name; a run writes
+            their records, and a resume asks for the objects again.
 
     Example:
         >>> from groupwise import load_experiment
@@ -153,18 +153,18 @@ class Experiment(Config):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"stages: two are named {name!r}; each needs a name of its own")
-        # Every stage is read now, so that a mistake in the last one is not found after hours of the first.
+        # Every stage is read at once, so that a mistake in the last one is reported before hours of the first.
         spans = self.spans
         if self.controls and not any(span.samples for span in spans):
-            why = "they replace what samples, and no stage does (policy_weight is 0 in all)"
-            raise ValueError(f"controls: {why}; remove [controls], or write controls=null behind the command")
+            reason = "they replace what samples, and no stage does (policy_weight is 0 in all)"
+            raise ValueError(f"controls: {reason}; remove [controls], or write controls=null behind the command")
         for name in self.controls:
             self.control(name)
         return self
 
     @property
     def samples(self) -> bool:
-        """Whether a policy term is ever active."""
+        """True where a policy term is active at any step."""
         return self.objective.policy_weight.may_be_positive()
 
     @property
@@ -179,23 +179,23 @@ class Experiment(Config):
         ]
 
     def control(self, name: str) -> list[Experiment]:
-        """The stages of a control: those from the first that samples, with the control's changes on top.
+        """Returns the stages of a control: those from the first that samples, with the control's changes merged over
+        them.
 
-        A control that names a method takes it as its preset stands: what was changed in the experiment's own objective
-        stays with the experiment.
+        A control that names a method takes the method's preset: changes of the experiment's own objective do not apply.
 
         Args:
-            name: which control.
+            name: the control's name.
 
         Returns:
             one experiment a stage.
         """
         spans = self.spans
-        first = next(index for index, span in enumerate(spans) if span.samples)
+        first_sampling = next(index for index, span in enumerate(spans) if span.samples)
         changes = self.controls[name].set
         if "method" in changes:
             spans = [span.model_copy(update={"objective": Objective.preset(span.method)}) for span in spans]
-        return [span._changed(f"controls.{name}", changes) for span in spans[first:]]
+        return [span._changed(f"controls.{name}", changes) for span in spans[first_sampling:]]
 
     def _changed(self, source: str, changes: dict[str, Any], num_steps: int | None = None, **more: str) -> Experiment:
         changes = written(changes)
@@ -237,7 +237,7 @@ class Experiment(Config):
         return span
 
     def _refuse(self, source: str, keys: list[str]) -> None:
-        """One place alone sets these."""
+        """Refuses keys in the `set` of a stage or control that only the experiment itself may set."""
         if keys:
             raise ConfigError(
                 [
@@ -249,20 +249,20 @@ class Experiment(Config):
             )
 
     def table(self) -> dict[str, Any]:
-        """Every key and its value, as `config.json` holds them; `objects` only where there are some."""
+        """Returns every key and its value, as `config.json` holds them; `objects` only where there are some."""
         return self.model_dump(mode="json", exclude=None if self.objects else {"objects"})
 
 
 def read(tree: dict[str, Any], source: str) -> Experiment:
-    """Returns an experiment from a table with every slot at its top; its objective is named after the method, `+edited`
-    where something differs from it.
+    """Returns an experiment from a table with every slot at its top. Its objective has the name of the method, with
+    `+edited` where a slot differs from the preset.
 
     Args:
         tree: an experiment's table in the form that a person writes.
-        source: what an error calls it.
+        source: the name of the table in an error.
 
     Raises:
-        ConfigError: what is wrong, all at once.
+        ConfigError: all mistakes of the table at once.
     """
     try:
         experiment = validate(Experiment, below_objective(tree), source)
@@ -275,11 +275,11 @@ def read(tree: dict[str, Any], source: str) -> Experiment:
 
 
 def file_schema() -> dict[str, Any]:
-    """Returns the JSON schema of an experiment *file*: slots of the objective stand at the top, and what lies below the
-    file may be left out anywhere.
+    """Returns the JSON schema of an experiment *file*: slots of the objective stand at the top, and every key may be
+    left out, since the extended file or a default states it.
 
-    A file without `kind` in a table is of the kind below it, so a table fits when it fits any kind; names and types are
-    checked, completeness is not.
+    A table without `kind` has the kind of the extended file, so that it is valid where it fits any kind: names and
+    types are checked, completeness is not.
 
     Example:
         >>> schema = file_schema()
@@ -309,30 +309,30 @@ def file_schema() -> dict[str, Any]:
 
 
 def _partial(schema: Any) -> Any:
-    """The schema of tables that may be incomplete."""
+    """Returns the schema without required keys, for tables that may be incomplete."""
     if isinstance(schema, list):
-        return [_partial(each) for each in schema]
+        return [_partial(subschema) for subschema in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {
+    partial = {
         key: _partial(value)
         for key, value in schema.items()
         if not (key == "required" and isinstance(value, list)) and key != "discriminator"
     }
-    if "oneOf" in kept and "discriminator" in schema:
-        kept["anyOf"] = kept.pop("oneOf")
-    return kept
+    if "oneOf" in partial and "discriminator" in schema:
+        partial["anyOf"] = partial.pop("oneOf")
+    return partial
 
 
 def _short(problem: Problem) -> Problem:
-    # What is said of the objective as a whole names its keys itself.
+    # A message about the objective as a whole begins with the name of a slot.
     names_itself = problem.path == "objective" and problem.message.split(" ")[0].split(".")[0] in Objective.model_fields
     path = "" if names_itself else problem.path.removeprefix("objective.")
     suggestion = problem.suggestion and problem.suggestion.removeprefix("objective.")
     key = path.split(" ")[0]
     if problem.message == "unknown key" and "." not in key and key == problem.path.split(" ")[0]:
         allowed = (*(name for name in problem.allowed if name != "objective"), *SLOTS)
-        # Where a table has a key of this very name, that key was meant.
+        # Where a table has a key of this name, the user probably meant that key.
         elsewhere = suggestion if suggestion and "." in suggestion else None
         return Problem(path, problem.message, allowed, elsewhere or nearest(key, allowed))
     return Problem(path, problem.message, problem.allowed, suggestion)

@@ -1,4 +1,4 @@
-"""The warm-up that variants of a comparison share: trained once a seed, and each of them starts from it.
+"""Warm-ups that variants of a comparison share: each is trained once a seed, and the variants start from it.
 
 OUT/warm-up-<hash>/experiment.json  the leading stages that sample nothing
 OUT/warm-up-<hash>/seed-<n>/        their run folder
@@ -28,10 +28,7 @@ _TRAIN = {
 
 
 def warm_up_of(experiment: Experiment) -> dict[str, Any] | None:
-    """The configuration of an experiment's warm-up as a run of its own: its leading stages that sample nothing.
-
-    Args:
-        experiment: any.
+    """Returns the configuration of an experiment's warm-up, its leading stages that sample nothing, as a separate run.
 
     Returns:
         the table; `None` where the first stage samples, nothing samples, or the experiment starts from a run.
@@ -40,16 +37,16 @@ def warm_up_of(experiment: Experiment) -> dict[str, Any] | None:
     if not num_leading or not experiment.stages or experiment.start is not None:
         return None
     table = experiment.table()
-    # One process writes to the terminal; the seed belongs to the cell.
-    alone = {"seed": 0, "track": {**table["track"], "console": "none"}, "controls": {}, "comparison": None}
-    return {**table, **alone, "stages": table["stages"][:num_leading]}
+    # Only the comparison's process writes to the terminal. The seed comes from the command of the cell.
+    run_settings = {"seed": 0, "track": {**table["track"], "console": "none"}, "controls": {}, "comparison": None}
+    return {**table, **run_settings, "stages": table["stages"][:num_leading]}
 
 
 def reads(experiment: Experiment) -> str:
-    """Returns all settings that the weights after the warm-up depend on, as one text: equal texts are equal warm-ups.
+    """Returns all settings on which the weights after the warm-up depend, as one text: equal texts mean equal warm-ups.
 
-    The method of a stage that samples nothing is of no account beside its supervised term. The whole domain counts,
-    rewards included: a supervised term may be weighted by them.
+    Of the method, only the auxiliary terms matter in a stage that samples nothing. The whole domain is part of the
+    text, rewards included, since a supervised term may be weighted by them.
     """
     spans = experiment.spans[: _num_leading(experiment)]
     settings = [
@@ -70,17 +67,17 @@ def _num_leading(experiment: Experiment) -> int:
 
 
 def share(out: Path, experiments: Mapping[Variant, Experiment], cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
-    """Finds the warm-ups that several variants of a grid share, and writes their configurations. To be called within
-    `grids.alone`.
+    """Finds the warm-ups that several variants of a grid share, and writes their configurations. The caller holds
+    `grids.grid_lock`.
 
     Args:
         out: the folder of the grid.
-        experiments: each variant's experiment, as its cells run it.
-        cells: of the grid.
+        experiments: each variant's experiment, in the form that its cells run.
+        cells: the cells of the grid.
 
     Returns:
-        the cells of the shared warm-ups that are still needed, to be run first; and the cells of the grid, those of
-            variants that share one starting from it.
+        the cells of the shared warm-ups that are still needed, to be run first; and the cells of the grid, with `start`
+            set where their variants share a warm-up.
 
     Raises:
         ConfigError: the folder cannot be written.
@@ -97,7 +94,7 @@ def share(out: Path, experiments: Mapping[Variant, Experiment], cells: Sequence[
         folders |= dict.fromkeys(variants, folder)
         try:
             folder.mkdir(exist_ok=True)
-            # The method of the first variant that came: no other one would end with other weights.
+            # The table states the method of the first variant, which does not change the weights of the warm-up.
             if not (folder / "experiment.json").is_file():
                 table = warm_up_of(experiments[variants[0]])
                 (folder / "experiment.json").write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")

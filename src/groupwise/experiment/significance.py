@@ -1,4 +1,4 @@
-"""Whether a difference can be told from none, several asked at once, and how many seeds it would take."""
+"""Significance of differences, corrected for several comparisons, and the number of seeds that a difference needs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TypeVar
 from groupwise.experiment.spread import Spread
 
 LEVEL = 0.05
-"""The chance, over all comparisons of a table together, that one difference is called real where there is none."""
+"""The probability, over all comparisons of a table, that some difference between equal variants is called real."""
 
 POWER = 0.8
-"""The chance with which a real difference should be found."""
+"""The probability with which a real difference should be detected."""
 
 MOST_SEEDS = 1000
 
@@ -19,15 +19,15 @@ Key = TypeVar("Key")
 
 
 def p_value(mean: float, spread: Spread) -> float | None:
-    """The chance of a mean this far from 0 where it is 0: two-sided, `t = |mean| / se` with the spread's degrees of
-    freedom.
+    """Returns the two-sided p-value of a mean under the hypothesis that the true mean is 0: `t = |mean| / se` with the
+    spread's degrees of freedom.
 
     Args:
-        mean: of the differences.
-        spread: of that mean.
+        mean: the mean difference.
+        spread: the spread of the mean difference.
 
     Returns:
-        the chance; None with one seed, which says nothing of other seeds.
+        the probability; None with one seed, since the variance between seeds is not known then.
 
     Example:
         >>> round(p_value(0.1, Spread(0.0004, 0.0, 5, 100)), 4)
@@ -45,12 +45,13 @@ def p_value(mean: float, spread: Spread) -> float | None:
 
 
 def holm(chances: Mapping[Key, float]) -> dict[Key, float]:
-    """Chances corrected for being several: at most `LEVEL` of all tables have one below `LEVEL` by chance alone.
+    """Corrects p-values for the number of comparisons: at most a share `LEVEL` of all tables of equal variants has a
+    corrected p-value below `LEVEL`.
 
     `p'_(i) = max_{j <= i} min(1, (K - j + 1) p_(j))`, the smallest first.
 
     Args:
-        chances: of each comparison.
+        chances: comparison -> p-value.
 
     Example:
         >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
@@ -59,28 +60,28 @@ def holm(chances: Mapping[Key, float]) -> dict[Key, float]:
     Source: Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6 (1979).
     """
     corrected: dict[Key, float] = {}
-    most = 0.0
-    for place, key in enumerate(sorted(chances, key=lambda each: chances[each])):
-        most = max(most, min(1.0, (len(chances) - place) * chances[key]))
-        corrected[key] = most
+    largest = 0.0
+    for place, key in enumerate(sorted(chances, key=lambda key: chances[key])):
+        largest = max(largest, min(1.0, (len(chances) - place) * chances[key]))
+        corrected[key] = largest
     return corrected
 
 
 def seeds_needed(mean: float, spread: Spread, *, num_comparisons: int = 1, power: float = POWER) -> int | None:
-    """How many seeds would tell the measured difference from none, were it the real one.
+    """Returns the number of seeds that would detect a true difference of the measured size.
 
-    The fewest `S` with `|mean| >= (t_{1 - a/2} + t_{power}) se(S)`, `a = LEVEL / num_comparisons`, quantiles at the
-    degrees of freedom that `S` gives.
+    The result is the smallest `S` with `|mean| >= (t_{1 - a/2} + t_{power}) se(S)`, where `a = LEVEL / num_comparisons`
+    and `t` are quantiles at the degrees of freedom that `S` seeds give.
 
     Args:
         mean: the measured difference.
-        spread: of that mean, from at least two seeds.
-        num_comparisons: among which `LEVEL` is shared.
-        power: the chance with which it should be found.
+        spread: the spread of the mean difference, from at least two seeds.
+        num_comparisons: the number of comparisons among which `LEVEL` is shared.
+        power: the probability with which the difference should be detected.
 
     Returns:
-        the number; None where `MOST_SEEDS` would not do (or nothing is known): there is next to no difference, or the
-        prompts are too few.
+        the number; None where more than `MOST_SEEDS` would be needed, since the difference is close to 0 or the prompts
+        are too few, and with one seed or a difference of 0.
 
     Example:
         Differences of .1 whose seeds have a standard deviation of .1: the two-sided t test needs ten, as tables of
@@ -97,9 +98,9 @@ def seeds_needed(mean: float, spread: Spread, *, num_comparisons: int = 1, power
         return None
 
     def enough(number: int) -> bool:
-        then = spread.at(number)
-        quantiles: Sequence[float] = stats.t.ppf([1 - LEVEL / num_comparisons / 2, power], then.degrees).tolist()
-        return abs(mean) >= sum(quantiles) * then.standard_error
+        enlarged = spread.at(number)
+        quantiles: Sequence[float] = stats.t.ppf([1 - LEVEL / num_comparisons / 2, power], enlarged.degrees).tolist()
+        return abs(mean) >= sum(quantiles) * enlarged.standard_error
 
     if not enough(MOST_SEEDS):
         return None

@@ -53,8 +53,8 @@ def written(tree: Mapping[str, Any]) -> Tree:
             short = key.partition(".")[2] or "for example trust.high"
             problem = f"a slot stands at the top of {'a set' if place else 'an experiment'}; write {place}{short}"
             raise ConfigError(Problem(f"{place}{key}", problem))
-        outside = {key: value for key, value in table.items() if key != "objective"}
-        return outside | {key: value for key, value in (slots or {}).items() if key != "name"}
+        other_keys = {key: value for key, value in table.items() if key != "objective"}
+        return other_keys | {key: value for key, value in (slots or {}).items() if key != "name"}
 
     return in_sets(at_the_top(tree, ""), at_the_top)
 
@@ -98,8 +98,8 @@ def below_objective(tree: Mapping[str, Any]) -> Tree:
         {'seed': 1, 'method': 'grpo', 'objective': {'name': 'grpo', 'entropy': 0.1}}
     """
     slots = {key: value for key, value in tree.items() if key in SLOTS}
-    outside = {key: value for key, value in tree.items() if key not in SLOTS}
-    return {**outside, "objective": {"name": tree["method"], **slots}}
+    other_keys = {key: value for key, value in tree.items() if key not in SLOTS}
+    return {**other_keys, "objective": {"name": tree["method"], **slots}}
 
 
 def preset_slots(method: object) -> Tree:

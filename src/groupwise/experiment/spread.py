@@ -1,4 +1,4 @@
-"""How uncertain a mean over seeds and prompts is, and what of it comes from which."""
+"""The uncertainty of a mean over seeds and prompts, split into the contributions of both."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import numpy as np
 class Spread:
     """The variance of a mean, in two parts.
 
-    `Var = seeds + prompts`; with `n` times the seeds the first part is an n-th, the second stays: prompts that all
-    seeds share are not averaged away by more seeds.
+    `Var = seeds + prompts`. With `n` times the seeds the first term is divided by `n` and the second stays, since more
+    seeds do not average away the choice of prompts that all seeds share.
 
     Args:
-        seeds: what another draw of seeds would change; `s^2 / S` of the seeds' means.
-        prompts: what other evaluation prompts would change in all seeds alike.
+        seeds: the variance due to the draw of seeds; `s^2 / S` of the seeds' means.
+        prompts: the variance due to the draw of evaluation prompts, which is common to all seeds.
         num_seeds: `S`.
-        num_prompts: `P`, of a seed.
+        num_prompts: `P`, the prompts of one seed.
 
     Example:
         >>> spread = Spread(seeds=0.0004, prompts=0.0, num_seeds=5, num_prompts=100)
@@ -37,20 +37,18 @@ class Spread:
 
     @property
     def standard_error(self) -> float:
-        """Of the mean."""
+        """The standard error of the mean."""
         return math.sqrt(self.seeds + self.prompts)
 
     @property
     def degrees(self) -> float:
-        """Degrees of freedom of the variance, after Satterthwaite: between those of the seeds and those of
-        the prompts.
-        """
-        parts = [(self.seeds, self.num_seeds - 1), (self.prompts, self.num_prompts - 1)]
-        below = sum(part**2 / count for part, count in parts if part > 0)
-        return (self.seeds + self.prompts) ** 2 / below if below else 1.0
+        """The degrees of freedom of the variance by Satterthwaite's formula."""
+        terms = [(self.seeds, self.num_seeds - 1), (self.prompts, self.num_prompts - 1)]
+        denominator = sum(variance**2 / count for variance, count in terms if variance > 0)
+        return (self.seeds + self.prompts) ** 2 / denominator if denominator else 1.0
 
     def at(self, num_seeds: int) -> Spread:
-        """The same with another number of seeds.
+        """Returns the spread that another number of seeds would have.
 
         Args:
             num_seeds: at least 2.
@@ -59,17 +57,17 @@ class Spread:
 
 
 def crossed(table: np.ndarray) -> Spread:
-    """Where every seed has the same prompts: `x_sp = mean + a_s + b_p + e_sp`.
+    """Computes the spread where every seed has the same prompts: `x_sp = mean + a_s + b_p + e_sp`.
 
     By the mean squares of a two-way table, `Var = max(MS_s, MS_e) / SP + max(MS_p - MS_e, 0) / SP`: the noise of single
-    scores is in both mean squares and is counted once, and the seeds' part is never taken to be below what that noise
-    alone makes.
+    scores is in both mean squares and is counted once, and the seeds' term is never below the variance that the noise
+    alone causes.
 
     Args:
         table: `[S, P]` scores.
 
     Returns:
-        the parts; one seed says nothing of others, and its prompts are all there is.
+        the spread; with one seed it covers the prompts only.
 
     Example:
         >>> crossed(np.array([[0.0, 0.0], [1.0, 1.0]])).seeds
@@ -89,10 +87,10 @@ def crossed(table: np.ndarray) -> Spread:
 
 
 def nested(rows: Sequence[np.ndarray]) -> Spread:
-    """Where every seed has prompts of its own: they are part of what differs between seeds, `Var = s^2 / S` of the
-    seeds' means.
+    """Computes the spread where every seed has prompts of its own, so that the draw of prompts is part of the variance
+    between seeds: `Var = s^2 / S` of the seeds' means.
 
-    As in `crossed` it is never taken to be below what the noise of single scores alone makes.
+    As in `crossed`, it is never below the variance that the noise of single scores alone causes.
 
     Args:
         rows: one array of scores a seed.

@@ -13,10 +13,10 @@ def check_start(experiment: Experiment) -> None:
     """Refuses to start from a run of another domain or another model.
 
     Args:
-        experiment: any; one without `start` passes.
+        experiment: an experiment; it passes without `start`.
 
     Raises:
-        ConfigError: no run is there, or its domain, its model or another setting of the whole run differs.
+        ConfigError: the folder holds no run, or the run's domain, model or another setting of the whole run differs.
     """
     if experiment.start is None:
         return
@@ -24,12 +24,12 @@ def check_start(experiment: Experiment) -> None:
     domain = experiment.domain
     names = ("kind", *sorted(domain.whole_run))
     table = read_json(folder.config).get("domain")
-    before = {name: table.get(name) for name in names} if isinstance(table, dict) else {}
-    now: dict[str, Any] = {name: domain.model_dump(mode="json")[name] for name in names}
-    changed = difference(before, now)
+    start_values = {name: table.get(name) for name in names} if isinstance(table, dict) else {}
+    values: dict[str, Any] = {name: domain.model_dump(mode="json")[name] for name in names}
+    changed = difference(start_values, values)
     if changed:
-        key, (there, here) = next(iter(changed.items()))
+        key, (start_value, value) = next(iter(changed.items()))
         raise ConfigError(
-            f"start = {experiment.start!r}: domain.{key} is {there!r} there and {here!r} in this run; start from a run"
-            " of the same model, or leave start out"
+            f"start = {experiment.start!r}: domain.{key} is {start_value!r} there and {value!r} in this run; start from"
+            " a run of the same model, or leave start out"
         )

@@ -1,18 +1,18 @@
 """Means with intervals, and paired differences, by a bootstrap over seeds and then prompts.
 
-A run gives one score for each evaluation prompt; a variant is run with several seeds. Both are redrawn: seeds, because
-another seed would have trained another model, and prompts, because other prompts would have been as good. A difference
-between two variants is taken prompt by prompt between runs of the same seed *before* anything is redrawn, so that what
-they share cancels.
+A run gives one score for each evaluation prompt; a variant is run with several seeds. The bootstrap redraws both:
+seeds, because another seed would have trained another model, and prompts, because other prompts would have served as
+well. A difference between two variants is taken prompt by prompt between runs of the same seed *before* the bootstrap,
+so that the influence of the seed and of the prompts cancels.
 
-Redrawing three or five seeds gives too narrow an interval, and redrawing both counts the noise of single scores more
-than once. So the resamples give the interval its shape, and the variance of the table with its degrees of freedom gives
-it its size: the distances of the resamples from the mean are stretched by
+Redrawing three or five seeds gives too narrow an interval, and redrawing both seeds and prompts counts the noise of
+single scores more than once. So the resamples give the interval its shape, and the variance of the table with its
+degrees of freedom gives it its size: the distances of the resamples from the mean are stretched by
 
     k = t_{(1 + level) / 2, degrees} se / (z_{(1 + level) / 2} sd(resamples))
 
-`python benchmarks/coverage.py` prints how often such intervals hold the truth, beside plain percentiles. One seed
-cannot be redrawn at all: its interval speaks of prompts only, and no difference is called real on it.
+`python benchmarks/coverage.py` prints how often such intervals hold the truth, and how often plain percentiles do. A
+single seed cannot be redrawn: its interval covers the choice of prompts only, and no difference is called real on it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Estimate:
         mean: the mean over seeds of the means over prompts.
         low: lower end of the interval.
         high: upper end of the interval.
-        spread: where its uncertainty comes from.
+        spread: the variance of the mean, split into seeds and prompts.
 
     Example:
         >>> Estimate(0.2, 0.1, 0.3, Spread(seeds=0.0009, prompts=0.0, num_seeds=3, num_prompts=100)).num_seeds
@@ -53,22 +53,22 @@ class Estimate:
 
     @property
     def num_seeds(self) -> int:
-        """Seeds it rests on."""
+        """The number of seeds."""
         return self.spread.num_seeds
 
     @property
     def num_prompts(self) -> int:
-        """Prompts of a seed, the fewest."""
+        """The number of prompts of the seed that has the fewest."""
         return self.spread.num_prompts
 
     @property
     def is_zero(self) -> bool:
-        """Whether it is 0 with both ends: of a difference, that the two sides are equal prompt by prompt."""
+        """True where the mean and both ends are 0; a difference is then 0 on every prompt."""
         return self.mean == self.low == self.high == 0
 
     def within(self, bounds: tuple[float, float] | None) -> Estimate:
-        """Returns the same with an interval that does not leave the bounds. It holds the truth as often as before,
-        since the truth lies within them.
+        """Returns the estimate with its interval cut at the bounds. The interval holds the truth as often as before,
+        since the truth lies within the bounds.
 
         Args:
             bounds: the lowest and the highest value; `None` changes nothing.
@@ -80,34 +80,31 @@ class Estimate:
         """
         if bounds is None:
             return self
-        # The mean of scores at a bound may miss it by a rounding error.
+        # The mean of scores that all lie at a bound may differ from it by a rounding error.
         return replace(
             self, low=min(max(self.low, bounds[0]), self.mean), high=max(min(self.high, bounds[1]), self.mean)
         )
 
     @property
     def p_value(self) -> float | None:
-        """The chance of a mean this far from 0 where it is 0; None with one seed."""
+        """The two-sided p-value of the mean under the hypothesis that it is 0; None with one seed."""
         return p_value(self.mean, self.spread)
 
 
 def bootstrap(scores: Scores, *, level: float = 0.95, num_resamples: int = 4000, seed: int = 0) -> Estimate:
-    """The mean of scores with an interval.
+    """Estimates the mean of scores with an interval.
 
-    Where every seed has the same prompts, one draw of prompts serves all seeds of a resample: prompts that happen to be
-    hard are hard for every seed, and drawing them apart would hide that. Otherwise each drawn seed draws its own.
+    Where every seed has the same prompts, one draw of prompts serves all seeds of a resample: a hard prompt is hard for
+    every seed, and separate draws would hide that. Otherwise each drawn seed draws its own prompts.
 
     Args:
         scores: seed -> prompt key -> score.
-        level: how often an interval made like this one holds the truth.
-        num_resamples: how many times seeds and prompts are redrawn.
-        seed: of the resampling.
-
-    Returns:
-        the mean, with the ends of its interval and what it rests on.
+        level: the probability with which the interval holds the truth.
+        num_resamples: the number of resamples of seeds and prompts.
+        seed: the seed of the resampling.
 
     Raises:
-        ValueError: no seed, or a seed without prompts.
+        ValueError: there is no seed, or a seed has no prompts.
 
     Example:
         >>> bootstrap({0: {"a": 1.0, "b": 0.0}, 1: {"a": 1.0, "b": 0.0}}).mean
@@ -129,46 +126,50 @@ def bootstrap(scores: Scores, *, level: float = 0.95, num_resamples: int = 4000,
         lists = [np.array(list(row.values())) for row in rows]
         spread, draws = nested(lists), _nested(lists, num_resamples, random)
     low, high = _calibrated(draws - mean, spread, level)
-    # Redrawing sums in another order, so an interval of equal scores may miss their mean by a rounding error.
+    # A resample sums in another order, so an interval of equal scores may miss their mean by a rounding error.
     return Estimate(mean, min(mean + low, mean), max(mean + high, mean), spread)
 
 
 def paired_difference(
     first: Scores, second: Scores, *, level: float = 0.95, num_resamples: int = 4000, seed: int = 0
 ) -> Estimate:
-    """How much `first` exceeds `second`, over the seeds and prompts that both have.
+    """Estimates the mean of `first - second`, over the seeds and prompts that both have.
 
     Args:
         first, second: seed -> prompt key -> score.
-        level: how often an interval made like this one holds the truth.
-        num_resamples: how many times seeds and prompts are redrawn.
-        seed: of the resampling.
+        level: the probability with which the interval holds the truth.
+        num_resamples: the number of resamples of seeds and prompts.
+        seed: the seed of the resampling.
 
     Returns:
         the mean difference with its interval.
 
     Raises:
-        ValueError: they share no seed, or no prompt of a shared seed.
+        ValueError: there is no common seed, or a common seed has no common prompt.
 
     Example:
         >>> difference = paired_difference({0: {"a": 1.0, "b": 0.5}}, {0: {"a": 0.5, "b": 0.0}, 1: {"a": 9.0}})
         >>> difference.mean, difference.low, difference.high, difference.num_seeds
         (0.5, 0.5, 0.5, 1)
     """
-    shared = {
-        each: {key: score - second[each][key] for key, score in first[each].items() if key in second[each]}
-        for each in first
-        if each in second
+    differences = {
+        seed_of_both: {
+            key: score - second[seed_of_both][key]
+            for key, score in first[seed_of_both].items()
+            if key in second[seed_of_both]
+        }
+        for seed_of_both in first
+        if seed_of_both in second
     }
-    if not shared or not all(shared.values()):
+    if not differences or not all(differences.values()):
         raise ValueError(
             "a paired difference needs runs of both variants with the same seeds and the same evaluation prompts"
         )
-    return bootstrap(shared, level=level, num_resamples=num_resamples, seed=seed)
+    return bootstrap(differences, level=level, num_resamples=num_resamples, seed=seed)
 
 
 def _calibrated(distances: np.ndarray, spread: Spread, level: float) -> tuple[float, float]:
-    """The ends of the interval as distances from the mean."""
+    """Returns the ends of the interval as distances from the mean."""
     from scipy import stats
 
     deviation = float(distances.std())
@@ -184,7 +185,7 @@ def _calibrated(distances: np.ndarray, spread: Spread, level: float) -> tuple[fl
 
 
 def _crossed(table: np.ndarray, num_resamples: int, random: np.random.Generator) -> np.ndarray:
-    """`[S, P]` scores -> `[R]` means, each with its own draw of rows and of columns."""
+    """Computes `[R]` means of `[S, P]` scores, each with its own draw of rows and of columns."""
     num_seeds, num_prompts = table.shape
     seeds = random.multinomial(num_seeds, np.full(num_seeds, 1 / num_seeds), size=num_resamples) / num_seeds
     prompts = random.multinomial(num_prompts, np.full(num_prompts, 1 / num_prompts), size=num_resamples) / num_prompts
@@ -192,15 +193,15 @@ def _crossed(table: np.ndarray, num_resamples: int, random: np.random.Generator)
 
 
 def _nested(rows: Sequence[np.ndarray], num_resamples: int, random: np.random.Generator) -> np.ndarray:
-    """One array of scores a seed -> `[R]` means, each with its own draw of seeds and, inside every drawn seed, of
-    prompts.
+    """Computes `[R]` means of one array of scores a seed, each with its own draw of seeds and, inside every drawn seed,
+    of prompts.
     """
     total = np.zeros(num_resamples)
     for _ in rows:
         drawn = random.integers(len(rows), size=num_resamples)
         for index, row in enumerate(rows):
-            here = np.flatnonzero(drawn == index)
-            total[here] += (
-                random.multinomial(len(row), np.full(len(row), 1 / len(row)), size=len(here)) @ row / len(row)
+            resamples = np.flatnonzero(drawn == index)
+            total[resamples] += (
+                random.multinomial(len(row), np.full(len(row), 1 / len(row)), size=len(resamples)) @ row / len(row)
             )
     return total / len(rows)

@@ -1,4 +1,4 @@
-"""The variants of a comparison: every combination of the values given for every key."""
+"""The variants of a comparison: every combination of the values of its keys."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from groupwise.config import ConfigError
 @final
 @dataclass(frozen=True)
 class Variant:
-    """One way to run an experiment.
+    """A set of changes with which a comparison runs an experiment.
 
     Args:
-        overrides: the `key=value` items that make it.
+        overrides: the changes, `key=value` items.
 
     Example:
         >>> Variant(("method=dapo", "trust.high=0.3")).folder
@@ -29,13 +29,13 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """How a table calls it."""
+        """The variant's name in tables."""
         return " ".join(self.overrides) or "as it is"
 
     @property
     def folder(self) -> str:
-        """A folder name for it: the same items where a path can hold them, and otherwise close to them with a hash that
-        keeps them apart.
+        """The name of the variant's folder: the items where a path can hold them, and otherwise a similar text with a
+        hash of the items.
         """
         items = "__".join(self.overrides) or "as-it-is"
         plain = re.sub(r"[^A-Za-z0-9._=+-]+", "_", items)
@@ -45,31 +45,33 @@ class Variant:
 
 
 def variants(vary: Sequence[str]) -> list[Variant]:
-    """The product of `key=a,b,c` items, in the order given; commas inside brackets or quotes do not separate.
+    """Returns the product of `key=a,b,c` items, in their order; commas inside brackets or quotes do not separate.
 
     Args:
-        vary: `key=a,b` items; none gives the one variant without changes.
+        vary: `key=a,b` items; without any, the only variant has no changes.
 
     Returns:
         every combination, the last key varying fastest.
 
     Raises:
-        ConfigError: an item without values, a key given twice, or a value given twice.
+        ConfigError: an item has no values, or a key or a value appears twice.
 
     Example:
         >>> [variant.name for variant in variants(["method=grpo,dapo", "train.group_size=4,8"])]
         ['method=grpo train.group_size=4', 'method=grpo train.group_size=8', 'method=dapo train.group_size=4', 'method=dapo train.group_size=8']
     """  # noqa: E501
     axes: dict[str, list[str]] = {}
-    for item in vary:
-        key, equals, text = item.partition("=")
+    for assignment in vary:
+        key, equals, text = assignment.partition("=")
         values = _split(text)
         if not equals or not key.strip() or not all(values):
-            raise ConfigError(f"--vary {item!r} is not key=a,b; write for example --vary trust.kind=clip,gaussian")
+            raise ConfigError(
+                f"--vary {assignment!r} is not key=a,b; write for example --vary trust.kind=clip,gaussian"
+            )
         if key.strip() == "seed":
             raise ConfigError(
-                f"--vary {item!r}: every variant is run with the same seeds, so that runs pair up; write --first-seed"
-                f" {values[0]} --seeds {len(values)}"
+                f"--vary {assignment!r}: every variant is run with the same seeds, so that runs pair up; write"
+                f" --first-seed {values[0]} --seeds {len(values)}"
             )
         if key in axes:
             raise ConfigError(
@@ -77,7 +79,7 @@ def variants(vary: Sequence[str]) -> list[Variant]:
                 f" {key}={','.join([*axes[key], *values])}"
             )
         if len(set(values)) < len(values):
-            raise ConfigError(f"--vary {item!r} gives a value twice; each variant is run once for each seed")
+            raise ConfigError(f"--vary {assignment!r} gives a value twice; each variant is run once for each seed")
         axes[key] = values
     return [
         Variant(tuple(f"{key}={value}" for key, value in zip(axes, combination, strict=True)))
@@ -86,8 +88,8 @@ def variants(vary: Sequence[str]) -> list[Variant]:
 
 
 def _split(text: str) -> list[str]:
-    """Text at its commas, except inside quotes and brackets."""
-    parts, depth, quote = [""], 0, ""
+    """Splits a text at its commas, except inside quotes and brackets."""
+    values, depth, quote = [""], 0, ""
     for character in text:
         if quote:
             quote = "" if character == quote else quote
@@ -95,7 +97,7 @@ def _split(text: str) -> list[str]:
             quote = character
         depth += (character in "[{") - (character in "]}") if not quote else 0
         if character == "," and depth == 0 and not quote:
-            parts.append("")
+            values.append("")
         else:
-            parts[-1] += character
-    return [part.strip() for part in parts]
+            values[-1] += character
+    return [value.strip() for value in values]

@@ -1,4 +1,4 @@
-"""What was acted: every decision with what was recorded of it, in one record from the rollouts to the slots."""
+"""Recorded decisions: mask, log-probs and further fields, in one record from the rollouts to the slots."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Acted:
 
     @staticmethod
     def of(rollouts: Rollouts) -> Acted:
-        """Returns what was acted in these rollouts; a member without an id has its place in the batch.
+        """Returns the decisions of rollouts; a member without an id gets its place in the batch as id.
 
         Args:
             rollouts: whole groups.
@@ -69,18 +69,19 @@ class Acted:
         """Returns some members, or a slice of their decisions.
 
         Args:
-            rows: which, in this order. A negative row is filler: it repeats member 0, and no decision of it counts.
-            decisions: which of them; unset takes all.
+            rows: the members' rows, in the new order. A negative row is filler: it repeats member 0, and none of its
+                decisions counts.
+            decisions: the slice of their decisions; unset takes all.
         """
         picked = {name: part(value, rows, decisions) for name, value in self._tensors().items()}
         picked["mask"] = picked["mask"] & (rows >= 0)[:, None]
         return replace(self, **picked)
 
     def clean(self, dtype: torch.dtype) -> Acted:
-        """Returns the same with every number of a decision in one dtype, 0 where the mask is false.
+        """Returns the decisions with all their numbers in one dtype, 0 where the mask is false.
 
         Args:
-            dtype: of a loss.
+            dtype: the dtype of the loss.
         """
         numbers = {name: value for name, value in self._tensors().items() if value.is_floating_point()}
         return replace(self, **{name: self.masked(value.to(dtype)) for name, value in numbers.items()})
@@ -89,8 +90,8 @@ class Acted:
         """Returns `values` with `fill` where the mask is false.
 
         Args:
-            values: `[B, T]`, or of a shape that spreads to it.
-            fill: what stands at masked places.
+            values: `[B, T]`, or a shape that broadcasts to it.
+            fill: the value at masked places.
         """
         return torch.where(self.mask, values, torch.full((), fill, dtype=values.dtype, device=values.device))
 
@@ -109,8 +110,8 @@ def part(
 
     Args:
         values: one a member, `[B]` or `[B, 1]`, or one a decision, `[B, T]`.
-        rows: which members; a negative row repeats member 0.
-        decisions: which decisions.
+        rows: the members' rows; a negative row repeats member 0.
+        decisions: the slice of their decisions; unset takes all.
 
     Example:
         >>> part(torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([1]), slice(1, 3)).tolist()
@@ -121,7 +122,7 @@ def part(
 
 
 def is_packed(mask: Bool[Tensor, "B T"]) -> bool:
-    """True when every member's valid decisions are its first ones, as those of completions are.
+    """Returns whether every member's valid decisions are its first ones, as those of completions are.
 
     Args:
         mask: `[B, T]` bool.

@@ -25,10 +25,10 @@ class Batch:
         advantage: `[B, K]` fp64, `K` 1 or `T`.
         admitted: `[B]` bool, members of admitted groups.
         prompt: `[B]` integers from 0, the member's group.
-        num_prompts: how many groups there are.
-        state: the objective's state after it has seen this batch.
+        num_prompts: the number of groups.
+        state: the objective's state after this batch.
         auxiliary_count: name -> `[B]`.
-        statistics: what was measured on the rewards and advantages.
+        statistics: the metrics of the rewards and advantages.
     """
 
     acted: Acted
@@ -42,12 +42,12 @@ class Batch:
 
     @staticmethod
     def of(acted: Acted, advantage: Float[Tensor, "B K"], state: ObjectiveState) -> Batch:
-        """Returns members whose advantages are known already, all admitted and of one group.
+        """Returns a batch of members whose advantages were computed elsewhere, all admitted and of one group.
 
         Args:
-            acted: their decisions.
+            acted: the members' decisions.
             advantage: `[B, K]` fp64.
-            state: of the objective.
+            state: the state of the objective.
         """
         members = len(acted)
         return Batch(
@@ -63,7 +63,7 @@ class Batch:
         return len(self.acted)
 
     def select(self, rows: Int[Tensor, " N"]) -> Batch:
-        """Some members, for one optimiser step."""
+        """Returns some members, for one optimiser step."""
         return replace(
             self,
             acted=self.acted.select(rows),

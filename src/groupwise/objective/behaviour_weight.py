@@ -1,5 +1,5 @@
-"""How likely the old policy finds what was sampled, over how likely the sampler found it: of a decision, of a member,
-of its decisions on average.
+"""Importance weights of the old policy over the sampler, `exp(lp_old - lp_behaviour)`: of a decision, of a member, and
+the geometric mean over a member's decisions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from groupwise.statistics import row_count
 
 
 def decision_weight(log_weight: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """`w [B, T]`, of each decision.
+    """Returns `w [B, T]`, of each decision.
 
     Args:
         log_weight: `lp_old - lp_behaviour`, nats.
@@ -22,7 +22,8 @@ def decision_weight(log_weight: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
 
 
 def member_weight(log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B 1"]:
-    """`[B, 1]`, the product over a member's valid decisions, clamped to `exp(+-80)`; 1 for a member without any.
+    """Returns `[B, 1]`, the product over a member's valid decisions, clamped to `exp(+-80)`; 1 for a member without
+    any.
 
     Args:
         log_weight: `lp_old - lp_behaviour`, nats.
@@ -36,7 +37,7 @@ def member_weight(log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -
 
 
 def mean_weight(log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B 1"]:
-    """`[B, 1]`, the geometric mean over a member's valid decisions; 1 for a member without any.
+    """Returns `[B, 1]`, the geometric mean over a member's valid decisions; 1 for a member without any.
 
     Args:
         log_weight: `lp_old - lp_behaviour`, nats.

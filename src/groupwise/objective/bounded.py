@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def bounded(advantage: Float[Tensor, ...], clip: float | None) -> Float[Tensor, ...]:
-    """`advantage` clamped to `[-clip, clip]`; as it is without a bound.
+    """Returns `advantage` clamped to `[-clip, clip]`; as it is without a bound.
 
     Args:
         advantage: `[B, K]`.

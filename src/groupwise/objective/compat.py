@@ -1,7 +1,7 @@
 """The original computation of source 000, for honest ablation (`compat = "verl_rl"`): weights inside the ratio, before
 the clip.
 
-What it costs is shown in the documents; nothing else in the house uses it.
+The documents show the effect of these differences; no other part of Groupwise uses this file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TINY = 1e-8
 
 
 def incompatible(objective: Objective) -> Iterator[str]:
-    """What the original code did not have."""
+    """Yields a sentence for each setting that the original code did not have."""
     allowed = {
         "ratio": ("token", "arithmetic"),
         "trust": ("clip", "dual_clip", "gaussian", "asymmetric_clip"),
@@ -44,8 +44,8 @@ def incompatible(objective: Objective) -> Iterator[str]:
 
 
 def compat_weight(objective: Objective, counts: Counts) -> Float[Tensor, "B T"]:
-    """`w` of the original: PTRW's loss is the mean over members; elsewhere the configured aggregation with 1e-8 added
-    to the divisor.
+    """Returns `w` of the original: PTRW's loss is the mean over members; elsewhere the configured aggregation with 1e-8
+    added to the divisor.
     """
     if objective.trust.kind == "gaussian":
         return MemberMean()(counts)
@@ -54,7 +54,7 @@ def compat_weight(objective: Objective, counts: Counts) -> Float[Tensor, "B T"]:
 
 
 def compat_surrogate(objective: Objective, decisions: Decisions) -> Surrogate:
-    """`S` of the original: `final = (AMIC's mean of) the smoothed ratio x credit`, then the region.
+    """Returns `S` of the original: `final = (AMIC's mean of) the smoothed ratio x credit`, then the region.
 
     PTRW works on the member's mean ratio and mean advantage with its gate differentiated, the asymmetric
     clip works on the mean ratio, picks its width by the mean advantage (zero counts as negative) and has no `min`. The

@@ -1,4 +1,4 @@
-"""Who counts in an update: the global numbers that aggregation divides by, taken once per optimiser step."""
+"""Counts of an update: the global numbers that aggregation divides by, taken once per optimiser step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Counts:
         admitted: `[B]` bool, members of admitted groups, also those without a valid decision.
         real: `[B]` bool, every member that was sampled; filler is false.
         prompt: `[B]` integers from 0, the member's prompt inside this process's part of the update.
-        num_prompts: how many prompts that is.
+        num_prompts: the number of prompts in this process's part of the update.
         reduce: sum over processes.
     """
 
@@ -40,9 +40,9 @@ class Counts:
         return row_count(self.mask).double()
 
     def total(self, where: Bool[Tensor, ...]) -> Float[Tensor, ""]:
-        """How many places are true over all processes, fp64, at least 1 so that it can divide."""
+        """Returns the number of true places over all processes, fp64, at least 1 so that it can divide."""
         return self.reduce(self.length.sum() if where is self.mask else where.sum(dtype=torch.float64)).clamp(min=1)
 
     def spread(self, weight: Float[Tensor, ...]) -> Float[Tensor, ...]:
-        """`[B, T]`: a weight for all, or one a member `[B, 1]`, at its valid decisions; 0 elsewhere."""
+        """Returns `[B, T]`: a weight for all, or one a member `[B, 1]`, at its valid decisions; 0 elsewhere."""
         return torch.where(self.mask, weight, 0.0)

@@ -19,15 +19,15 @@ _DIGITS = 1 << _DIGIT_BITS
 
 
 def covariance(decisions: Decisions) -> Float[Tensor, ...]:
-    """`(lp - mean(lp)) (A - mean(A))`, `[B, T]` detached, the means over every valid decision of the update on all
-    processes.
+    """Returns `(lp - mean(lp)) (A - mean(A))`, `[B, T]` detached, the means over every valid decision of the update on
+    all processes.
 
     Args:
         decisions: of this process.
 
     Example:
-        >>> now, advantage = torch.tensor([[-1.0, -3.0]]), torch.tensor([[1.0, -1.0]])
-        >>> covariance(Decisions.of(torch.ones(1, 2, dtype=torch.bool), now, now, advantage)).tolist()
+        >>> log_prob, advantage = torch.tensor([[-1.0, -3.0]]), torch.tensor([[1.0, -1.0]])
+        >>> covariance(Decisions.of(torch.ones(1, 2, dtype=torch.bool), log_prob, log_prob, advantage)).tolist()
         [[1.0, 1.0]]
     """
     log_prob = stop_gradient(decisions.log_prob)
@@ -41,7 +41,7 @@ def covariance(decisions: Decisions) -> Float[Tensor, ...]:
 
 
 def share_of(share: float, decisions: Decisions) -> Float[Tensor, ""]:
-    """`max(1, floor(share N))`, `N` the valid decisions of the update on all processes.
+    """Returns `max(1, floor(share N))`, `N` the valid decisions of the update on all processes.
 
     Args:
         share: in (0, 1].
@@ -63,22 +63,22 @@ def largest(
     places: Int[Tensor, " N"] | None = None,
     lots: Callable[[Int[Tensor, " M"]], Float[Tensor, " M"]] | None = None,
 ) -> Bool[Tensor, ...]:
-    """Where the `number` largest of the values stand, on all processes together. Ties for the last places that do not
-    all fit are drawn, or left out.
+    """Returns the places of the `number` largest values over all processes together. Where more values tie for the last
+    places than fit, some of them are drawn, or all of them are left out.
 
-    The numbers are read as integers of the same order, eight bits at a time from the top: each pass counts how many
-    candidates share each digit, which is all that processes exchange, and goes on with those of the one digit that does
-    not wholly fit. Exact, whatever the dtype.
+    The numbers are read as integers of the same order, eight bits at a time from the top. Each pass counts the
+    candidates of each digit, and processes exchange these counts only; the next pass goes on with the candidates of the
+    one digit of which some are taken and some are not. The result is exact in every dtype.
 
     Args:
         values: `[B, T]` fp32 or fp64, finite where `where` is true; or `[N]`, the values at the places of `where` in
             order.
         where: `[B, T]` bool, the candidates.
-        number: scalar, how many are wanted over all processes.
+        number: scalar, the number of places over all processes.
         reduce: sum over processes.
-        places: `where.flatten().nonzero()[:, 0]`, where it is known.
-        lots: gives flat places their random numbers (`lots_of`): of those that tie, the smallest are taken. Without it
-            they are left out.
+        places: `where.flatten().nonzero()[:, 0]`, where the caller has it already.
+        lots: returns the random numbers of flat places (`lots_of`); of values that tie, those with the smallest numbers
+            are taken. Without `lots` they are left out.
 
     Returns:
         `[B, T]` bool.
@@ -93,31 +93,31 @@ def largest(
     bits = torch.int32 if numbers.dtype == torch.float32 else torch.int64
     width = torch.iinfo(bits).bits
     # Adding zero turns -0 into 0; a negative number's bits count downwards.
-    raw = (numbers + 0.0).view(bits)
-    key = raw ^ ((raw >> (width - 1)) & torch.iinfo(bits).max)
-    chosen, left = torch.zeros_like(where).flatten(), number.double()
+    bit_pattern = (numbers + 0.0).view(bits)
+    key = bit_pattern ^ ((bit_pattern >> (width - 1)) & torch.iinfo(bits).max)
+    chosen, remaining = torch.zeros_like(where).flatten(), number.double()
     for shift in range(width - _DIGIT_BITS, -1, -_DIGIT_BITS):
         digit = (key >> shift) & (_DIGITS - 1)
         if shift == width - _DIGIT_BITS:
             digit = digit ^ (_DIGITS >> 1)  # the sign: negative numbers below
         counts = reduce(torch.bincount(digit, minlength=_DIGITS).double())
         from_above = torch.cat([counts.flip(0).cumsum(0).flip(0), counts.new_zeros(1)])
-        cut = _DIGITS + 1 - (from_above <= left).sum()  # the smallest digit that fits with all above it
+        cut = _DIGITS + 1 - (from_above <= remaining).sum()  # the smallest digit that fits with all above it
         chosen[places[digit >= cut]] = True
-        left = left - from_above[cut]
+        remaining = remaining - from_above[cut]
         split = digit == cut - 1
         key, places = key[split], places[split]
-    # What is left over is the same number on every process, so that all of them go on, or none.
-    if lots is not None and bool(left > 0):
+    # `remaining` is the same number on every process, so that all of them draw, or none.
+    if lots is not None and bool(remaining > 0):
         tied = torch.zeros_like(chosen)
         tied[places] = True
-        return chosen.view_as(where) | largest(-lots(places), tied.view_as(where), left, reduce, places)
+        return chosen.view_as(where) | largest(-lots(places), tied.view_as(where), remaining, reduce, places)
     return chosen.view_as(where)
 
 
 def lots_of(decisions: Decisions) -> Callable[[Int[Tensor, " M"]], Float[Tensor, " M"]]:
-    """The random numbers of an update by flat place: keyed by the member's id, the decision's place and the step, so
-    that they do not change with sharding.
+    """Returns the random numbers of an update by flat place: keyed by the member's id, the decision's place and the
+    step, so that they do not change with sharding.
 
     Args:
         decisions: of this process, with their members' ids.
@@ -140,13 +140,13 @@ def lots_of(decisions: Decisions) -> Callable[[Int[Tensor, " M"]], Float[Tensor,
 
 
 def keyed_uniform(member: Tensor, decision: Tensor, key: int) -> Tensor:
-    """Numbers in [0, 1), fp64, that depend on (member id, decision, key) alone, so that a draw is the same however the
-    members are dealt out.
+    """Returns random numbers in [0, 1), fp64, that depend on (member id, decision, key) alone, so that a draw is the
+    same however the members are dealt out.
 
     Args:
         member: integer ids.
         decision: integer places, broadcast with `member`.
-        key: tells draws apart, the step say.
+        key: the key of the draw, for example the step.
 
     Example:
         >>> members = torch.tensor([[7], [3]])

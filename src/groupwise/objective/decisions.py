@@ -1,4 +1,4 @@
-"""What every slot of the objective is given: the decisions of some members, with masked places already set to harmless
+"""The input of every slot of the objective: the decisions of some members, with masked places already set to harmless
 values.
 """
 
@@ -70,18 +70,18 @@ class Decisions:
         advantage: Float[Tensor, "B T"],
         **acted: Any,
     ) -> Decisions:
-        """Returns decisions by hand, for an example or a test of a slot.
+        """Returns decisions made of plain tensors, for an example or a test of a slot.
 
         Args:
             mask: true where a decision counts.
             log_prob: nats, under the policy being trained.
             old_log_prob: nats, under the policy that acted.
             advantage: one number a decision.
-            acted: further fields of `Acted` by name, such as `step_size`.
+            acted: further fields of `Acted` by name, `step_size` for example.
 
         Example:
-            >>> now = torch.tensor([[-1.0, -2.0]])
-            >>> Decisions.of(torch.ones(1, 2, dtype=torch.bool), now, now - 0.5, now).log_ratio.tolist()
+            >>> log_prob = torch.tensor([[-1.0, -2.0]])
+            >>> Decisions.of(torch.ones(1, 2, dtype=torch.bool), log_prob, log_prob - 0.5, log_prob).log_ratio.tolist()
             [[0.5, 0.5]]
         """
         return Decisions(Acted(mask, old_log_prob, **acted), log_prob, advantage)
@@ -93,11 +93,11 @@ class Decisions:
 
     @cached_property
     def log_ratio(self) -> Float[Tensor, "B T"]:
-        """`d = lp - lp_old`, held to 40 nats in fp32 and 319 in fp64. Its gradient is not: a bad decision that grew
-        beyond it is still corrected.
+        """`d = lp - lp_old`, clamped to 40 nats in fp32 and 319 in fp64. The gradient is not clamped, so that a bad
+        decision beyond this range is still corrected.
         """
-        held: Tensor = _LogRatio.apply(self.log_prob, self.acted.old_log_prob)  # type: ignore[no-untyped-call]
-        return held
+        log_ratio: Tensor = _LogRatio.apply(self.log_prob, self.acted.old_log_prob)  # type: ignore[no-untyped-call]
+        return log_ratio
 
     @cached_property
     def count(self) -> Float[Tensor, "B 1"]:
@@ -131,31 +131,31 @@ class Decisions:
         return both(self.mask, self.advantage != 0)
 
     def detached(self) -> Decisions:
-        """The same numbers without gradient, for what is only measured: a metric that is read later must not keep the
-        graph alive.
+        """Returns the decisions without gradient, for metrics: a metric that is read later must not keep the graph
+        alive.
         """
         return replace(
             self, **{f.name: value.detach() for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
         )
 
     def share(self, hits: Bool[Tensor, "B T"] | Callable[[], Tensor]) -> Mean:
-        """The statistic of the share of valid decisions at which `hits [B, T]`, or what it gives when the statistic is
-        read, holds.
+        """Returns the statistic of the share of valid decisions at which `hits [B, T]` is true. A function is called
+        when the statistic is read.
         """
         return Mean.share(hits, self.mask)
 
     def average(self, values: Float[Tensor, "B T"] | Callable[[], Tensor]) -> Mean:
-        """The statistic of the mean of `values [B, T]`, or of what it gives when the statistic is read, over valid
-        decisions.
+        """Returns the statistic of the mean of `values [B, T]` over valid decisions. A function is called when the
+        statistic is read.
         """
         return Mean.of(values, self.mask)
 
     def mean(self, values: Float[Tensor, "B T"]) -> Float[Tensor, "B 1"]:
-        """`[B, 1]`, the mean over the valid decisions of each member; 0 for a member without any."""
+        """Returns `[B, 1]`, the mean over the valid decisions of each member; 0 for a member without any."""
         return self.masked(values).sum(1, keepdim=True) / self.count
 
     def masked(self, values: Float[Tensor, "R K"], fill: float = 0.0) -> Float[Tensor, "B T"]:
-        """`values` with `fill` where the mask is false."""
+        """Returns `values` with `fill` where the mask is false."""
         return self.acted.masked(values, fill)
 
     @cached_property
@@ -171,14 +171,14 @@ class Decisions:
 @final
 @dataclass(frozen=True)
 class Surrogate:
-    """What a trust region returns.
+    """The result of a trust region.
 
     Args:
         value: `S [B, T]`, larger is better.
         alive: `[B, T]` bool, true where the surrogate still carries gradient.
-        statistics: what the region measured.
-        direct: `[B, T]` bool, true where that gradient goes to the decision's own log-prob and past the ratio; `None`
-            for a region that says it of itself (`score_function`).
+        statistics: the metrics of the region.
+        direct: `[B, T]` bool, true where the gradient goes to the decision's own log-prob and past the ratio; `None`
+            for a region for which that holds everywhere (`score_function`) or nowhere.
     """
 
     value: Float[Tensor, "B T"]

@@ -1,4 +1,4 @@
-"""Statistics of rewards inside groups, in fp64: what every advantage with a group baseline is made of."""
+"""Statistics of rewards inside groups, in fp64, from which advantages with a group baseline are computed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Grouped:
         value: fp64 rewards, 0 where missing.
         present: bool, false where a reward is missing.
         index: `[B]` integers from 0, the member's group.
-        num_groups: how many groups there are.
+        num_groups: the number of groups.
         length: `[B, 1]` fp64, valid decisions of each member.
         parts: each reward by itself, for advantages that treat them apart.
         weights: the weight of each part.
@@ -45,29 +45,27 @@ class Grouped:
 
     @staticmethod
     def of(*groups: Sequence[float]) -> Grouped:
-        """One reward, a list of numbers a group; members of one decision.
+        """Returns a single reward for members of one decision, from plain lists.
 
         Args:
-            groups: what each group's members earned.
+            groups: the rewards of each group's members.
 
         Example:
             >>> Grouped.of([1.0, 0.0], [0.5, 0.5]).flat[:, 0].tolist()
             [False, False, True, True]
         """
-        value = torch.tensor([[each] for group in groups for each in group], dtype=torch.float64)
+        value = torch.tensor([[reward] for group in groups for reward in group], dtype=torch.float64)
         index = torch.tensor([place for place, group in enumerate(groups) for _ in group])
-        alone_there = Grouped(
-            value, torch.ones_like(value, dtype=torch.bool), index, len(groups), torch.ones_like(value)
-        )
-        return replace(alone_there, parts={"reward": alone_there}, weights={"reward": 1.0})
+        single = Grouped(value, torch.ones_like(value, dtype=torch.bool), index, len(groups), torch.ones_like(value))
+        return replace(single, parts={"reward": single}, weights={"reward": 1.0})
 
     def _sum(self, values: Float[Tensor, "B K"]) -> Float[Tensor, "P K"]:
-        """`[P, K]`, sums over the present members of each group."""
-        kept = torch.where(self.present, values, torch.zeros_like(values))
-        return kept.new_zeros(self.num_groups, values.shape[1]).index_add(0, self.index, kept)
+        """Returns `[P, K]`, sums over the present members of each group."""
+        present_values = torch.where(self.present, values, torch.zeros_like(values))
+        return present_values.new_zeros(self.num_groups, values.shape[1]).index_add(0, self.index, present_values)
 
     def sum(self, values: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
-        """`[B, K]`, the sum of `values` over each member's group."""
+        """Returns `[B, K]`, the sum of `values` over each member's group."""
         return self._sum(values)[self.index]
 
     @cached_property
@@ -86,15 +84,17 @@ class Grouped:
         return self.sum(self.value) / self.size.clamp(min=1)
 
     def std(self, ddof: int) -> Float[Tensor, "B K"]:
-        """`[B, K]`, the group's standard deviation; 0 where fewer than `ddof + 1` members are present."""
+        """Returns `[B, K]`, the group's standard deviation; 0 where fewer than `ddof + 1` members are present."""
         squares = self.sum((self.value - self.mean).square())
         return (squares / (self.size - ddof).clamp(min=1)).sqrt()
 
     def _extreme(self, reduction: str) -> Float[Tensor, "P K"]:
         fill = float("inf") if reduction == "amin" else float("-inf")
-        kept = torch.where(self.present, self.value, torch.full_like(self.value, fill))
-        index = self.index[:, None].expand_as(kept)
-        return kept.new_full((self.num_groups, kept.shape[1]), fill).scatter_reduce(0, index, kept, reduction)
+        present_values = torch.where(self.present, self.value, torch.full_like(self.value, fill))
+        index = self.index[:, None].expand_as(present_values)
+        return present_values.new_full((self.num_groups, present_values.shape[1]), fill).scatter_reduce(
+            0, index, present_values, reduction
+        )
 
     @cached_property
     def lowest(self) -> Float[Tensor, "P K"]:
@@ -124,19 +124,19 @@ class Grouped:
         return self.group_flat[self.index]
 
     def compared(self, advantage: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
-        """`advantage` where the group gives a comparison and the reward is present, exactly 0 elsewhere."""
+        """Returns `advantage` where the group gives a comparison and the reward is present, exactly 0 elsewhere."""
         return torch.where(self.present & ~self.flat, advantage, torch.zeros_like(advantage))
 
     def batch_moments(
         self, values: Float[Tensor, "B K"], ddof: int = 1
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, ""]]:
-        """Count, mean and standard deviation of `values` over all present rewards of all processes."""
-        kept = torch.where(self.present, values, torch.zeros_like(values))
-        count, total = self.reduce(torch.stack([self.present.double().sum(), kept.sum()]))
+        """Returns count, mean and standard deviation of `values` over all present rewards of all processes."""
+        present_values = torch.where(self.present, values, torch.zeros_like(values))
+        count, total = self.reduce(torch.stack([self.present.double().sum(), present_values.sum()]))
         mean = total / count.clamp(min=1)
         squares = self.reduce(torch.where(self.present, (values - mean).square(), torch.zeros_like(values)).sum())
         return count, mean, (squares / (count - ddof).clamp(min=1)).sqrt()
 
     def with_value(self, value: Float[Tensor, "B K"]) -> Grouped:
-        """The same groups with other rewards."""
+        """Returns the groups with other rewards."""
         return replace(self, value=torch.where(self.present, value, torch.zeros_like(value)))

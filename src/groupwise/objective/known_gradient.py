@@ -30,12 +30,12 @@ class _KnownGradient(torch.autograd.Function):
 def known_gradient(
     source: Float[Tensor, "*S"], value: Float[Tensor, "*S"], slope: Float[Tensor, "*S"]
 ) -> Float[Tensor, "*S"]:
-    """`value`, with `d value / d source = slope` entry by entry.
+    """Returns `value`, with `d value / d source = slope` entry by entry.
 
     Both are computed without a graph. Once differentiable.
 
     Args:
-        source: `[B, T]`, what the gradient is taken by.
+        source: `[B, T]`, the tensor with respect to which the gradient is taken.
         value: `[B, T]`, detached.
         slope: `[B, T]`, detached.
 
@@ -46,5 +46,5 @@ def known_gradient(
         >>> square.tolist(), x.grad.tolist()
         ([4.0, 9.0], [4.0, -6.0])
     """
-    known: Tensor = _KnownGradient.apply(source, value, slope)  # type: ignore[no-untyped-call]
-    return known
+    result: Tensor = _KnownGradient.apply(source, value, slope)  # type: ignore[no-untyped-call]
+    return result

@@ -1,6 +1,4 @@
-"""What a live log-prob may be: a number, and at most 0 unless it is of a density. What is not is named
-where it stands.
-"""
+"""The check of live log-probs: each is finite, and at most 0 unless it is of a density."""
 
 from __future__ import annotations
 
@@ -14,17 +12,18 @@ from groupwise.statistics import ABOVE_ZERO, both
 
 
 def check_log_prob(log_prob: Float[Tensor, "B T"], plan: Plan) -> None:
-    """Refuses live log-probs that no policy gives. Only where it waits for nothing, on a processor.
+    """Refuses live log-probs that no policy gives, on a CPU.
 
-    Elsewhere the loss counts them, and logging them is the error (`statistics.AboveZero`, `statistics.NotFinite`).
+    On another device the check would wait for the device: the loss counts such log-probs there, and the error comes
+    when they are logged (`statistics.AboveZero`, `statistics.NotFinite`).
 
     Args:
         log_prob: `[B, T]` nats, detached.
-        plan: of the same members.
+        plan: the plan of the same members.
 
     Raises:
-        ValueError: one is not finite at a valid decision, unless the plan counts those, or one that is not a density's
-            lies above zero.
+        ValueError: a log-prob is not finite at a valid decision, unless the plan counts such decisions; or it lies
+            above zero and is not of a density.
 
     Example:
         >>> import torch
@@ -39,7 +38,7 @@ def check_log_prob(log_prob: Float[Tensor, "B T"], plan: Plan) -> None:
     """
     if log_prob.numel() == 0:
         return
-    # One pass in the usual case, where what is masked is sound too: an extreme is NaN or infinite where any value is.
+    # The usual case takes one pass: the extremes are NaN or infinite where any value is, masked or not.
     lowest, highest = (float(extreme) for extreme in log_prob.aminmax())
     if math.isfinite(lowest) and math.isfinite(highest) and (plan.acted.density or highest <= ABOVE_ZERO):
         return

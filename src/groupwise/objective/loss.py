@@ -41,7 +41,7 @@ _AUXILIARY_NAMES = {"supervised": "sup", "consistency": "cons"}
 
 
 def loss_of(objective: Objective, scored: Scored, plan: Plan) -> Loss:
-    """All terms of the loss of some members, and what is measured on them.
+    """Computes the loss of some members, term by term, and their metrics.
 
     Args:
         objective: a sound objective.
@@ -92,16 +92,18 @@ def loss_of(objective: Objective, scored: Scored, plan: Plan) -> Loss:
 
 
 def _without_broken(scored: Scored, plan: Plan, statistics: dict[str, Statistic]) -> tuple[Scored, Plan]:
-    """Decisions whose live log-prob is not finite count as unmoved and weigh nothing; how many there are is counted."""
+    """Returns the scores and the plan without the decisions whose live log-prob is not finite: these keep their old
+    log-prob and get weight 0. Adds their number to the statistics.
+    """
     broken = both(plan.acted.mask, ~scored.log_prob.detach().isfinite())
     statistics["log_prob/not_finite"] = (Events if plan.not_finite == "counted" else NotFinite).of(broken)
     if broken.device.type == "cpu" and not bool(broken.any()):
         return scored, plan
-    whole = {
+    tensors = {
         name: torch.where(broken, 0.0, value) if value.dim() == 2 else value for name, value in scored.tensors().items()
     }
-    whole["log_prob"] = torch.where(broken, plan.acted.old_log_prob.to(scored.log_prob.dtype), scored.log_prob)
-    return Scored.from_tensors(whole), replace(plan, weight=torch.where(broken, 0.0, plan.weight))
+    tensors["log_prob"] = torch.where(broken, plan.acted.old_log_prob.to(scored.log_prob.dtype), scored.log_prob)
+    return Scored.from_tensors(tensors), replace(plan, weight=torch.where(broken, 0.0, plan.weight))
 
 
 def _decisions(scored: Scored, plan: Plan) -> Decisions:
@@ -138,9 +140,9 @@ def _policy_term(
     factor = weight
     factors: list[Tensor] = []
     if not objective.credit.uniform:
-        parts = objective.credit.parts(decisions)
-        credit = objective.credit.combine(parts, decisions)
-        statistics.update(objective.credit.measure(parts, decisions))
+        link_weights = objective.credit.parts(decisions)
+        credit = objective.credit.combine(link_weights, decisions)
+        statistics.update(objective.credit.measure(link_weights, decisions))
         factor = factor * credit
         factors.append(credit)
     if plan.correction is not None:
@@ -164,7 +166,7 @@ def _measure(
     detail: bool,
     statistics: dict[str, Statistic],
 ) -> None:
-    """The metrics that every objective has. A term carries gradient where the region is alive and every factor
+    """Returns the metrics that every objective has. A term carries gradient where the region is alive and every factor
     positive.
     """
     mask, log_ratio, still = decisions.mask, decisions.log_ratio.detach(), decisions.detached()
@@ -192,14 +194,13 @@ def _reached(
     counted: Bool[Tensor, "B T"],
     decisions: Decisions,
 ) -> Bool[Tensor, "B T"]:
-    """The decisions that get a gradient from the policy term: what a term does not give to its own decision flows back
-    as its ratio was made.
+    """Returns the decisions that get a gradient from the policy term: what a term does not give to its own decision
+    flows back as its ratio was made.
 
     Args:
-        objective: of the term.
-        alive, direct: as the region gave them (`Surrogate`).
-        counted: terms that no factor sets to 0.
-        decisions: without gradient.
+        alive, direct: the fields of the region's `Surrogate`.
+        counted: `[B, T]` bool, terms that no factor sets to 0.
+        decisions: the decisions, without gradient.
     """
     if objective.trust.whole_member:
         # One surrogate a member, made of the decisions that are alive in it.
@@ -208,13 +209,13 @@ def _reached(
     level_is_constant = objective.compat is None and objective.ratio.constant_level
     if level_is_constant or objective.trust.score_function:
         return terms
-    through = terms if direct is None else both(terms, ~direct)
+    reached = terms if direct is None else both(terms, ~direct)
     if objective.compat is None:
-        through = objective.ratio.reach(through, decisions)
+        reached = objective.ratio.reach(reached, decisions)
     elif objective.ratio.kind == "arithmetic" or objective.trust.kind in ("gaussian", "asymmetric_clip"):
-        through = whole_member(through, decisions)
-    through = objective.smoothing.reach(through, decisions)
-    return through if direct is None else through | both(terms, direct)
+        reached = whole_member(reached, decisions)
+    reached = objective.smoothing.reach(reached, decisions)
+    return reached if direct is None else reached | both(terms, direct)
 
 
 def _divergence(objective: Objective, decisions: Decisions, scored: Scored) -> Float[Tensor, "B T"] | None:

@@ -38,8 +38,7 @@ class MemberRatio(RatioSlot):
         """Returns `log rho [B, 1]`, with gradient.
 
         Args:
-            log_ratio: smoothed.
-            decisions: of the same shape.
+            log_ratio: smoothed log-ratios, in nats.
         """
 
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:

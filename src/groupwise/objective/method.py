@@ -18,7 +18,7 @@ GROUP = "groupwise.methods"
 
 @final
 class Paper(Config):
-    """Where a method comes from."""
+    """The paper that published a method."""
 
     title: str
     authors: str
@@ -27,7 +27,7 @@ class Paper(Config):
     note: str | None = None
 
     def bibtex(self, key: str) -> str:
-        """A BibTeX entry."""
+        """Returns a BibTeX entry."""
         fields = {"title": self.title, "author": self.authors, "year": str(self.year)}
         if self.arxiv:
             fields |= {"eprint": self.arxiv, "archivePrefix": "arXiv"}
@@ -46,11 +46,11 @@ class Method(Config):
     title: str
     summary: str
     equation: str
-    """LaTeX, what is maximised."""
+    """LaTeX of the function that is maximised."""
     when: str
-    """When to use it."""
+    """Advice on the cases in which to use the method."""
     failure: str
-    """How it is known to fail."""
+    """The known ways in which the method fails."""
     deviations: list[str] = Field(default_factory=list)
     paper: Paper
     objective: dict[str, Any]
@@ -58,14 +58,14 @@ class Method(Config):
 
 @final
 class MethodFile(Config):
-    """A method of a user's own: the slots that it sets on another method. Only `objective` must be written."""
+    """A user's method: the slots that it changes in another method. Only `objective` must be written."""
 
     extends: str = "grpo"
-    """The method that it changes: a published one, overlays joined by `+`, or another file beside it."""
+    """The method that it changes: a published one with overlays joined by `+`, or another file in its folder."""
     title: str = ""
     summary: str = ""
     equation: str = ""
-    """LaTeX, what is maximised."""
+    """LaTeX of the function that is maximised."""
     when: str = ""
     failure: str = ""
     deviations: list[str] = Field(default_factory=list)
@@ -75,15 +75,15 @@ class MethodFile(Config):
 
 @cache
 def installed_methods() -> tuple[str, ...]:
-    """The names of the methods that installed packages bring."""
+    """Returns the names of the methods that installed packages bring."""
     return tuple(dict.fromkeys(point.name for point in entry_points(group=GROUP)))
 
 
 def is_own(name: str) -> bool:
-    """Whether a method is a file, or one that an installed package brings.
+    """Returns whether a method is a file, or one that an installed package brings.
 
     Args:
-        name: without overlays.
+        name: the method's name, without overlays.
 
     Example:
         >>> is_own("mine.toml"), is_own("grpo")
@@ -93,17 +93,18 @@ def is_own(name: str) -> bool:
 
 
 def read_own(name: str, folder: Path = Path()) -> tuple[MethodFile, Path]:
-    """Read a method that is a file, or that an installed package brings.
+    """Reads a method that is a file, or that an installed package brings.
 
     Args:
         name: the path of a `.toml` file, or the name of an entry point of `groupwise.methods`.
-        folder: in which a relative path begins.
+        folder: the folder to which a relative path refers.
 
     Returns:
-        the method, and its file; what an entry point gives as a table has a path that names the entry point.
+        the method, and the path of its file; where an entry point gives a table, the path names the entry point.
 
     Raises:
-        ConfigError: no such file, a key that is no method's, an entry point that two packages bring or that fails.
+        ConfigError: there is no such file, the file has an unknown key, or the entry point fails or is brought by two
+            packages.
 
     Example:
         >>> import tempfile
@@ -132,7 +133,7 @@ def _installed(name: str) -> tuple[Mapping[str, Any] | Path, Path]:
     (point,) = points.values()
     try:
         content = point.load()
-    # A stranger's package may fail in any way while it is imported.
+    # The import of a foreign package may fail with any exception.
     except Exception as error:
         message = f"the code of package {packages} ({point.value}) cannot be imported: {type(error).__name__}: {error}"
         raise ConfigError(Problem(where, message)) from error

@@ -77,7 +77,7 @@ class Objective(Config):
     """
 
     name: str = "custom"
-    """The preset it came from, `+edited` where something was changed."""
+    """The name of the preset, with `+edited` where a key was changed."""
     advantage: Advantage = ZScore()
     admission: Admission = Everything()
     smoothing: Smoothing = Identity()
@@ -94,7 +94,7 @@ class Objective(Config):
     auxiliary: dict[str, Schedule] = Field(default_factory=dict)
     """Coefficients of auxiliary terms by name (`supervised`, `consistency`, ...)."""
     partial_rewards: Partial = "renormalise"
-    """What a missing reward does to a member's sum."""
+    """The effect of a missing reward on a member's sum."""
     compat: Literal["verl_rl"] | None = None
     """The original computation of source 000, for ablation."""
 
@@ -107,7 +107,7 @@ class Objective(Config):
 
     @staticmethod
     def preset(name: str, **overrides: Any) -> Objective:
-        """A published method by name, with changed keys: `Objective.preset("dapo", **{"trust.kind": "gaussian",
+        """Returns a published method by name, with changed keys: `Objective.preset("dapo", **{"trust.kind": "gaussian",
         "trust.sigma": 0.3})`.
 
         Overlays are written `dapo+tis`. An unknown name raises `ConfigError` with the nearest ones.
@@ -117,8 +117,8 @@ class Objective(Config):
         return objective_from(name, overrides)
 
     def on(self, *, density: bool) -> Objective:
-        """The objective for decisions of this kind: where a slot leaves to it what it reads (`signal = "auto"`), that
-        is settled.
+        """Returns the objective for discrete decisions or for densities: a slot whose input depends on it (`signal =
+        "auto"`) is settled.
 
         Args:
             density: whether log-probs are of densities.
@@ -144,8 +144,8 @@ class Objective(Config):
         return self._reads() & OPTIONAL | self.advantage.reads
 
     def _stages(self) -> dict[str, Slot]:
-        """The stages of the loss by what a configuration calls them. One that reads more than log-probs and advantages
-        names the fields in `reads`.
+        """Returns the stages of the loss by their keys in a configuration. A stage that reads more than log-probs and
+        advantages names the fields in `reads`.
         """
         slots: dict[str, Slot] = {
             f"{slot}.kind = {getattr(self, slot).kind!r}": getattr(self, slot) for slot in _LOSS_SLOTS
@@ -164,27 +164,27 @@ class Objective(Config):
 
     @property
     def discrete_only(self) -> str | None:
-        """Why densities cannot be served, and what to write; `None` where they can."""
-        for called, stage in self._stages().items():
+        """The reason why densities cannot be served, with advice; `None` where they can."""
+        for label, stage in self._stages().items():
             if stage.discrete_only is not None:
-                return f"{called} needs the probabilities of discrete decisions; {stage.discrete_only}"
+                return f"{label} needs the probabilities of discrete decisions; {stage.discrete_only}"
         return None
 
     @property
     def scope(self) -> str:
-        """How much of an update one term of the loss reads: `decision`, `member` or `batch`."""
+        """The extent of an update that one term of the loss reads: `decision`, `member` or `batch`."""
         scopes = [stage.scope for stage in self._stages().values()]
         if self.compat is not None:
             scopes.append("member")
         return max(scopes, key=SCOPES.index)
 
     def init(self) -> ObjectiveState:
-        """The state before the first update."""
+        """Returns the state before the first update."""
         return ObjectiveState(beta=self.divergence.beta.init())
 
     def adopt(self, state: ObjectiveState, previous: Objective) -> ObjectiveState:
-        """The state at the start of a stage: schedules begin anew; the adaptive beta and running statistics survive
-        unless their kind changed.
+        """Returns the state at the start of a stage: schedules begin anew; the adaptive beta and running statistics
+        survive unless their kind changed.
         """
         same_beta = same_kind(self.divergence.beta, previous.divergence.beta)
         same_running = same_kind(self.advantage, previous.advantage)
@@ -194,7 +194,7 @@ class Objective(Config):
         )
 
     def prepare(self, rollouts: Rollouts, state: ObjectiveState, reduce: Reduce = alone) -> Batch:
-        """Advantages and admission of a batch of rollouts: whole groups, no gradient, once.
+        """Computes advantages and admission of a batch of rollouts: whole groups, no gradient, once.
 
         Args:
             rollouts: whole groups; a group lives on one process.
@@ -210,9 +210,9 @@ class Objective(Config):
                 map where it takes one advantage a member, rewards or weights so large that advantages overflow.
         """
         if not isinstance(rollouts, Rollouts) or not isinstance(state, ObjectiveState):
-            got = f"{type(rollouts).__name__} and {type(state).__name__}"
+            types = f"{type(rollouts).__name__} and {type(state).__name__}"
             raise ValueError(
-                f"prepare takes Rollouts and an ObjectiveState, got {got}; write objective.prepare(rollouts,"
+                f"prepare takes Rollouts and an ObjectiveState, got {types}; write objective.prepare(rollouts,"
                 " objective.init())"
             )
         self._check_rollouts(rollouts)
@@ -229,9 +229,9 @@ class Objective(Config):
                 "Rollouts.rewards is empty: a policy term needs at least one reward; pass Rollouts(...,"
                 " rewards={'name': values})"
             )
-        given = grouped_rewards(rollouts, self.partial_rewards, reduce)
+        unpenalised = grouped_rewards(rollouts, self.partial_rewards, reduce)
         penalty = self._reward_penalty(rollouts, state)
-        rewards = given if penalty is None else given.with_value(given.value - penalty[:, None])
+        rewards = unpenalised if penalty is None else unpenalised.with_value(unpenalised.value - penalty[:, None])
         if rewards.value.shape[1] > 1 and self.trust.whole_member:
             raise ValueError(
                 f"trust.kind = {self.trust.kind!r} takes one advantage a member, and a reward is a map [B, T]; "
@@ -241,8 +241,8 @@ class Objective(Config):
         check_size(advantage, f"advantage.kind = {self.advantage.kind!r}")
         groups = self.admission(rewards)
         members = groups[rewards.index]
-        summands = self.advantage.summands(given) if rollouts.rewards else {}
-        statistics = measure_rewards(given, advantage, groups, rollouts, summands) if rollouts.rewards else {}
+        summands = self.advantage.summands(unpenalised) if rollouts.rewards else {}
+        statistics = measure_rewards(unpenalised, advantage, groups, rollouts, summands) if rollouts.rewards else {}
         return Batch(
             acted=Acted.of(rollouts),
             advantage=advantage,
@@ -255,11 +255,11 @@ class Objective(Config):
         )
 
     def _check_rollouts(self, rollouts: Rollouts) -> None:
-        for called, stage in self._stages().items():
+        for label, stage in self._stages().items():
             for name in sorted(OPTIONAL & stage.reads):
                 if getattr(rollouts, name) is None:
                     raise ValueError(
-                        f"Rollouts.{name} is missing, and {called} reads it; pass Rollouts(..., {name}=...)"
+                        f"Rollouts.{name} is missing, and {label} reads it; pass Rollouts(..., {name}=...)"
                     )
         if rollouts.density and self.discrete_only is not None:
             raise ValueError(f"Rollouts(density=True) holds densities, and {self.discrete_only}")
@@ -282,23 +282,23 @@ class Objective(Config):
         detail: bool = True,
         not_finite: Literal["refused", "counted"] = "refused",
     ) -> Plan:
-        """Weights and coefficients of one optimiser step, from global counts.
+        """Computes weights and coefficients of one optimiser step, from global counts.
 
         Args:
             update: the members of this step on this process: a batch, or `batch.select(rows)`.
             state: the objective's state now; the batch's own if not given (right for the first update on it).
             reduce: sum over processes.
             detail: measure percentiles too.
-            not_finite: what a live log-prob that is NaN or infinite at a valid decision is: an error that names the
-                place, or a decision that counts as unmoved, weighs nothing and is counted in `log_prob/not_finite`, as
-                a training run wants it.
+            not_finite: the treatment of a live log-prob that is NaN or infinite at a valid decision: an error that
+                names the place, or, as in training runs, a decision that counts as unmoved, weighs nothing and is
+                counted in `log_prob/not_finite`.
         """
         if not isinstance(update, Batch):
             raise ValueError(
                 f"plan takes a Batch, got {type(update).__name__}; write objective.plan(objective.prepare(rollouts,"
                 " state))"
             )
-        now = update.state if state is None else state
+        current = update.state if state is None else state
         acted = replace(update.acted, mask=both(update.acted.mask, update.admitted[:, None]))
         real = torch.ones_like(update.admitted)
         counts = Counts(acted.mask, update.admitted, real, update.prompt, update.num_prompts, reduce)
@@ -311,7 +311,7 @@ class Objective(Config):
         for name, schedule in self.auxiliary.items():
             if name in update.auxiliary_count:
                 count = reduce(update.auxiliary_count[name].double().sum())
-                auxiliary[name] = torch.where(count > 0, schedule.at(now.step) / count, 0.0)
+                auxiliary[name] = torch.where(count > 0, schedule.at(current.step) / count, 0.0)
         running = update.state.running
         constants: dict[str, float] = {}
         if running.weight > 0:
@@ -331,10 +331,10 @@ class Objective(Config):
             weight=self.aggregation(counts) if self.compat is None else compat_weight(self, counts),
             correction=correction,
             advantage=update.advantage,
-            draw=now.step,
-            policy_weight=self.policy_weight.at(now.step),
-            beta=self.divergence.beta.at(now.step, now.beta) if self.divergence.place == "loss" else 0.0,
-            entropy=self.entropy.at(now.step),
+            draw=current.step,
+            policy_weight=self.policy_weight.at(current.step),
+            beta=self.divergence.beta.at(current.step, current.beta) if self.divergence.place == "loss" else 0.0,
+            entropy=self.entropy.at(current.step),
             auxiliary=auxiliary,
             constants=constants,
             reduce=reduce,
@@ -343,7 +343,7 @@ class Objective(Config):
         )
 
     def loss(self, scored: Scored, plan: Plan) -> Loss:
-        """The loss of one micro-batch of whole members; micro-batches sum to the whole.
+        """Returns the loss of one micro-batch of whole members; micro-batches sum to the whole.
 
         Args:
             scored: the same members under the live policy, with gradient.
@@ -373,7 +373,7 @@ class Objective(Config):
         return loss_of(self, scored, plan)
 
     def cotangents(self, scored: Scored, plan: Plan) -> Cotangents:
-        """`d loss / d field` for each scored field, exact for every objective.
+        """Returns `d loss / d field` for each scored field, exact for every objective.
 
         Backpropagate `(cotangent * field).sum()` over any slices of the update. Auxiliary terms come with theirs.
 
@@ -390,35 +390,36 @@ class Objective(Config):
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in scored.tensors().items()}
         with torch.enable_grad():
             loss = loss_of(self, Scored.from_tensors(leaves), plan)
-        wanted = list(leaves.values())
+        inputs = list(leaves.values())
         gradients = (
-            torch.autograd.grad(loss.total, wanted, allow_unused=True)
+            torch.autograd.grad(loss.total, inputs, allow_unused=True)
             if loss.total.requires_grad
-            else [None] * len(wanted)
+            else [None] * len(inputs)
         )
-        named = {
+        gradient_of = {
             name: torch.zeros_like(leaf) if g is None else g
             for (name, leaf), g in zip(leaves.items(), gradients, strict=True)
         }
-        return Cotangents(Scored.from_tensors(named), Loss(loss.total.detach(), loss.statistics))
+        return Cotangents(Scored.from_tensors(gradient_of), Loss(loss.total.detach(), loss.statistics))
 
     def observe(self, state: ObjectiveState, metrics: Mapping[str, float]) -> ObjectiveState:
-        """The state after an update, from its globally reduced metrics (`kl` moves an adaptive beta; one that is not
-        finite moves nothing).
+        """Returns the state after an update, from its globally reduced metrics (`kl` moves an adaptive beta; one that
+        is not finite moves nothing).
         """
-        measured = metrics.get("kl")
-        measured = measured if measured is not None and math.isfinite(measured) else None
+        kl = metrics.get("kl")
+        kl = kl if kl is not None and math.isfinite(kl) else None
         beta = self.divergence.beta.init() if state.beta is None else state.beta
         running = state.running
         if "state/running_weight" in metrics:
             running = Running(**{name: metrics[f"state/running_{name}"] for name in Running.model_fields})
-        return ObjectiveState(step=state.step + 1, beta=self.divergence.beta.observe(beta, measured), running=running)
+        return ObjectiveState(step=state.step + 1, beta=self.divergence.beta.observe(beta, kl), running=running)
 
     def _checked(self, scored: Scored, plan: Plan) -> Scored:
         if not isinstance(scored, Scored) or not isinstance(plan, Plan):
-            got = f"{type(scored).__name__} and {type(plan).__name__}"
+            types = f"{type(scored).__name__} and {type(plan).__name__}"
             raise ValueError(
-                f"loss and cotangents take a Scored and a Plan, got {got}; write objective.loss(Scored(log_prob), plan)"
+                f"loss and cotangents take a Scored and a Plan, got {types}; write"
+                " objective.loss(Scored(log_prob), plan)"
             )
         for name in sorted(self.requires):
             if getattr(scored, name) is None:

@@ -1,4 +1,4 @@
-"""What every divergence penalty shares: its coefficient, what it is measured against, and where it acts."""
+"""The base of divergence penalties: the coefficient, the policy compared with, and the place in loss or reward."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Penalty(DivergenceSlot):
         return frozenset({"reference_log_prob"} if self.against == "reference" and self.beta.may_be_positive() else ())
 
     def refuses(self, objective: Objective) -> Iterator[str]:
-        """Yields where the penalty cannot act, and a coefficient that turns negative."""
+        """Yields a sentence for each setting under which the penalty cannot act, and for a negative coefficient."""
         kind = objective.divergence.kind
         if self.place == "reward":
             if not self.fits_reward:

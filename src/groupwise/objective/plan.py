@@ -19,23 +19,23 @@ from groupwise.statistics import Reduce, alone
 @final
 @dataclass(frozen=True)
 class Plan:
-    """What `loss` needs beside the live scores.
+    """Everything that `loss` needs, except the live scores.
 
     Args:
-        acted: decisions as recorded; its mask is of valid decisions of admitted members.
+        acted: the recorded decisions; the mask holds the valid decisions of admitted members.
         real: `[B]` bool, false for filler rows.
         weight: `[B, T]` aggregation weights `w`, fp64.
-        correction: `[B, T]` behaviour correction `k`, fp64; `None` where there is none.
+        correction: `[B, T]` behaviour correction `k`, fp64; `None` without a correction.
         advantage: `[B, K]` fp64.
         policy_weight, beta, entropy: coefficients of this step.
         auxiliary: name -> coefficient over global denominator.
         constants: numbers to carry into the metrics.
         draw: the key of this step's random draws.
         reduce: sum over processes, for scope `batch`.
-        whole: false for a part of the update.
-        sliced: true for a part of members' decisions.
+        whole: true for the plan of a whole update, false for one of its micro-batches.
+        sliced: true for a slice of members' decisions.
         detail: whether percentiles are measured.
-        not_finite: what a live log-prob that is not finite is: refused, or left out and counted.
+        not_finite: the treatment of a live log-prob that is not finite: it is refused, or left out and counted.
     """
 
     acted: Acted
@@ -59,8 +59,8 @@ class Plan:
         return len(self.acted)
 
     def select(self, rows: Int[Tensor, " N"], decisions: slice | None = None) -> Plan:
-        """One micro-batch of whole members, or (only where the objective's scope is `decision`) a slice of their
-        decisions.
+        """Returns one micro-batch of whole members, or (only where the objective's scope is `decision`) a slice of
+        their decisions.
 
         A negative row is filler: it repeats member 0 with weight 0, so that processes with fewer members run as many
         micro-batches.

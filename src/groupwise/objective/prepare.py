@@ -21,15 +21,15 @@ _LARGEST = 1e18
 
 
 def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce) -> Grouped:
-    """The weighted sum of all rewards, with its groups.
+    """Returns the weighted sum of all rewards, with its groups.
 
-    A missing reward leaves the sum, which is then over the rest, scaled by all weights over those present (`partial =
-    "renormalise"`) or left as it is (`"sum"`). A member without any reward is unscorable. Rewards of weight 0 are
-    measured and never counted.
+    A missing reward is left out of the sum, and the sum is scaled by all weights over the weights present (`partial =
+    "renormalise"`) or not scaled (`"sum"`). A member without any reward is unscorable. Rewards of weight 0 have metrics
+    and no part in the sum.
 
     Args:
         rollouts: whole groups.
-        partial: what a missing reward does to the sum.
+        partial: the effect of a missing reward on the sum.
         reduce: sum over processes.
     """
     members, width = rollouts.mask.shape
@@ -40,25 +40,25 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce) -> Gro
     given_rewards = {name: value for name, value in rollouts.rewards.items() if isinstance(value, Tensor)}
     wide = any(value.dim() == 2 for value in given_rewards.values())
     weights = {name: float(rollouts.reward_weights.get(name, 1.0)) for name in rollouts.rewards}
-    parts: dict[str, Grouped] = {}
+    groups_of_reward: dict[str, Grouped] = {}
     total = length.new_zeros(members, width if wide else 1)
     weight_present, weight_all = torch.zeros_like(total), 0.0
     missing = torch.zeros_like(total, dtype=torch.bool)
     present = torch.zeros_like(total, dtype=torch.bool)
-    for name, given in given_rewards.items():
-        value, there = (
-            (given, rollouts.reward_present[name])
-            if given.dim() == 2
-            else (given[:, None], rollouts.reward_present[name][:, None])
+    for name, reward in given_rewards.items():
+        value, present_here = (
+            (reward, rollouts.reward_present[name])
+            if reward.dim() == 2
+            else (reward[:, None], rollouts.reward_present[name][:, None])
         )
-        parts[name] = Grouped(value, there, index, num_groups, length, reduce=reduce)
+        groups_of_reward[name] = Grouped(value, present_here, index, num_groups, length, reduce=reduce)
         if weights[name] == 0.0:
             continue
-        total = total + weights[name] * torch.where(there, value, 0.0)
-        weight_present = weight_present + abs(weights[name]) * there.to(total.dtype)
-        missing = missing | ~there
+        total = total + weights[name] * torch.where(present_here, value, 0.0)
+        weight_present = weight_present + abs(weights[name]) * present_here.to(total.dtype)
+        missing = missing | ~present_here
         weight_all += abs(weights[name])
-        present = present | there
+        present = present | present_here
     if wide:
         present = present & rollouts.mask
     if partial == "renormalise":
@@ -71,7 +71,9 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce) -> Gro
             f"the weighted sum of rewards comes to {size:.6g}, whose square overflows; lower Rollouts.reward_weights,"
             f" {weights}"
         )
-    return Grouped(total, present, index, num_groups, length, parts, weights, reduce, rollouts.reward_history)
+    return Grouped(
+        total, present, index, num_groups, length, groups_of_reward, weights, reduce, rollouts.reward_history
+    )
 
 
 def check_size(advantage: Float[Tensor, "B K"], called: str) -> None:
@@ -79,10 +81,10 @@ def check_size(advantage: Float[Tensor, "B K"], called: str) -> None:
 
     Args:
         advantage: `[B, K]`.
-        called: the configuration that it is of.
+        called: the key and value of the advantage in the configuration, for the error.
 
     Raises:
-        ValueError: one is larger than 1e18, or no number as rewards or weights that large cancelled.
+        ValueError: an advantage is larger than 1e18, or not a number, since rewards or weights that large cancelled.
 
     Example:
         >>> check_size(torch.tensor([[1.0], [-2e18]]), "advantage.kind = 'centred'")  # doctest: +ELLIPSIS
@@ -104,7 +106,7 @@ def measure_rewards(
     rollouts: Rollouts,
     summands: Mapping[str, Float[Tensor, "B K"]],
 ) -> dict[str, Statistic]:
-    """The reward and advantage metrics, under TRL's names and source 001's.
+    """Returns the reward and advantage metrics, under TRL's names and source 001's.
 
     A flat group is all right where its rewards come to the most that the weighted sum can be, all wrong where to the
     least (`Rollouts.reward_bounds`). A reward's share in what is compared is the part of the variance inside groups
@@ -114,13 +116,13 @@ def measure_rewards(
         rewards: the weighted sum, with its groups and parts.
         advantage: `[B, K]`.
         admitted: `[num_groups]` bool.
-        rollouts: what they came from.
-        summands: what each reward of a weight adds to the comparison that the advantage makes.
+        rollouts: the rollouts of the rewards.
+        summands: the term of each weighted reward in the comparison that the advantage makes.
     """
     truncated = rollouts.truncated
     ends = {name: rollouts.reward_bounds.get(name, (0.0, 1.0)) for name in rewards.parts}
     worst, best = (
-        sum(pick(rewards.weights[name] * end for end in both) for name, both in ends.items()) for pick in (min, max)
+        sum(pick(rewards.weights[name] * end for end in bounds) for name, bounds in ends.items()) for pick in (min, max)
     )
     near = _SAME_SUM * max(1.0, abs(worst), abs(best))
     flat = rewards.group_flat.all(dim=1)
@@ -156,7 +158,7 @@ def measure_rewards(
     }
     if truncated is not None:
         statistics["completions/clipped_ratio"] = Mean.share(truncated, torch.ones_like(truncated))
-    inside = sum(summands.values(), torch.zeros_like(rewards.value))
+    comparison = sum(summands.values(), torch.zeros_like(rewards.value))
     for name, part in rewards.parts.items():
         statistics[f"rewards/{name}/mean"] = Mean.of(part.value, part.present)
         statistics[f"rewards/{name}/std"] = Deviation.of(part.value, part.present)
@@ -165,5 +167,7 @@ def measure_rewards(
         statistics[f"rewards/{name}/missing"] = Mean.share(~part.present, asked)
         statistics[f"rewards/{name}/weight"] = Mean.number(rewards.weights[name])
         if name in summands:
-            statistics[f"rewards/{name}/share"] = Mean.ratio((summands[name] * inside).sum(), inside.square().sum())
+            statistics[f"rewards/{name}/share"] = Mean.ratio(
+                (summands[name] * comparison).sum(), comparison.square().sum()
+            )
     return statistics

@@ -28,44 +28,40 @@ _BOTH = (
 
 @cache
 def method_names() -> tuple[str, ...]:
-    """The names of all presets.
+    """Returns the names of all presets.
 
     Example:
         >>> {"grpo", "dapo", "source_003"} <= set(method_names())
         True
     """
-    return tuple(
-        sorted(entry.name.removesuffix(".toml") for entry in _METHODS.iterdir() if entry.name.endswith(".toml"))
-    )
+    return tuple(sorted(file.name.removesuffix(".toml") for file in _METHODS.iterdir() if file.name.endswith(".toml")))
 
 
 @cache
 def overlay_names() -> tuple[str, ...]:
-    """The names of all overlays, written behind a preset's with `+`.
+    """Returns the names of all overlays, written behind a preset's with `+`.
 
     Example:
         >>> overlay_names()
         ('geo_rs', 'icepop', 'mis', 'seq_mis', 'seq_tis', 'tis')
     """
-    return tuple(
-        sorted(entry.name.removesuffix(".toml") for entry in _OVERLAYS.iterdir() if entry.name.endswith(".toml"))
-    )
+    return tuple(sorted(file.name.removesuffix(".toml") for file in _OVERLAYS.iterdir() if file.name.endswith(".toml")))
 
 
-def _unknown(what: str, name: str, allowed: tuple[str, ...]) -> Problem:
-    """Names are compared as people write them: in any case, with hyphens."""
+def _unknown(kind: str, name: str, allowed: tuple[str, ...]) -> Problem:
+    """Returns the problem of an unknown name, with the names nearest to it; case and hyphens make no difference."""
     near = difflib.get_close_matches(str(name).lower().replace("-", "_"), allowed, n=3, cutoff=0.6)
-    return Problem("method", f"no {what} is called {name!r}", allowed, " or ".join(near) or None)
+    return Problem("method", f"no {kind} is called {name!r}", allowed, " or ".join(near) or None)
 
 
 def read_method(name: str) -> Method:
-    """A preset with everything it says of itself.
+    """Reads a preset with its paper and its description.
 
     Args:
-        name: of the preset, without overlays.
+        name: the name of the preset, without overlays.
 
     Raises:
-        ConfigError: no such preset; the nearest names are given.
+        ConfigError: there is no such preset; the message names the nearest ones.
 
     Example:
         >>> read_method("dapo").paper.arxiv
@@ -81,13 +77,13 @@ def read_method(name: str) -> Method:
 
 
 def read_overlay(name: str) -> Method:
-    """An overlay with everything it says of itself; its objective holds the slots that it sets.
+    """Reads an overlay with its paper and its description; its objective holds the slots that it sets.
 
     Args:
-        name: of the overlay, without the `+`.
+        name: the name of the overlay, without the `+`.
 
     Raises:
-        ConfigError: no such overlay; the nearest names are given.
+        ConfigError: there is no such overlay; the message names the nearest ones.
 
     Example:
         >>> read_overlay("icepop").paper.arxiv
@@ -99,7 +95,8 @@ def read_overlay(name: str) -> Method:
 
 
 def equation_of(name: str) -> str:
-    """The equation of a preset with its overlays: what each overlay multiplies stands where it multiplies.
+    """Returns the equation of a preset with its overlays: the weight of an overlay stands before the term it
+    multiplies.
 
     Args:
         name: a preset, overlays joined by `+`.
@@ -120,19 +117,21 @@ def equation_of(name: str) -> str:
 
 
 def _weighed(equation: str) -> str:
-    """`k_{i,t}` before the surrogate of each decision; a member's one surrogate gets the mean over its decisions."""
-    first, quad, rest = equation.partition(r",\quad")
-    for term in re.finditer(r"\\sum_(?:\{i,t\}|t(?![a-z]))(?:\\left\[\s*)?", first):
-        before = first[: term.start()]
-        if before.count(r"\left") == before.count(r"\right"):
-            return first[: term.end()] + r"k_{i,t}\," + first[term.end() :] + quad + rest
-    if r"\sum_i n_i\min" in first:
-        return first.replace(r"\sum_i n_i\min", r"\sum_i\sum_t k_{i,t}\,\min", 1) + quad + rest
-    return first.replace(r"\sum_i", r"\sum_i\frac{1}{n_i}\sum_t k_{i,t}\,", 1) + quad + rest
+    """Returns the equation with `k_{i,t}` before the surrogate of each decision; where a member has one surrogate, with
+    the mean of `k` over the member's decisions.
+    """
+    formula, quad, definitions = equation.partition(r",\quad")
+    for term in re.finditer(r"\\sum_(?:\{i,t\}|t(?![a-z]))(?:\\left\[\s*)?", formula):
+        preceding = formula[: term.start()]
+        if preceding.count(r"\left") == preceding.count(r"\right"):
+            return formula[: term.end()] + r"k_{i,t}\," + formula[term.end() :] + quad + definitions
+    if r"\sum_i n_i\min" in formula:
+        return formula.replace(r"\sum_i n_i\min", r"\sum_i\sum_t k_{i,t}\,\min", 1) + quad + definitions
+    return formula.replace(r"\sum_i", r"\sum_i\frac{1}{n_i}\sum_t k_{i,t}\,", 1) + quad + definitions
 
 
 def method_tree(name: str) -> dict[str, Any]:
-    """The slots of a preset with its overlays (`dapo+tis`), as a plain table ready for edits.
+    """Returns the slots of a preset with its overlays (`dapo+tis`), as a plain table ready for edits.
 
     Args:
         name: a preset, overlays joined by `+`.
@@ -151,33 +150,33 @@ def method_tree(name: str) -> dict[str, Any]:
         slots = read_overlay(overlay).objective
         for slot in slots:
             if slot in taken:
-                what = (
+                problem = (
                     f"the overlays {taken[slot]!r} and {overlay!r} both set {slot}, and only one can hold; keep"
                     f" one{_BOTH}"
                 )
-                raise ConfigError(Problem("method", f"{name!r}: {what}"))
+                raise ConfigError(Problem("method", f"{name!r}: {problem}"))
             taken[slot] = overlay
         tree = merge(tree, slots)
     return tree
 
 
 def lineage(name: str, folder: Path = Path(), above: tuple[Path, ...] = ()) -> tuple[str, list[MethodFile]]:
-    """Follow a method of a user's own to the published one that it changes.
+    """Follows a user's method to the published method that it changes.
 
     Args:
-        name: of a file or an entry point, without overlays.
-        folder: in which a relative path begins.
-        above: the files that led here.
+        name: a file or an entry point, without overlays.
+        folder: the folder to which a relative path refers.
+        above: the files that extend this one, the first first.
 
     Returns:
-        the published method's name with its overlays, and the files on it, the lowest first.
+        the published method's name with its overlays, and the files that change it, the lowest first.
 
     Raises:
-        ConfigError: no such file, a key that is no method's, files that extend each other.
+        ConfigError: there is no such file, a file has an unknown key, or files extend each other in a circle.
     """
     file, path = read_own(name, folder)
     if path in above:
-        circle = " -> ".join(one.name for one in (*above, path))
+        circle = " -> ".join(file_path.name for file_path in (*above, path))
         raise ConfigError(f"{path}: extends itself, through {circle}; remove one extends")
     base, plus, overlays = file.extends.partition("+")
     if not is_own(base):
@@ -200,7 +199,7 @@ def _tree_of_own(name: str) -> dict[str, Any]:
 
 
 def resolve(name: str, edits: Mapping[str, Any]) -> Objective:
-    """The objective of a preset with edits (a nested table), named `NAME+edited` where they changed something.
+    """Returns the objective of a preset with edits (a nested table), named `NAME+edited` where they changed something.
 
     Raises:
         ConfigError: unknown preset, unknown key, refused combination.
@@ -214,10 +213,10 @@ def resolve(name: str, edits: Mapping[str, Any]) -> Objective:
 
 
 def changes(objective: Objective) -> dict[str, Any]:
-    """What an edited objective changed: dotted key -> (preset's value, own value).
+    """Returns the changed keys of an objective: dotted key -> (the preset's value, the objective's value).
 
     Args:
-        objective: a preset's, edited or not.
+        objective: the objective of a preset, edited or not.
 
     Example:
         >>> changes(objective_from("dapo", {"trust.low": 0.1}))
@@ -233,7 +232,7 @@ def changes(objective: Objective) -> dict[str, Any]:
 
 
 def objective_from(name: str, overrides: Mapping[str, Any]) -> Objective:
-    """`Objective.preset`: a preset with dotted overrides.
+    """Returns a preset with dotted overrides, as `Objective.preset` does.
 
     Args:
         name: a preset, overlays joined by `+`.
@@ -252,8 +251,8 @@ def objective_from(name: str, overrides: Mapping[str, Any]) -> Objective:
             raise ConfigError(
                 Problem(key, f"these are keys of the objective already; write {key.removeprefix('objective.')}")
             )
-        # In either order: a table that is given as it is would be written into, and it is the caller's.
-        if any(other.startswith(f"{key}.") for other in overrides):
+        # The check holds in either order: without it, the loop would write into the caller's table.
+        if any(override.startswith(f"{key}.") for override in overrides):
             raise ConfigError(Problem(key, "is given as a whole and in parts; keep one of them"))
         *tables, last = key.split(".")
         table = edits

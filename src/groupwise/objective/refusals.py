@@ -15,10 +15,10 @@ PIECES = (*("advantage", "admission", "smoothing", "ratio", "trust", "correction
 
 
 def refusals(objective: Objective) -> Iterator[str]:
-    """Why this objective is refused, one sentence each; nothing when it is sound.
+    """Yields the reasons why an objective is refused, in sentences; nothing where it is sound.
 
     Args:
-        objective: read, its slots valid one by one.
+        objective: an objective whose slots are valid one by one.
 
     Example:
         >>> from groupwise import Objective
@@ -83,7 +83,7 @@ def _trust_refusals(objective: Objective) -> Iterator[str]:
 
 
 def warnings(objective: Objective, updates_per_batch: int, chosen: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Legal settings that are rarely meant, one sentence each. Said once, at the start of a run.
+    """Yields a sentence for each legal setting that is rarely intended. A run prints them once, at its start.
 
     Args:
         objective: a sound objective.

@@ -12,8 +12,8 @@ from groupwise.config import Config
 
 @final
 class Running(Config):
-    """Exponential averages of the batch's mean, its standard deviation, and that of what is left when each group's mean
-    is taken away.
+    """Exponential averages of the batch's mean, its standard deviation, and the standard deviation of rewards less
+    their group's mean.
 
     `s <- decay s + (1 - decay) x`, `w <- decay w + (1 - decay)`, value `s / w`: the first batch gives exactly its own
     numbers.
@@ -35,14 +35,14 @@ class Running(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_centred(cls, given: Any) -> Any:
-        # Older checkpoints hold one deviation alone, that by which their advantages were scaled: it goes on as either.
-        if isinstance(given, Mapping) and "std_sum" in given:
-            return {"centred_std_sum": given["std_sum"], **given}
-        return given
+    def _with_centred(cls, table: Any) -> Any:
+        # Older checkpoints hold a single deviation, by which their advantages were scaled: it is taken for both.
+        if isinstance(table, Mapping) and "std_sum" in table:
+            return {"centred_std_sum": table["std_sum"], **table}
+        return table
 
     def follow(self, mean: float, std: float, centred_std: float, decay: float) -> Running:
-        """The average after one more batch."""
+        """Returns the average after one more batch."""
         return Running(
             mean_sum=decay * self.mean_sum + (1 - decay) * mean,
             std_sum=decay * self.std_sum + (1 - decay) * std,

@@ -1,7 +1,7 @@
-"""What a piece of the objective may say about itself: one base for all slots, and one base a slot.
+"""The bases of the objective's pieces: one base for all slots, and one base for each slot.
 
-A piece of one's own extends the base of its slot and is named by `kind = "callable"`, `path = "module:Class"`. What it
-does not say has the default written here, so that nobody asks a piece for something it does not know.
+A user's piece extends the base of its slot and is named by `kind = "callable"`, `path = "module:Class"`. A class
+variable that the piece does not set has the default of the base.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ class Slot(Config):
     """
 
     scope: ClassVar[str] = "decision"
-    """How much of an update one term of the loss reads: `decision`, `member` or `batch`. It decides what a micro-batch
-    may be cut into. Smoothings, ratios, trust regions and credits have to state it.
+    """The extent of an update that one term of the loss reads: `decision`, `member` or `batch`. It decides how an
+    update may be cut into micro-batches. Smoothings, ratios, trust regions and credits have to state it.
     """
     reads: ClassVar[frozenset[str]] = frozenset()
     """The optional fields of `Rollouts` and `Scored` that the piece reads."""
     uses: ClassVar[frozenset[str]] = frozenset()
     """The optional fields that the piece reads where they were recorded, and does without otherwise."""
     discrete_only: ClassVar[str | None] = None
-    """Where the piece needs probabilities of discrete decisions: what to write for densities. Else `None`."""
+    """Advice for densities, where the piece needs probabilities of discrete decisions; `None` where it does not."""
     neutral: ClassVar[bool] = False
     """True of the kind that leaves everything as it is (`identity`, `none`)."""
 
     def refuses(self, objective: Objective) -> Iterator[str]:
-        """Yields why the piece does not go with the others, one sentence each.
+        """Yields the reasons why the piece does not go with the other pieces, in sentences.
 
         Args:
-            objective: all pieces, valid one by one.
+            objective: an objective whose pieces are valid one by one.
         """
         return iter(())
 
     def advises(self, objective: Objective) -> Iterator[str]:
-        """Yields what is legal and rarely meant, one sentence each. It is said once, at the start of a run.
+        """Yields a sentence for each legal setting that is rarely intended. A run prints them once, at its start.
 
         Args:
             objective: a sound objective.
@@ -79,22 +79,22 @@ class AdvantageSlot(Slot):
     takes_negative: ClassVar[bool] = True
     """False where rewards have to be positive or 0."""
     history_size: ClassVar[int] = 0
-    """How many earlier rewards of each prompt the trainer keeps for the piece (`Rollouts.reward_history`)."""
+    """The number of earlier rewards of each prompt that the trainer keeps for the piece (`Rollouts.reward_history`)."""
 
     @abstractmethod
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         """Returns `A [B, 1]` (or `[B, T]` for reward maps) and the running statistics after this batch.
 
         Args:
-            rewards: of whole groups.
+            rewards: the rewards of whole groups.
             running: statistics of earlier batches.
         """
 
     def summands(self, rewards: Grouped) -> Mapping[str, Float[Tensor, "B K"]]:
-        """Returns what each reward adds to the comparison, `weight_k (R_ik - mean_k)` unless the piece says otherwise.
+        """Returns the term of each reward in the comparison, `weight_k (R_ik - mean_k)` unless the piece overrides it.
 
         Args:
-            rewards: with their parts.
+            rewards: the rewards of whole groups, with `parts`.
         """
         counted = {name: part for name, part in rewards.parts.items() if rewards.weights[name] != 0}
         return {
@@ -106,33 +106,29 @@ class AdvantageSlot(Slot):
 
 
 class AdmissionSlot(Slot):
-    """Says which groups train."""
+    """Chooses the groups that train."""
 
     resamples: ClassVar[bool] = False
     """True where the trainer draws further prompts until the batch is full."""
     rounds: ClassVar[int] = 1
-    """How many times sampling is tried for one batch, the first included."""
+    """The largest number of samplings for one batch, the first included."""
 
     @abstractmethod
     def __call__(self, rewards: Grouped) -> Bool[Tensor, " P"]:
-        """Returns `[num_groups]` bool, true for the groups that train.
-
-        Args:
-            rewards: of whole groups.
-        """
+        """Returns `[num_groups]` bool, true for the groups that train."""
 
 
 class LogRatioSlot(Slot):
-    """Maps log-ratios to log-ratios, with gradient: what smoothings and ratios share."""
+    """Maps log-ratios to log-ratios, with gradient: the common base of smoothings and ratios."""
 
     scope: ClassVar[str]
 
     def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
-        """Returns the decisions that the gradient of these terms reaches: their own, or all of their member.
+        """Returns the decisions that the gradient of some terms reaches: the terms' own, or all of their members.
 
         Args:
-            terms: those that carry gradient.
-            decisions: without gradient.
+            terms: `[B, T]` bool, the terms that carry gradient.
+            decisions: the decisions, without gradient.
         """
         return terms if self.scope == "decision" else whole_member(terms, decisions)
 
@@ -148,8 +144,8 @@ class SmoothingSlot(LogRatioSlot):
         """Returns the metrics of the piece.
 
         Args:
-            decisions: as `__call__` took them.
-            smoothed: what it returned.
+            decisions: the argument of `__call__`.
+            smoothed: the result of `__call__`.
         """
         return {}
 
@@ -166,29 +162,28 @@ class RatioSlot(LogRatioSlot):
     plain: ClassVar[bool] = False
     """True of the ratio of each decision by itself, as it is."""
     ignores_smoothing: ClassVar[bool] = False
-    """True where the level is made of something else than log-ratios."""
+    """True where the level is not computed from log-ratios."""
 
     @abstractmethod
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:
         """Returns `log rho [B, T]`.
 
         Args:
-            log_ratio: smoothed.
-            decisions: of the same shape.
+            log_ratio: smoothed log-ratios, in nats.
         """
 
     def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
         """Returns the metrics of the piece.
 
         Args:
-            log_level: what `__call__` returned.
-            decisions: as it took them.
+            log_level: the result of `__call__`.
+            decisions: the argument of `__call__`.
         """
         return {}
 
 
 class TrustSlot(Slot):
-    """Says how far one update may go: `(rho, A) -> S`, and which decisions still carry gradient."""
+    """Bounds one update: `(rho, A) -> S`, with the decisions that still carry gradient."""
 
     scope: ClassVar[str]
     score_function: ClassVar[bool] = False
@@ -196,17 +191,18 @@ class TrustSlot(Slot):
     whole_member: ClassVar[bool] = False
     """True where a member has one surrogate: one advantage a member, a uniform credit."""
     per_decision: ClassVar[str | None] = None
-    """What the region reads of each decision by itself (`probability`): it takes token ratios and no smoothing."""
+    """The quantity that the region reads of each decision by itself (`probability`), so that it takes token ratios and
+    no smoothing; `None` for a region that reads ratios of any level.
+    """
     weighs_behaviour: ClassVar[bool] = False
     """True where the region weighs by the sampler's own probabilities, so that a correction would count twice."""
 
     @abstractmethod
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
-        """Returns `S [B, T]` and which decisions are alive.
+        """Returns `S [B, T]` and the decisions that carry gradient.
 
         Args:
-            log_ratio: `log rho`, of the ratio's level.
-            decisions: of the same shape.
+            log_ratio: `log rho` as the ratio slot returns it.
         """
 
 
@@ -226,14 +222,14 @@ class CreditSlot(Slot):
         """Returns the metrics of the piece.
 
         Args:
-            weight: what `__call__` returned.
-            decisions: as it took them.
+            weight: the result of `__call__`.
+            decisions: the argument of `__call__`.
         """
         return {}
 
 
 class CorrectionSlot(Slot):
-    """Weighs decisions for what the sampler really did."""
+    """Weighs decisions for the difference between the old policy and the sampler."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"behaviour_log_prob"})
 
@@ -243,7 +239,7 @@ class CorrectionSlot(Slot):
 
         Args:
             log_weight: `lp_old - lp_behaviour`, fp64, 0 where the mask is false.
-            mask: true where a decision counts.
+            mask: `[B, T]` bool, true where a decision counts.
         """
 
 
@@ -255,17 +251,17 @@ class AggregationSlot(Slot):
         """Returns `w [B, T]`, 0 where the mask is false.
 
         Args:
-            counts: of decisions, members and prompts, over all processes.
+            counts: the counts of decisions, members and prompts, over all processes.
         """
 
 
 class DivergenceSlot(Slot):
-    """Estimates how far the policy is from the reference, in nats. One of one's own extends `Penalty`."""
+    """Estimates the divergence of the policy from the reference, in nats. A user's class extends `Penalty`."""
 
     fits_reward: ClassVar[bool] = False
     """True where `place = "reward"` may subtract it from rewards, as `lp_old - lp_ref` (k1)."""
     needs_reference: ClassVar[bool] = False
-    """True where the domain compares with the reference itself (`Scored.exact_divergence`), whatever else is read."""
+    """True where the domain itself compares with the reference (`Scored.exact_divergence`)."""
 
     @abstractmethod
     def __call__(
@@ -274,7 +270,7 @@ class DivergenceSlot(Slot):
         """Returns `D [B, T]`, 0 where both log-probs are 0.
 
         Args:
-            decisions: with gradient.
-            reference_log_prob: of the policy that is compared with, 0 where the mask is false.
-            exact: the domain's own value, where the piece reads `exact_divergence`.
+            decisions: the decisions, with gradient.
+            reference_log_prob: log-probs under the policy compared with, 0 where the mask is false.
+            exact: the domain's value of the divergence, where the piece reads `exact_divergence`.
         """

@@ -1,4 +1,4 @@
-"""What the objective remembers between updates: a JSON-able record, saved in checkpoints."""
+"""The objective's state between updates: a JSON-able record, saved in checkpoints."""
 
 from __future__ import annotations
 

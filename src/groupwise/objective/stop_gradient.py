@@ -1,7 +1,7 @@
-"""The one way to stop a gradient in the objective, with a record / replay mode that makes finite differences honest.
+"""The only function of the objective that stops a gradient, with a record / replay mode for finite differences.
 
-A finite difference of a loss with stopped gradients is only right when the stopped values stay at the base point:
-`recording` keeps them, `replaying` hands them out again.
+A finite difference of a loss with stopped gradients is right only where the stopped values stay at the base point:
+`recording` keeps them, and `replaying` returns them again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _replayed: Iterator[Tensor] | None = None
 
 
 def stop_gradient(value: Tensor) -> Tensor:
-    """`value` as a constant: its gradient is 0.
+    """Returns `value` as a constant: its gradient is 0.
 
     Args:
         value: any tensor.
@@ -40,11 +40,11 @@ def stop_gradient(value: Tensor) -> Tensor:
 def recording() -> Iterator[list[Tensor]]:
     """Keeps every stopped value of the code inside, in order."""
     global _recorded
-    before, _recorded = _recorded, []
+    outer, _recorded = _recorded, []
     try:
         yield _recorded
     finally:
-        _recorded = before
+        _recorded = outer
 
 
 @contextmanager
@@ -52,19 +52,19 @@ def replaying(values: list[Tensor]) -> Iterator[None]:
     """Hands the kept values out again, in order, whatever the code inside computes.
 
     Args:
-        values: what `recording` kept.
+        values: the values that `recording` kept.
 
     Example:
         >>> import torch
-        >>> with recording() as kept:
+        >>> with recording() as stopped:
         ...     _ = stop_gradient(torch.tensor(1.0))
-        >>> with replaying(kept):
+        >>> with replaying(stopped):
         ...     float(stop_gradient(torch.tensor(5.0)))
         1.0
     """
     global _replayed
-    before, _replayed = _replayed, iter(values)
+    outer, _replayed = _replayed, iter(values)
     try:
         yield
     finally:
-        _replayed = before
+        _replayed = outer

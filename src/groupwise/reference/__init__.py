@@ -1,4 +1,4 @@
-"""The reference policy: what the trained one is compared with. One file a kind; the policy itself is
+"""The reference policy, with which the trained policy is compared. Each kind has a file; the policy itself is
 `groupwise.reference.policy`.
 """
 

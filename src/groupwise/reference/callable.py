@@ -1,4 +1,4 @@
-"""A reference of your own, by import path."""
+"""A user's reference, by import path."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from groupwise.reference.rule import ReferenceRule
 
 @final
 class CallableReference(FromPath, ReferenceRule):
-    """What the class at `path` does, configured by `settings`. The class extends `ReferenceRule`.
+    """The reference whose class is at `path`, configured by `settings`. The class extends `ReferenceRule`.
 
     Example:
         >>> rule = CallableReference(path="groupwise.reference.ema:EmaReference", settings={"decay": 0.75})

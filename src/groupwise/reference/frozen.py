@@ -1,4 +1,4 @@
-"""The policy as it was when training began."""
+"""A reference that is the policy at the start of training."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ class ReferencePolicy:
     With an adapter and a frozen reference there is no second set: the adapter is switched off instead.
 
     Args:
-        config: one of `ReferenceConfig`.
-        learner: of the policy, as it is when the reference begins.
+        config: the rule, of a kind of `ReferenceConfig`.
+        learner: the policy's learner, with the weights at which the reference begins.
 
     Example:
         >>> from torch import nn
@@ -46,13 +46,13 @@ class ReferencePolicy:
 
     @property
     def present(self) -> bool:
-        """Whether there is a reference at all."""
+        """True where there is a reference."""
         return self._copy is not None
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Within the block the domain computes as the reference; afterwards, also after an exception, as the policy.
-        Without gradient.
+        """Makes the domain compute as the reference within the block, without gradient; after the block, also after an
+        exception, it computes as the policy.
 
         Raises:
             RuntimeError: there is no reference.
@@ -92,7 +92,7 @@ class ReferencePolicy:
 
     @property
     def holds_weights(self) -> bool:
-        """Whether it has weights of its own, rather than an adapter to switch off."""
+        """True where the reference has weights of its own, rather than an adapter to switch off."""
         return self._copy is not None and self._copy.holds_weights
 
     def distance(self) -> float:
@@ -100,15 +100,11 @@ class ReferencePolicy:
         return self._copy.distance() if self._copy is not None else 0.0
 
     def pull(self, coefficient: float) -> float:
-        """Adds the gradient of `coefficient |theta - ref|^2 / 2` to the policy's own, and returns its value.
-
-        Args:
-            coefficient: of the pull.
-        """
+        """Adds the gradient of `coefficient |theta - ref|^2 / 2` to the policy's own, and returns its value."""
         return self._copy.pull(coefficient) if self._copy is not None else 0.0
 
     def mix(self, alpha: float) -> None:
-        """Moves it to the policy: `ref <- alpha theta + (1 - alpha) ref`.
+        """Moves the reference towards the policy: `ref <- alpha theta + (1 - alpha) ref`.
 
         Args:
             alpha: the policy's share, 0 to 1.
@@ -117,14 +113,14 @@ class ReferencePolicy:
             self._copy.mix(alpha)
 
     def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint keeps."""
+        """Returns the state that a checkpoint keeps."""
         return {"weights": {} if self._copy is None else dict(self._copy.record()), "score": self.score}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes a checkpoint's state back.
 
         Args:
-            state: what `state` returned.
+            state: a state that the method `state` returned.
 
         Raises:
             ValueError: the checkpoint's reference has other weights.
@@ -135,11 +131,11 @@ class ReferencePolicy:
 
 
 def switches_off(config: Any, learner: Learner) -> bool:
-    """Whether this reference of this policy is its adapter switched off, and holds no weights.
+    """Returns whether a reference is the policy with its adapter switched off, and so holds no weights.
 
     Args:
-        config: the reference.
-        learner: of the policy.
+        config: the reference's rule.
+        learner: the policy's learner.
 
     Example:
         >>> from torch import nn

@@ -1,4 +1,4 @@
-"""A reference that is mixed with the policy only while the policy holds the score of its evaluations."""
+"""A reference that is mixed with the policy only where the score of the policy's evaluations has not fallen."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from groupwise.reference.rule import ReferenceRule
 class QualityGateReference(ReferenceRule):
     """As `periodic`, but a mixing is refused when `score(theta) < score(ref) - margin`.
 
-    `score(ref)` is the score of the policy that the reference was last mixed with (at first: of the policy it started
-    as), so no evaluation is spent on the reference itself. While a score is missing nothing is refused.
+    `score(ref)` is the score of the policy with which the reference was last mixed (at first, of the policy at the
+    start), so no evaluation is spent on the reference itself. Nothing is refused while a score is missing.
 
     Args:
         sync_steps: steps between two mixings.
         alpha: the policy's share.
-        margin: how far the score may fall, in the metric's own unit; under `train.metric_goal = "min"`, how far it may
-            rise.
+        margin: the amount by which the score may fall, in the metric's own unit; under `train.metric_goal = "min"`, the
+            amount by which it may rise.
 
     Example:
         >>> gate = QualityGateReference(margin=0.02)
@@ -35,11 +35,11 @@ class QualityGateReference(ReferenceRule):
     margin: float = Field(default=0.02, ge=0)
 
     def refuses(self, reference_score: float | None, policy_score: float | None) -> bool:
-        """Whether the policy has fallen too far below the reference to be mixed into it.
+        """Returns whether the policy's score is too far below the reference's for a mixing.
 
         Args:
-            reference_score: of the policy that the reference was last mixed with.
-            policy_score: the newest.
+            reference_score: the score of the policy with which the reference was last mixed.
+            policy_score: the policy's newest score.
         """
         return reference_score is not None and policy_score is not None and policy_score < reference_score - self.margin
 

@@ -1,4 +1,4 @@
-"""Which reference a run has when the configuration is silent, and which combinations are refused."""
+"""The reference of a stage: its default, and the combinations that are refused."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from groupwise.reference.frozen import FrozenReference
 
 
 def resolve_reference(config: Any | None, *, required: bool) -> Any:
-    """The reference of a stage.
+    """Returns the reference of a stage.
 
     Args:
         config: the configured reference, or `None` where the user wrote none.
         required: whether the objective compares with a reference (a divergence whose beta may be positive).
 
     Returns:
-        The configured one; unset, `frozen` where it is required and `absent` where it is not.
+        The configured reference; where none is configured, `frozen` where it is required and `absent` where it is not.
 
     Raises:
         ConfigError: a reference is required and absent, or configured and without use.

@@ -1,4 +1,4 @@
-"""What every kind of reference says: whether there is one, and when it takes a step towards the policy."""
+"""The base of all kinds of reference: whether a reference exists, and when it takes a step towards the policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ReferenceRule(Config):
     present: ClassVar[bool] = True
     """False where nothing is compared with an earlier policy."""
     mixes: ClassVar[bool] = True
-    """False where the weights stay what they were."""
+    """False where the reference's weights never change."""
     adapter_off: ClassVar[bool] = False
     """True where, with an adapter, the reference is the model with its adapter switched off."""
 

@@ -32,12 +32,12 @@ class Adaptive(Measured):
     horizon: float = Field(default=100.0, ge=1, allow_inf_nan=False)
 
     def moved(self, value: float, measured: float) -> float:
-        """The value after one measurement."""
+        """Returns the value after one measurement."""
         error = min(max(measured / self.target - 1, -0.2), 0.2)
         return value * (1 + error / self.horizon)
 
     def extremes(self) -> tuple[float, float]:
-        """The least and the greatest value it may come to: it is multiplied, so it stays above 0 and has no other
-        bound.
+        """Returns the least and the greatest possible value. The value is multiplied, so it stays above 0; it has no
+        upper bound.
         """
         return 0.0, math.inf

@@ -1,4 +1,4 @@
-"""What schedules share: those that know the step alone, and those that follow a measurement."""
+"""The bases of schedules: those that depend on the step only, and those that follow a measurement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from groupwise.config.numbers import Positive
 
 
 class Value(Config):
-    """A number that is asked for at every step. A kind that follows a measurement keeps one number of state."""
+    """A number that may differ at every step. A kind that follows a measurement has one number of state."""
 
     @abstractmethod
     def init(self) -> float | None:
@@ -22,8 +22,8 @@ class Value(Config):
         """Returns the value at a step.
 
         Args:
-            step: counted from 0.
-            state: what `observe` returned last.
+            step: the step, counted from 0.
+            state: the last result of `observe`.
         """
 
     @abstractmethod
@@ -31,24 +31,24 @@ class Value(Config):
         """Returns the state after an update.
 
         Args:
-            state: before.
-            measured: the newest value of what is followed, or `None`.
+            state: the state before the update.
+            measured: the newest measurement, or `None` without one.
         """
 
     @abstractmethod
     def extremes(self) -> tuple[float, float]:
-        """Returns the least and the greatest value that there ever is."""
+        """Returns the least and the greatest value over all steps."""
 
     def may_be_positive(self) -> bool:
-        """Tells whether the value is above 0 at any step."""
+        """Returns whether the value is above 0 at any step."""
         return self.extremes()[1] > 0
 
 
 class Fixed(Value):
-    """A value that depends on the step alone: nothing is remembered, and no measurement is read."""
+    """A value that depends on the step only: it has no state and reads no measurement."""
 
     def init(self) -> float | None:
-        """Returns `None`: nothing is remembered."""
+        """Returns `None`, since there is no state."""
         return None
 
     def observe(self, state: float | None, measured: float | None) -> float | None:
@@ -57,12 +57,12 @@ class Fixed(Value):
 
 
 class Ramp(Fixed):
-    """From one value to another in so many steps, then constant. The kinds differ in `between`.
+    """A value that goes from `start` to `end` in `num_steps` steps and then stays. The kinds differ in `between`.
 
     Args:
         start: the value at step 0.
         end: the value from step `num_steps` on.
-        num_steps: how long it takes.
+        num_steps: the number of steps from `start` to `end`.
     """
 
     start: float = Field(allow_inf_nan=False)
@@ -70,29 +70,20 @@ class Ramp(Fixed):
     num_steps: Positive
 
     def at(self, step: int, state: float | None = None) -> float:
-        """The value at a step, counted from 0.
-
-        Args:
-            step: from 0.
-            state: not read.
-        """
+        """Returns the value at a step, counted from 0."""
         return self.between(min(step / self.num_steps, 1.0))
 
     @abstractmethod
     def between(self, share: float) -> float:
-        """The value where a share, 0 to 1, of the way is done.
-
-        Args:
-            share: of the way, 0 to 1.
-        """
+        """Returns the value at a share of the way, from 0 at the start to 1 at the end."""
 
     def extremes(self) -> tuple[float, float]:
-        """The least and the greatest value it ever has: its ends."""
+        """Returns the least and the greatest value, which are the ends."""
         return min(self.start, self.end), max(self.start, self.end)
 
 
 class Measured(Value):
-    """A positive value that is multiplied by what was measured. Its one number of state is the value itself.
+    """A positive value that is multiplied by a factor at every measurement. Its state is the value itself.
 
     Args:
         initial: the value before the first measurement.
@@ -101,32 +92,22 @@ class Measured(Value):
     initial: float = Field(gt=0, allow_inf_nan=False)
 
     def init(self) -> float | None:
-        """The state before the first update."""
+        """Returns the state before the first update."""
         return self.initial
 
     def at(self, step: int, state: float | None = None) -> float:
-        """The value: the state, or `initial` before there is one.
-
-        Args:
-            step: not read.
-            state: what `observe` gave last.
-        """
+        """Returns the state, or `initial` before the first update."""
         return self.initial if state is None else state
 
     def observe(self, state: float | None, measured: float | None) -> float | None:
-        """The state after an update; where nothing was measured, as it was.
-
-        Args:
-            state: before.
-            measured: the newest value of what is followed, or None.
-        """
+        """Returns the state after an update; without a measurement it does not change."""
         return state if measured is None or state is None else self.moved(state, measured)
 
     @abstractmethod
     def moved(self, value: float, measured: float) -> float:
-        """The value after one measurement.
+        """Returns the value after one measurement.
 
         Args:
-            value: before.
-            measured: the newest value of what is followed.
+            value: the value before the measurement.
+            measured: the measurement.
         """

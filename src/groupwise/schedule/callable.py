@@ -1,4 +1,4 @@
-"""A schedule of your own, by import path."""
+"""A user's schedule, by import path."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class _Own(FromPath, Value):
         return float(ends[0]), float(ends[1])
 
     def may_be_positive(self) -> bool:
-        """Tells whether the greatest value is above 0."""
+        """Returns whether the greatest value is above 0."""
         return self.extremes()[1] > 0
 
 
 @final
 class CallableSchedule(_Own):
-    """What the class at `path` gives, configured by `settings`: a subclass of `Fixed` or `Measured`.
+    """The schedule whose class is at `path`, configured by `settings`: a subclass of `Fixed` or `Measured`.
 
     Example:
         >>> adaptive = {"initial": 0.1, "target": 0.05}
@@ -73,7 +73,7 @@ class CallableSchedule(_Own):
 
 @final
 class CallableFixed(_Own):
-    """What the class at `path` gives, configured by `settings`: a subclass of `Fixed`, which knows the step alone.
+    """The schedule whose class is at `path`, configured by `settings`: a subclass of `Fixed`, which reads the step.
 
     Example:
         >>> linear = {"start": 1.0, "end": 0.0, "num_steps": 4}

@@ -53,7 +53,7 @@ class Multiplicative(Measured):
         return self
 
     def moved(self, value: float, measured: float) -> float:
-        """The value after one measurement."""
+        """Returns the value after one measurement."""
         value = (
             value * self.factor if measured > self.upper else value / self.factor if measured < self.lower else value
         )

@@ -20,10 +20,12 @@ NAN = float("nan")
 
 
 def advantages(kind: PerPrompt, history: list[list[float]] | None, *groups: list[float | None]) -> list[float]:
-    given = grouped(*groups)
+    rewards_of_groups = grouped(*groups)
     if history is not None:
-        given = replace(given, history=torch.tensor(history, dtype=torch.float64)[given.index])
-    return kind(given, Running())[0][:, 0].tolist()
+        rewards_of_groups = replace(
+            rewards_of_groups, history=torch.tensor(history, dtype=torch.float64)[rewards_of_groups.index]
+        )
+    return kind(rewards_of_groups, Running())[0][:, 0].tolist()
 
 
 def test_the_past_and_the_group_together() -> None:
@@ -34,34 +36,34 @@ def test_the_past_and_the_group_together() -> None:
 def test_too_short_a_past_falls_back_to_the_batch() -> None:
     # First prompt: 3 rewards in all, below 4: batch of 0, 2, 4, 6 (mean 3, deviation sqrt 5). Second: 9, 9, 4, 6 (mean
     # 7, squares 18).
-    found = advantages(PerPrompt(min_count=4), [[NAN, 8.0], [9.0, 9.0]], [0.0, 2.0], [4.0, 6.0])
-    assert found == pytest.approx([-3 / math.sqrt(5), -1 / math.sqrt(5), -3 / math.sqrt(4.5), -1 / math.sqrt(4.5)])
+    values = advantages(PerPrompt(min_count=4), [[NAN, 8.0], [9.0, 9.0]], [0.0, 2.0], [4.0, 6.0])
+    assert values == pytest.approx([-3 / math.sqrt(5), -1 / math.sqrt(5), -3 / math.sqrt(4.5), -1 / math.sqrt(4.5)])
     assert advantages(PerPrompt(), None, [0.0, 2.0], [4.0, 6.0])[3] == pytest.approx(3 / math.sqrt(5))
 
 
 def test_the_buffer_keeps_the_newest() -> None:
     # Room for 4 beside a group of 2: the last two of the past, 1 and 1.
-    found = advantages(PerPrompt(buffer_size=4, min_count=2), [[50.0, 1.0, 1.0]], [0.0, 2.0])
-    assert found == pytest.approx([-math.sqrt(2), math.sqrt(2)])
+    values = advantages(PerPrompt(buffer_size=4, min_count=2), [[50.0, 1.0, 1.0]], [0.0, 2.0])
+    assert values == pytest.approx([-math.sqrt(2), math.sqrt(2)])
     # A group larger than the buffer counts whole.
     assert advantages(PerPrompt(buffer_size=2, min_count=2), [[50.0]], [0.0, 0.0, 3.0, 3.0])[0] == pytest.approx(-1.0)
 
 
 def test_the_groups_baseline_with_the_prompts_scale() -> None:
     # 0, 4, 1, 3: deviation sqrt(2.5); the group's mean is 2.
-    found = advantages(PerPrompt(min_count=2, baseline="group"), [[0.0, 4.0], [0.0, 4.0]], [1.0, 3.0], [2.0, 2.0])
-    assert found == pytest.approx([-1 / math.sqrt(2.5), 1 / math.sqrt(2.5), 0.0, 0.0])
-    assert found[2:] == [0.0, 0.0]
+    values = advantages(PerPrompt(min_count=2, baseline="group"), [[0.0, 4.0], [0.0, 4.0]], [1.0, 3.0], [2.0, 2.0])
+    assert values == pytest.approx([-1 / math.sqrt(2.5), 1 / math.sqrt(2.5), 0.0, 0.0])
+    assert values[2:] == [0.0, 0.0]
 
 
 def test_a_group_better_than_its_past_is_reinforced_as_a_whole() -> None:
-    found = advantages(PerPrompt(min_count=2), [[0.0, 0.0, 0.0, 0.0]], [1.0, 1.0])
-    assert found == pytest.approx([(2 / 3) / math.sqrt(2 / 9)] * 2)
+    values = advantages(PerPrompt(min_count=2), [[0.0, 0.0, 0.0, 0.0]], [1.0, 1.0])
+    assert values == pytest.approx([(2 / 3) / math.sqrt(2 / 9)] * 2)
 
 
 def test_missing_rewards_stay_at_zero_and_out_of_the_statistics() -> None:
-    found = advantages(PerPrompt(min_count=2), [[0.0, 2.0]], [None, 4.0])
-    assert found == pytest.approx([0.0, 2 / math.sqrt(8 / 3)])
+    values = advantages(PerPrompt(min_count=2), [[0.0, 2.0]], [None, 4.0])
+    assert values == pytest.approx([0.0, 2 / math.sqrt(8 / 3)])
 
 
 def tracker(
@@ -70,13 +72,13 @@ def tracker(
     """DDPO's tracker, written down from its description: one deque a prompt, the batch's moments until it is long
     enough.
     """
-    found = np.zeros_like(rewards)
+    values = np.zeros_like(rewards)
     for prompt in set(prompts):
         chosen = np.array(prompts) == prompt
         stats.setdefault(prompt, deque(maxlen=size)).extend(rewards[chosen])
-        known = np.array(stats[prompt]) if len(stats[prompt]) >= least else rewards
-        found[chosen] = (rewards[chosen] - known.mean()) / known.std()
-    return found
+        statistics_rewards = np.array(stats[prompt]) if len(stats[prompt]) >= least else rewards
+        values[chosen] = (rewards[chosen] - statistics_rewards.mean()) / statistics_rewards.std()
+    return values
 
 
 def test_ten_batches_equal_the_tracker() -> None:

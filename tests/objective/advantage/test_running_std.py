@@ -38,8 +38,8 @@ def test_flat_is_zero_with_the_group_baseline_and_difficulty_with_the_running_on
 def test_the_spread_inside_groups_gives_advantages_of_deviation_one() -> None:
     # Groups at 0 and at 100, each with 0 and 2 on top: centred -1, 1, -1, 1, unbiased deviation 2 / sqrt 3.
     rewards = grouped([0.0, 2.0], [100.0, 102.0])
-    inside, running = RunningStd(of="advantage")(rewards, Running())
-    assert inside[:, 0].tolist() == pytest.approx([-math.sqrt(3) / 2, math.sqrt(3) / 2] * 2)
+    centred_values, running = RunningStd(of="advantage")(rewards, Running())
+    assert centred_values[:, 0].tolist() == pytest.approx([-math.sqrt(3) / 2, math.sqrt(3) / 2] * 2)
     assert (running.mean, running.centred_std) == pytest.approx((51.0, 2 / math.sqrt(3)))
     # Whatever scales the advantages, the rewards' own deviation is followed beside it: sqrt((51 squared * 2 + 49
     # squared * 2 ) / 3).
@@ -50,10 +50,10 @@ def test_the_spread_inside_groups_gives_advantages_of_deviation_one() -> None:
 
 
 def test_a_batch_without_any_reward_is_not_remembered() -> None:
-    before = Running().follow(mean=1.0, std=2.0, centred_std=0.5, decay=0.9)
-    found, running = RunningStd(decay=0.9)(grouped([None, None]), before)
-    assert running == before
-    assert found[:, 0].tolist() == [0.0, 0.0]
+    earlier = Running().follow(mean=1.0, std=2.0, centred_std=0.5, decay=0.9)
+    values, running = RunningStd(decay=0.9)(grouped([None, None]), earlier)
+    assert running == earlier
+    assert values[:, 0].tolist() == [0.0, 0.0]
 
 
 def test_two_baselines_are_refused() -> None:

@@ -22,9 +22,9 @@ def test_without_a_group() -> None:
 
 def test_after_the_groups_mean() -> None:
     # -1, 1, 0, 0: squares 2 over 3; the flat group exactly 0.
-    found = advantages(Whiten(baseline="group"), [0.0, 2.0], [4.0, 4.0])
-    assert found == pytest.approx([-math.sqrt(1.5), math.sqrt(1.5), 0.0, 0.0])
-    assert found[2:] == [0.0, 0.0]
+    values = advantages(Whiten(baseline="group"), [0.0, 2.0], [4.0, 4.0])
+    assert values == pytest.approx([-math.sqrt(1.5), math.sqrt(1.5), 0.0, 0.0])
+    assert values[2:] == [0.0, 0.0]
 
 
 def test_a_flat_batch_is_zero_and_a_missing_reward_does_not_count() -> None:
@@ -38,11 +38,11 @@ def test_a_flat_batch_is_exactly_zero_though_its_mean_rounds(reward: float, size
     """24 rewards of .1 gave 1.4e-11."""
     assert set(advantages(Whiten(), [reward] * size)) == {0.0}
     assert set(advantages(Whiten(), [reward, None] * size)) == {0.0}
-    parts = [torch.full((count, 1), reward, dtype=torch.float64) for count in (size // 3, size - size // 3)]
+    halves = [torch.full((count, 1), reward, dtype=torch.float64) for count in (size // 3, size - size // 3)]
     together = Together(2)
 
     def part(rank: int) -> torch.Tensor:
-        mine = parts[rank]
+        mine = halves[rank]
         index, length = torch.arange(len(mine)), torch.ones(len(mine), 1, dtype=torch.float64)
         rewards = Grouped(
             mine, torch.ones_like(mine, dtype=torch.bool), index, len(mine), length, reduce=together.reduce(rank)
@@ -54,11 +54,11 @@ def test_a_flat_batch_is_exactly_zero_though_its_mean_rounds(reward: float, size
 
 def test_a_missing_reward_and_a_flat_group_are_exactly_zero_after_the_groups_mean() -> None:
     # 0 and 2 about 1, and a third member without a reward; the flat group's mean rounds.
-    found = advantages(Whiten(baseline="group"), [0.0, None, 2.0], [0.1, 0.1, 0.1])
-    assert found[1] == 0.0
-    assert found[3:] == [0.0, 0.0, 0.0]
+    values = advantages(Whiten(baseline="group"), [0.0, None, 2.0], [0.1, 0.1, 0.1])
+    assert values[1] == 0.0
+    assert values[3:] == [0.0, 0.0, 0.0]
     # -1, 1, 0, 0, 0: squares 2 over 4.
-    assert found[:3] == pytest.approx([-math.sqrt(2), 0.0, math.sqrt(2)])
+    assert values[:3] == pytest.approx([-math.sqrt(2), 0.0, math.sqrt(2)])
 
 
 def test_floor_and_bound() -> None:

@@ -35,17 +35,17 @@ def test_flat_groups_and_lone_members_are_exactly_zero() -> None:
 
 
 def test_rewards_are_compared_one_by_one_and_a_missing_one_draws() -> None:
-    first, second = grouped([0.0, 1.0, 2.0]), grouped([100.0, None, 0.0])
-    whole = replace(first, parts={"a": first, "b": second}, weights={"a": 1.0, "b": 3.0})
+    plain, partial = grouped([0.0, 1.0, 2.0]), grouped([100.0, None, 0.0])
+    combined = replace(plain, parts={"a": plain, "b": partial}, weights={"a": 1.0, "b": 3.0})
     # a: 0, 1/2, 1; b: 1, (missing) 1/2, 0: sums 3, 2, 1.
-    actual, _ = WinRate()(whole, Running())
+    actual, _ = WinRate()(combined, Running())
     assert actual[:, 0].tolist() == pytest.approx([1.0, 0.0, -1.0])
 
 
 def test_maps_are_compared_place_by_place() -> None:
-    given = grouped([0.0, 1.0])
+    rewards = grouped([0.0, 1.0])
     wide = replace(
-        given,
+        rewards,
         value=torch.tensor([[0.0, 5.0], [1.0, 4.0]], dtype=torch.float64),
         present=torch.ones(2, 2, dtype=torch.bool),
         parts={},

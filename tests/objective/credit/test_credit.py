@@ -20,8 +20,8 @@ def test_product_is_renormalised() -> None:
     chain = Credit(temporal_decay=TemporalDecay(gamma=0.5), gradient_adaptive=GradientAdaptive())
     close(chain(member_ratios([1.5, 0.5], [None])), [[0.8, 1.2], [0.0, 0.0]])
     assert not chain.uniform
-    given = member_ratios([1.5, 0.5])
-    assert set(chain.measure(chain.parts(given), given)) >= {
+    decisions = member_ratios([1.5, 0.5])
+    assert set(chain.measure(chain.parts(decisions), decisions)) >= {
         "temporal_decay/weight_sum",
         "gradient_adaptive/weight_variance",
     }
@@ -36,9 +36,9 @@ def test_a_raw_link_leaves_the_product_as_it_is() -> None:
 def test_a_product_that_vanishes_everywhere_is_uniform() -> None:
     # The first credit leaves nothing after the second decision, the other nothing before the third; a masked decision
     # gets none.
-    given = member_ratios([1.0, 1.0, 1.0, None])
-    given = replace(given, log_prob=given.log_prob.detach() - torch.tensor([[0.0, 0.0, 900.0, 0.0]]))
+    decisions = member_ratios([1.0, 1.0, 1.0, None])
+    decisions = replace(decisions, log_prob=decisions.log_prob.detach() - torch.tensor([[0.0, 0.0, 900.0, 0.0]]))
     close(
-        Credit(temporal_decay=TemporalDecay(gamma=1e-200), gradient_adaptive=GradientAdaptive())(given),
+        Credit(temporal_decay=TemporalDecay(gamma=1e-200), gradient_adaptive=GradientAdaptive())(decisions),
         [[1.0, 1.0, 1.0, 0.0]],
     )

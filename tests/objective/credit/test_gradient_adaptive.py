@@ -16,8 +16,8 @@ from groupwise.statistics import finish
 
 def test_surprisal_is_a_softmax_of_minus_log_prob() -> None:
     # exp(|lp|) = e / r: 1/1.5 : 1/0.5 = 1 : 3, mean one: 1/2, 3/2.
-    given = member_ratios([1.5, None, 0.5], [2.0], [None])
-    credit = GradientAdaptive()(given)
+    decisions = member_ratios([1.5, None, 0.5], [2.0], [None])
+    credit = GradientAdaptive()(decisions)
     close(credit, [[0.5, 0.0, 1.5], [1.0, 0.0, 0.0], [0.0] * 3])
     assert not credit.requires_grad
 
@@ -29,22 +29,22 @@ def test_temperature_divides_the_signal() -> None:
 
 def test_score_norm_replaces_the_proxy() -> None:
     norm = torch.tensor([[0.0, math.log(3.0)]], dtype=torch.float64)
-    given = member_ratios([1.5, 0.5], score_norm=norm)
-    close(GradientAdaptive(signal="score_norm")(given), [[0.5, 1.5]])
+    decisions = member_ratios([1.5, 0.5], score_norm=norm)
+    close(GradientAdaptive(signal="score_norm")(decisions), [[0.5, 1.5]])
     credit = GradientAdaptive(signal="score_norm")
-    numbers = finish(credit.measure(credit(given), given))
+    numbers = finish(credit.measure(credit(decisions), decisions))
     assert numbers == pytest.approx(
         {"gradient_adaptive/avg_gradient_norm": math.log(3.0) / 2, "gradient_adaptive/weight_variance": 0.25}
     )
 
 
 def test_auto_is_the_proxy_for_discrete_decisions_and_the_norm_for_densities() -> None:
-    given = member_ratios([1.5, 0.5], score_norm=torch.tensor([[0.0, math.log(3.0)]], dtype=torch.float64))
+    decisions = member_ratios([1.5, 0.5], score_norm=torch.tensor([[0.0, math.log(3.0)]], dtype=torch.float64))
     auto = GradientAdaptive()
     assert auto.signal == "auto"
-    close(auto(given), [[0.5, 1.5]])
+    close(auto(decisions), [[0.5, 1.5]])
     assert auto.on(density=False) is auto
-    close(auto(given), GradientAdaptive(signal="surprisal")(given).tolist())
+    close(auto(decisions), GradientAdaptive(signal="surprisal")(decisions).tolist())
     settled = auto.on(density=True)
     assert (settled.reads, settled.discrete_only) == (frozenset({"score_norm"}), None)
     assert GradientAdaptive(signal="surprisal").on(density=True).discrete_only is not None

@@ -15,15 +15,17 @@ STEPS = torch.tensor([[0.25, 0.0, 0.5], [2.0, 0.0, 0.0]], dtype=torch.float64)
 
 
 def test_raw_is_the_inverse() -> None:
-    given = recorded(member_ratios([1.0, None, 1.0], [1.0]), step_size=STEPS)
+    decisions = recorded(member_ratios([1.0, None, 1.0], [1.0]), step_size=STEPS)
     credit = InverseStep(raw=True)
-    close(credit(given), [[4.0, 0.0, 2.0], [0.5, 0.0, 0.0]])
-    assert finish(credit.measure(credit(given), given)) == pytest.approx({"inverse_step/mean_weight": 6.5 / 3})
+    close(credit(decisions), [[4.0, 0.0, 2.0], [0.5, 0.0, 0.0]])
+    assert finish(credit.measure(credit(decisions), decisions)) == pytest.approx({"inverse_step/mean_weight": 6.5 / 3})
 
 
 def test_mean_one_otherwise() -> None:
-    given = recorded(member_ratios([1.0, None, 1.0], [1.0], [None]), step_size=torch.cat([STEPS, torch.zeros(1, 3)]))
-    close(InverseStep()(given), [[4 / 3, 0.0, 2 / 3], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    decisions = recorded(
+        member_ratios([1.0, None, 1.0], [1.0], [None]), step_size=torch.cat([STEPS, torch.zeros(1, 3)])
+    )
+    close(InverseStep()(decisions), [[4 / 3, 0.0, 2 / 3], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
 
 
 def test_needs_positive_steps() -> None:

@@ -12,8 +12,8 @@ from groupwise.objective.credit.log_decay import LogDecay
 def test_shares_are_powers_of_the_log_position() -> None:
     # tau 1, n = 4: ln(1 + s) / ln 4 = 0, 1/2, ln 3 / ln 4, 1; with a = 2 ln 2 the weights are 1, 1/2, 4^-(ln 3 / ln 4)
     # = 1/3, 1/4. Their sum is 25 / 12, so the credit is 48/25, 24/25, 16/25, 12/25.
-    given = member_ratios([1.0, 1.0, 1.0, 1.0], [1.0], [None])
-    close(LogDecay(a=2 * math.log(2), tau=1.0)(given), [[1.92, 0.96, 0.64, 0.48], [1.0, 0.0, 0.0, 0.0], [0.0] * 4])
+    decisions = member_ratios([1.0, 1.0, 1.0, 1.0], [1.0], [None])
+    close(LogDecay(a=2 * math.log(2), tau=1.0)(decisions), [[1.92, 0.96, 0.64, 0.48], [1.0, 0.0, 0.0, 0.0], [0.0] * 4])
 
 
 def test_last_is_exp_minus_a_of_the_first_at_every_length() -> None:

@@ -8,6 +8,6 @@ from groupwise.objective.divergence.exact import Exact
 
 
 def test_passes_the_domains_value_through() -> None:
-    given = member_ratios([2.0, 1.0])
-    exact = given.log_prob * 3
-    close(Exact()(given, given.log_prob, exact), exact.detach().tolist())
+    decisions = member_ratios([2.0, 1.0])
+    exact = decisions.log_prob * 3
+    close(Exact()(decisions, decisions.log_prob, exact), exact.detach().tolist())

@@ -8,7 +8,7 @@ from groupwise.objective.divergence.k2 import K2
 
 
 def test_value_and_gradient() -> None:
-    given = member_ratios([2.0, 1.0])
-    penalty = K2()(given, given.log_prob.detach() + given.log_prob.new_tensor([[-0.5, 2.0]]), None)
+    decisions = member_ratios([2.0, 1.0])
+    penalty = K2()(decisions, decisions.log_prob.detach() + decisions.log_prob.new_tensor([[-0.5, 2.0]]), None)
     close(penalty, [[0.125, 2.0]])
-    close(gradient(penalty, given), [[0.5, -2.0]])
+    close(gradient(penalty, decisions), [[0.5, -2.0]])

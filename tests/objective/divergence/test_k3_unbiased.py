@@ -14,16 +14,16 @@ from groupwise.objective.divergence.k3_unbiased import K3Unbiased
 
 def test_value_and_gradient() -> None:
     # x = ln 2, r = 3: 3 (1 - ln 2); d/dlp of r k3 = r k3 + r (1 - e^x) = 3 (1 - ln 2) - 3.
-    given = member_ratios([3.0])
+    decisions = member_ratios([3.0])
     gap = math.log(2.0)
-    penalty = K3Unbiased()(given, given.log_prob.detach() + gap, None)
+    penalty = K3Unbiased()(decisions, decisions.log_prob.detach() + gap, None)
     close(penalty, [[3 * (1 - gap)]])
-    close(gradient(penalty, given), [[-3 * gap]])
+    close(gradient(penalty, decisions), [[-3 * gap]])
 
 
 def test_clamped_in_log_space() -> None:
-    given = member_ratios([math.exp(60.0)], old=-70.0)
-    penalty = K3Unbiased()(given, given.log_prob.detach() + 60.0, None)
+    decisions = member_ratios([math.exp(60.0)], old=-70.0)
+    penalty = K3Unbiased()(decisions, decisions.log_prob.detach() + 60.0, None)
     close(penalty / math.exp(80.0), [[1.0 - 61 * math.exp(-20.0)]])
 
 
@@ -31,15 +31,15 @@ def test_clamped_in_log_space() -> None:
 @pytest.mark.parametrize("gap", [1e-4, 0.5, 1.0, 1.5, 5.0, 17.0, 20.0, 25.0, 40.0, -7.0])
 def test_the_slope_is_minus_r_x(dtype: torch.dtype, gap: float) -> None:
     """On-policy, at any distance: in fp32 a difference of exponentials gave -18 at 17 nats and 0 from 25 on."""
-    now = torch.full((1, 2), -abs(gap) - 0.375, dtype=dtype).requires_grad_()
-    old = torch.cat([now.detach()[:, :1], now.detach()[:, 1:] - math.log(2.0)], 1)
-    given = Decisions.of(torch.ones(1, 2, dtype=torch.bool), now, old, torch.ones(1, 2, dtype=dtype))
-    reference = now.detach() + gap
-    penalty = K3Unbiased()(given, reference, None)
-    (found,) = torch.autograd.grad(penalty.sum(), now)
-    x = float(reference[0, 0] - now.detach()[0, 0])
+    log_prob = torch.full((1, 2), -abs(gap) - 0.375, dtype=dtype).requires_grad_()
+    old = torch.cat([log_prob.detach()[:, :1], log_prob.detach()[:, 1:] - math.log(2.0)], 1)
+    decisions = Decisions.of(torch.ones(1, 2, dtype=torch.bool), log_prob, old, torch.ones(1, 2, dtype=dtype))
+    reference = log_prob.detach() + gap
+    penalty = K3Unbiased()(decisions, reference, None)
+    (gradients,) = torch.autograd.grad(penalty.sum(), log_prob)
+    x = float(reference[0, 0] - log_prob.detach()[0, 0])
     close_to = {torch.float32: 1e-5, torch.float64: 1e-14}[dtype]
-    assert found[0].tolist() == pytest.approx([-x, -2 * x], rel=close_to)
+    assert gradients[0].tolist() == pytest.approx([-x, -2 * x], rel=close_to)
     exact = math.expm1(x) - x
     assert penalty[0].tolist() == pytest.approx(
         [exact, 2 * exact],

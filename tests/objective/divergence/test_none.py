@@ -8,6 +8,6 @@ from groupwise.objective.divergence.none import NoDivergence
 
 
 def test_is_zero_and_needs_nothing() -> None:
-    given = member_ratios([2.0, 1.0])
-    close(NoDivergence()(given, given.log_prob, None), [[0.0, 0.0]])
+    decisions = member_ratios([2.0, 1.0])
+    close(NoDivergence()(decisions, decisions.log_prob, None), [[0.0, 0.0]])
     assert not NoDivergence().beta.may_be_positive()

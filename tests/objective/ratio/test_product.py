@@ -11,19 +11,19 @@ from groupwise.objective.ratio.product import Product
 
 def test_product_and_its_gradient() -> None:
     # 4 * 0.5 = 2; both copies carry the gradient of the whole product.
-    given = member_ratios([4.0, None, 0.5], [None, None, None])
-    level = Product()(given.log_ratio, given).exp()
-    close(given.masked(level, fill=1.0), [[2.0, 1.0, 2.0], [1.0, 1.0, 1.0]])
-    close(gradient(level, given), [[4.0, 0.0, 4.0], [0.0, 0.0, 0.0]])
+    decisions = member_ratios([4.0, None, 0.5], [None, None, None])
+    level = Product()(decisions.log_ratio, decisions).exp()
+    close(decisions.masked(level, fill=1.0), [[2.0, 1.0, 2.0], [1.0, 1.0, 1.0]])
+    close(gradient(level, decisions), [[4.0, 0.0, 4.0], [0.0, 0.0, 0.0]])
 
 
 def test_token_gradient_is_each_decisions_own() -> None:
-    given = member_ratios([4.0, 0.5])
-    close(gradient(Product(gradient="token")(given.log_ratio, given).exp(), given), [[2.0, 2.0]])
+    decisions = member_ratios([4.0, 0.5])
+    close(gradient(Product(gradient="token")(decisions.log_ratio, decisions).exp(), decisions), [[2.0, 2.0]])
 
 
 def test_clamped_in_log_space_without_gradient_beyond() -> None:
-    given = member_ratios([math.exp(50.0), math.exp(50.0)], [math.exp(-50.0), math.exp(-50.0)], old=-60.0)
-    level = Product()(given.log_ratio, given)
+    decisions = member_ratios([math.exp(50.0), math.exp(50.0)], [math.exp(-50.0), math.exp(-50.0)], old=-60.0)
+    level = Product()(decisions.log_ratio, decisions)
     close(level, [[80.0, 80.0], [-80.0, -80.0]])
-    close(gradient(level, given), [[0.0, 0.0], [0.0, 0.0]])
+    close(gradient(level, decisions), [[0.0, 0.0], [0.0, 0.0]])

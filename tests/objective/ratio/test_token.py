@@ -8,7 +8,7 @@ from groupwise.objective.ratio.token import Token
 
 
 def test_each_decision_keeps_its_ratio_and_gradient() -> None:
-    given = member_ratios([2.0, 0.5])
-    level = Token()(given.log_ratio, given).exp()
+    decisions = member_ratios([2.0, 0.5])
+    level = Token()(decisions.log_ratio, decisions).exp()
     close(level, [[2.0, 0.5]])
-    close(gradient(level, given), [[2.0, 0.5]])
+    close(gradient(level, decisions), [[2.0, 0.5]])

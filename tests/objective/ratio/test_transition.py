@@ -11,9 +11,9 @@ from groupwise.objective.ratio.transition import Transition
 
 
 def test_reads_the_shift_and_nothing_else() -> None:
-    given = member_ratios([4.0, 0.5], advantage=1.0)
+    decisions = member_ratios([4.0, 0.5], advantage=1.0)
     shift = torch.tensor([[0.3, -0.2]], dtype=torch.float64, requires_grad=True)
-    level = Transition()(given.log_ratio, replace(given, mean_shift=shift))
+    level = Transition()(decisions.log_ratio, replace(decisions, mean_shift=shift))
     close(level, [[0.3, -0.2]])
     assert torch.autograd.grad(level.sum(), shift)[0].tolist() == [[1.0, 1.0]]
 

@@ -17,8 +17,8 @@ from groupwise.statistics import finish
 
 def test_recursion_passes_over_masked_decisions() -> None:
     # beta 0.9: 2; 0.9 * 1 + 0.1 * 2 = 1.1; (hole); 0.9 * 3 + 0.1 * 1.1 = 2.81
-    given = member_ratios([2.0, 1.0, None, 3.0], [3.0])
-    close(given.masked(Ema(beta=0.9)(given).exp()), [[2.0, 1.1, 0.0, 2.81], [3.0, 0.0, 0.0, 0.0]])
+    decisions = member_ratios([2.0, 1.0, None, 3.0], [3.0])
+    close(decisions.masked(Ema(beta=0.9)(decisions).exp()), [[2.0, 1.1, 0.0, 2.81], [3.0, 0.0, 0.0, 0.0]])
 
 
 def test_init_one_averages_the_first_decision_too() -> None:
@@ -28,15 +28,15 @@ def test_init_one_averages_the_first_decision_too() -> None:
 
 def test_gradient_is_the_transpose_of_the_recursion() -> None:
     # On-policy with beta 0.9 and three decisions, d sum r' / d lp_s: 1 + 0.1 + 0.01, 0.9 + 0.09, 0.9.
-    given = member_ratios([1.0, 1.0, 1.0])
-    close(gradient(Ema(beta=0.9)(given).exp(), given), [[1.11, 0.99, 0.9]])
+    decisions = member_ratios([1.0, 1.0, 1.0])
+    close(gradient(Ema(beta=0.9)(decisions).exp(), decisions), [[1.11, 0.99, 0.9]])
 
 
 def test_detach_keeps_the_value_and_each_decisions_own_gradient() -> None:
-    given = member_ratios([2.0, 1.0])
-    smoothed = Ema(beta=0.9, detach=True)(given).exp()
+    decisions = member_ratios([2.0, 1.0])
+    smoothed = Ema(beta=0.9, detach=True)(decisions).exp()
     close(smoothed, [[2.0, 1.1]])
-    close(gradient(smoothed, given), [[2.0, 1.1]])
+    close(gradient(smoothed, decisions), [[2.0, 1.1]])
 
 
 @pytest.mark.parametrize("width", [1, 2, 17, 100])
@@ -44,11 +44,11 @@ def test_detach_keeps_the_value_and_each_decisions_own_gradient() -> None:
 def test_scan_equals_a_loop(width: int, beta: float) -> None:
     ratio = torch.rand(2, width, dtype=torch.float64, generator=torch.Generator().manual_seed(width)) * 3
     for start in (ratio[:, :1], torch.ones(2, 1, dtype=torch.float64)):
-        before = start[:, 0]
+        previous = start[:, 0]
         expected = []
         for t in range(width):
-            before = beta * ratio[:, t] + (1 - beta) * before
-            expected.append(before)
+            previous = beta * ratio[:, t] + (1 - beta) * previous
+            expected.append(previous)
         torch.testing.assert_close(scan(ratio, beta, start), torch.stack(expected, 1), rtol=0, atol=1e-13)
 
 
@@ -59,21 +59,21 @@ def test_gradient_equals_a_loops(width: int, init: Literal["first", "one"], pack
     generator = torch.Generator().manual_seed(width)
     log_ratio = (torch.rand(3, width, dtype=torch.float64, generator=generator) - 0.5).requires_grad_()
     cotangent = torch.rand(3, width, dtype=torch.float64, generator=generator)
-    given = Decisions.of(
+    decisions = Decisions.of(
         torch.ones(3, width, dtype=torch.bool),
         log_ratio,
         torch.zeros_like(log_ratio),
         torch.ones_like(log_ratio),
         packed=packed,
     )
-    (found,) = torch.autograd.grad((cotangent * Ema(beta=0.3, init=init)(given)).sum(), log_ratio)
+    (gradients,) = torch.autograd.grad((cotangent * Ema(beta=0.3, init=init)(decisions)).sum(), log_ratio)
     ratio = log_ratio.exp()
-    before, columns = ratio[:, 0] if init == "first" else torch.ones(3, dtype=torch.float64), []
+    previous, columns = ratio[:, 0] if init == "first" else torch.ones(3, dtype=torch.float64), []
     for t in range(width):
-        before = 0.3 * ratio[:, t] + 0.7 * before
-        columns.append(before.log())
+        previous = 0.3 * ratio[:, t] + 0.7 * previous
+        columns.append(previous.log())
     (expected,) = torch.autograd.grad((cotangent * torch.stack(columns, 1)).sum(), log_ratio)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
+    torch.testing.assert_close(gradients, expected, rtol=0, atol=1e-13)
 
 
 def test_gradients_in_fp32_lose_nothing_that_counts() -> None:
@@ -83,10 +83,10 @@ def test_gradients_in_fp32_lose_nothing_that_counts() -> None:
     gradients = []
     for dtype in (torch.float64, torch.float32):
         leaf = log_ratio.to(dtype).requires_grad_()
-        given = Decisions.of(
+        decisions = Decisions.of(
             torch.ones(4, 600, dtype=torch.bool), leaf, torch.zeros_like(leaf), torch.ones_like(leaf), packed=True
         )
-        gradients.append(torch.autograd.grad(1e-6 * Ema(beta=0.9)(given).sum(), leaf)[0].double())
+        gradients.append(torch.autograd.grad(1e-6 * Ema(beta=0.9)(decisions).sum(), leaf)[0].double())
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-5, atol=0)
 
 
@@ -97,18 +97,20 @@ def test_a_cotangent_of_a_product_over_a_small_ratio_does_not_overflow() -> None
     gradients = []
     for dtype in (torch.float64, torch.float32):
         leaf = log_ratio.to(dtype).requires_grad_()
-        given = Decisions.of(
+        decisions = Decisions.of(
             torch.ones(1, 6, dtype=torch.bool), leaf, torch.zeros_like(leaf), torch.ones_like(leaf), packed=True
         )
-        gradients.append(torch.autograd.grad(Product()(Ema(beta=0.9)(given), given).exp()[0, 0], leaf)[0].double())
+        gradients.append(
+            torch.autograd.grad(Product()(Ema(beta=0.9)(decisions), decisions).exp()[0, 0], leaf)[0].double()
+        )
     assert gradients[0][0, 0] > 1e34
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=0)
 
 
 def test_metrics_are_the_sources() -> None:
     # Ratios 2, 1: mean 1.5, variance 0.25. Smoothed 2, 1.1: mean 1.55, variance 0.2025.
-    given = member_ratios([2.0, 1.0])
-    numbers = finish(Ema(beta=0.9).measure(given, Ema(beta=0.9)(given)))
+    decisions = member_ratios([2.0, 1.0])
+    numbers = finish(Ema(beta=0.9).measure(decisions, Ema(beta=0.9)(decisions)))
     assert numbers == pytest.approx(
         {
             "ema/raw_weights_variance": 0.25,

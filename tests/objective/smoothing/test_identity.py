@@ -8,8 +8,8 @@ from groupwise.objective.smoothing.identity import Identity
 
 
 def test_the_ratio_and_its_gradient_pass_through() -> None:
-    given = member_ratios([2.0, None, 0.5])
-    smoothed = Identity()(given)
+    decisions = member_ratios([2.0, None, 0.5])
+    smoothed = Identity()(decisions)
     close(smoothed.exp(), [[2.0, 1.0, 0.5]])
-    close(gradient(smoothed, given), [[1.0, 0.0, 1.0]])
-    assert Identity().measure(given, smoothed) == {}
+    close(gradient(smoothed, decisions), [[1.0, 0.0, 1.0]])
+    assert Identity().measure(decisions, smoothed) == {}

@@ -11,9 +11,9 @@ from groupwise.statistics import finish
 
 
 def test_capped_weight_times_the_score() -> None:
-    given = member_ratios([8.0, 2.0], [8.0, 2.0], advantage=[1.0, -1.0], old=-4.0)
-    surrogate = Cispo(maximum=5.0)(given.log_ratio, given)
-    log_prob = given.log_prob.detach()
+    decisions = member_ratios([8.0, 2.0], [8.0, 2.0], advantage=[1.0, -1.0], old=-4.0)
+    surrogate = Cispo(maximum=5.0)(decisions.log_ratio, decisions)
+    log_prob = decisions.log_prob.detach()
     close(
         surrogate.value,
         [
@@ -21,7 +21,7 @@ def test_capped_weight_times_the_score() -> None:
             [-5 * float(log_prob[1, 0]), -2 * float(log_prob[1, 1])],
         ],
     )
-    close(gradient(surrogate.value, given), [[5.0, 2.0], [-5.0, -2.0]])
+    close(gradient(surrogate.value, decisions), [[5.0, 2.0], [-5.0, -2.0]])
     assert surrogate.alive.all()
     assert finish(surrogate.statistics) == {"cispo_clip_ratio": 0.25}
 

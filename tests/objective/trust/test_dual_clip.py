@@ -11,10 +11,10 @@ from groupwise.statistics import finish
 
 
 def test_bad_decisions_beyond_the_bound_are_constant() -> None:
-    given = member_ratios([5.0, 2.5, 0.5], [5.0, 2.5, 0.5], advantage=[-2.0, 2.0])
-    surrogate = DualClip(low=0.2, high=0.2, bound=3.0)(given.log_ratio, given)
+    decisions = member_ratios([5.0, 2.5, 0.5], [5.0, 2.5, 0.5], advantage=[-2.0, 2.0])
+    surrogate = DualClip(low=0.2, high=0.2, bound=3.0)(decisions.log_ratio, decisions)
     close(surrogate.value, [[-6.0, -5.0, -1.6], [2.4, 2.4, 1.0]])
-    close(gradient(surrogate.value, given), [[0.0, -5.0, 0.0], [0.0, 0.0, 1.0]])
+    close(gradient(surrogate.value, decisions), [[0.0, -5.0, 0.0], [0.0, 0.0, 1.0]])
     assert surrogate.alive.tolist() == [[False, True, False], [False, False, True]]
     assert finish(surrogate.statistics)["clip_ratio/dual_mean"] == pytest.approx(1 / 6)
 

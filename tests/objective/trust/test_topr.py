@@ -11,15 +11,17 @@ from groupwise.statistics import finish
 
 def test_weights_of_members() -> None:
     # Products 0.5, 4 and 0.25, 4: the good members weigh 1, the bad ones 0.25 and 1, which alone are in the metric.
-    given = member_ratios([0.5, 1.0], [4.0, 1.0], [0.5, 0.5], [4.0, 1.0], advantage=[2.0, 2.0, -2.0, -2.0], old=-3.0)
-    surrogate = Topr()(Product()(given.log_ratio, given), given)
+    decisions = member_ratios(
+        [0.5, 1.0], [4.0, 1.0], [0.5, 0.5], [4.0, 1.0], advantage=[2.0, 2.0, -2.0, -2.0], old=-3.0
+    )
+    surrogate = Topr()(Product()(decisions.log_ratio, decisions), decisions)
     weight = [[2.0, 2.0], [2.0, 2.0], [-0.5, -0.5], [-2.0, -2.0]]
-    close(gradient(surrogate.value, given), weight)
+    close(gradient(surrogate.value, decisions), weight)
     close(
         surrogate.value,
         [
             [w * float(lp) for w, lp in zip(row, values, strict=True)]
-            for row, values in zip(weight, given.log_prob.detach(), strict=True)
+            for row, values in zip(weight, decisions.log_prob.detach(), strict=True)
         ],
     )
     assert surrogate.alive.all()
@@ -27,5 +29,5 @@ def test_weights_of_members() -> None:
 
 
 def test_advantage_zero_weighs_as_good() -> None:
-    given = member_ratios([0.5], advantage=0.0)
-    close(Topr()(given.log_ratio, given).value, [[0.0]])
+    decisions = member_ratios([0.5], advantage=0.0)
+    close(Topr()(decisions.log_ratio, decisions).value, [[0.0]])

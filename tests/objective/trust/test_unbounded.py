@@ -8,15 +8,15 @@ from groupwise.objective.trust.unbounded import Unbounded
 
 
 def test_ratio_form_is_rho_times_advantage() -> None:
-    given = member_ratios([4.0, 0.5], advantage=-2.0)
-    surrogate = Unbounded()(given.log_ratio, given)
+    decisions = member_ratios([4.0, 0.5], advantage=-2.0)
+    surrogate = Unbounded()(decisions.log_ratio, decisions)
     close(surrogate.value, [[-8.0, -1.0]])
-    close(gradient(surrogate.value, given), [[-8.0, -1.0]])
+    close(gradient(surrogate.value, decisions), [[-8.0, -1.0]])
     assert surrogate.alive.all()
 
 
 def test_log_prob_form_ignores_the_ratio() -> None:
-    given = member_ratios([1.0, 1.0], advantage=-2.0, old=-3.0)
-    surrogate = Unbounded(form="log_prob")(given.log_ratio * 5, given)
+    decisions = member_ratios([1.0, 1.0], advantage=-2.0, old=-3.0)
+    surrogate = Unbounded(form="log_prob")(decisions.log_ratio * 5, decisions)
     close(surrogate.value, [[6.0, 6.0]])
-    close(gradient(surrogate.value, given), [[-2.0, -2.0]])
+    close(gradient(surrogate.value, decisions), [[-2.0, -2.0]])

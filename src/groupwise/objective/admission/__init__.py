@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from groupwise.objective.admission.all import Everything
 from groupwise.objective.admission.callable import CallableAdmission
-from groupwise.objective.admission.everything import Everything
 from groupwise.objective.admission.informative import Informative
 from groupwise.objective.admission.positive_share import PositiveShare
 from groupwise.objective.admission.resample import Resample

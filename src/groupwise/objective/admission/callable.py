@@ -1,4 +1,4 @@
-"""A class of your own that admits groups, by import path."""
+"""A user's class that admits groups, by import path."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from groupwise.objective.slot import AdmissionSlot
 
 @final
 class CallableAdmission(FromPath, AdmissionSlot):
-    """What the class at `path` does, configured by `settings`.
+    """The piece whose class is at `path`, configured by `settings`.
 
-    The class extends `AdmissionSlot`, which lists what it may state.
+    The class extends `AdmissionSlot`, which lists the class variables that it may set.
 
     Example:
         >>> CallableAdmission(path="groupwise.objective.admission.informative:Informative").piece

@@ -23,5 +23,5 @@ class Informative(AdmissionSlot):
     kind: Literal["informative"] = "informative"
 
     def __call__(self, rewards: Grouped) -> Bool[Tensor, " P"]:
-        """`[num_groups]` bool."""
+        """Returns `[num_groups]` bool."""
         return ~rewards.group_flat.all(dim=1)

@@ -31,7 +31,7 @@ class PositiveShare(AdmissionSlot):
     min_positive_ratio: float = Field(default=0.25, ge=0, le=1)
 
     def __call__(self, rewards: Grouped) -> Bool[Tensor, " P"]:
-        """`[num_groups]` bool."""
+        """Returns `[num_groups]` bool."""
         hits = rewards.value.new_zeros(rewards.num_groups).index_add(
             0, rewards.index, ((rewards.value > self.threshold) & rewards.present).double().sum(1)
         )

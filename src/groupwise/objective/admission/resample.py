@@ -17,7 +17,7 @@ class Resample(AdmissionSlot):
     """Admits groups that are not flat. The trainer draws further prompts until the batch is full, at most `max_rounds`
     times.
 
-    After that it trains what there is and says so.
+    After that it trains the groups that were admitted, and a log line says so.
 
     Example:
         >>> Resample()(Grouped.of([1.0, 0.0], [1.0, 1.0])).tolist()
@@ -29,13 +29,13 @@ class Resample(AdmissionSlot):
     resamples: ClassVar[bool] = True
     kind: Literal["resample"] = "resample"
     max_rounds: Length = 4
-    """How many times sampling is tried for one batch, the first included."""
+    """The largest number of samplings for one batch, the first included."""
 
     @property
     def rounds(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """How many times sampling is tried for one batch."""
+        """The largest number of samplings for one batch."""
         return self.max_rounds
 
     def __call__(self, rewards: Grouped) -> Bool[Tensor, " P"]:
-        """`[num_groups]` bool."""
+        """Returns `[num_groups]` bool."""
         return ~rewards.group_flat.all(dim=1)

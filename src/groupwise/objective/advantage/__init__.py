@@ -1,4 +1,5 @@
-"""Advantage: how a reward compares inside its group. Computed once per batch of rollouts, on whole groups, in fp64.
+"""Advantage: the comparison of a reward inside its group, computed once per batch of rollouts, on whole groups, in
+fp64.
 
 A group whose rewards are all equal, or that holds fewer than two scorable members, gives exactly 0 under every
 advantage with a group baseline.

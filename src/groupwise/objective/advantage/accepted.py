@@ -21,7 +21,7 @@ class Accepted(AdvantageSlot):
 
     Example:
         >>> advantage, _ = Accepted()(Grouped.of([1.0, 0.0], [1.0, 1.0]), Running())
-        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        >>> [round(value, 3) for value in advantage[:, 0].tolist()]
         [1.0, 0.0, 1.0, 1.0]
 
     Source: the control that every comparison needs (RAFT, arXiv 2304.06767).

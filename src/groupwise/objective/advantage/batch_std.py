@@ -26,7 +26,7 @@ class BatchStd(AdvantageSlot):
         The four rewards spread by `sqrt(1/6) = 0.408`; 1 is half a point above its group.
 
         >>> advantage, _ = BatchStd()(Grouped.of([1.0, 0.0], [0.5, 0.5]), Running())
-        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        >>> [round(value, 3) for value in advantage[:, 0].tolist()]
         [1.225, -1.225, 0.0, 0.0]
 
     Source: Lite PPO, arXiv 2508.08221, section 4.
@@ -34,7 +34,7 @@ class BatchStd(AdvantageSlot):
 
     kind: Literal["batch_std"] = "batch_std"
     of: Literal["reward", "advantage"] = "reward"
-    """Whose standard deviation: the rewards', or the centred rewards'."""
+    """The standard deviation that scales: the rewards', or the centred rewards'."""
     ddof: Literal[0, 1] = 1
     """1 for the unbiased standard deviation, 0 for the population's (Flow-GRPO's code)."""
     min_std: float = Field(default=1e-6, gt=0)

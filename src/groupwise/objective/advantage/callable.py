@@ -1,4 +1,4 @@
-"""A class of your own that compares rewards, by import path."""
+"""A user's class that compares rewards, by import path."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from groupwise.objective.slot import AdvantageSlot
 
 @final
 class CallableAdvantage(FromPath, AdvantageSlot):
-    """What the class at `path` does, configured by `settings`.
+    """The piece whose class is at `path`, configured by `settings`.
 
-    The class extends `AdvantageSlot`, which lists what it may state.
+    The class extends `AdvantageSlot`, which lists the class variables that it may set.
 
     Example:
         >>> CallableAdvantage(path="groupwise.objective.advantage.centred:Centred").piece

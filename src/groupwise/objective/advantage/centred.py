@@ -22,7 +22,7 @@ class Centred(AdvantageSlot):
 
     Example:
         >>> advantage, _ = Centred()(Grouped.of([1.0, 0.0, 0.5], [7.0, 7.0]), Running())
-        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        >>> [round(value, 3) for value in advantage[:, 0].tolist()]
         [0.5, -0.5, 0.0, 0.0, 0.0]
 
     Source: Dr. GRPO, arXiv 2503.20783, equation 1.

@@ -21,7 +21,7 @@ class ConstantBaseline(AdvantageSlot):
 
     Example:
         >>> advantage, _ = ConstantBaseline(value=0.5)(Grouped.of([1.0, 0.0], [1.0, 1.0]), Running())
-        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        >>> [round(value, 3) for value in advantage[:, 0].tolist()]
         [0.5, -0.5, 0.5, 0.5]
 
     Source: TOPR, arXiv 2503.14286, section 4 (the baseline sets the effective share of positives).

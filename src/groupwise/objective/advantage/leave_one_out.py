@@ -24,7 +24,7 @@ class LeaveOneOut(AdvantageSlot):
         1 against the mean of 0 and 1/2.
 
         >>> advantage, _ = LeaveOneOut()(Grouped.of([1.0, 0.0, 0.5]), Running())
-        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        >>> [round(value, 3) for value in advantage[:, 0].tolist()]
         [0.75, -0.75, 0.0]
 
     Source: RLOO, arXiv 2402.14740, equation 5.

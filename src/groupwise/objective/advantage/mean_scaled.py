@@ -27,7 +27,7 @@ class MeanScaled(AdvantageSlot):
         One success in four: mean 1/4.
 
         >>> advantage, _ = MeanScaled()(Grouped.of([1.0, 0.0, 0.0, 0.0]), Running())
-        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        >>> [round(value, 3) for value in advantage[:, 0].tolist()]
         [3.0, -1.0, -1.0, -1.0]
 
     Source: MaxRL, arXiv 2602.02710, section 3.

@@ -64,12 +64,14 @@ class PerPrompt(AdvantageSlot):
 
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         _, batch_mean, batch_std = rewards.batch_moments(rewards.value, self.ddof)
-        past, there = self._past(rewards)
-        count = rewards.size + there.sum(1, keepdim=True)
-        mean = (rewards.sum(rewards.value) + torch.where(there, past, 0.0).sum(1, keepdim=True)) / count.clamp(min=1)
-        squares = rewards.sum((rewards.value - mean).square()) + torch.where(there, (past - mean).square(), 0.0).sum(
-            1, keepdim=True
+        past, in_buffer = self._past(rewards)
+        count = rewards.size + in_buffer.sum(1, keepdim=True)
+        mean = (rewards.sum(rewards.value) + torch.where(in_buffer, past, 0.0).sum(1, keepdim=True)) / count.clamp(
+            min=1
         )
+        squares = rewards.sum((rewards.value - mean).square()) + torch.where(
+            in_buffer, (past - mean).square(), 0.0
+        ).sum(1, keepdim=True)
         std = (squares / (count - self.ddof).clamp(min=1)).sqrt()
         enough = count >= self.min_count
         scale = torch.where(enough, std, batch_std).clamp(min=self.min_std)
@@ -79,7 +81,7 @@ class PerPrompt(AdvantageSlot):
         return bounded(scaled.where(rewards.present, scaled.new_zeros(())), self.clip), running
 
     def _past(self, rewards: Grouped) -> tuple[Tensor, Tensor]:
-        """`[B, H]` the prompt's past, and which of it the buffer still holds beside the group."""
+        """Returns `[B, H]` the prompt's past, and which of it the buffer still holds beside the group."""
         if rewards.value.shape[1] > 1:
             raise ValueError(
                 "advantage.kind = 'per_prompt' remembers one number a member, and a reward is a map [B, T]; write"
@@ -88,8 +90,7 @@ class PerPrompt(AdvantageSlot):
         if rewards.history is None or rewards.history.shape[1] == 0:
             empty = rewards.value[:, :0]
             return empty, empty.bool()
-        known = rewards.history.isfinite()
-        # The newest stand last: how many known rewards come at or after a place decides whether the buffer still holds
-        # it.
-        age = known.flip(1).cumsum(1).flip(1)
-        return rewards.history, known & (age <= (self.buffer_size - rewards.size).clamp(min=0))
+        recorded = rewards.history.isfinite()
+        # The newest rewards stand last: the buffer still holds a reward where few enough recorded rewards follow it.
+        age = recorded.flip(1).cumsum(1).flip(1)
+        return rewards.history, recorded & (age <= (self.buffer_size - rewards.size).clamp(min=0))

@@ -25,7 +25,7 @@ class PerReward(AdvantageSlot):
 
     Example:
         >>> advantage, _ = PerReward(whiten=False)(Grouped.of([1.0, 0.0], [0.5, 0.5]), Running())
-        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        >>> [round(value, 3) for value in advantage[:, 0].tolist()]
         [0.707, -0.707, 0.0, 0.0]
 
     Source: GDPO, arXiv 2601.05242, equations 4 to 6.
@@ -41,11 +41,11 @@ class PerReward(AdvantageSlot):
     """Largest absolute advantage, after scaling."""
 
     def summands(self, rewards: Grouped) -> dict[str, Float[Tensor, "B K"]]:
-        """Returns what each reward adds to the comparison, `weight_k (R_ik - mean_k) / max(std_k, min_std)`; rewards of
-        weight 0 add nothing and are left out.
+        """Returns the term of each reward in the comparison, `weight_k (R_ik - mean_k) / max(std_k, min_std)`; rewards
+        of weight 0 are left out.
 
         Args:
-            rewards: with their parts.
+            rewards: the rewards of whole groups, with `parts`.
 
         Example:
             >>> list(PerReward().summands(Grouped.of([1.0, 0.0])))

@@ -51,7 +51,7 @@ class Rank(AdvantageSlot):
 
     @staticmethod
     def _in_order(rewards: Grouped, column: int) -> Tensor:
-        """The same with every rank taken once: sorted by reward and then, stably, by group."""
+        """Returns the same with every rank taken once: sorted by reward and then, stably, by group."""
         group = torch.where(rewards.present[:, column], rewards.index, rewards.num_groups)
         best_first = rewards.value[:, column].argsort(descending=True, stable=True)
         order = best_first[group[best_first].argsort(stable=True)]
@@ -66,10 +66,10 @@ class Rank(AdvantageSlot):
         value = rewards.value[:, column]
         key = torch.stack([torch.where(present, rewards.index, rewards.num_groups).double(), value], dim=1)
         levels, inverse, counts = torch.unique(key, dim=0, return_inverse=True, return_counts=True)
-        before = counts.cumsum(0) - counts
+        num_before = counts.cumsum(0) - counts
         group = levels[:, 0].long()
         sizes = counts.new_zeros(rewards.num_groups + 1).index_add(0, group, counts)
         start = sizes.cumsum(0) - sizes
-        worse = (before - start[group])[inverse]
-        better = (sizes[group] - (before - start[group]) - counts)[inverse]
+        worse = (num_before - start[group])[inverse]
+        better = (sizes[group] - (num_before - start[group]) - counts)[inverse]
         return (worse - better).double() / (sizes[group][inverse] - 1).clamp(min=1)

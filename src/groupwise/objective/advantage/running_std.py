@@ -37,7 +37,7 @@ class RunningStd(AdvantageSlot):
         The first batch is scaled by its own standard deviation, 0.408.
 
         >>> advantage, _ = RunningStd()(Grouped.of([1.0, 0.0], [0.5, 0.5]), Running())
-        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        >>> [round(value, 3) for value in advantage[:, 0].tolist()]
         [1.225, -1.225, 0.0, 0.0]
 
     Source: `--grpo_global_norm` of source 001, whose average never forgets its initial values.
@@ -48,7 +48,7 @@ class RunningStd(AdvantageSlot):
     """Weight of the past, per batch of rollouts."""
     baseline: Literal["group", "running"] = "group"
     of: Literal["reward", "advantage"] = "reward"
-    """Whose standard deviation: the rewards' (source 001), or that of the rewards less their group's mean."""
+    """The standard deviation that scales: the rewards' (source 001), or that of the rewards less their group's mean."""
     min_std: float = Field(default=1e-6, gt=0)
     """Floor under the standard deviation, in units of reward."""
     clip: float | None = Field(default=None, gt=0)

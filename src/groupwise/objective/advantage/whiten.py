@@ -26,7 +26,7 @@ class Whiten(AdvantageSlot):
         Mean 1/2, standard deviation `1/sqrt(3) = 0.577`.
 
         >>> advantage, _ = Whiten()(Grouped.of([1.0, 0.0], [1.0, 0.0]), Running())
-        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        >>> [round(value, 3) for value in advantage[:, 0].tolist()]
         [0.866, -0.866, 0.866, -0.866]
 
     Source: REINFORCE++, arXiv 2501.03262, section 3 (its baseline form: section 3.3).
@@ -51,9 +51,9 @@ class Whiten(AdvantageSlot):
         value = rewards.value - level
         _, mean, std = rewards.batch_moments(value)
         scaled = (value - mean) / std.clamp(min=self.min_std)
-        kept = (
+        whitened = (
             rewards.compared(scaled)
             if self.baseline == "group"
             else scaled.where(rewards.present, scaled.new_zeros(()))
         )
-        return bounded(kept, self.clip), running
+        return bounded(whitened, self.clip), running

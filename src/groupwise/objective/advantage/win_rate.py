@@ -44,29 +44,35 @@ class WinRate(AdvantageSlot):
     """Largest absolute advantage, after scaling."""
 
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
-        parts = [(rewards.weights[name], part) for name, part in rewards.parts.items() if rewards.weights[name] != 0]
+        weighted_rewards = [
+            (rewards.weights[name], reward) for name, reward in rewards.parts.items() if rewards.weights[name] != 0
+        ]
         share = torch.zeros_like(rewards.value)
-        for weight, part in parts or [(1.0, rewards)]:
-            share = share + weight * torch.where(part.present, self._won(part), 0.5)
+        for weight, reward in weighted_rewards or [(1.0, rewards)]:
+            share = share + weight * torch.where(reward.present, self._won(reward), 0.5)
         compared = rewards.with_value(share)
         scaled = (compared.value - compared.mean) / compared.std(self.ddof).clamp(min=self.min_std)
         return bounded(rewards.compared(compared.compared(scaled)), self.clip), running
 
-    def _won(self, part: Grouped) -> Tensor:
-        """`[B, K]`, the share of the other present members of the group that are beaten; 1/2 without any other."""
-        order = part.index.argsort(stable=True)
-        ordered = part.index[order]
+    def _won(self, reward: Grouped) -> Tensor:
+        """Returns `[B, K]`, the share of the group's other present members that a member beats; 1/2 where there is no
+        other.
+        """
+        order = reward.index.argsort(stable=True)
+        ordered = reward.index[order]
         place = torch.empty_like(order).index_copy_(
             0, order, torch.arange(len(order), device=order.device) - torch.searchsorted(ordered, ordered)
         )
-        shape = (part.num_groups, int(place.max()) + 1 if len(place) else 1, part.value.shape[1])
+        shape = (reward.num_groups, int(place.max()) + 1 if len(place) else 1, reward.value.shape[1])
         # Groups side by side, so that only members of the same one are compared: [P, G, K], then pairs [P, G, G, K].
-        value = part.value.new_zeros(shape).index_put((part.index, place), part.value)
-        there = torch.zeros(shape, dtype=torch.bool, device=value.device).index_put((part.index, place), part.present)
+        value = reward.value.new_zeros(shape).index_put((reward.index, place), reward.value)
+        present = torch.zeros(shape, dtype=torch.bool, device=value.device).index_put(
+            (reward.index, place), reward.present
+        )
         gap = value[:, :, None] - value[:, None]
         won = torch.where(gap > self.margin, 1.0, torch.where(gap < -self.margin, 0.0, 0.5)).double()
-        pairs = (there[:, :, None] & there[:, None]).double()
+        pairs = (present[:, :, None] & present[:, None]).double()
         # Every member draws with itself.
-        others = (pairs.sum(2) - 1).clamp(min=0)
-        share = torch.where(others > 0, ((won * pairs).sum(2) - 0.5) / others.clamp(min=1), 0.5)
-        return share[part.index, place]
+        num_opponents = (pairs.sum(2) - 1).clamp(min=0)
+        share = torch.where(num_opponents > 0, ((won * pairs).sum(2) - 0.5) / num_opponents.clamp(min=1), 0.5)
+        return share[reward.index, place]

@@ -1,4 +1,4 @@
-"""A class of your own that weighs the terms of the loss, by import path."""
+"""A user's class that weighs the terms of the loss, by import path."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from groupwise.objective.slot import AggregationSlot
 
 @final
 class CallableAggregation(FromPath, AggregationSlot):
-    """What the class at `path` does, configured by `settings`.
+    """The piece whose class is at `path`, configured by `settings`.
 
-    The class extends `AggregationSlot`, which lists what it may state.
+    The class extends `AggregationSlot`, which lists the class variables that it may set.
 
     Example:
         >>> CallableAggregation(path="groupwise.objective.aggregate.token_mean:TokenMean").piece

@@ -23,7 +23,7 @@ class FixedLength(AggregationSlot):
         >>> import torch
         >>> mask, everyone = torch.tensor([[True, True], [True, False]]), torch.ones(2, dtype=torch.bool)
         >>> counts = Counts(mask, everyone, everyone, torch.tensor([0, 0]), 1, lambda total: total)
-        >>> [[round(each, 3) for each in row] for row in FixedLength(length=4)(counts).tolist()]
+        >>> [[round(value, 3) for value in row] for row in FixedLength(length=4)(counts).tolist()]
         [[0.125, 0.125], [0.125, 0.0]]
 
     Source: Dr. GRPO, arXiv 2503.20783, section 3.2 and its code.

@@ -21,7 +21,7 @@ class MemberMean(AggregationSlot):
         >>> import torch
         >>> mask, everyone = torch.tensor([[True, True], [True, False]]), torch.ones(2, dtype=torch.bool)
         >>> counts = Counts(mask, everyone, everyone, torch.tensor([0, 0]), 1, lambda total: total)
-        >>> [[round(each, 3) for each in row] for row in MemberMean()(counts).tolist()]
+        >>> [[round(value, 3) for value in row] for row in MemberMean()(counts).tolist()]
         [[0.25, 0.25], [0.5, 0.0]]
 
     Source: GRPO, arXiv 2402.03300, equation 3.

@@ -19,7 +19,7 @@ class MemberSum(AggregationSlot):
         >>> import torch
         >>> mask, everyone = torch.tensor([[True, True], [True, False]]), torch.ones(2, dtype=torch.bool)
         >>> counts = Counts(mask, everyone, everyone, torch.tensor([0, 0]), 1, lambda total: total)
-        >>> [[round(each, 3) for each in row] for row in MemberSum()(counts).tolist()]
+        >>> [[round(value, 3) for value in row] for row in MemberSum()(counts).tolist()]
         [[0.5, 0.5], [0.5, 0.0]]
     """
 

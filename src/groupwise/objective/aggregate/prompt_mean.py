@@ -23,7 +23,7 @@ class PromptMean(AggregationSlot):
         >>> import torch
         >>> mask, everyone = torch.tensor([[True, True], [True, False]]), torch.ones(2, dtype=torch.bool)
         >>> counts = Counts(mask, everyone, everyone, torch.tensor([0, 0]), 1, lambda total: total)
-        >>> [[round(each, 3) for each in row] for row in PromptMean()(counts).tolist()]
+        >>> [[round(value, 3) for value in row] for row in PromptMean()(counts).tolist()]
         [[0.333, 0.333], [0.333, 0.0]]
 
     Source: DAPO, arXiv 2503.14476, equation 8, read as the paper writes it: inside the group, then over prompts.
@@ -32,7 +32,7 @@ class PromptMean(AggregationSlot):
     kind: Literal["prompt_mean"] = "prompt_mean"
 
     def __call__(self, counts: Counts) -> Float[Tensor, "B T"]:
-        none = counts.length.new_zeros(counts.num_prompts)
-        inside = none.index_add(0, counts.prompt, counts.length[:, 0])
-        prompts = none.index_add(0, counts.prompt, counts.admitted.double()) > 0
-        return counts.spread(1 / (inside.clamp(min=1)[counts.prompt, None] * counts.total(prompts)))
+        zeros = counts.length.new_zeros(counts.num_prompts)
+        decisions_of_prompt = zeros.index_add(0, counts.prompt, counts.length[:, 0])
+        prompts = zeros.index_add(0, counts.prompt, counts.admitted.double()) > 0
+        return counts.spread(1 / (decisions_of_prompt.clamp(min=1)[counts.prompt, None] * counts.total(prompts)))

@@ -19,7 +19,7 @@ class TokenMean(AggregationSlot):
         >>> import torch
         >>> mask, everyone = torch.tensor([[True, True], [True, False]]), torch.ones(2, dtype=torch.bool)
         >>> counts = Counts(mask, everyone, everyone, torch.tensor([0, 0]), 1, lambda total: total)
-        >>> [[round(each, 3) for each in row] for row in TokenMean()(counts).tolist()]
+        >>> [[round(value, 3) for value in row] for row in TokenMean()(counts).tolist()]
         [[0.333, 0.333], [0.333, 0.0]]
 
     Source: DAPO's token-level loss, arXiv 2503.14476, equation 12, taken over the whole update as verl and TRL do.

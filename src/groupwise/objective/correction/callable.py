@@ -1,4 +1,4 @@
-"""A class of your own that weighs decisions for what the sampler did, by import path."""
+"""A user's class that weighs decisions for what the sampler did, by import path."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from groupwise.objective.slot import CorrectionSlot
 
 @final
 class CallableCorrection(FromPath, CorrectionSlot):
-    """What the class at `path` does, configured by `settings`.
+    """The piece whose class is at `path`, configured by `settings`.
 
-    The class extends `CorrectionSlot`, which lists what it may state.
+    The class extends `CorrectionSlot`, which lists the class variables that it may set.
 
     Example:
         >>> CallableCorrection(

@@ -20,7 +20,7 @@ class Interval(CorrectionSlot):
         >>> import torch
         >>> log_weight = torch.tensor([[0.4, 1.5], [1.5, 6.0]]).log()
         >>> [
-        ...     [round(each, 3) for each in row]
+        ...     [round(value, 3) for value in row]
         ...     for row in Interval()(log_weight, torch.ones(2, 2, dtype=torch.bool)).tolist()
         ... ]
         [[0.0, 1.5], [1.5, 0.0]]
@@ -39,6 +39,6 @@ class Interval(CorrectionSlot):
         return self
 
     def __call__(self, log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-        """`k [B, T]` from `lp_old - lp_behaviour`."""
+        """Returns `k [B, T]` from `lp_old - lp_behaviour`."""
         weight = log_weight.exp()
         return torch.where((weight >= self.lower) & (weight <= self.upper), weight, torch.zeros_like(weight))

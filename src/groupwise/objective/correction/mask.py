@@ -53,7 +53,7 @@ class Mask(CorrectionSlot):
     """The product over a member's decisions, which a long member leaves 1 by its length alone, or their geometric mean.
     """
     weight: Literal["decision", "product", "one"] = "decision"
-    """What survivors weigh."""
+    """The weight of survivors."""
     truncate: float | None = Field(default=None, gt=0)
     """The largest weight of a survivor: rejection and truncated importance sampling together."""
 
@@ -64,7 +64,7 @@ class Mask(CorrectionSlot):
         return self
 
     def __call__(self, log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-        """`k [B, T]` from `lp_old - lp_behaviour`."""
+        """Returns `k [B, T]` from `lp_old - lp_behaviour`."""
         product = member_weight(log_weight, mask)
         measure = product if self.by == "product" else mean_weight(log_weight, mask)
         weight = {
@@ -73,5 +73,5 @@ class Mask(CorrectionSlot):
             "one": lambda: torch.ones_like(log_weight),
         }
         survivors = weight[self.weight]() if self.truncate is None else weight[self.weight]().clamp(max=self.truncate)
-        kept = (measure >= self.minimum) & (measure <= self.maximum)
-        return torch.where(kept, survivors, 0.0)
+        is_kept = (measure >= self.minimum) & (measure <= self.maximum)
+        return torch.where(is_kept, survivors, 0.0)

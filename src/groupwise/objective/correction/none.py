@@ -19,7 +19,7 @@ class NoCorrection(CorrectionSlot):
         >>> import torch
         >>> log_weight = torch.tensor([[0.4, 1.5], [1.5, 6.0]]).log()
         >>> [
-        ...     [round(each, 3) for each in row]
+        ...     [round(value, 3) for value in row]
         ...     for row in NoCorrection()(log_weight, torch.ones(2, 2, dtype=torch.bool)).tolist()
         ... ]
         [[1.0, 1.0], [1.0, 1.0]]
@@ -30,5 +30,5 @@ class NoCorrection(CorrectionSlot):
     kind: Literal["none"] = "none"
 
     def __call__(self, log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-        """`k [B, T]` from `lp_old - lp_behaviour`."""
+        """Returns `k [B, T]` from `lp_old - lp_behaviour`."""
         return torch.ones_like(log_weight)

@@ -46,7 +46,7 @@ class Truncate(CorrectionSlot):
         return self
 
     def __call__(self, log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-        """`k [B, T]` from `lp_old - lp_behaviour`."""
+        """Returns `k [B, T]` from `lp_old - lp_behaviour`."""
         weight = (
             decision_weight(log_weight)
             if self.level == "decision"

@@ -1,4 +1,4 @@
-"""Credit: how a member's advantage is spread over its decisions. A named chain; an empty one is uniform.
+"""Credit: weights that spread a member's advantage over its decisions. A named chain; an empty one is uniform.
 
 The product of the named credits is renormalised to mean one over each member's valid decisions, unless one of them is
 `raw`. Credit is detached and stands outside the trust region, so it can never push a decision out of it.
@@ -38,9 +38,9 @@ class Credit(Config):
     """A link of your own."""
 
     def links(self) -> list[CreditSlot]:
-        """The credits of the chain, in order."""
-        named = (getattr(self, name) for name in type(self).model_fields)
-        return [credit for credit in named if credit is not None]
+        """Returns the credits of the chain, in order."""
+        fields = (getattr(self, name) for name in type(self).model_fields)
+        return [credit for credit in fields if credit is not None]
 
     @property
     def uniform(self) -> bool:
@@ -53,29 +53,29 @@ class Credit(Config):
         return not all(credit.normalised for credit in self.links())
 
     def parts(self, decisions: Decisions) -> list[Float[Tensor, "B T"]]:
-        """The credits of the chain by themselves, each `[B, T]`, detached, 0 where the mask is false."""
+        """Returns the credits of the chain by themselves, each `[B, T]`, detached, 0 where the mask is false."""
         return [credit(decisions) for credit in self.links()]
 
     def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
-        """`c [B, T]`, detached, 0 where the mask is false."""
+        """Returns `c [B, T]`, detached, 0 where the mask is false."""
         return self.combine(self.parts(decisions), decisions)
 
-    def combine(self, parts: list[Float[Tensor, "B T"]], decisions: Decisions) -> Float[Tensor, "B T"]:
-        """The product of the parts, renormalised to mean one."""
-        if not parts:
+    def combine(self, weights: list[Float[Tensor, "B T"]], decisions: Decisions) -> Float[Tensor, "B T"]:
+        """Returns the product of the parts, renormalised to mean one."""
+        if not weights:
             return as_float(decisions.mask, decisions.log_prob.dtype)
-        product = parts[0]
-        for part in parts[1:]:
-            product = product * part
-        if len(parts) == 1 or self.raw:
+        product = weights[0]
+        for weight in weights[1:]:
+            product = product * weight
+        if len(weights) == 1 or self.raw:
             return product
         total = product.sum(1, keepdim=True)
         scaled = product * (decisions.count / torch.where(total > 0, total, torch.ones_like(total)))
         return torch.where(total > 0, scaled, as_float(decisions.mask, product.dtype))
 
-    def measure(self, parts: list[Float[Tensor, "B T"]], decisions: Decisions) -> dict[str, Statistic]:
-        """The metrics of every credit of the chain."""
-        links = zip(self.links(), parts, strict=True)
+    def measure(self, weights: list[Float[Tensor, "B T"]], decisions: Decisions) -> dict[str, Statistic]:
+        """Returns the metrics of every credit of the chain."""
+        links = zip(self.links(), weights, strict=True)
         return {
-            name: statistic for credit, part in links for name, statistic in credit.measure(part, decisions).items()
+            name: statistic for credit, weight in links for name, statistic in credit.measure(weight, decisions).items()
         }

@@ -1,4 +1,4 @@
-"""A class of your own that spreads an advantage over decisions, by import path."""
+"""A user's class that spreads an advantage over decisions, by import path."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from groupwise.objective.slot import CreditSlot
 
 @final
 class CallableCredit(FromPath, CreditSlot):
-    """What the class at `path` does, configured by `settings`.
+    """The piece whose class is at `path`, configured by `settings`.
 
-    The class extends `CreditSlot`, which lists what it may state.
+    The class extends `CreditSlot`, which lists the class variables that it may set.
 
     Example:
         >>> CallableCredit(path="groupwise.objective.credit.inverse_step:InverseStep").piece

@@ -1,4 +1,4 @@
-"""Credit by how much a decision moves the policy (source 000, innovation 2.2)."""
+"""Credit in proportion to a decision's effect on the policy (source 000, innovation 2.2)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class GradientAdaptive(CreditSlot):
         Log-probs `-ln 1`, `-ln 2`, `-ln 3`: a softmax of their sizes is 1 : 2 : 3.
 
         >>> import torch
-        >>> now = -torch.tensor([[1.0, 2.0, 3.0]]).log()
-        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), now, now, torch.ones(1, 3))
-        >>> [round(each, 3) for each in GradientAdaptive()(given)[0].tolist()]
+        >>> log_prob = -torch.tensor([[1.0, 2.0, 3.0]]).log()
+        >>> decisions = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_prob, log_prob, torch.ones(1, 3))
+        >>> [round(value, 3) for value in GradientAdaptive()(decisions)[0].tolist()]
         [0.5, 1.0, 1.5]
 
     Source: innovation 2.2 of source 000.
@@ -51,7 +51,7 @@ class GradientAdaptive(CreditSlot):
 
     @property
     def discrete_only(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """What to write for densities, where this cannot serve them."""
+        """Advice for densities, where the signal cannot serve them; `None` where it can."""
         if self.signal == "score_norm":
             return None
         return "write credit.gradient_adaptive.signal = 'score_norm'" + (
@@ -59,7 +59,7 @@ class GradientAdaptive(CreditSlot):
         )
 
     def on(self, *, density: bool) -> GradientAdaptive:
-        """The same with `"auto"` decided.
+        """Returns the same with `"auto"` decided.
 
         Args:
             density: whether decisions are densities.
@@ -83,7 +83,7 @@ class GradientAdaptive(CreditSlot):
         return share * (decisions.count * decisions.occupied)
 
     def measure(self, weight: Float[Tensor, "B T"], decisions: Decisions) -> dict[str, Statistic]:
-        """`gradient_adaptive/avg_gradient_norm` (of the signal) and `gradient_adaptive/weight_variance`."""
+        """Returns `gradient_adaptive/avg_gradient_norm` (of the signal) and `gradient_adaptive/weight_variance`."""
         log_prob = decisions.log_prob.detach()
         signal = decisions.score_norm if self.signal == "score_norm" else None
         return {

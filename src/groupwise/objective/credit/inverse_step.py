@@ -26,8 +26,8 @@ class InverseStep(CreditSlot):
 
         >>> import torch
         >>> zeros, steps = torch.zeros(1, 3), torch.tensor([[1.0, 0.5, 0.25]])
-        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), zeros, zeros, zeros, step_size=steps)
-        >>> [round(each, 3) for each in InverseStep()(given)[0].tolist()]
+        >>> decisions = Decisions.of(torch.ones(1, 3, dtype=torch.bool), zeros, zeros, zeros, step_size=steps)
+        >>> [round(value, 3) for value in InverseStep()(decisions)[0].tolist()]
         [0.429, 0.857, 1.714]
 
     Source: GRPO-Guard, arXiv 2510.22319, equation 12 for Flow-GRPO's noise (`raw`).
@@ -45,13 +45,13 @@ class InverseStep(CreditSlot):
 
     def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         assert decisions.acted.step_size is not None
-        one = torch.ones((), dtype=decisions.acted.step_size.dtype, device=decisions.acted.step_size.device)
-        weight = decisions.masked(1 / torch.where(decisions.mask, decisions.acted.step_size, one))
+        unit_step = torch.ones((), dtype=decisions.acted.step_size.dtype, device=decisions.acted.step_size.device)
+        weight = decisions.masked(1 / torch.where(decisions.mask, decisions.acted.step_size, unit_step))
         if self.raw:
             return weight
         mean = decisions.mean(weight)
         return weight / torch.where(mean > 0, mean, torch.ones_like(mean))
 
     def measure(self, weight: Float[Tensor, "B T"], decisions: Decisions) -> dict[str, Statistic]:
-        """`inverse_step/mean_weight`."""
+        """Returns `inverse_step/mean_weight`."""
         return {"inverse_step/mean_weight": decisions.average(weight)}

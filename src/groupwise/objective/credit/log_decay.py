@@ -24,10 +24,10 @@ class LogDecay(CreditSlot):
         `exp(-ln(1 + (t-1)) / ln 3)` is 1, 0.532, 0.368, normalised to mean one.
 
         >>> import torch
-        >>> given = Decisions.of(
+        >>> decisions = Decisions.of(
         ...     torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 3), torch.zeros(1, 3), torch.ones(1, 3)
         ... )
-        >>> [round(each, 3) for each in LogDecay(a=1.0, tau=1.0)(given)[0].tolist()]
+        >>> [round(value, 3) for value in LogDecay(a=1.0, tau=1.0)(decisions)[0].tolist()]
         [1.579, 0.84, 0.581]
 
     Source: a variant of innovation 2.5 of source 000.
@@ -35,7 +35,7 @@ class LogDecay(CreditSlot):
 
     kind: ClassVar[str] = "log_decay"
     a: float = Field(default=2.0, ge=0)
-    """How far the credit falls from first to last, in nats."""
+    """The fall of the credit from the first decision to the last, in nats."""
     tau: float = Field(default=10.0, gt=0)
     """Positions over which it begins to fall."""
 

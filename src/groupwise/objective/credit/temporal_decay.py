@@ -23,10 +23,10 @@ class TemporalDecay(CreditSlot):
         `gamma = 0.5`, three decisions: `gamma^(t-1)` is 1, 1/2, 1/4, mean 7/12, so the credit is 12/7, 6/7, 3/7.
 
         >>> import torch
-        >>> given = Decisions.of(
+        >>> decisions = Decisions.of(
         ...     torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 3), torch.zeros(1, 3), torch.ones(1, 3)
         ... )
-        >>> (7 * TemporalDecay(gamma=0.5)(given)).round().tolist()
+        >>> (7 * TemporalDecay(gamma=0.5)(decisions)).round().tolist()
         [[12.0, 6.0, 3.0]]
 
     Source: innovation 2.5 of source 000. A member of one decision has credit 1.
@@ -49,12 +49,12 @@ class TemporalDecay(CreditSlot):
         return weight if self.raw else weight * (decisions.count / weight.sum(1, keepdim=True).clamp(min=1))
 
     def measure(self, weight: Float[Tensor, "B T"], decisions: Decisions) -> dict[str, Statistic]:
-        """Means over members: `temporal_decay/weight_sum`, `first_weight`, `last_weight`."""
+        """Returns means over members: `temporal_decay/weight_sum`, `first_weight`, `last_weight`."""
         # The weights fall along a member, so its first is the largest and its last that times a power of gamma.
-        first = weight.amax(1, keepdim=True)
-        last = first * ((decisions.count - 1) * math.log(self.gamma)).exp()
+        first_weight = weight.amax(1, keepdim=True)
+        last_weight = first_weight * ((decisions.count - 1) * math.log(self.gamma)).exp()
         return {
             "temporal_decay/weight_sum": Mean.of(weight.sum(1, keepdim=True), decisions.occupied),
-            "temporal_decay/first_weight": Mean.of(first, decisions.occupied),
-            "temporal_decay/last_weight": Mean.of(last, decisions.occupied),
+            "temporal_decay/first_weight": Mean.of(first_weight, decisions.occupied),
+            "temporal_decay/last_weight": Mean.of(last_weight, decisions.occupied),
         }

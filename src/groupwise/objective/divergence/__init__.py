@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from groupwise.objective.divergence.absolute import Absolute
+from groupwise.objective.divergence.abs import Absolute
 from groupwise.objective.divergence.callable import CallableDivergence
 from groupwise.objective.divergence.exact import Exact
 from groupwise.objective.divergence.k1 import K1

@@ -1,4 +1,4 @@
-"""A class of your own that measures the distance from the reference, by import path."""
+"""A user's class that measures the distance from the reference, by import path."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from groupwise.schedule import AnySchedule
 
 @final
 class CallableDivergence(FromPath, DivergenceSlot):
-    """What the class at `path` does, configured by `settings`.
+    """The piece whose class is at `path`, configured by `settings`.
 
-    The class extends `Penalty`, which lists what it may state.
+    The class extends `Penalty`, which lists the class variables that it may set.
 
     Example:
         >>> CallableDivergence(path="groupwise.objective.divergence.k2:K2").against

@@ -27,9 +27,9 @@ class K1(Penalty):
         A decision the reference finds half as likely.
 
         >>> import torch
-        >>> now = torch.full((1, 1), -1.0)
-        >>> given = Decisions.of(torch.ones(1, 1, dtype=torch.bool), now, now, torch.ones(1, 1))
-        >>> round(float(K1()(given, now - 0.6931, None)), 4)
+        >>> log_prob = torch.full((1, 1), -1.0)
+        >>> decisions = Decisions.of(torch.ones(1, 1, dtype=torch.bool), log_prob, log_prob, torch.ones(1, 1))
+        >>> round(float(K1()(decisions, log_prob - 0.6931, None)), 4)
         0.6931
 
     Source: Schulman 2020, "Approximating KL divergence".

@@ -26,9 +26,9 @@ class K3(Penalty):
         A decision the reference finds half as likely: `1/2 + ln 2 - 1`.
 
         >>> import torch
-        >>> now = torch.full((1, 1), -1.0)
-        >>> given = Decisions.of(torch.ones(1, 1, dtype=torch.bool), now, now, torch.ones(1, 1))
-        >>> round(float(K3()(given, now - 0.6931, None)), 4)
+        >>> log_prob = torch.full((1, 1), -1.0)
+        >>> decisions = Decisions.of(torch.ones(1, 1, dtype=torch.bool), log_prob, log_prob, torch.ones(1, 1))
+        >>> round(float(K3()(decisions, log_prob - 0.6931, None)), 4)
         0.1931
 
     Source: GRPO, arXiv 2402.03300, equation 4.
@@ -40,9 +40,9 @@ class K3(Penalty):
         self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
     ) -> Float[Tensor, "B T"]:
         gap = reference_log_prob - decisions.log_prob.detach()
-        held = gap.clamp(max=LOG_LIMIT)
-        grown = held.expm1()
-        beyond = gap.sub(held).clamp_(max=torch.finfo(gap.dtype).max / math.exp(LOG_LIMIT) / 2)
+        clamped = gap.clamp(max=LOG_LIMIT)
+        grown = clamped.expm1()
+        beyond = gap.sub(clamped).clamp_(max=torch.finfo(gap.dtype).max / math.exp(LOG_LIMIT) / 2)
         # Where x is tiny, rounding may leave expm1(x) below x.
-        value = torch.addcmul(grown - held, beyond, grown).clamp_(min=0)
+        value = torch.addcmul(grown - clamped, beyond, grown).clamp_(min=0)
         return known_gradient(decisions.log_prob, value, -grown)

@@ -32,9 +32,9 @@ class K3Unbiased(Penalty):
         On-policy its value is that of k3: `1/2 + ln 2 - 1` for a decision the reference finds half as likely.
 
         >>> import torch
-        >>> now = torch.full((1, 1), -1.0)
-        >>> given = Decisions.of(torch.ones(1, 1, dtype=torch.bool), now, now, torch.ones(1, 1))
-        >>> round(float(K3Unbiased()(given, now - 0.6931, None)), 4)
+        >>> log_prob = torch.full((1, 1), -1.0)
+        >>> decisions = Decisions.of(torch.ones(1, 1, dtype=torch.bool), log_prob, log_prob, torch.ones(1, 1))
+        >>> round(float(K3Unbiased()(decisions, log_prob - 0.6931, None)), 4)
         0.1931
 
     Source: DeepSeek-V3.2, arXiv 2512.02556; TRL's default since 1.0.

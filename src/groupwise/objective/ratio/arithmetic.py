@@ -25,8 +25,8 @@ class Arithmetic(MemberRatio):
     Example:
         >>> import torch
         >>> log_ratio = torch.tensor([[0.5, 2.0, 2.0]]).log()
-        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), torch.ones(1, 3))
-        >>> [round(each, 3) for each in Arithmetic()(log_ratio, given).exp()[0].tolist()]
+        >>> decisions = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), torch.ones(1, 3))
+        >>> [round(value, 3) for value in Arithmetic()(log_ratio, decisions).exp()[0].tolist()]
         [1.5, 1.5, 1.5]
 
     Source: innovation 2.3 of source 000.
@@ -40,7 +40,7 @@ class Arithmetic(MemberRatio):
         return torch.where(decisions.occupied, mean, torch.ones_like(mean)).log()
 
     def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
-        """`amic/sequence_weights_variance` over members, `amic/avg_sequence_length` in decisions."""
+        """Returns `amic/sequence_weights_variance` over members, `amic/avg_sequence_length` in decisions."""
         # One number a member, at every valid decision.
         weight = (
             decisions.masked(log_level.detach(), fill=torch.finfo(log_level.dtype).min)

@@ -1,4 +1,4 @@
-"""A class of your own that makes a level of log-ratios, by import path."""
+"""A user's class that makes a level of log-ratios, by import path."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from groupwise.objective.slot import SCOPES, RatioSlot
 
 @final
 class CallableRatio(FromPath, RatioSlot):
-    """What the class at `path` does, configured by `settings`.
+    """The piece whose class is at `path`, configured by `settings`.
 
-    The class extends `RatioSlot`, which lists what it may state.
+    The class extends `RatioSlot`, which lists the class variables that it may set.
 
     Example:
         >>> CallableRatio(path="groupwise.objective.ratio.token:Token").piece

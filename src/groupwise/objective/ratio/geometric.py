@@ -23,8 +23,8 @@ class Geometric(MemberRatio):
 
         >>> import torch
         >>> log_ratio = torch.tensor([[0.5, 2.0, 2.0]]).log()
-        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), torch.ones(1, 3))
-        >>> [round(each, 3) for each in Geometric()(log_ratio, given).exp()[0].tolist()]
+        >>> decisions = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), torch.ones(1, 3))
+        >>> [round(value, 3) for value in Geometric()(log_ratio, decisions).exp()[0].tolist()]
         [1.26, 1.26, 1.26]
 
     Source: arXiv 2507.18071, equations 7 and 14.

@@ -22,8 +22,8 @@ class Product(MemberRatio):
     Example:
         >>> import torch
         >>> log_ratio = torch.tensor([[0.5, 2.0, 2.0]]).log()
-        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), torch.ones(1, 3))
-        >>> [round(each, 3) for each in Product()(log_ratio, given).exp()[0].tolist()]
+        >>> decisions = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), torch.ones(1, 3))
+        >>> [round(value, 3) for value in Product()(log_ratio, decisions).exp()[0].tolist()]
         [2.0, 2.0, 2.0]
     """
 

@@ -18,8 +18,8 @@ class Token(RatioSlot):
     Example:
         >>> import torch
         >>> log_ratio = torch.tensor([[0.5, 2.0, 2.0]]).log()
-        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), torch.ones(1, 3))
-        >>> [round(each, 3) for each in Token()(log_ratio, given).exp()[0].tolist()]
+        >>> decisions = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), torch.ones(1, 3))
+        >>> [round(value, 3) for value in Token()(log_ratio, decisions).exp()[0].tolist()]
         [0.5, 2.0, 2.0]
     """
 
@@ -28,5 +28,5 @@ class Token(RatioSlot):
     kind: Literal["token"] = "token"
 
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:
-        """`log rho [B, T]`."""
+        """Returns `log rho [B, T]`."""
         return log_ratio

@@ -35,6 +35,6 @@ class Transition(RatioSlot):
     kind: Literal["transition"] = "transition"
 
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:
-        """`log rho [B, T]`."""
+        """Returns `log rho [B, T]`."""
         assert decisions.mean_shift is not None
         return decisions.mean_shift

@@ -1,4 +1,4 @@
-"""A class of your own that smooths log-ratios, by import path."""
+"""A user's class that smooths log-ratios, by import path."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from groupwise.objective.slot import SCOPES, SmoothingSlot
 
 @final
 class CallableSmoothing(FromPath, SmoothingSlot):
-    """What the class at `path` does, configured by `settings`.
+    """The piece whose class is at `path`, configured by `settings`.
 
-    The class extends `SmoothingSlot`, which lists what it may state.
+    The class extends `SmoothingSlot`, which lists the class variables that it may set.
 
     Example:
         >>> CallableSmoothing(path="groupwise.objective.smoothing.ema:Ema", settings={"beta": 0.5}).piece

@@ -43,12 +43,12 @@ class Ema(SmoothingSlot):
     beta: float = Field(default=0.9, gt=0, le=1)
     """Weight of the current ratio; 1 is no smoothing."""
     init: Literal["first", "one"] = "first"
-    """What precedes the first decision: its own ratio, or 1."""
+    """The average before the first decision: the first decision's own ratio, or 1."""
     detach: bool = False
     """Stop the gradient through the average."""
 
     def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
-        """`log r' [B, T]`, finite where the mask is false."""
+        """Returns `log r' [B, T]`, finite where the mask is false."""
         if decisions.mask.shape[1] == 0 or self.beta == 1.0:
             return decisions.log_ratio
         smoothed = _packed(self._smooth, decisions.log_ratio, decisions)
@@ -61,28 +61,30 @@ class Ema(SmoothingSlot):
         return smoothed
 
     def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
-        """The decisions that the gradient of these terms reaches: their own, and without `detach` all before them in
-        their member.
+        """Returns the decisions that the gradient of these terms reaches: their own, and without `detach` all before
+        them in their member.
 
         The backward pass's own recursion, on ones: what is too far back for its numbers is out of reach here as well.
         """
         if self.detach or self.beta == 1.0 or terms.shape[1] == 0:
             return terms
-        given = as_float(both(terms, decisions.taught), decisions.log_prob.dtype)
-        back = _packed(
-            lambda values: scan(values, self.beta, torch.zeros_like(values[:, :1]), backwards=True), given, decisions
+        term_flags = as_float(both(terms, decisions.taught), decisions.log_prob.dtype)
+        reached = _packed(
+            lambda values: scan(values, self.beta, torch.zeros_like(values[:, :1]), backwards=True),
+            term_flags,
+            decisions,
         )
-        return both(back > 0, decisions.mask)
+        return both(reached > 0, decisions.mask)
 
     def measure(self, decisions: Decisions, smoothed: Float[Tensor, "B T"]) -> Mapping[str, Statistic]:
-        """`ema/raw_weights_variance`, `ema/smoothed_weights_variance`, `ema/variance_reduction_ratio`."""
+        """Returns `ema/raw_weights_variance`, `ema/smoothed_weights_variance`, `ema/variance_reduction_ratio`."""
         return {"ema": VarianceReduction.of_logs(decisions.log_ratio, smoothed, decisions.mask)}
 
 
 def _packed(
     smooth: Callable[[Tensor], Tensor], values: Float[Tensor, "B T"], decisions: Decisions
 ) -> Float[Tensor, "B T"]:
-    """`smooth` along the valid decisions alone, whose values are moved together for it and back."""
+    """Returns `smooth` along the valid decisions alone, whose values are moved together for it and back."""
     if decisions.acted.packed:
         return smooth(values)
     members, width = values.shape
@@ -96,27 +98,27 @@ class _Smooth(torch.autograd.Function):
     """`log r` to `log r'`. The backward pass is the same recursion, run from the last decision to the first."""
 
     @staticmethod
-    def forward(ctx: Any, log_ratio: Float[Tensor, "B T"], beta: float, first: bool) -> Float[Tensor, "B T"]:
+    def forward(ctx: Any, log_ratio: Float[Tensor, "B T"], beta: float, starts_at_first: bool) -> Float[Tensor, "B T"]:
         ratio = log_ratio.exp()
-        smoothed = scan(ratio, beta, ratio[:, :1] if first else torch.ones_like(ratio[:, :1]))
+        smoothed = scan(ratio, beta, ratio[:, :1] if starts_at_first else torch.ones_like(ratio[:, :1]))
         ctx.save_for_backward(ratio, smoothed)
-        ctx.beta, ctx.first = beta, first
+        ctx.beta, ctx.starts_at_first = beta, starts_at_first
         return smoothed.log()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *cotangents: Float[Tensor, "B T"]) -> tuple[Float[Tensor, "B T"], None, None]:
         ratio, smoothed = ctx.saved_tensors
-        # A cotangent as large as a product of ratios, over a small ratio, overflows on the way to a gradient that does
-        # not: its size is taken out and put back.
-        given = cotangents[0]
-        size = torch.maximum(given.amax(1, keepdim=True), -given.amin(1, keepdim=True)).clamp(
+        # A cotangent as large as a product of ratios, divided by a small ratio, may overflow although the gradient does
+        # not: the cotangent is divided by its size first, and the gradient multiplied by it at the end.
+        cotangent = cotangents[0]
+        size = torch.maximum(cotangent.amax(1, keepdim=True), -cotangent.amin(1, keepdim=True)).clamp(
             min=torch.finfo(ratio.dtype).tiny
         )
-        # What is as good as zero is made zero: products with denormal numbers are slow.
-        back = torch.nn.functional.hardshrink((given / size).div_(smoothed), torch.finfo(ratio.dtype).tiny ** 0.5)
-        gradient = scan(back, ctx.beta, torch.zeros_like(back[:, :1]), backwards=True)
-        if ctx.first:
+        # Numbers close to zero are set to zero, since products with denormal numbers are slow.
+        scaled = torch.nn.functional.hardshrink((cotangent / size).div_(smoothed), torch.finfo(ratio.dtype).tiny ** 0.5)
+        gradient = scan(scaled, ctx.beta, torch.zeros_like(scaled[:, :1]), backwards=True)
+        if ctx.starts_at_first:
             # The first ratio also stands for what precedes it, which weighs `1 - beta` in the first average.
             gradient[:, :1] /= ctx.beta
         return gradient.mul_(ratio).mul_(size), None, None
@@ -125,8 +127,8 @@ class _Smooth(torch.autograd.Function):
 def scan(
     values: Float[Tensor, "B T"], beta: float, start: Float[Tensor, "B 1"], backwards: bool = False
 ) -> Float[Tensor, "B T"]:
-    """`y_t = beta x_t + (1 - beta) y_{t-1}` along the rows, as two levels of small matrix products: blocks of about
-    `sqrt(T)`, then the ends of the blocks.
+    """Returns `y_t = beta x_t + (1 - beta) y_{t-1}` along the rows, as two levels of small matrix products: blocks of
+    about `sqrt(T)`, then the ends of the blocks.
 
     There is no loop over decisions or over blocks.
 
@@ -143,20 +145,22 @@ def scan(
     padded = torch.nn.functional.pad(values, (0, short)) if short else values.contiguous()
     keep = 1.0 - beta
     powers = _powers(keep, size, values.dtype, values.device)
-    between = _powers(keep**size, num_blocks, values.dtype, values.device)
+    block_powers = _powers(keep**size, num_blocks, values.dtype, values.device)
     # Autocast is for the model: in bfloat16 these products would round every ratio to three digits.
     with torch.autocast(values.device.type, enabled=False):
-        inside = (padded.view(-1, size) @ (beta * (powers if backwards else powers.T))).view(members, num_blocks, size)
+        block_averages = (padded.view(-1, size) @ (beta * (powers if backwards else powers.T))).view(
+            members, num_blocks, size
+        )
         if backwards:
-            carried, decay = torch.cat([inside[:, 1:, 0], start], dim=1) @ between, keep * powers[-1]
+            carried, decay = torch.cat([block_averages[:, 1:, 0], start], dim=1) @ block_powers, keep * powers[-1]
         else:
-            carried, decay = torch.cat([start, inside[:, :-1, -1]], dim=1) @ between.T, keep * powers[:, 0]
-    return inside.addcmul_(carried[:, :, None], decay).view(members, num_blocks * size)[:, :width]
+            carried, decay = torch.cat([start, block_averages[:, :-1, -1]], dim=1) @ block_powers.T, keep * powers[:, 0]
+    return block_averages.addcmul_(carried[:, :, None], decay).view(members, num_blocks * size)[:, :width]
 
 
 @lru_cache(maxsize=64)
 def _powers(base: float, size: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "size size"]:
-    """Lower triangular `[size, size]` with `base ** (row - column)`.
+    """Returns the lower triangular matrix `[size, size]` of `base ** (row - column)`.
 
     Powers below 1e-19 in fp32 and 1e-154 in fp64 are 0: what they weigh is nothing, and products with them are denormal
     numbers, which processors are slow at.

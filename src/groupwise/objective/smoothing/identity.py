@@ -20,5 +20,5 @@ class Identity(SmoothingSlot):
     kind: Literal["identity"] = "identity"
 
     def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
-        """`log r' [B, T]`."""
+        """Returns `log r' [B, T]`."""
         return decisions.log_ratio

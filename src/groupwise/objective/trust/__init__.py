@@ -1,4 +1,4 @@
-"""Trust region: `(rho, A) -> S`, how far one update may go, and which decisions still carry gradient."""
+"""Trust region: `(rho, A) -> S`, a bound on one update, and the decisions that still carry gradient."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ class Aspo(TrustSlot):
         `A = 1`: ratio 1/2 weighs 2, ratio 1/10 weighs 3, ratio 1.1 weighs 1/1.1, ratio 2 is held.
 
         >>> ratio = torch.tensor([[0.5, 0.1, 1.1, 2.0]], dtype=torch.float64)
-        >>> given = Decisions.of(torch.ones(1, 4, dtype=torch.bool), ratio.log(), 0 * ratio, 0 * ratio + 1)
-        >>> [round(value, 6) for value in Aspo()(ratio.log(), given).value[0].tolist()]
+        >>> decisions = Decisions.of(torch.ones(1, 4, dtype=torch.bool), ratio.log(), 0 * ratio, 0 * ratio + 1)
+        >>> [round(value, 6) for value in Aspo()(ratio.log(), decisions).value[0].tolist()]
         [2.0, 3.0, 0.909091, 0.833333]
 
     Source: arXiv 2510.06062, section 4, and its authors' code (Archer2.0), for the soft bound on both signs.
@@ -41,26 +41,26 @@ class Aspo(TrustSlot):
     scope: ClassVar[str] = "decision"
     kind: Literal["aspo"] = "aspo"
     low: float = Field(default=0.2, gt=0)
-    """How far the ratio of a bad decision may fall."""
+    """The distance from 1 by which the ratio of a bad decision may fall."""
     high: float = Field(default=0.2, gt=0)
-    """How far the ratio of a good decision may rise."""
+    """The distance from 1 by which the ratio of a good decision may rise."""
     bound: float = Field(default=3.0, gt=1)
     """The largest weight."""
 
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
-        advantage, now = decisions.advantage, stop_gradient(log_ratio)
+        advantage, log_level = decisions.advantage, stop_gradient(log_ratio)
         good = decisions.good
-        too_high = good & (now > math.log1p(self.high))
-        too_low = decisions.bad & (now < math.log(max(1 - self.low, _SMALLEST)))
-        held = too_high | too_low
-        power = torch.where(good, -now, now)
-        capped = (power > math.log(self.bound)) & ~held & (advantage != 0)
+        too_high = good & (log_level > math.log1p(self.high))
+        too_low = decisions.bad & (log_level < math.log(max(1 - self.low, _SMALLEST)))
+        clipped = too_high | too_low
+        power = torch.where(good, -log_level, log_level)
+        capped = (power > math.log(self.bound)) & ~clipped & (advantage != 0)
         edge = torch.where(good, log_ratio.new_full((), 1 / (1 + self.high)), log_ratio.new_full((), 1 - self.low))
-        weight = torch.where(held, edge, power.clamp(max=math.log(self.bound)).exp())
-        # Weight times a one that carries the gradient: of the decision's own log-prob where the weight is none of the
-        # policy's, else of the ratio.
+        weight = torch.where(clipped, edge, power.clamp(max=math.log(self.bound)).exp())
+        # The weight is multiplied by a unit that carries the gradient: that of the decision's own log-prob where the
+        # weight is capped or inverted, and that of the ratio elsewhere.
         direct = good | capped
         carrier = torch.where(direct, decisions.log_prob, log_ratio)
-        one = torch.where(held, torch.ones_like(carrier), 1 + (carrier - stop_gradient(carrier)))
+        unit = torch.where(clipped, torch.ones_like(carrier), 1 + (carrier - stop_gradient(carrier)))
         statistics = {**clip_shares(too_low, too_high, decisions), "aspo/capped_mean": decisions.share(capped)}
-        return Surrogate(weight * advantage * one, ~held, statistics, direct)
+        return Surrogate(weight * advantage * unit, ~clipped, statistics, direct)

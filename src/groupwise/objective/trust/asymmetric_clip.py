@@ -26,9 +26,11 @@ class AsymmetricClip(TrustSlot):
 
         >>> import torch
         >>> log_ratio, advantage = torch.tensor([[1.5, 0.5, 1.5]]).log(), torch.tensor([[1.0, -1.0, -1.0]])
-        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage)
-        >>> found = AsymmetricClip()(log_ratio, given)
-        >>> [round(each, 3) for each in found.value[0].tolist()], found.alive[0].tolist()
+        >>> decisions = Decisions.of(
+        ...     torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage
+        ... )
+        >>> surrogate = AsymmetricClip()(log_ratio, decisions)
+        >>> [round(value, 3) for value in surrogate.value[0].tolist()], surrogate.alive[0].tolist()
         ([1.3, -0.9, -1.5], [False, False, True])
 
     Source: innovation 2.6 of source 000.

@@ -1,4 +1,4 @@
-"""A class of your own that bounds an update, by import path."""
+"""A user's class that bounds an update, by import path."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from groupwise.objective.slot import SCOPES, TrustSlot
 
 @final
 class CallableTrust(FromPath, TrustSlot):
-    """What the class at `path` does, configured by `settings`.
+    """The piece whose class is at `path`, configured by `settings`.
 
-    The class extends `TrustSlot`, which lists what it may state.
+    The class extends `TrustSlot`, which lists the class variables that it may set.
 
     Example:
         >>> CallableTrust(path="groupwise.objective.trust.gaussian:Gaussian", settings={"sigma": 0.3}).piece

@@ -25,9 +25,11 @@ class Cispo(TrustSlot):
 
         >>> import torch
         >>> log_ratio, advantage = torch.tensor([[1.0, 0.5, 4.0]]).log(), torch.tensor([[1.0, 1.0, -1.0]])
-        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage)
-        >>> found = Cispo(maximum=2.0)(log_ratio, given)
-        >>> [round(each, 3) for each in found.value[0].tolist()], found.alive[0].tolist()
+        >>> decisions = Decisions.of(
+        ...     torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage
+        ... )
+        >>> surrogate = Cispo(maximum=2.0)(log_ratio, decisions)
+        >>> [round(value, 3) for value in surrogate.value[0].tolist()], surrogate.alive[0].tolist()
         ([-1.0, -0.847, -0.773], [True, True, True])
 
     Source: MiniMax-M1, arXiv 2506.13585, equations 4 and 5.

@@ -24,8 +24,8 @@ class Clip(TrustSlot):
         >>> import torch
         >>> log_ratio = torch.tensor([[1.5, 0.5, 1.5]]).log()
         >>> advantage = torch.tensor([[1.0, -1.0, -1.0]])
-        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), advantage)
-        >>> Clip()(log_ratio, given).value.tolist()
+        >>> decisions = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), advantage)
+        >>> Clip()(log_ratio, decisions).value.tolist()
         [[1.2000000476837158, -0.800000011920929, -1.5]]
 
     Source: arXiv 1707.06347, equation 7; two bounds: DAPO, arXiv 2503.14476, equation 10.
@@ -34,9 +34,9 @@ class Clip(TrustSlot):
     scope: ClassVar[str] = "decision"
     kind: Literal["clip"] = "clip"
     low: float = Field(default=0.2, gt=0)
-    """How far the ratio of a bad decision may fall."""
+    """The distance from 1 by which the ratio of a bad decision may fall."""
     high: float = Field(default=0.2, gt=0)
-    """How far the ratio of a good decision may rise."""
+    """The distance from 1 by which the ratio of a good decision may rise."""
 
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         value, too_low, too_high = clipped(log_ratio, decisions, self.low, self.high)

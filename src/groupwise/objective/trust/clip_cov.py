@@ -32,7 +32,7 @@ class ClipCov(TrustSlot):
     low: float = Field(default=1.0, gt=0)
     high: float = Field(default=1.0, gt=0)
     share: float = Field(default=0.0002, gt=0, le=1)
-    """Of all valid decisions, how many lose their gradient."""
+    """The share of all valid decisions that lose their gradient."""
     lower: float = 1.0
     upper: float = 5.0
 

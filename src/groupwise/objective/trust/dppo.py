@@ -36,9 +36,11 @@ class Dppo(TrustSlot):
         Probability .5 under the sampler, .7 now, threshold .15: masked if good, weighted by 1.4 if bad.
 
         >>> import torch
-        >>> now, then = torch.full((2, 1), 0.7).log(), torch.full((2, 1), 0.5).log()
-        >>> given = Decisions.of(torch.ones(2, 1, dtype=torch.bool), now, then, torch.tensor([[1.0], [-1.0]]))
-        >>> Dppo()(now - then, given).alive.tolist()
+        >>> log_prob, sampler_log_prob = torch.full((2, 1), 0.7).log(), torch.full((2, 1), 0.5).log()
+        >>> decisions = Decisions.of(
+        ...     torch.ones(2, 1, dtype=torch.bool), log_prob, sampler_log_prob, torch.tensor([[1.0], [-1.0]])
+        ... )
+        >>> Dppo()(log_prob - sampler_log_prob, decisions).alive.tolist()
         [[False], [True]]
 
     Source: arXiv 2602.04879, section 4; thresholds .15 (tv) and .05 (kl) are its authors' runs', the truncation at 20
@@ -76,10 +78,10 @@ class Dppo(TrustSlot):
         )
 
 
-def _binary_kl(first: Float[Tensor, "B T"], second: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """KL of (p, 1 - p) from (q, 1 - q) for log-probs `ln p`, `ln q`; what is left of one is taken to be at
-    least 1e-12.
+def _binary_kl(log_p: Float[Tensor, "B T"], log_q: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """Computes the KL of (p, 1 - p) from (q, 1 - q) for log-probs `ln p`, `ln q`; `1 - p` and `1 - q` are taken to be
+    at least 1e-12.
     """
-    rest_first, rest_second = (-value.expm1() for value in (first, second))
-    rest = rest_first * (rest_first.clamp(min=_SMALLEST) / rest_second.clamp(min=_SMALLEST)).log()
-    return first.exp() * (first - second) + rest
+    complement_p, complement_q = (-value.expm1() for value in (log_p, log_q))
+    complement_term = complement_p * (complement_p.clamp(min=_SMALLEST) / complement_q.clamp(min=_SMALLEST)).log()
+    return log_p.exp() * (log_p - log_q) + complement_term

@@ -27,9 +27,11 @@ class DualClip(TrustSlot):
 
         >>> import torch
         >>> log_ratio, advantage = torch.tensor([[1.5, 2.0, 4.0]]).log(), torch.tensor([[1.0, -1.0, -1.0]])
-        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage)
-        >>> found = DualClip()(log_ratio, given)
-        >>> [round(each, 3) for each in found.value[0].tolist()], found.alive[0].tolist()
+        >>> decisions = Decisions.of(
+        ...     torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage
+        ... )
+        >>> surrogate = DualClip()(log_ratio, decisions)
+        >>> [round(value, 3) for value in surrogate.value[0].tolist()], surrogate.alive[0].tolist()
         ([1.2, -2.0, -3.0], [False, True, False])
 
     Source: arXiv 1912.09729, equation 5; verl's vanilla loss (bound 3).

@@ -29,9 +29,11 @@ class Gaussian(TrustSlot):
 
         >>> import torch
         >>> log_ratio, advantage = torch.tensor([[1.0, 1.2, 2.0]]).log(), torch.tensor([[1.0, 1.0, -1.0]])
-        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage)
-        >>> found = Gaussian()(log_ratio, given)
-        >>> [round(each, 3) for each in found.value[0].tolist()], found.alive[0].tolist()
+        >>> decisions = Decisions.of(
+        ...     torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage
+        ... )
+        >>> surrogate = Gaussian()(log_ratio, decisions)
+        >>> [round(value, 3) for value in surrogate.value[0].tolist()], surrogate.alive[0].tolist()
         ([1.0, 0.728, -0.0], [True, True, False])
 
     Source: innovation 2.4 of source 000.

@@ -30,17 +30,17 @@ class KlCov(TrustSlot):
     scope: ClassVar[str] = "batch"
     kind: Literal["kl_cov"] = "kl_cov"
     share: float = Field(default=0.0002, gt=0, le=1)
-    """Of all valid decisions, how many are held back."""
+    """The share of all valid decisions that are held back."""
     coefficient: float = Field(default=1.0, gt=0)
 
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         spread = covariance(decisions)
-        held = largest(
+        penalised = largest(
             spread, decisions.mask, share_of(self.share, decisions), decisions.reduce, lots=lots_of(decisions)
         )
         value = log_ratio.exp() * decisions.advantage
-        # Few are held: the penalty is worked out at their places alone.
-        places = held.flatten().nonzero()[:, 0]
+        # Few decisions are penalised, so the penalty is computed at their places only.
+        places = penalised.flatten().nonzero()[:, 0]
         penalty = self.coefficient * decisions.log_ratio.flatten()[places].abs()
-        value = value.flatten().index_add(0, places, -penalty).view_as(held)
-        return Surrogate(value, torch.ones_like(decisions.mask), {"kl_cov/held_mean": decisions.share(held)})
+        value = value.flatten().index_add(0, places, -penalty).view_as(penalised)
+        return Surrogate(value, torch.ones_like(decisions.mask), {"kl_cov/held_mean": decisions.share(penalised)})

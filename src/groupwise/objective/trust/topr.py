@@ -26,9 +26,11 @@ class Topr(TrustSlot):
 
         >>> import torch
         >>> log_ratio, advantage = torch.tensor([[0.5, 0.5, 4.0]]).log(), torch.tensor([[1.0, -1.0, -1.0]])
-        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage)
-        >>> found = Topr()(log_ratio, given)
-        >>> [round(each, 3) for each in found.value[0].tolist()], found.alive[0].tolist()
+        >>> decisions = Decisions.of(
+        ...     torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage
+        ... )
+        >>> surrogate = Topr()(log_ratio, decisions)
+        >>> [round(value, 3) for value in surrogate.value[0].tolist()], surrogate.alive[0].tolist()
         ([-1.693, 0.847, -0.386], [True, True, True])
 
     Source: arXiv 2503.14286, equation 9 with `a+ = b+ = 1`, `a- = 0, b- = 1`.

@@ -27,9 +27,11 @@ class Unbounded(TrustSlot):
     Example:
         >>> import torch
         >>> log_ratio, advantage = torch.tensor([[1.0, 0.5, 4.0]]).log(), torch.tensor([[1.0, -1.0, 1.0]])
-        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage)
-        >>> found = Unbounded()(log_ratio, given)
-        >>> [round(each, 3) for each in found.value[0].tolist()], found.alive[0].tolist()
+        >>> decisions = Decisions.of(
+        ...     torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage
+        ... )
+        >>> surrogate = Unbounded()(log_ratio, decisions)
+        >>> [round(value, 3) for value in surrogate.value[0].tolist()], surrogate.alive[0].tolist()
         ([1.0, -0.5, 4.0], [True, True, True])
 
     Source: Williams 1992; RLOO, arXiv 2402.14740, equation 4, for the `log_prob` form.

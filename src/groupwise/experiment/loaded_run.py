@@ -21,32 +21,32 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class LoadedRun:
-    """A run folder, read. Tables are those of Arrow: `.to_pandas()` and `.to_pylist()` give them as others have them.
+    """The content of a run folder. Its tables are Arrow tables, which `.to_pandas()` and `.to_pylist()` convert.
 
     Args:
-        run: what lies in the folder.
+        run: the run as its folder records it.
     """
 
     run: Run
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What `config.json` holds: every key of the experiment."""
+        """The content of `config.json`: every key of the experiment."""
         return self.run.config
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """What `summary.json` holds; empty before the run has ended."""
+        """The content of `summary.json`; empty before the run has ended."""
         return self.run.summary or {}
 
     @cached_property
     def metrics(self) -> pyarrow.Table:
-        """One row a step, one column a metric; empty where a step has none of it."""
+        """One row a step, one column a metric; a cell is null where a step did not log the metric."""
         return _table(self.run.rows)
 
     @cached_property
     def rollouts(self) -> pyarrow.Table:
-        """One row a sampled member that was written down, with its `step`; nested entries have names such as
+        """One row a recorded member, with its `step`; a nested key is a column with dots, for example
         `rewards.correct`.
         """
         return _table(list(self._members(self.run.rollouts)))
@@ -77,14 +77,14 @@ class LoadedRun:
         eval_data: Any = None,
         run_code: bool = False,
     ) -> Domain:
-        """The domain on the trained model: its `module`, `sample`, `score` and `evaluate`.
+        """Opens the run's domain on the trained model, with `module`, `sample`, `score` and `evaluate`.
 
         Args:
-            domain, rewards, data, eval_data: the objects that `groupwise.train` was given and that no file describes.
-            run_code: the code that the folder names may run, where this user did not make it.
+            domain, rewards, data, eval_data: the objects that `groupwise.train` took and that no file describes.
+            run_code: allows the code that the folder names, where this user did not make the folder.
 
         Raises:
-            ConfigError: the run has not ended, or it names code that is to be asked about.
+            ConfigError: the run has not ended, or its folder names code that needs consent.
         """
         from groupwise.experiment.arguments import read_arguments
         from groupwise.experiment.loading import load_experiment
@@ -102,13 +102,10 @@ class LoadedRun:
 
 
 def load_run(folder: str | Path) -> LoadedRun:
-    """Reads a run folder, whole or unfinished.
-
-    Args:
-        folder: of the run.
+    """Reads the folder of a run that has ended or goes on.
 
     Raises:
-        ConfigError: there is no run in it.
+        ConfigError: the folder holds no run.
 
     Example:
         >>> load_run("nowhere")
@@ -119,7 +116,7 @@ def load_run(folder: str | Path) -> LoadedRun:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
-    """One column a name. Values of several types in one column stand there as JSON."""
+    """Returns a table with one column a name. A column whose values have several types holds them as JSON."""
     import pyarrow
 
     names = list(dict.fromkeys(name for row in rows for name in row))

@@ -15,8 +15,8 @@ from tests.experiment.tiny import TINY
 
 from groupwise.config import ConfigError
 from groupwise.experiment import load_experiment
-from groupwise.experiment.asked import SAFE, code_of
 from groupwise.experiment.catalogue import shipped
+from groupwise.experiment.code_consent import SAFE, code_of
 from groupwise.experiment.loading import read_experiment
 
 TRAP = "from pathlib import Path\nPath({marker!r}).touch()\ndef f(*_, **__): ...\n"
@@ -70,9 +70,9 @@ PLACES: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a module that leaves a mark when it is imported, and a list of one's own
-    that is empty.
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Makes a working directory with a module that leaves a file when it is imported, and an empty list of trusted
+    files.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -85,7 +85,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def foreign(folder: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
-    """A run folder as somebody else gives it away."""
+    """Makes a run folder that another person wrote."""
     table = json.loads(json.dumps(load_experiment(folder / "tiny.toml").table()))
     change(table)
     run = folder / "theirs"
@@ -96,44 +96,46 @@ def foreign(folder: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_every_place_is_named_and_nothing_is_imported(here: Path, place: str) -> None:
+def test_every_place_is_named_and_nothing_is_imported(workspace: Path, place: str) -> None:
     key, change = PLACES[place]
-    run = foreign(here, change)
+    run = foreign(workspace, change)
     for name in (run, run / "config.json"):
         with pytest.raises(ConfigError) as caught:
             load_experiment(name)
-        said = str(caught.value)
-        assert f"{key} = trap:f" in said
-        assert said.startswith(f"{run} names code")
-        assert "--run-code" in said
-        assert "\n" not in said
+        message = str(caught.value)
+        assert f"{key} = trap:f" in message
+        assert message.startswith(f"{run} names code")
+        assert "--run-code" in message
+        assert "\n" not in message
     read_experiment(run)
-    assert not (here / "PWNED").exists()
+    assert not (workspace / "PWNED").exists()
 
 
-def test_all_places_are_named_at_once(here: Path) -> None:
-    run = foreign(here, lambda table: [PLACES[place][1](table) for place in ("map", "callback", "trust", "writer")])
+def test_all_places_are_named_at_once(workspace: Path) -> None:
+    run = foreign(
+        workspace, lambda table: [PLACES[place][1](table) for place in ("map", "callback", "trust", "writer")]
+    )
     with pytest.raises(ConfigError) as caught:
         load_experiment(run)
     assert all(f"{PLACES[place][0]} = trap:f" in str(caught.value) for place in ("map", "callback", "trust", "writer"))
 
 
-def test_what_may_run_is_not_asked_about_again_where_it_lies(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = foreign(here, PLACES["map"][1])
+def test_what_may_run_is_not_asked_about_again_where_it_lies(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = foreign(workspace, PLACES["map"][1])
     assert load_experiment(run, run_code=True).domain.data.map == "trap:f"
     assert load_experiment(run).domain.data.map == "trap:f"
-    shutil.move(run, here / "moved")
+    shutil.move(run, workspace / "moved")
     with pytest.raises(ConfigError, match=r"domain\.data\.map = trap:f"):
-        load_experiment(here / "moved")
+        load_experiment(workspace / "moved")
     monkeypatch.setenv("GROUPWISE_RUN_CODE", "0")
     with pytest.raises(ConfigError, match="--run-code"):
-        load_experiment(here / "moved")
+        load_experiment(workspace / "moved")
     monkeypatch.setenv("GROUPWISE_RUN_CODE", "1")
-    load_experiment(here / "moved")
+    load_experiment(workspace / "moved")
 
 
-def test_what_was_edited_is_asked_about_again(here: Path) -> None:
-    run = foreign(here, PLACES["map"][1])
+def test_what_was_edited_is_asked_about_again(workspace: Path) -> None:
+    run = foreign(workspace, PLACES["map"][1])
     load_experiment(run, run_code=True)
     table = json.loads((run / "config.json").read_text())
     # The same, written another way.
@@ -145,8 +147,8 @@ def test_what_was_edited_is_asked_about_again(here: Path) -> None:
         load_experiment(run)
 
 
-def test_keys_that_stand_twice_are_read_once(here: Path) -> None:
-    run = foreign(here, lambda table: None)
+def test_keys_that_stand_twice_are_read_once(workspace: Path) -> None:
+    run = foreign(workspace, lambda table: None)
     text = (run / "config.json").read_text()
     clean = text.replace('"map": null', '"map": "trap:f", "map": null')
     (run / "config.json").write_text(clean)
@@ -156,8 +158,10 @@ def test_keys_that_stand_twice_are_read_once(here: Path) -> None:
         load_experiment(run)
 
 
-def test_in_a_run_folder_its_own_files_are_no_modules_of_the_users(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = foreign(here, PLACES["map"][1])
+def test_in_a_run_folder_its_own_files_are_no_modules_of_the_users(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = foreign(workspace, PLACES["map"][1])
     load_experiment(run, run_code=True)
     for place in (run, run / "rollouts"):
         place.mkdir(exist_ok=True)
@@ -166,16 +170,16 @@ def test_in_a_run_folder_its_own_files_are_no_modules_of_the_users(here: Path, m
             load_experiment(run)
     load_experiment(run, run_code=True)
     # Another run's folder is no better.
-    other = here / "other"
-    shutil.copytree(run, other)
-    monkeypatch.chdir(other)
+    second_run = workspace / "other"
+    shutil.copytree(run, second_run)
+    monkeypatch.chdir(second_run)
     with pytest.raises(ConfigError, match="the working directory lies in a run folder"):
         load_experiment(run)
-    monkeypatch.chdir(here)
+    monkeypatch.chdir(workspace)
     load_experiment(run)
 
 
-def test_a_file_of_the_users_is_not_asked_about(here: Path) -> None:
+def test_a_file_of_the_users_is_not_asked_about(workspace: Path) -> None:
     lines = [
         'extends = "tiny.toml"',
         "[train]",
@@ -184,33 +188,35 @@ def test_a_file_of_the_users_is_not_asked_about(here: Path) -> None:
         'kind = "callable"',
         'path = "soft:Soft"',
     ]
-    (here / "mine.toml").write_text("\n".join(lines))
-    (here / "soft.py").write_text(
+    (workspace / "mine.toml").write_text("\n".join(lines))
+    (workspace / "soft.py").write_text(
         "from groupwise.objective.slot import TrustSlot\nclass Soft(TrustSlot):\n    scope = 'decision'\n"
         "    def __call__(self, log_ratio, decisions): ...\n"
     )
-    assert load_experiment(here / "mine.toml").train.callbacks == ["trap:f"]
-    run = foreign(here, lambda table: None)
+    assert load_experiment(workspace / "mine.toml").train.callbacks == ["trap:f"]
+    run = foreign(workspace, lambda table: None)
     assert load_experiment(run, ["train.callbacks=['trap:f']", "domain.data.map=trap:f"]).domain.data.map == "trap:f"
 
 
-def test_a_toml_file_in_a_run_folder_is_of_the_folder_and_so_is_what_extends_it(here: Path) -> None:
-    run = foreign(here, PLACES["callback"][1])
+def test_a_toml_file_in_a_run_folder_is_of_the_folder_and_so_is_what_extends_it(workspace: Path) -> None:
+    run = foreign(workspace, PLACES["callback"][1])
     (run / "exp.toml").write_text(
-        (here / "tiny.toml").read_text().replace("[train]\n", '[train]\ncallbacks = ["trap:f"]\n')
+        (workspace / "tiny.toml").read_text().replace("[train]\n", '[train]\ncallbacks = ["trap:f"]\n')
     )
-    (here / "mine.toml").write_text('extends = "theirs"\n')
-    (here / "link.toml").symlink_to(run / "exp.toml")
-    for name in (run / "exp.toml", here / "mine.toml", here / "link.toml"):
+    (workspace / "mine.toml").write_text('extends = "theirs"\n')
+    (workspace / "link.toml").symlink_to(run / "exp.toml")
+    for name in (run / "exp.toml", workspace / "mine.toml", workspace / "link.toml"):
         with pytest.raises(ConfigError, match=r"train\.callbacks\[0\] = trap:f"):
             load_experiment(name)
-    (run / "config.json").rename(here / "given.json")
+    (run / "config.json").rename(workspace / "given.json")
     with pytest.raises(ConfigError, match=r"given\.json names code"):
-        load_experiment(here / "given.json")
+        load_experiment(workspace / "given.json")
 
 
-def test_a_text_that_the_command_makes_code_is_asked_about(here: Path) -> None:
-    run = foreign(here, lambda table: table["domain"]["rewards"].update(r={"kind": "classifier", "path": "trap:f"}))
+def test_a_text_that_the_command_makes_code_is_asked_about(workspace: Path) -> None:
+    run = foreign(
+        workspace, lambda table: table["domain"]["rewards"].update(r={"kind": "classifier", "path": "trap:f"})
+    )
     load_experiment(run)
     changes = ["domain.rewards.r={kind='callable'}"]
     with pytest.raises(ConfigError, match=r"domain\.rewards\.r\.path"):
@@ -228,45 +234,45 @@ def test_a_text_that_the_command_makes_code_is_asked_about(here: Path) -> None:
         "an_entry_point",
     ],
 )
-def test_a_name_of_the_package_is_no_pass(here: Path, path: str) -> None:
-    run = foreign(here, lambda table: table["domain"]["rewards"].update(r={"kind": "callable", "path": path}))
+def test_a_name_of_the_package_is_no_pass(workspace: Path, path: str) -> None:
+    run = foreign(workspace, lambda table: table["domain"]["rewards"].update(r={"kind": "callable", "path": path}))
     with pytest.raises(ConfigError) as caught:
         load_experiment(run)
     assert f"domain.rewards.r.path = {path}" in str(caught.value)
 
 
 def test_what_shipped_experiments_name_is_what_is_not_asked_about() -> None:
-    named = {str(each.path) for name in shipped() for each in code_of(load_experiment(name))}
+    paths = {str(reference.path) for name in shipped() for reference in code_of(load_experiment(name))}
     tool = "groupwise.domain.language.environment.calculator:calculate"
-    assert named | {tool, "groupwise.estimate.calibration:differs"} == SAFE
+    assert paths | {tool, "groupwise.estimate.calibration:differs"} == SAFE
 
 
-def test_shipped_experiments_are_not_asked_about_as_run_folders(here: Path) -> None:
+def test_shipped_experiments_are_not_asked_about_as_run_folders(workspace: Path) -> None:
     for name in ("language_countdown", "restoration"):
-        (here / name).mkdir()
-        (here / name / "config.json").write_text(json.dumps(load_experiment(name).table()))
-        (here / name / "metrics.jsonl").write_text("")
-        assert code_of(load_experiment(here / name))
-    assert not (here / "state").exists(), "where nothing is asked, nothing is noted"
+        (workspace / name).mkdir()
+        (workspace / name / "config.json").write_text(json.dumps(load_experiment(name).table()))
+        (workspace / name / "metrics.jsonl").write_text("")
+        assert code_of(load_experiment(workspace / name))
+    assert not (workspace / "state").exists(), "where nothing is asked, nothing is noted"
 
 
-def test_hostile_names_stay_in_one_line(here: Path) -> None:
+def test_hostile_names_stay_in_one_line(workspace: Path) -> None:
     rewards = {f"r\n\x1b[2J{number}" + "x" * 500: {"kind": "callable", "path": "trap:f"} for number in range(50)}
-    run = foreign(here, lambda table: table["domain"].update(rewards={**table["domain"]["rewards"], **rewards}))
+    run = foreign(workspace, lambda table: table["domain"].update(rewards={**table["domain"]["rewards"], **rewards}))
     with pytest.raises(ConfigError) as caught:
         load_experiment(run)
-    said = str(caught.value)
-    assert said.isprintable()
-    assert len(said) < 3000
-    assert "and 38 more" in said
-    assert said.endswith("(GROUPWISE_RUN_CODE=1 in a job's template)")
+    message = str(caught.value)
+    assert message.isprintable()
+    assert len(message) < 3000
+    assert "and 38 more" in message
+    assert message.endswith("(GROUPWISE_RUN_CODE=1 in a job's template)")
 
 
-def test_code_cannot_hide_behind_many_names_of_other_code(here: Path) -> None:
+def test_code_cannot_hide_behind_many_names_of_other_code(workspace: Path) -> None:
     rewards = {f"r{number}": {"kind": "callable", "path": "harmless:f"} for number in range(50)} | {
         "z": {"kind": "callable", "path": "os:system"}
     }
-    run = foreign(here, lambda table: table["domain"].update(rewards={**table["domain"]["rewards"], **rewards}))
+    run = foreign(workspace, lambda table: table["domain"].update(rewards={**table["domain"]["rewards"], **rewards}))
     with pytest.raises(
         ConfigError,
         match=r"domain\.rewards\.r0\.path = harmless:f, domain\.rewards\.z\.path = os:system, .*and 39 more",
@@ -274,16 +280,16 @@ def test_code_cannot_hide_behind_many_names_of_other_code(here: Path) -> None:
         load_experiment(run)
 
 
-def restoration(here: Path, network: dict[str, Any]) -> Path:
-    model = here / "model"
+def restoration(workspace: Path, network: dict[str, Any]) -> Path:
+    model = workspace / "model"
     model.mkdir()
     (model / "network.json").write_text(json.dumps({"kind": "network", "network": network}))
     (model / "model.safetensors").write_bytes(b"")
     return model
 
 
-def test_a_models_folder_that_names_its_network_is_asked_about(here: Path) -> None:
-    model = restoration(here, {"kind": "custom", "path": "trap:f"})
+def test_a_models_folder_that_names_its_network_is_asked_about(workspace: Path) -> None:
+    model = restoration(workspace, {"kind": "custom", "path": "trap:f"})
     changes = ["domain.model.kind=pretrained", f"domain.model.path={model}", "controls=null"]
     with pytest.raises(ConfigError) as caught:
         load_experiment("restoration", changes)
@@ -295,4 +301,4 @@ def test_a_models_folder_that_names_its_network_is_asked_about(here: Path) -> No
     )
     with pytest.raises(ConfigError, match="--run-code"):
         load_experiment("restoration", changes)
-    assert not (here / "PWNED").exists()
+    assert not (workspace / "PWNED").exists()

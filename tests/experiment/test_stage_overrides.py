@@ -14,14 +14,14 @@ def said(caplog: pytest.LogCaptureFixture, name: str, *overrides: str) -> list[s
 
 
 def test_a_key_that_a_sampling_stage_sets_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    one, other = said(
+    of_learning_rate, of_trust = said(
         caplog, "source_001_progressive", "optimiser.learning_rate=1e-6", "trust.low=0.3", "divergence.kind=exact"
     )
     assert (
-        one == "optimiser.learning_rate: stage full sets its own, which holds there; write"
+        of_learning_rate == "optimiser.learning_rate: stage full sets its own, which holds there; write"
         " stages.full.set.optimiser.learning_rate=... as well"
     )
-    assert other.startswith("trust.low: stage full sets its own")
+    assert of_trust.startswith("trust.low: stage full sets its own")
     # A part of what a stage replaces as a whole.
     schedule = 'auxiliary.supervised={kind="linear", start=0.9, end=0.1, num_steps=10}'
     assert said(caplog, "source_001_progressive", schedule) != []

@@ -10,7 +10,7 @@ import torch
 
 import groupwise
 from groupwise.config import ConfigError
-from groupwise.experiment.loaded import LoadedRun
+from groupwise.experiment.loaded_run import LoadedRun
 from groupwise.streams import Streams
 
 CHANGES = [

@@ -24,5 +24,5 @@ class Everything(AdmissionSlot):
     kind: Literal["all"] = "all"
 
     def __call__(self, rewards: Grouped) -> Bool[Tensor, " P"]:
-        """`[num_groups]` bool."""
+        """Returns `[num_groups]` bool."""
         return torch.ones(rewards.num_groups, dtype=torch.bool, device=rewards.value.device)

@@ -1,4 +1,4 @@
-"""Keys changed for the whole run that a stage sets to its own value: legal, and easily overlooked."""
+"""Keys that the user changes for the whole run and a stage overrides: legal, and easily overlooked."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ from typing import Any
 from groupwise.experiment.schema import Experiment
 
 
-def outweighed(experiment: Experiment, over: Mapping[str, Any]) -> list[str]:
-    """One sentence for each changed key that a sampling stage has a value of its own for, unless that one is changed as
-    well.
+def stage_overrides(experiment: Experiment, over: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each changed key that a sampling stage overrides, unless the changes set the stage's key
+    as well.
 
-    Supervised stages before usually have theirs, and are meant to.
+    Supervised stages are left out: they usually have values of their own on purpose.
 
     Args:
-        experiment: with the changes.
+        experiment: the experiment with the changes.
         over: the changes, as a person writes them.
 
     Example:
         >>> from groupwise.experiment import load_experiment
         >>> over = {"train": {"max_grad_norm": 0.1}}
-        >>> outweighed(load_experiment("source_001_progressive", over), over)
+        >>> stage_overrides(load_experiment("source_001_progressive", over), over)
         ['train.max_grad_norm: stage full sets its own, which holds there; write stages.full.set.train.max_grad_norm=... as well']
     """  # noqa: E501
     changes = {key: value for key, value in over.items() if key not in ("stages", "controls")}
     sampling = [stage for stage, span in zip(experiment.stages or (), experiment.spans, strict=False) if span.samples]
-    said: list[str] = []
+    sentences: list[str] = []
     for path in _leaves(changes):
         if path[-1] == "kind":
             continue
         key = ".".join(path)
         for stage in sampling:
             if _has(stage.set, path) and not _has(_inside(over.get("stages"), stage.name), path):
-                said.append(
+                sentences.append(
                     f"{key}: stage {stage.name} sets its own, which holds there; write"
                     f" stages.{stage.name}.set.{key}=... as well"
                 )
-    return said
+    return sentences
 
 
-def _inside(stages: Any, name: str) -> dict[str, Any]:
-    """What the changes themselves set in a stage, which are a table by name or a list of whole stages."""
-    listed = (
-        [{"name": key, **stage} for key, stage in stages.items() if stage]
-        if isinstance(stages, Mapping)
-        else stages or []
+def _inside(changed_stages: Any, name: str) -> dict[str, Any]:
+    """Returns the keys that the changes set in a stage; the changes hold a table by name or a list of stages."""
+    stage_tables = (
+        [{"name": key, **stage} for key, stage in changed_stages.items() if stage]
+        if isinstance(changed_stages, Mapping)
+        else changed_stages or []
     )
-    return next((stage.get("set", {}) for stage in listed if stage["name"] == name), {})
+    return next((stage.get("set", {}) for stage in stage_tables if stage["name"] == name), {})
 
 
 def _leaves(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -59,12 +59,12 @@ def _leaves(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tu
 
 
 def _has(tree: Mapping[str, Any], path: tuple[str, ...]) -> bool:
-    """Whether the table says anything at this place, or one value for all that is below it."""
-    here: Any = tree
+    """Returns whether the table states a value at the path, or one value in place of a table above it."""
+    node: Any = tree
     for name in path:
-        if not isinstance(here, Mapping):
+        if not isinstance(node, Mapping):
             return True
-        if name not in here:
+        if name not in node:
             return False
-        here = here[name]
+        node = node[name]
     return True

@@ -21,9 +21,9 @@ class Absolute(Penalty):
         A decision the reference finds half as likely.
 
         >>> import torch
-        >>> now = torch.full((1, 1), -1.0)
-        >>> given = Decisions.of(torch.ones(1, 1, dtype=torch.bool), now, now, torch.ones(1, 1))
-        >>> round(float(Absolute()(given, now - 0.6931, None)), 4)
+        >>> log_prob = torch.full((1, 1), -1.0)
+        >>> decisions = Decisions.of(torch.ones(1, 1, dtype=torch.bool), log_prob, log_prob, torch.ones(1, 1))
+        >>> round(float(Absolute()(decisions, log_prob - 0.6931, None)), 4)
         0.6931
     """
 
