@@ -140,13 +140,15 @@ def _expected_on_policy(objective: Objective, given: World) -> dict[str, Tensor]
     advantage alone.
     """
     plan = plan_of(objective, given)
-    fields = {name: torch.where(given.mask, given.wide[name], 0.0) for name in ("log_prob", "score_norm", "step_size")}
+    names = ("log_prob", "score_norm", "step_size", "entropy")
+    fields = {name: torch.where(given.mask, given.wide[name], 0.0) for name in names}
     now = fields["log_prob"]
     decisions = Decisions(
         Acted(plan.acted.mask, now, member=plan.acted.member, step_size=fields["step_size"]),
         now,
         torch.where(plan.acted.mask, plan.advantage, 0.0),
         score_norm=fields["score_norm"],
+        entropy=fields["entropy"],
     )
     own, nothing = plan.weight * objective.credit(decisions) * decisions.advantage, torch.zeros_like(now)
     form = getattr(objective.trust, "form", None) or REGIONS[objective.trust.kind]
@@ -266,15 +268,18 @@ def test_law_5_credits(table: laws.Table) -> None:
     assert objective is not None
     given = world(9, width=9)
     leaves = {
-        name: torch.where(given.mask, given.wide[name], 0.0).requires_grad_() for name in ("log_prob", "score_norm")
+        name: torch.where(given.mask, given.wide[name], 0.0).requires_grad_()
+        for name in ("log_prob", "score_norm", "entropy")
     }
     now, step_size = leaves["log_prob"], torch.where(given.mask, given.wide["step_size"], 0.0)
     acted = Acted(given.mask, now.detach(), step_size=step_size)
-    decisions = Decisions(acted, now, given.mask.double(), score_norm=leaves["score_norm"])
+    decisions = Decisions(acted, now, given.mask.double(), score_norm=leaves["score_norm"], entropy=leaves["entropy"])
     credit = objective.credit(decisions)
     assert not credit.requires_grad
     assert not credit[~given.mask].any()
-    if not objective.credit.raw:
+    if any(link.masks for link in objective.credit.links()):
+        assert set(credit.flatten().tolist()) <= {0.0, 1.0}
+    elif not objective.credit.raw:
         assert float(credit[5, 2]) == 1.0
         same(credit.sum(1), given.mask.double().sum(1), "mean one")
 

@@ -62,9 +62,10 @@ def largest(
     reduce: Reduce,
     places: Int[Tensor, " N"] | None = None,
     lots: Callable[[Int[Tensor, " M"]], Float[Tensor, " M"]] | None = None,
+    take_ties: bool = False,
 ) -> Bool[Tensor, ...]:
     """Where the `number` largest of the values stand, on all processes together. Ties for the last places that do not
-    all fit are drawn, or left out.
+    all fit are drawn, all taken, or left out.
 
     The numbers are read as integers of the same order, eight bits at a time from the top: each pass counts how many
     candidates share each digit, which is all that processes exchange, and goes on with those of the one digit that does
@@ -79,6 +80,7 @@ def largest(
         places: `where.flatten().nonzero()[:, 0]`, where it is known.
         lots: gives flat places their random numbers (`lots_of`): of those that tie, the smallest are taken. Without it
             they are left out.
+        take_ties: takes all that tie for the last places, more than `number` then.
 
     Returns:
         `[B, T]` bool.
@@ -107,6 +109,9 @@ def largest(
         left = left - from_above[cut]
         split = digit == cut - 1
         key, places = key[split], places[split]
+    if take_ties and bool(left > 0):
+        chosen[places] = True
+        return chosen.view_as(where)
     # What is left over is the same number on every process, so that all of them go on, or none.
     if lots is not None and bool(left > 0):
         tied = torch.zeros_like(chosen)
