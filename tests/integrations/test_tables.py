@@ -95,9 +95,7 @@ def test_every_key_that_the_objective_decides_has_its_place() -> None:
 
 
 REFUSED: dict[str, dict[str, Any]] = {
-    "use_adaptive_entropy": {"use_adaptive_entropy": True},
-    "top_entropy_quantile": {"top_entropy_quantile": 0.2},
-    "off_policy_mask_threshold": {"off_policy_mask_threshold": 0.5},
+    "top_entropy_quantile": {"top_entropy_quantile": 0.2, "entropy_coef": 0.01},
     "use_bias_correction_kl": {"beta": 0.1, "importance_sampling_level": "sequence"},
     "vllm_importance_sampling_correction": {
         "use_vllm": True,

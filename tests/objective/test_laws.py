@@ -143,15 +143,15 @@ def _expected_on_policy(objective: Objective, inputs: World) -> dict[str, Tensor
     advantage alone.
     """
     plan = plan_of(objective, inputs)
-    fields = {
-        name: torch.where(inputs.mask, inputs.wide[name], 0.0) for name in ("log_prob", "score_norm", "step_size")
-    }
+    names = ("log_prob", "score_norm", "step_size", "entropy")
+    fields = {name: torch.where(inputs.mask, inputs.wide[name], 0.0) for name in names}
     log_prob = fields["log_prob"]
     decisions = Decisions(
         Acted(plan.acted.mask, log_prob, member=plan.acted.member, step_size=fields["step_size"]),
         log_prob,
         torch.where(plan.acted.mask, plan.advantage, 0.0),
         score_norm=fields["score_norm"],
+        entropy=fields["entropy"],
     )
     policy_part, nothing = plan.weight * objective.credit(decisions) * decisions.advantage, torch.zeros_like(log_prob)
     form = getattr(objective.trust, "form", None) or REGIONS[objective.trust.kind]
@@ -271,15 +271,20 @@ def test_law_5_credits(table: laws.Table) -> None:
     assert objective is not None
     inputs = world(9, width=9)
     leaves = {
-        name: torch.where(inputs.mask, inputs.wide[name], 0.0).requires_grad_() for name in ("log_prob", "score_norm")
+        name: torch.where(inputs.mask, inputs.wide[name], 0.0).requires_grad_()
+        for name in ("log_prob", "score_norm", "entropy")
     }
     log_prob, step_size = leaves["log_prob"], torch.where(inputs.mask, inputs.wide["step_size"], 0.0)
     acted = Acted(inputs.mask, log_prob.detach(), step_size=step_size)
-    decisions = Decisions(acted, log_prob, inputs.mask.double(), score_norm=leaves["score_norm"])
+    decisions = Decisions(
+        acted, log_prob, inputs.mask.double(), score_norm=leaves["score_norm"], entropy=leaves["entropy"]
+    )
     credit = objective.credit(decisions)
     assert not credit.requires_grad
     assert not credit[~inputs.mask].any()
-    if not objective.credit.raw:
+    if any(link.masks for link in objective.credit.links()):
+        assert set(credit.flatten().tolist()) <= {0.0, 1.0}
+    elif not objective.credit.raw:
         assert float(credit[5, 2]) == 1.0
         same(credit.sum(1), inputs.mask.double().sum(1), "mean one")
 

@@ -62,9 +62,11 @@ def largest(
     reduce: Reduce,
     places: Int[Tensor, " N"] | None = None,
     lots: Callable[[Int[Tensor, " M"]], Float[Tensor, " M"]] | None = None,
+    take_ties: bool = False,
 ) -> Bool[Tensor, ...]:
     """Returns the places of the `number` largest values over all processes together. Where more values tie for the last
-    places than fit, some of them are drawn, or all of them are left out.
+    places than fit, some of them are drawn, all of them are taken,
+    or all of them are left out.
 
     The numbers are read as integers of the same order, eight bits at a time from the top. Each pass counts the
     candidates of each digit, and processes exchange these counts only; the next pass goes on with the candidates of the
@@ -79,6 +81,7 @@ def largest(
         places: `where.flatten().nonzero()[:, 0]`, where the caller has it already.
         lots: returns the random numbers of flat places (`lots_of`); of values that tie, those with the smallest numbers
             are taken. Without `lots` they are left out.
+        take_ties: takes every value that ties for the last places, more than `number` then.
 
     Returns:
         `[B, T]` bool.
@@ -107,6 +110,9 @@ def largest(
         remaining = remaining - from_above[cut]
         split = digit == cut - 1
         key, places = key[split], places[split]
+    if take_ties and bool(remaining > 0):
+        chosen[places] = True
+        return chosen.view_as(where)
     # `remaining` is the same number on every process, so that all of them draw, or none.
     if lots is not None and bool(remaining > 0):
         tied = torch.zeros_like(chosen)

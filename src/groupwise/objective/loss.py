@@ -68,11 +68,10 @@ def loss_of(objective: Objective, scored: Scored, plan: Plan) -> Loss:
             term = (weight * divergence).sum()
             statistics["loss_kl"] = Total.of(plan.beta * term)
             total = total + plan.beta * term
-    if scored.entropy is not None:
-        entropy = decisions.masked(scored.entropy.to(dtype))
-        statistics["entropy"] = decisions.average(entropy)
+    if decisions.entropy is not None:
+        statistics["entropy"] = decisions.average(decisions.entropy)
         if plan.entropy != 0:
-            total = total - plan.entropy * (weight * entropy).sum()
+            total = total - plan.entropy * (weight * decisions.entropy).sum()
     for name in sorted(set(scored.auxiliary) & set(objective.auxiliary) - set(plan.auxiliary)):
         raise ValueError(
             f"Scored.auxiliary[{name!r}] has no divisor; pass Rollouts(..., auxiliary_count={{{name!r}: counts of each"
@@ -116,6 +115,7 @@ def _decisions(scored: Scored, plan: Plan) -> Decisions:
         advantage=plan.advantage.to(dtype) * as_float(acted.mask, dtype),
         score_norm=None if scored.score_norm is None else acted.masked(scored.score_norm.to(dtype)),
         mean_shift=None if scored.mean_shift is None else acted.masked(scored.mean_shift.to(dtype)),
+        entropy=None if scored.entropy is None else acted.masked(scored.entropy.to(dtype)),
         draw=plan.draw,
         member_advantage=plan.advantage if plan.advantage.shape[1] == 1 else None,
         reduce=plan.reduce,

@@ -46,7 +46,7 @@ from groupwise.objective.smoothing import Identity, Smoothing
 from groupwise.objective.state import ObjectiveState
 from groupwise.objective.trust import Clip, Trust
 from groupwise.records import Cotangents, Loss, Rollouts, Scored
-from groupwise.schedule import Constant, Schedule
+from groupwise.schedule import Constant, EntropySchedule, Schedule
 from groupwise.statistics import Reduce, alone, both
 
 _LOSS_SLOTS = ("smoothing", "ratio", "trust", "correction", "divergence")
@@ -87,8 +87,8 @@ class Objective(Config):
     correction: Correction = NoCorrection()
     aggregation: Aggregation = TokenMean()
     divergence: Divergence = NoDivergence()
-    entropy: Schedule = Constant(value=0.0)
-    """Coefficient of the entropy bonus."""
+    entropy: EntropySchedule = Constant(value=0.0)
+    """Coefficient of the entropy bonus; a kind that measures follows the mean entropy of a decision, in nats."""
     policy_weight: Schedule = Constant(value=1.0)
     """Coefficient of the policy term (`lambda_pg`); at 0 nothing is sampled."""
     auxiliary: dict[str, Schedule] = Field(default_factory=dict)
@@ -180,17 +180,20 @@ class Objective(Config):
 
     def init(self) -> ObjectiveState:
         """Returns the state before the first update."""
-        return ObjectiveState(beta=self.divergence.beta.init())
+        return ObjectiveState(beta=self.divergence.beta.init(), entropy=self.entropy.init())
 
     def adopt(self, state: ObjectiveState, previous: Objective) -> ObjectiveState:
-        """Returns the state at the start of a stage: schedules begin anew; the adaptive beta and running statistics
-        survive unless their kind changed.
+        """Returns the state at the start of a stage: schedules begin anew; the adaptive coefficients and running
+        statistics         survive unless their kind changed.
         """
         same_beta = same_kind(self.divergence.beta, previous.divergence.beta)
+        same_entropy = same_kind(self.entropy, previous.entropy)
         same_running = same_kind(self.advantage, previous.advantage)
         fresh = self.init()
         return ObjectiveState(
-            beta=state.beta if same_beta else fresh.beta, running=state.running if same_running else fresh.running
+            beta=state.beta if same_beta else fresh.beta,
+            entropy=state.entropy if same_entropy else fresh.entropy,
+            running=state.running if same_running else fresh.running,
         )
 
     def prepare(self, rollouts: Rollouts, state: ObjectiveState, reduce: Reduce = alone) -> Batch:
@@ -334,7 +337,7 @@ class Objective(Config):
             draw=current.step,
             policy_weight=self.policy_weight.at(current.step),
             beta=self.divergence.beta.at(current.step, current.beta) if self.divergence.place == "loss" else 0.0,
-            entropy=self.entropy.at(current.step),
+            entropy=self.entropy.at(current.step, current.entropy),
             auxiliary=auxiliary,
             constants=constants,
             reduce=reduce,
@@ -403,16 +406,20 @@ class Objective(Config):
         return Cotangents(Scored.from_tensors(gradient_of), Loss(loss.total.detach(), loss.statistics))
 
     def observe(self, state: ObjectiveState, metrics: Mapping[str, float]) -> ObjectiveState:
-        """Returns the state after an update, from its globally reduced metrics (`kl` moves an adaptive beta; one that
-        is not finite moves nothing).
+        """Returns the state after an update, from its globally reduced metrics (`kl` moves an adaptive beta, `entropy` an
+        adaptive entropy coefficient; one that is not finite moves nothing).
         """
-        kl = metrics.get("kl")
-        kl = kl if kl is not None and math.isfinite(kl) else None
         beta = self.divergence.beta.init() if state.beta is None else state.beta
+        entropy = self.entropy.init() if state.entropy is None else state.entropy
         running = state.running
         if "state/running_weight" in metrics:
             running = Running(**{name: metrics[f"state/running_{name}"] for name in Running.model_fields})
-        return ObjectiveState(step=state.step + 1, beta=self.divergence.beta.observe(beta, kl), running=running)
+        return ObjectiveState(
+            step=state.step + 1,
+            beta=self.divergence.beta.observe(beta, _finite(metrics.get("kl"))),
+            entropy=self.entropy.observe(entropy, _finite(metrics.get("entropy"))),
+            running=running,
+        )
 
     def _checked(self, scored: Scored, plan: Plan) -> Scored:
         if not isinstance(scored, Scored) or not isinstance(plan, Plan):
@@ -443,3 +450,7 @@ class Objective(Config):
         if scored.log_prob.device.type == "cpu":
             check_log_prob(scored.log_prob.detach(), plan)
         return scored
+
+
+def _finite(measured: float | None) -> float | None:
+    return measured if measured is not None and math.isfinite(measured) else None

@@ -27,8 +27,8 @@ def refusals(objective: Objective) -> Iterator[str]:
     """
     ratio, credit, trust = objective.ratio, objective.credit, objective.trust
     # A score function times a detached ratio keeps each decision's own gradient at every level.
-    if not credit.uniform and ratio.shared_gradient and not trust.score_function:
-        names = ", ".join(link.kind for link in credit.links())
+    if credit.spreads and ratio.shared_gradient and not trust.score_function:
+        names = ", ".join(link.kind for link in credit.links() if not link.masks)
         yield (
             f"credit ({names}) is ineffective under ratio.kind = {ratio.kind!r} with ratio.gradient = 'sequence': all"
             " decisions of a member share one gradient, so a credit of mean one cancels; write ratio.gradient ="
@@ -65,7 +65,7 @@ def _trust_refusals(objective: Objective) -> Iterator[str]:
             f"trust.kind = {trust.kind!r} reads each decision's own {trust.per_decision}, and ratio.kind is"
             f" {ratio.kind!r}; write ratio.kind = 'token'"
         )
-    if trust.whole_member and not objective.credit.uniform:
+    if trust.whole_member and objective.credit.spreads:
         yield (
             f"credit is ineffective under trust.kind = {trust.kind!r}: all decisions of a member share one gradient, so"
             " a credit of mean one cancels; leave the credit out"

@@ -211,6 +211,10 @@ class CreditSlot(Slot):
 
     kind: ClassVar[str]
     scope: ClassVar[str] = "member"
+    masks: ClassVar[bool] = False
+    """True where the weights are 0 or 1 and leave decisions out. A mask is multiplied last, after the other links were
+    renormalised.
+    """
     normalised: ClassVar[bool] = True
     """True where the weights have mean one over each member; a chain with a link that says False is left as it is."""
 

@@ -15,6 +15,7 @@ class ObjectiveState(Config):
     Args:
         step: optimiser steps so far; schedules read it.
         beta: the current coefficient of an adaptive divergence, `None` for schedules that depend on the step alone.
+        entropy: the same of the entropy bonus.
         running: running statistics of rewards, for advantages that use them.
 
     Example:
@@ -25,4 +26,5 @@ class ObjectiveState(Config):
 
     step: int = 0
     beta: float | None = None
+    entropy: float | None = None
     running: Running = Running()

@@ -16,6 +16,7 @@ from groupwise.schedule.constant import Constant
 from groupwise.schedule.cosine import Cosine
 from groupwise.schedule.linear import Linear
 from groupwise.schedule.multiplicative import Multiplicative
+from groupwise.schedule.threshold import Threshold
 
 __all__ = [
     "Adaptive",
@@ -24,10 +25,12 @@ __all__ = [
     "CallableSchedule",
     "Constant",
     "Cosine",
+    "EntropySchedule",
     "Linear",
     "Multiplicative",
     "NotNegative",
     "Schedule",
+    "Threshold",
 ]
 
 
@@ -45,6 +48,7 @@ def _number(value: Any) -> Any:
 
 
 _Fixed = Constant | Linear | Cosine | CallableFixed
+_Entropy = Constant | Linear | Cosine | Threshold | CallableSchedule
 _Any = Constant | Linear | Cosine | Adaptive | Multiplicative | CallableSchedule
 
 
@@ -66,3 +70,8 @@ AnySchedule = Annotated[
     Annotated[_Any, Field(discriminator="kind")], BeforeValidator(_number, json_schema_input_type=float | _Any)
 ]
 """A value that depends on the step, or follows a measurement."""
+
+EntropySchedule = Annotated[
+    Annotated[_Entropy, Field(discriminator="kind")], BeforeValidator(_number, json_schema_input_type=float | _Entropy)
+]
+"""A coefficient that depends on the step, or follows the measured entropy."""

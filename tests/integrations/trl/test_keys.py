@@ -11,6 +11,9 @@ from trl import GRPOConfig
 from groupwise.config import difference
 from groupwise.integrations.trl.keys import DECIDED, contradictions, objective_of
 from groupwise.objective import Objective
+from groupwise.objective.credit import OffPolicyMask, TopEntropy
+from groupwise.objective.refusals import warnings as doubts
+from groupwise.schedule import Threshold
 
 PRESETS: dict[str, dict[str, Any]] = {
     "grpo": {"loss_type": "grpo", "beta": 0.04, "use_bias_correction_kl": False},
@@ -105,12 +108,10 @@ def test_a_contradiction_names_key_value_and_what_decides(
         ({"importance_sampling_level": "word"}, "write 'token' or 'sequence'"),
         ({"scale_rewards": "all"}, "write one of group, batch, none"),
         ({"loss_type": "vespo", "importance_sampling_level": "sequence"}, "its own sequence weight"),
-        ({"loss_type": "cispo"}, "write epsilon_high = 5.0"),
         ({"delta": 1.1}, "below 1 + epsilon_high"),
         ({"beta": 0.1, "importance_sampling_level": "sequence"}, "use_bias_correction_kl = False"),
-        ({"use_adaptive_entropy": True}, "use_adaptive_entropy has no counterpart"),
-        ({"top_entropy_quantile": 0.5}, "write top_entropy_quantile = 1.0"),
-        ({"off_policy_mask_threshold": 0.5}, "write off_policy_mask_threshold = None"),
+        ({"top_entropy_quantile": 0.5, "entropy_coef": 0.1}, "write entropy_coef = 0"),
+        ({"top_entropy_quantile": 0.5, "use_adaptive_entropy": True}, "use_adaptive_entropy = False"),
         (
             {"use_vllm": True, "vllm_importance_sampling_mode": "word_mask"},
             "write one of token_truncate, token_mask, sequence_truncate, sequence_mask",
@@ -150,6 +151,31 @@ def test_a_correction_is_read_where_vllm_samples(tmp_path: Path) -> None:
         tiny.settings(tmp_path, use_vllm=True, vllm_importance_sampling_mode="sequence_truncate", **bounds)
     ).correction
     assert (member.kind, member.level, member.minimum, member.maximum) == ("truncate", "member", 0.5, float("inf"))
+
+
+def test_masks_and_an_adaptive_entropy_are_read(tmp_path: Path) -> None:
+    keys = {
+        "use_adaptive_entropy": True,
+        "entropy_coef": 0.02,
+        "entropy_coef_min": 0.01,
+        "entropy_coef_max": 0.3,
+        "entropy_coef_delta": 0.004,
+        "entropy_target": 1.5,
+        "off_policy_mask_threshold": 0.4,
+    }
+    objective = objective_of(tiny.settings(tmp_path, **keys))
+    assert objective.entropy == Threshold(initial=0.02, target=1.5, delta=0.004, low=0.01, high=0.3)
+    assert objective.credit.off_policy_mask == OffPolicyMask(threshold=0.4)
+    assert not list(contradictions(tiny.settings(tmp_path, **keys), objective))
+    chosen = objective_of(tiny.settings(tmp_path, top_entropy_quantile=0.2))
+    assert chosen.credit.top_entropy == TopEntropy(share=0.2)
+    assert not list(contradictions(tiny.settings(tmp_path, top_entropy_quantile=0.2), chosen))
+
+
+def test_the_default_bound_of_trls_cispo_is_taken_and_doubted(tmp_path: Path) -> None:
+    objective = objective_of(tiny.settings(tmp_path, loss_type="cispo"))
+    assert (objective.trust.kind, objective.trust.maximum) == ("cispo", 0.2)
+    assert "write trust.maximum = 5.0" in "; ".join(doubts(objective, 2))
 
 
 def test_the_keys_that_are_decided_exist() -> None:

@@ -2,13 +2,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integrations.trl import tiny
+from transformers import TrainingArguments
+from trl import GRPOConfig
+from trl import GRPOTrainer as TRLTrainer
 
+from groupwise.integrations.trl.keys import DECIDED
 from groupwise.integrations.trl.refusals import refusals, remarks
+from groupwise.integrations.trl.version import KEYS, missing, remark
 from groupwise.objective import Objective
 
 
@@ -88,13 +94,51 @@ def test_which_key_wins_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "expected"), [(None, "TRL 1.16, which is not installed"), ("1.15.2", "and 1.15.2 is installed")]
+    ("version", "expected"),
+    [
+        (None, "TRL 1.16 or a later 1.x, which is not installed"),
+        ("1.15.2", "and 1.15.2 is installed"),
+        ("2.0.0", "and 2.0.0 is installed"),
+    ],
 )
 def test_trl_that_is_absent_or_another_is_named_with_what_to_write(
     tmp_path: Path, version: str | None, expected: str
 ) -> None:
     (tmp_path / "trl.py").write_text("raise ImportError('absent')" if version is None else f"__version__ = '{version}'")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport groupwise.integrations.trl"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert expected in found.stderr
-    assert "pip install 'trl>=1.16,<1.17'" in found.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert expected in process.stderr
+    assert "pip install 'trl>=1.16,<2'" in process.stderr
+
+
+def test_a_newer_trl_is_checked_by_what_is_used_and_told(tmp_path: Path) -> None:
+    """A trainer of a later version: one method renamed, one parameter gone, a key that the objective decides gone."""
+    keys = {field.name for field in fields(GRPOConfig)}
+    assert not list(missing(TRLTrainer, keys, set(DECIDED)))
+
+    class Later(TRLTrainer):
+        _compute_loss = None
+
+        def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any) -> Any: ...
+
+    assert list(missing(Later, keys - {"epsilon"}, set(DECIDED))) == [
+        "GRPOConfig.epsilon",
+        "GRPOTrainer._calculate_rewards(completion_ids_list=...)",
+        "GRPOTrainer._compute_loss",
+    ]
+
+    @dataclass
+    class LaterConfig(GRPOConfig):
+        new_bonus: float = 0.0
+        new_name: str = "x"
+
+    inherited = {field.name for field in fields(TrainingArguments)}
+    later = LaterConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, new_bonus=0.5)
+    assert remark("1.16.3", later, inherited) is None
+    assert "1.19.0 is newer than 1.16" in str(remark("1.19.0", tiny.settings(tmp_path), inherited))
+    assert str(remark("1.19.0", later, inherited)).endswith("does not read: new_bonus = 0.5")
+    assert "new_" not in str(remark("1.19.0", tiny.settings(tmp_path), inherited))
+
+
+def test_the_keys_of_1_16_are_all_of_them() -> None:
+    assert {field.name for field in fields(GRPOConfig)} - {field.name for field in fields(TrainingArguments)} == KEYS

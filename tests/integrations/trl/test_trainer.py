@@ -131,6 +131,41 @@ def test_loss_and_gradient_are_trls(folder: Path, kind: str, level: str) -> None
     assert ours[0].state.log_history[1]["on_policy_fraction"] < 1
 
 
+@pytest.mark.parametrize(
+    ("keys", "metric"),
+    [
+        ({"loss_type": "cispo"}, "cispo_clip_ratio"),
+        ({"off_policy_mask_threshold": 0.01}, "off_policy_mask/dropped_mean"),
+        ({"top_entropy_quantile": 0.3}, "top_entropy/trained_mean"),
+        ({"entropy_coef": 0.05}, "policy_loss"),
+        # Before the first measurement the bonus rests; between two targets it acts in the second step alone.
+        ({"use_adaptive_entropy": True, "entropy_coef": 0.05, "entropy_target": 9.0}, "entropy_coef"),
+        ({"use_adaptive_entropy": True, "entropy_coef": 0.05, "entropy_target": 0.01}, "entropy_coef"),
+    ],
+    ids=str,
+)
+def test_masks_and_entropy_are_trls(folder: Path, keys: dict[str, Any], metric: str) -> None:
+    """Whole steps in one micro-batch, where TRL's quantile and its mean entropy are those of the step."""
+    common = {
+        "loss_type": "dapo",
+        "scale_rewards": "none",
+        "num_iterations": 3,
+        "max_steps": 3,
+        "gradient_accumulation_steps": 1,
+        "per_device_train_batch_size": 8,
+    }
+    ours, theirs = run(GRPOTrainer, folder, common | keys), run(trl.GRPOTrainer, folder, common | keys)
+    same(ours, theirs)
+    lines, trls_lines = ours[0].state.log_history, theirs[0].state.log_history
+    assert all(metric in line for line in lines[:3])
+    for name in {"policy_loss", "entropy_coef"} & set(trls_lines[0]):
+        trls_values = [line[name] for line in trls_lines[:3]]
+        assert [line[name] for line in lines[:3]] == pytest.approx(trls_values, rel=5e-5, abs=1e-5), name
+    if metric not in ("policy_loss", "entropy_coef"):
+        plain = run(trl.GRPOTrainer, folder, common)
+        assert any(float((a - b).norm()) > 1e-3 * float(b.norm()) for a, b in zip(ours[1], plain[1], strict=True))
+
+
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo"])
 def test_a_preset_by_its_name_is_trls_loss_type_of_that_name(folder: Path, name: str) -> None:
     keys: dict[str, Any] = {"loss_type": name, "scale_rewards": "none", "num_iterations": 2, "max_steps": 2}

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 from tests.objective.small import close, gradient, member_ratios
 
+from groupwise.objective import Objective
 from groupwise.objective.trust.cispo import Cispo
 from groupwise.statistics import finish
 
@@ -28,4 +29,6 @@ def test_capped_weight_times_the_score() -> None:
 
 def test_the_cap_is_absolute() -> None:
     with pytest.raises(ValidationError, match="maximum"):
-        Cispo(maximum=0.2)
+        Cispo(maximum=0.0)
+    assert "write trust.maximum = 5.0" in next(Cispo(maximum=0.2).advises(Objective.preset("cispo")))
+    assert not list(Cispo().advises(Objective.preset("cispo")))

@@ -8,14 +8,14 @@ try:
     import trl
 except ImportError as error:
     raise ImportError(
-        "groupwise.integrations.trl needs TRL 1.16, which is not installed; write: pip install 'trl>=1.16,<1.17'"
+        "groupwise.integrations.trl needs TRL 1.16 or a later 1.x, which is not installed; write: pip install"
+        " 'trl>=1.16,<2'"
     ) from error
 
-if trl.__version__.split(".")[:2] != ["1", "16"]:
-    raise ImportError(
-        f"groupwise.integrations.trl is written for TRL 1.16, and {trl.__version__} is installed; write: pip install"
-        " 'trl>=1.16,<1.17'"
-    )
+from groupwise.integrations.trl.version import too_different
+
+if reason := too_different(trl.__version__):
+    raise ImportError(reason)
 
 from groupwise.integrations.trl.keys import objective_of
 from groupwise.integrations.trl.trainer import GRPOTrainer

@@ -33,8 +33,8 @@ DECIDED = {
     "entropy_coef_max": "entropy",
     "entropy_coef_delta": "entropy",
     "entropy_target": "entropy",
-    "top_entropy_quantile": "credit",
-    "off_policy_mask_threshold": "correction.kind",
+    "top_entropy_quantile": "credit.top_entropy",
+    "off_policy_mask_threshold": "credit.off_policy_mask.threshold",
     "vllm_importance_sampling_correction": "correction.kind",
     "vllm_importance_sampling_mode": "correction.kind",
     "vllm_importance_sampling_clip_max": "correction.maximum",
@@ -59,6 +59,7 @@ _TRUST_LOSS_TYPES = ("cispo", "sapo", "vespo")
 _ADVANTAGES = {"group": "z_score", "batch": "batch_std", "none": "centred"}
 _MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 _NO_LOWER_BOUND = 1e-30
+_LEAST_SHARE = 1e-12  # TRL writes 0 for the one token of the highest entropy
 
 
 def objective_of(args: GRPOConfig) -> Objective:
@@ -98,7 +99,8 @@ def objective_of(args: GRPOConfig) -> Objective:
             if args.beta
             else {"kind": "none"}
         ),
-        "entropy": float(args.entropy_coef),
+        "credit": _credit(args),
+        "entropy": _entropy(args),
         "partial_rewards": "sum",
     }
     return validate(Objective, table, source="GRPOConfig")
@@ -151,6 +153,19 @@ def _agreeing_values(objective: Objective) -> dict[str, tuple[Any, ...]]:
         agreeing["beta"] = (divergence.beta.value,)
     if objective.entropy.kind == "constant":
         agreeing["entropy_coef"] = (objective.entropy.at(0),)
+    if objective.entropy.kind == "threshold":
+        agreeing |= {
+            "use_adaptive_entropy": (True,),
+            "entropy_coef": (objective.entropy.initial,),
+            "entropy_coef_min": (objective.entropy.low,),
+            "entropy_coef_max": (objective.entropy.high,),
+            "entropy_coef_delta": (objective.entropy.delta,),
+            "entropy_target": (objective.entropy.target,),
+        }
+    if objective.credit.off_policy_mask is not None:
+        agreeing["off_policy_mask_threshold"] = (objective.credit.off_policy_mask.threshold,)
+    if objective.credit.top_entropy is not None:
+        agreeing["top_entropy_quantile"] = (objective.credit.top_entropy.share,)
     if trust.kind in ("clip", "dual_clip"):
         agreeing |= {"epsilon": (trust.low,), "epsilon_high": (trust.high,)}
     if trust.kind == "dual_clip":
@@ -241,6 +256,28 @@ def _correction(args: GRPOConfig) -> dict[str, Any]:
     }
 
 
+def _credit(args: GRPOConfig) -> dict[str, Any]:
+    credit: dict[str, Any] = {}
+    if args.off_policy_mask_threshold is not None:
+        credit["off_policy_mask"] = {"threshold": float(args.off_policy_mask_threshold)}
+    if args.top_entropy_quantile < 1:
+        credit["top_entropy"] = {"share": max(float(args.top_entropy_quantile), _LEAST_SHARE)}
+    return credit
+
+
+def _entropy(args: GRPOConfig) -> float | dict[str, Any]:
+    if not args.use_adaptive_entropy:
+        return float(args.entropy_coef)
+    return {
+        "kind": "threshold",
+        "initial": float(args.entropy_coef),
+        "target": float(args.entropy_target),
+        "delta": float(args.entropy_coef_delta),
+        "low": float(args.entropy_coef_min),
+        "high": float(args.entropy_coef_max),
+    }
+
+
 def _corrects(args: GRPOConfig) -> bool:
     return bool(args.use_vllm and args.vllm_importance_sampling_correction)
 
@@ -258,11 +295,6 @@ def _unsupported(args: GRPOConfig) -> Iterator[str]:
         yield f"scale_rewards = {args.scale_rewards!r} is none of TRL's; write one of {', '.join(_ADVANTAGES)}"
     if args.loss_type == "vespo" and args.importance_sampling_level == "sequence":
         yield "loss_type = 'vespo' has its own sequence weight; write importance_sampling_level = 'token'"
-    if args.loss_type == "cispo" and (args.epsilon if args.epsilon_high is None else args.epsilon_high) < 1:
-        yield (
-            "loss_type = 'cispo' bounds the ratio by epsilon_high, which is below 1 and would shrink every token's"
-            " weight; write epsilon_high = 5.0"
-        )
     if args.delta is not None and args.delta < 1 + (args.epsilon if args.epsilon_high is None else args.epsilon_high):
         yield (
             f"delta = {args.delta} stands below 1 + epsilon_high and would cut good tokens inside the clip; write a"
@@ -273,15 +305,11 @@ def _unsupported(args: GRPOConfig) -> Iterator[str]:
             "use_bias_correction_kl with importance_sampling_level = 'sequence' multiplies a token's KL by its answer's"
             " ratio, which has no counterpart; write use_bias_correction_kl = False, or pass objective="
         )
-    if args.use_adaptive_entropy:
+    if args.top_entropy_quantile < 1 and (args.use_adaptive_entropy or args.entropy_coef):
         yield (
-            "use_adaptive_entropy has no counterpart (the entropy coefficient follows a schedule); write"
-            " use_adaptive_entropy = False"
+            "top_entropy_quantile beside an entropy bonus gives the bonus to the chosen tokens alone in TRL, which has"
+            " no counterpart: ours acts on every token; write entropy_coef = 0 and use_adaptive_entropy = False"
         )
-    if args.top_entropy_quantile < 1:
-        yield "top_entropy_quantile has no counterpart; write top_entropy_quantile = 1.0"
-    if args.off_policy_mask_threshold is not None:
-        yield "off_policy_mask_threshold has no counterpart; write off_policy_mask_threshold = None"
     if _corrects(args) and args.vllm_importance_sampling_mode not in _MODES:
         yield (
             f"vllm_importance_sampling_mode = {args.vllm_importance_sampling_mode!r} is none of TRL's; write one of"

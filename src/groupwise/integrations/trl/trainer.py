@@ -8,19 +8,22 @@ import copy
 import json
 import warnings
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
+import trl
 from peft import PeftModel
 from torch import Tensor
+from transformers import TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 from trl.trainer.utils import add_fused_lm_head, get_config_model_id
 
 from groupwise.config import difference, validate
-from groupwise.integrations.trl.keys import contradictions, objective_of
+from groupwise.integrations.trl.keys import DECIDED, contradictions, objective_of
 from groupwise.integrations.trl.refusals import passes, refusals, remarks
 from groupwise.integrations.trl.rollouts import (
     Sampled,
@@ -29,6 +32,7 @@ from groupwise.integrations.trl.rollouts import (
     gathered_rollouts,
     local_members,
 )
+from groupwise.integrations.trl.version import missing, remark
 from groupwise.integrations.trl.window import Window
 from groupwise.objective import Objective
 from groupwise.objective.refusals import warnings as doubts
@@ -37,6 +41,11 @@ from groupwise.records import Scored
 from groupwise.statistics import finish
 
 STATE_FILE = "groupwise_objective.json"
+if lacking := list(missing(TRLTrainer, {field.name for field in fields(GRPOConfig)}, set(DECIDED))):
+    raise ImportError(
+        f"TRL {trl.__version__} lacks {', '.join(lacking)}, on which groupwise.integrations.trl builds; write: pip"
+        " install 'trl>=1.16,<1.17'"
+    )
 _ROW = "groupwise_row"
 _MODEL_INPUTS = (
     "pixel_values",
@@ -96,7 +105,9 @@ class GRPOTrainer(TRLTrainer):
         # it corrects.
         args.beta = (_first_beta(self.objective) or 1.0) if self.objective.needs_reference else 0.0
         args.vllm_importance_sampling_correction = self._reads_behaviour
+        newer = remark(trl.__version__, args, {field.name for field in fields(TrainingArguments)})
         sentences = [
+            *([] if newer is None else [newer]),
             *remarks(self.objective, args),
             *doubts(self.objective, passes(args) // args.gradient_accumulation_steps),
         ]
@@ -120,7 +131,11 @@ class GRPOTrainer(TRLTrainer):
 
     @property
     def _reads_behaviour(self) -> bool:
-        return self.objective.correction.kind != "none" or self.objective.trust.kind == "dppo"
+        objective = self.objective
+        pieces = (objective.trust, *objective.credit.links())
+        return objective.correction.kind != "none" or any(
+            "behaviour_log_prob" in piece.reads | piece.uses for piece in pieces
+        )
 
     @property
     def _mode(self) -> str:
@@ -197,10 +212,21 @@ class GRPOTrainer(TRLTrainer):
             if mode == "train":
                 self.objective_state = self.objective.observe(self.objective_state, metrics)
                 self._window = None
-            for name, value in metrics.items():
+            for name, value in (metrics | self._entropy_metrics(metrics, window, mode)).items():
                 if not name.startswith(_NOT_LOGGED):
                     self._metrics[mode][name].append(value)
         return loss
+
+    def _entropy_metrics(self, metrics: Mapping[str, float], window: Window, mode: str) -> dict[str, float]:
+        """Returns TRL's own names beside an entropy bonus: the loss without the bonus, and the coefficient."""
+        if not self.objective.entropy.may_be_positive():
+            return {}
+        policy_loss = window.plan.policy_weight * metrics.get("loss_pg", 0.0) + metrics.get("loss_kl", 0.0)
+        coefficient = self.objective_state.entropy
+        logged = {"policy_loss": policy_loss}
+        if mode == "train":
+            logged["entropy_coef"] = window.plan.entropy if coefficient is None else abs(coefficient)
+        return logged
 
     def _train_window(self, inputs: Mapping[str, Any]) -> Window:
         if self._window is None:

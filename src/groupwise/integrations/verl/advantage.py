@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from groupwise.integrations.foreign import group_advantage
 from groupwise.integrations.verl.keys import advantage_refusals, disagreements
 from groupwise.objective import Objective
-from groupwise.objective.admission import Everything
-from groupwise.objective.divergence import NoDivergence
-from groupwise.records import Rollouts
 
 Estimator = Callable[..., tuple[Tensor, Tensor]]
 
@@ -30,6 +27,7 @@ def advantage_estimator(objective: Objective) -> Estimator:
             objective.
 
     Example:
+        >>> import torch
         >>> from types import SimpleNamespace
         >>> estimate = advantage_estimator(Objective.preset("dr_grpo"))
         >>> algorithm = SimpleNamespace(use_kl_in_reward=False)
@@ -40,9 +38,7 @@ def advantage_estimator(objective: Objective) -> Estimator:
     problems = list(advantage_refusals(objective))
     if problems:
         raise ValueError("; ".join(problems))
-    # verl computes the divergence and filters groups by itself.
-    advantage_objective = objective.model_copy(update={"divergence": NoDivergence(), "admission": Everything()})
-    state = advantage_objective.init()
+    advantage = group_advantage(objective)
 
     def estimate(
         token_level_rewards: Tensor, response_mask: Tensor, index: Any = None, config: Any = None, **settings: Any
@@ -52,15 +48,7 @@ def advantage_estimator(objective: Objective) -> Estimator:
             raise ValueError("; ".join(contradictions))
         if index is None:
             raise ValueError("verl gave no uid to tell groups apart; its data need one (non_tensor_batch['uid'])")
-        places = {uid: place for place, uid in enumerate(dict.fromkeys(index))}
-        mask = response_mask.bool()
-        rollouts = Rollouts(
-            group=torch.tensor([places[uid] for uid in index], device=mask.device),
-            mask=mask,
-            old_log_prob=torch.zeros(mask.shape, device=mask.device),
-            rewards={"reward": torch.where(mask, token_level_rewards, 0.0).sum(1)},
-        )
-        advantage = advantage_objective.prepare(rollouts, state).advantage.to(token_level_rewards.dtype) * response_mask
-        return advantage, advantage
+        values = advantage(token_level_rewards, response_mask, list(index))
+        return values, values
 
     return estimate

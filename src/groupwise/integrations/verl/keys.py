@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from groupwise.integrations import foreign
 from groupwise.objective import Objective
 
 AGGREGATIONS = {
@@ -16,7 +17,6 @@ AGGREGATIONS = {
     "fixed_length": "seq-mean-token-sum-norm",
 }
 KL_LOSSES = {"k1": ("kl", "k1"), "abs": ("abs",), "k2": ("mse", "k2"), "k3": ("low_var_kl", "k3")}
-_STATEFUL = ("running_std", "per_prompt")
 
 
 def keys(objective: Objective) -> dict[str, Any]:
@@ -53,21 +53,9 @@ def keys(objective: Objective) -> dict[str, Any]:
 
 def loss_refusals(objective: Objective) -> Iterator[str]:
     """Yields a sentence for everything that the loss of an objective needs and verl does not pass to a policy loss."""
-    for name in sorted(
-        objective.requires
-        - {"log_prob", "entropy"}
-        - ({"exact_divergence"} if objective.divergence.kind == "exact" else set())
-    ):
-        yield f"the objective reads Scored.{name}, and verl gives its policy loss log-probs only; leave that out"
-    for name in sorted(objective.requires_rollouts - {"reference_log_prob", "behaviour_log_prob", "reward_history"}):
-        yield f"the objective reads {name}, and verl samples tokens; leave that out"
-    for name in sorted(objective.auxiliary):
-        yield f"auxiliary.{name} needs data that verl does not draw; leave it out"
-    if objective.scope == "batch":
-        yield (
-            f"trust.kind = {objective.trust.kind!r} looks at a whole optimiser step, and verl gives its policy loss a"
-            " micro-batch; write trust.kind = 'clip'"
-        )
+    yield from foreign.loss_refusals(
+        objective, "verl", frozenset({"reference_log_prob", "behaviour_log_prob", "reward_history"})
+    )
     if objective.aggregation.kind not in AGGREGATIONS:
         allowed = ", ".join(AGGREGATIONS)
         yield (
@@ -91,25 +79,13 @@ def loss_refusals(objective: Objective) -> Iterator[str]:
             f" computes the KL term by itself; write divergence.kind as one of {', '.join(KL_LOSSES)}, against the"
             " reference"
         )
-    schedules = {"policy_weight": objective.policy_weight, "entropy": objective.entropy}
-    schedules |= {} if divergence.kind == "none" else {"divergence.beta": divergence.beta}
-    for name, schedule in schedules.items():
-        if schedule.kind != "constant":
-            yield (
-                f"{name} follows a schedule ({schedule.kind}), and verl does not tell its policy loss the step; write a"
-                " number"
-            )
 
 
 def advantage_refusals(objective: Objective) -> Iterator[str]:
     """Yields a sentence for everything that the advantage of an objective needs and verl does not pass to an
     estimator.
     """
-    if objective.advantage.kind in _STATEFUL:
-        yield (
-            f"advantage.kind = {objective.advantage.kind!r} remembers earlier batches, which verl's checkpoints do not;"
-            " write another advantage.kind"
-        )
+    yield from foreign.advantage_refusals(objective, "verl")
     if objective.advantage.kind == "per_reward":
         yield (
             "advantage.kind = 'per_reward' needs each reward by itself, and verl gives an estimator their sum; write"
@@ -130,28 +106,8 @@ def disagreements(objective: Objective, config: Any, prefix: str) -> Iterator[st
         config: verl's actor or algorithm configuration, which `prefix` tells apart.
         prefix: `actor_rollout_ref.actor.` or `algorithm.`.
     """
-    for key, agreeing_value in keys(objective).items():
-        if not key.startswith(prefix):
-            continue
-        value = config
-        for part in key.removeprefix(prefix).split("."):
-            value = None if value is None else getattr(value, part, None)
-        synonyms = (
-            KL_LOSSES.get(objective.divergence.kind, ())
-            if key.endswith("kl_loss_type")
-            else ("kl", "k1")
-            if key.endswith("kl_penalty")
-            else ()
-        )
-        if value != agreeing_value and value not in synonyms and not (agreeing_value is False and value is None):
-            yield (
-                f"{key} is {value!r}, and the objective {objective.name!r} says {agreeing_value!r}; write"
-                f" {key}={_plain(agreeing_value)}"
-            )
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    synonyms = {"kl_loss_type": KL_LOSSES.get(objective.divergence.kind, ()), "kl_penalty": ("kl", "k1")}
+    yield from foreign.disagreements(objective, keys(objective), config, prefix, synonyms)
 
 
 def overrides(objective: Objective, name: str, estimator: bool = True) -> list[str]:
@@ -159,4 +115,4 @@ def overrides(objective: Objective, name: str, estimator: bool = True) -> list[s
     name_keys = {"actor_rollout_ref.actor.policy_loss.loss_mode": name} | (
         {"algorithm.adv_estimator": name} if estimator else {}
     )
-    return [f"{key}={_plain(value)}" for key, value in (name_keys | keys(objective)).items()]
+    return [f"{key}={foreign.plain(value)}" for key, value in (name_keys | keys(objective)).items()]

@@ -1,7 +1,8 @@
 """Credit: weights that spread a member's advantage over its decisions. A named chain; an empty one is uniform.
 
 The product of the named credits is renormalised to mean one over each member's valid decisions, unless one of them is
-`raw`. Credit is detached and stands outside the trust region, so it can never push a decision out of it.
+`raw`. Masks leave decisions out and are multiplied last. Credit is detached and stands outside the trust region, so it
+can never push a decision out of it.
 """
 
 from __future__ import annotations
@@ -17,12 +18,23 @@ from groupwise.objective.credit.callable import CallableCredit
 from groupwise.objective.credit.gradient_adaptive import GradientAdaptive
 from groupwise.objective.credit.inverse_step import InverseStep
 from groupwise.objective.credit.log_decay import LogDecay
+from groupwise.objective.credit.off_policy_mask import OffPolicyMask
 from groupwise.objective.credit.temporal_decay import TemporalDecay
+from groupwise.objective.credit.top_entropy import TopEntropy
 from groupwise.objective.decisions import Decisions
 from groupwise.objective.slot import CreditSlot
 from groupwise.statistics import Statistic, as_float
 
-__all__ = ["CallableCredit", "Credit", "GradientAdaptive", "InverseStep", "LogDecay", "TemporalDecay"]
+__all__ = [
+    "CallableCredit",
+    "Credit",
+    "GradientAdaptive",
+    "InverseStep",
+    "LogDecay",
+    "OffPolicyMask",
+    "TemporalDecay",
+    "TopEntropy",
+]
 
 
 @final
@@ -34,6 +46,8 @@ class Credit(Config):
     log_decay: LogDecay | None = None
     gradient_adaptive: GradientAdaptive | None = None
     inverse_step: InverseStep | None = None
+    off_policy_mask: OffPolicyMask | None = None
+    top_entropy: TopEntropy | None = None
     callable: CallableCredit | None = None
     """A link of your own."""
 
@@ -46,6 +60,11 @@ class Credit(Config):
     def uniform(self) -> bool:
         """True when every decision gets the same credit."""
         return not self.links()
+
+    @property
+    def spreads(self) -> bool:
+        """True when a credit of the chain weighs decisions against each other; a mask only leaves some out."""
+        return not all(credit.masks for credit in self.links())
 
     @property
     def raw(self) -> bool:
@@ -61,7 +80,17 @@ class Credit(Config):
         return self.combine(self.parts(decisions), decisions)
 
     def combine(self, weights: list[Float[Tensor, "B T"]], decisions: Decisions) -> Float[Tensor, "B T"]:
-        """Returns the product of the parts, renormalised to mean one."""
+        """Returns the product of the weights: of the spreading ones, renormalised to mean one, times the masks."""
+        links = self.links()
+        spread = self._spread(
+            [weight for link, weight in zip(links, weights, strict=True) if not link.masks], decisions
+        )
+        for link, weight in zip(links, weights, strict=True):
+            if link.masks:
+                spread = spread * weight
+        return spread
+
+    def _spread(self, weights: list[Float[Tensor, "B T"]], decisions: Decisions) -> Float[Tensor, "B T"]:
         if not weights:
             return as_float(decisions.mask, decisions.log_prob.dtype)
         product = weights[0]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float
@@ -12,6 +13,9 @@ from torch import Tensor
 from groupwise.objective.decisions import Decisions, Surrogate
 from groupwise.objective.slot import TrustSlot
 from groupwise.objective.stop_gradient import stop_gradient
+
+if TYPE_CHECKING:
+    from groupwise.objective.objective import Objective
 
 
 @final
@@ -38,8 +42,16 @@ class Cispo(TrustSlot):
     scope: ClassVar[str] = "decision"
     score_function: ClassVar[bool] = True
     kind: Literal["cispo"] = "cispo"
-    maximum: float = Field(default=5.0, ge=1)
-    """The largest importance weight."""
+    maximum: float = Field(default=5.0, gt=0)
+    """The largest importance weight; below 1 it scales every decision near the old policy down."""
+
+    def advises(self, objective: Objective) -> Iterator[str]:
+        """Yields that a bound below 1 shrinks every weight."""
+        if self.maximum < 1:
+            yield (
+                f"trust.maximum = {self.maximum:g} lies below 1, the weight of a decision that has not moved, so every"
+                " weight is shrunk to it; write trust.maximum = 5.0"
+            )
 
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         ratio = stop_gradient(log_ratio.exp())
