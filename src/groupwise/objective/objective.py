@@ -183,8 +183,8 @@ class Objective(Config):
         return ObjectiveState(beta=self.divergence.beta.init(), entropy=self.entropy.init())
 
     def adopt(self, state: ObjectiveState, previous: Objective) -> ObjectiveState:
-        """Returns the state at the start of a stage: schedules begin anew; the adaptive coefficients and running
-        statistics         survive unless their kind changed.
+        """Returns the state at the start of a stage: schedules begin anew; the adaptive coefficients and
+        running statistics survive unless their kind changed.
         """
         same_beta = same_kind(self.divergence.beta, previous.divergence.beta)
         same_entropy = same_kind(self.entropy, previous.entropy)
@@ -406,8 +406,8 @@ class Objective(Config):
         return Cotangents(Scored.from_tensors(gradient_of), Loss(loss.total.detach(), loss.statistics))
 
     def observe(self, state: ObjectiveState, metrics: Mapping[str, float]) -> ObjectiveState:
-        """Returns the state after an update, from its globally reduced metrics (`kl` moves an adaptive beta, `entropy` an
-        adaptive entropy coefficient; one that is not finite moves nothing).
+        """Returns the state after an update, from its globally reduced metrics (`kl` moves an adaptive beta, `entropy`
+        an adaptive entropy coefficient; a metric that is not finite moves nothing).
         """
         beta = self.divergence.beta.init() if state.beta is None else state.beta
         entropy = self.entropy.init() if state.entropy is None else state.entropy
