@@ -68,7 +68,8 @@ def test_both_registries_and_the_overrides_to_write(registries: Callable[[], lis
 
 
 def test_without_skyrl_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "skyrl", None)
+    for name in [*(name for name in sys.modules if name.startswith("skyrl.")), "skyrl"]:
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match="write: pip install skyrl"):
         register("gspo")
 
