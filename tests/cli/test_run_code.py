@@ -145,7 +145,7 @@ def test_a_network_that_is_code_is_asked_about_with_its_folder(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "nets_of_mine.py").write_text(NETWORK)
-    custom = '[domain.model.network]\nkind = "custom"\npath = "nets_of_mine:Net"\nchannels = 1\n'
+    custom = '[domain.model.network]\nkind = "callable"\npath = "nets_of_mine:Net"\nchannels = 1\n'
     plain = '[domain.model.network]\nkind = "residual"\nwidth = 4\ndepth = 1\n'
     (tmp_path / "mine.toml").write_text(DIGITS.replace(plain, custom))
     assert groupwise("train", "mine.toml", "train.num_steps=1", "--out", "run").status == 0

@@ -40,21 +40,20 @@ KEYS = {
     "TrainConfig.callbacks",
     "DataConfig.map",
     "DemonstrationsConfig.writer",
-    "Custom.path",
+    "CallableEnvironment.path",
+    "CallableNetwork.path",
     "Tools.tools",
 }
-"""Every key of an experiment whose value is imported. `Custom` is an environment, and a network."""
+"""Every key of an experiment whose value is imported."""
 
 IMPORTERS = {
     "config/user_module.py": "what a configuration names, through its one door",
-    "reward/callable.py": "entry points, through the same door",
-    "config/open_kinds.py": "a kind that an installed package brings, by the name of its entry point",
+    "config/entry_points.py": "what an installed package brings, by the name of its entry point",
     "reward/images/lpips.py": "a part of torchvision by its own name",
     "training/distributed.py": "a part of torch by its own name",
     "integrations/verl/register.py": "a part of verl by its own name",
     "reward/programs/examination/tester.py": "what a program that is examined returns, in a process behind the wall",
     "reward/programs/examination/plain.py": "modules of types that the file itself lists",
-    "objective/method.py": "a method that an installed package brings, by the name of its entry point",
     "__init__.py": "rooms of the package",
     "reward/__init__.py": "rooms of the package",
     "experiment/__init__.py": "rooms of the package",
@@ -195,7 +194,7 @@ def test_nothing_else_of_the_package_imports_by_name() -> None:
 
 
 def test_whoever_imports_says_so_in_its_types() -> None:
-    from groupwise.config import require_open, user_module
-    from groupwise.reward.callable import find
+    from groupwise.config import require_open, user_callable, user_class, user_module, user_object
 
-    assert all(typing.get_type_hints(function)["path"] is ImportPath for function in (find, user_module, require_open))
+    functions = (require_open, user_module, user_object, user_callable, user_class)
+    assert all(typing.get_type_hints(function)["path"] is ImportPath for function in functions)

@@ -46,7 +46,7 @@ PLACES: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
     ),
     "environment": (
         "domain.environment.path",
-        lambda c: c["domain"].update(environment={"kind": "custom", "path": "trap:f"}),
+        lambda c: c["domain"].update(environment={"kind": "callable", "path": "trap:f"}),
     ),
     "tool": (
         "domain.environment.tools.t",
@@ -289,7 +289,7 @@ def restoration(workspace: Path, network: dict[str, Any]) -> Path:
 
 
 def test_a_models_folder_that_names_its_network_is_asked_about(workspace: Path) -> None:
-    model = restoration(workspace, {"kind": "custom", "path": "trap:f"})
+    model = restoration(workspace, {"kind": "callable", "path": "trap:f"})
     changes = ["domain.model.kind=pretrained", f"domain.model.path={model}", "controls=null"]
     with pytest.raises(ConfigError) as caught:
         load_experiment("restoration", changes)
@@ -297,7 +297,7 @@ def test_a_models_folder_that_names_its_network_is_asked_about(workspace: Path) 
     load_experiment("restoration", changes, run_code=True)
     load_experiment("restoration", changes)
     (model / "network.json").write_text(
-        json.dumps({"kind": "network", "network": {"kind": "custom", "path": "trap:f", "arguments": {"x": 1}}})
+        json.dumps({"kind": "network", "network": {"kind": "callable", "path": "trap:f", "arguments": {"x": 1}}})
     )
     with pytest.raises(ConfigError, match="--run-code"):
         load_experiment("restoration", changes)

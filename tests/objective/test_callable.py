@@ -194,15 +194,28 @@ def test_code_that_may_not_run_is_listed_and_not_imported(slot: str) -> None:
     [
         ("nowhere", {}, "is no import path; write package.module:name"),
         ("no_such_module:Region", {}, "cannot be imported: ModuleNotFoundError"),
-        (f"{HERE}:Lin", {}, "has no class 'Lin'; its classes: Halved, Line, Loud, Mute, Signed, Silent, Stranger"),
-        (f"{HERE}:preset", {}, "has no class 'preset'"),
+        (
+            f"{HERE}:Lin",
+            {},
+            f"trust.path = '{HERE}:Lin': '{HERE}' has no class 'Lin'; it has Halved, Line, Loud, Mute, Signed, Silent,"
+            " Stranger; did you mean Line?",
+        ),
+        (f"{HERE}:preset", {}, "it is of type function and no class; name a class"),
         (f"{HERE}:Line", {"slop": 1.0}, "settings.slop = 1.0: unknown key; allowed: slope; did you mean slope?"),
         (f"{HERE}:Line", {"slope": -1.0}, "settings.slope = -1.0: must be greater than 0"),
-        (f"{HERE}:Mute", {}, "Mute lacks __call__, which TrustSlot asks for"),
+        (
+            f"{HERE}:Mute",
+            {},
+            "Mute lacks __call__; groupwise.objective.slot.TrustSlot says what each of them is given and returns",
+        ),
         (f"{HERE}:Silent", {}, "states no scope; write scope: ClassVar[str] = 'decision' or 'member' or 'batch'"),
         (f"{HERE}:Loud", {}, "says 'token' as its scope; write"),
-        (f"{HERE}:Stranger", {}, "Stranger is no TrustSlot; write class Stranger(TrustSlot), from groupwise."),
-        (f"{HERE}:Signed", {}, "Signed is no TrustSlot"),
+        (
+            f"{HERE}:Stranger",
+            {},
+            "Stranger does not extend groupwise.objective.slot.TrustSlot; write class Stranger(groupwise.ob",
+        ),
+        (f"{HERE}:Signed", {}, "Signed does not extend groupwise.objective.slot.TrustSlot"),
     ],
 )
 def test_what_cannot_be_used_is_refused_when_it_is_read(path: str, settings: dict[str, Any], message: str) -> None:

@@ -59,7 +59,7 @@ def test_a_share_that_is_none_is_named() -> None:
 
 
 def test_what_is_no_reference_is_refused_and_nothing_is_imported_while_reading() -> None:
-    with pytest.raises(ConfigError, match="LocalLearner is no ReferenceRule"):
+    with pytest.raises(ConfigError, match=r"LocalLearner does not extend groupwise.reference.rule.ReferenceRule"):
         validate(CallableReference, {"kind": "callable", "path": "groupwise.learner.local:LocalLearner"})
     with only():
         assert validate(CallableReference, {"kind": "callable", "path": "not_a_module:Rule"}).present

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from groupwise.config import ConfigError, entry_points
 from groupwise.reward import CallableReward, RewardError, Rewards, score
 
 MODULE = """
@@ -74,7 +75,7 @@ def test_in_a_process_of_its_own(own_module: str) -> None:
         ("own_rewards:Counter", {}, "does not take arguments = {}: .*letter"),
         ("own_rewards:each_one", {"word": 1}, "does not take arguments = {'word': 1}"),
         ("no_such_module:f", {}, "the module 'no_such_module' cannot be imported"),
-        ("no_entry_point", {}, "is no entry point of 'groupwise.rewards'"),
+        ("no_entry_point", {}, "no installed package brings it .entry points of 'groupwise.rewards'"),
     ],
 )
 def test_paths_that_lead_nowhere(own_module: str, path: str, arguments: dict, message: str) -> None:
@@ -95,6 +96,7 @@ def test_an_entry_point_of_an_installed_package(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "shop-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
     (tmp_path / "shop-1.0.dist-info" / "entry_points.txt").write_text("[groupwise.rewards]\nprice = shop:price\n")
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(entry_points, "_points", entry_points._points.__wrapped__)
     assert score({"r": CallableReward(path="price")}, ["?"], ["a"]).values["r"] == [1.5]
-    with pytest.raises(RewardError, match=r"\(there: price\)"):
+    with pytest.raises(ConfigError, match=r"\(entry points of 'groupwise.rewards': price\).*did you mean price"):
         CallableReward(path="prize").open()

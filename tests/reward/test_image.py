@@ -56,7 +56,7 @@ def test_one_image_that_raises_is_one_bad_member_and_the_others_keep_their_value
 ) -> None:
     import groupwise.reward.callable as room
 
-    monkeypatch.setattr(room, "find", lambda path: level_or_raise)
+    monkeypatch.setattr(room, "user_callable", lambda path, group, write: level_or_raise)
     with Rewards({"level": CallableReward(path="mine:level", each=True, on_error="missing")}) as rewards:
         table = rewards.score(["a"] * 3, IMAGES)
     assert table.values["level"] == [10.0, None, 30.0]

@@ -68,7 +68,9 @@ def test_the_numbers_are_those_of_the_class() -> None:
 
 
 def test_a_schedule_that_follows_a_measurement_is_refused_where_none_is_made() -> None:
-    with pytest.raises(ConfigError, match=r"rate: path = 'tests.*Doubling': Doubling is no Fixed"):
+    with pytest.raises(
+        ConfigError, match=r"rate.path = 'tests.*Doubling': Doubling does not extend groupwise.schedule.base.Fixed"
+    ):
         two("Doubling", "Doubling")
 
 

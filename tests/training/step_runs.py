@@ -120,7 +120,7 @@ def table(case: Case, model: Path, corpus: Path) -> dict[str, Any]:
                 }
             },
             "rewards": {"asks": {"kind": "callable", "path": "tests.training.step_runs:asks"}},
-            "environment": {"kind": "custom", "path": "tests.training.step_runs:Partner", "weight": 0.5},
+            "environment": {"kind": "callable", "path": "tests.training.step_runs:Partner", "weight": 0.5},
             "demonstrations": {"column": "shown"},
             "sampling": {"max_new_tokens": 10, "max_turn_tokens": 4, "temperature": 0.8, "top_p": 0.85},
             "evaluation": {"greedy": False},

@@ -7,8 +7,9 @@ from __future__ import annotations
 from groupwise.config.base import Config
 from groupwise.config.defaults import fill_kinds
 from groupwise.config.difference import difference, flatten
+from groupwise.config.entry_points import installed_names, load_installed
 from groupwise.config.errors import ConfigError, Problem, nearest
-from groupwise.config.from_path import FromPath, same_kind
+from groupwise.config.from_path import CalledFromPath, FromPath, PieceFromPath, same_kind
 from groupwise.config.import_path import ImportPath, InModule, Named, import_paths
 from groupwise.config.json_lines import read_json_lines
 from groupwise.config.layers import merge
@@ -18,10 +19,12 @@ from groupwise.config.overrides import parse_overrides, parse_value
 from groupwise.config.plain import check_plain, why_unreadable
 from groupwise.config.schema import json_schema
 from groupwise.config.toml import read_json, read_toml
-from groupwise.config.user_module import may_run, only, raised_at, require_open, user_class, user_module, user_object
+from groupwise.config.user_module import may_run, only, raised_at, require_open, user_module, why_failed
+from groupwise.config.user_object import call_user, check_arguments, check_class, user_callable, user_class, user_object
 from groupwise.config.validation import validate
 
 __all__ = [
+    "CalledFromPath",
     "Config",
     "ConfigError",
     "FromPath",
@@ -29,7 +32,11 @@ __all__ = [
     "InModule",
     "Named",
     "OpenKinds",
+    "PieceFromPath",
     "Problem",
+    "call_user",
+    "check_arguments",
+    "check_class",
     "check_plain",
     "difference",
     "fill_kinds",
@@ -37,8 +44,10 @@ __all__ = [
     "held_object",
     "holding",
     "import_paths",
+    "installed_names",
     "is_object",
     "json_schema",
+    "load_installed",
     "may_run",
     "merge",
     "nearest",
@@ -52,9 +61,11 @@ __all__ = [
     "read_toml",
     "require_open",
     "same_kind",
+    "user_callable",
     "user_class",
     "user_module",
     "user_object",
     "validate",
+    "why_failed",
     "why_unreadable",
 ]

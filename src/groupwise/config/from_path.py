@@ -1,33 +1,95 @@
-"""A user's class in the place of a shipped kind: `kind = "callable"`, `path = "module:Class"`, `settings`."""
+"""A stranger's code in the place of a shipped kind: `kind = "callable"`, `path`, and what it is configured by."""
 
 from __future__ import annotations
 
-import json
 from abc import update_abstractmethods
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from groupwise.config.base import Config
-from groupwise.config.errors import ConfigError
+from groupwise.config.errors import ConfigError, Problem
 from groupwise.config.import_path import ImportPath, InModule
-from groupwise.config.user_module import may_run, user_class
+from groupwise.config.user_module import may_run
+from groupwise.config.user_object import call_user, user_callable, user_class
 from groupwise.config.validation import validate
 
-_PYDANTIC = frozenset(dir(Config))
+_CONFIG_NAMES = frozenset(dir(Config))
 
 
 class FromPath(Config):
-    """A place for a user's class among the kinds of one base: the class at `path`, built from `settings`.
+    """The class at `path` with the settings that it validates.
 
-    A subclass names the base in `base`. Every public member of the base (class variables, settings, methods, the call)
+    A subclass says in `settings_class` which classes may stand there and what validates their settings. Both are
+    checked when the configuration is read, and every setting is stated from then on, so that a run's `config.json` says
+    all that it was trained with. Where the code may not run (`only`), nothing is imported and nothing is checked.
+
+    Raises:
+        ConfigError: there is no such class, it may not stand here, or it does not take the settings.
+    """
+
+    kind: Literal["callable"] = "callable"
+    path: InModule
+    """`package.module:Class`; the module may lie in the working directory."""
+    settings: Mapping[str, Any] = Field(default_factory=dict, validate_default=True)
+    """What the class is configured by; validated as its fields say."""
+
+    @classmethod
+    def settings_class(cls, path: ImportPath) -> type[Config]:
+        """Returns the class that validates the settings of the class at a path.
+
+        Raises:
+            ConfigError: the class may not stand here.
+        """
+        raise NotImplementedError
+
+    @field_validator("path")
+    @classmethod
+    def _may_stand_here(cls, path: ImportPath) -> ImportPath:
+        if may_run(path):
+            cls.settings_class(path)
+        return path
+
+    @field_validator("settings")
+    @classmethod
+    def _complete(cls, settings: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
+        path = info.data.get("path")
+        if path is None or not may_run(path):
+            return settings
+        return _validated(cls.settings_class(path), settings).model_dump(mode="json")
+
+    @cached_property
+    def validated_settings(self) -> Config:
+        """The settings as the user's own class has them."""
+        return _validated(self.settings_class(self.path), self.settings)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Returns a copy, whose settings are validated anew when they are asked for."""
+        copy = super().model_copy(update=update, deep=deep)
+        vars(copy).pop("validated_settings", None)
+        return copy
+
+
+def _validated(settings_class: type[Config], settings: Mapping[str, Any]) -> Config:
+    try:
+        return validate(settings_class, settings)
+    except ConfigError as error:
+        problems = [replace(problem, path=f"settings.{problem.path}".strip(".")) for problem in error.problems]
+        raise ConfigError(problems) from None
+
+
+class PieceFromPath(FromPath):
+    """A configured object of the class at `path`, in a place where kinds of one base stand.
+
+    A subclass names that base in `base`. Every public member of the base (class variables, settings, methods, the call)
     is answered by the object of the user's class.
 
     Raises:
-        ConfigError: the class does not exist, does not extend the base, lacks a method, lacks a class variable that the
-            base asks for, or refuses the settings.
+        ConfigError: as of `FromPath`; the class does not extend the base, lacks a method, or states no value that the
+            base asks for.
     """
 
     base: ClassVar[type[Config]]
@@ -38,35 +100,28 @@ class FromPath(Config):
     read refuses nothing.
     """
 
-    kind: Literal["callable"] = "callable"
-    path: InModule
-    """`package.module:Class`; the module may lie in the working directory."""
-    settings: Mapping[str, Any] = Field(default_factory=dict)
-    """The settings of the class, validated by its fields."""
-
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Adds a property for every public member of the base, which returns that of the user's object."""
         names = set(dir(cls.base)) | set(cls.base.model_fields)
         overridden = {name for ancestor in cls.__mro__ if issubclass(ancestor, FromPath) for name in vars(ancestor)}
-        for name in sorted(names - _PYDANTIC - set(FromPath.model_fields) - overridden):
+        for name in sorted(names - _CONFIG_NAMES - set(FromPath.model_fields) - overridden):
             if not name.startswith("_"):
                 setattr(cls, name, _piece_member(name))
         update_abstractmethods(cls)
 
-    @model_validator(mode="after")
-    def _usable(self) -> FromPath:
-        _ = self.piece
-        return self
+    @classmethod
+    def settings_class(cls, path: ImportPath) -> type[Config]:
+        """Returns the user's class itself: a piece is its own configuration."""
+        piece_class = user_class(path, cls.base)
+        for name, allowed in cls.stated.items():
+            _check_stated(piece_class, cls.base, name, allowed, path)
+        return piece_class
 
     @property
     def piece(self) -> Any:
-        """The user's object; where its code may not run, an object that computes nothing."""
-        if not may_run(self.path):
-            return _stand_in(type(self))
-        return _build_piece(
-            type(self), self.path, user_class(self.path), json.dumps(dict(self.settings), sort_keys=True)
-        )
+        """The user's object; where its code may not run, one that computes nothing."""
+        return self.validated_settings if may_run(self.path) else _stand_in(type(self))
 
     def __call__(self, *arguments: Any) -> Any:
         return self.piece(*arguments)
@@ -77,50 +132,57 @@ def _piece_member(name: str) -> property:
 
 
 @lru_cache(maxsize=64)
-def _stand_in(place: type[FromPath]) -> Config:
+def _stand_in(place: type[PieceFromPath]) -> Config:
     abstract = getattr(place.base, "__abstractmethods__", frozenset())
     members = dict.fromkeys(abstract, _computes_nothing) | dict(place.unread) | {"__module__": __name__}
     return type(f"Unread{place.base.__name__}", (place.base,), members)()
 
 
-def _computes_nothing(*arguments: Any, **keywords: Any) -> Any:
+def _computes_nothing(*arguments: Any, **options: Any) -> Any:
     raise AssertionError("a configuration that is only read computes nothing")
 
 
-@lru_cache(maxsize=256)
-def _build_piece(place: type[FromPath], path: ImportPath, piece_class: type[Any], settings: str) -> Config:
-    """Builds the user's object, once for the same class and settings."""
-    base = place.base
-    if not issubclass(piece_class, base):
-        raise ValueError(
-            f"path = {str(path)!r}: {piece_class.__name__} is no {base.__name__}; write"
-            f" class {piece_class.__name__}({base.__name__}), from {base.__module__}"
-        )
-    if missing := sorted(getattr(piece_class, "__abstractmethods__", ())):
-        raise ValueError(
-            f"path = {str(path)!r}: {piece_class.__name__} lacks {', '.join(missing)}, which {base.__name__} asks for"
-        )
-    for name, allowed in place.stated.items():
-        value = (
-            getattr(piece_class, name)
-            if any(name in vars(ancestor) for ancestor in _added(piece_class, base))
-            else None
-        )
-        if value not in allowed and not isinstance(value, property):
-            complaint = "states no" if value is None else f"says {value!r} as its"
-            raise ValueError(
-                f"path = {str(path)!r}: {piece_class.__name__} {complaint} {name}; write {name}: ClassVar[str] ="
-                f" {' or '.join(repr(word) for word in allowed)} in the class"
-            )
-    try:
-        return validate(piece_class, json.loads(settings))
-    except ConfigError as error:
-        raise ValueError("; ".join(f"settings.{problem}" for problem in error.problems)) from None
+def _check_stated(
+    piece_class: type[Any], base: type[Any], name: str, allowed: tuple[str, ...], path: ImportPath
+) -> None:
+    """Refuses a class that does not state a class variable itself, beyond the base, or states another value."""
+    is_stated = any(name in vars(ancestor) for ancestor in piece_class.__mro__ if ancestor not in base.__mro__)
+    value = getattr(piece_class, name) if is_stated else None
+    if value not in allowed and not isinstance(value, property):
+        verb = "states no" if value is None else f"says {value!r} as its"
+        values = " or ".join(map(repr, allowed))
+        message = f"{piece_class.__name__} {verb} {name}; write {name}: ClassVar[str] = {values} in the class"
+        raise ConfigError(Problem(f"path = {str(path)!r}", message))
 
 
-def _added(piece_class: type[Any], base: type[Any]) -> list[type[Any]]:
-    """Returns the classes that a user's class is made of beyond the base."""
-    return [ancestor for ancestor in piece_class.__mro__ if ancestor not in base.__mro__]
+class CalledFromPath(Config):
+    """What the function or class at `path` makes of `arguments`, which only its signature checks."""
+
+    kind: Literal["callable"] = "callable"
+    path: InModule
+    """`package.module:name` of a class, or of a function that makes an object; the module may lie in the working
+    directory.
+    """
+    arguments: Mapping[str, Any] = Field(default_factory=dict)
+    """Arguments of the class or function, by name."""
+
+    def made(self, base: type[Any], wanted: str, key: str) -> Any:
+        """Calls the function or class, and checks what it made.
+
+        Args:
+            base: the class, or the protocol that can be checked at run time, of what it has to make.
+            wanted: the base in words, for errors.
+            key: of the path, for errors.
+
+        Raises:
+            ConfigError: it cannot be loaded, does not take the arguments, fails, or makes something else.
+        """
+        place = f"{key} = {str(self.path)!r}"
+        product = call_user(user_callable(self.path, key, write="a class"), self.arguments, place)
+        if isinstance(product, type) or not isinstance(product, base):
+            described = f"the class {product.__name__}" if isinstance(product, type) else f"a {type(product).__name__}"
+            raise ConfigError(Problem(place, f"it makes {described}; it has to make {wanted}"))
+        return product
 
 
 def same_kind(left: Config, right: Config) -> bool:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any, final
 
 from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
 
-_PACKAGE = "groupwise"
+from groupwise.config.entry_points import PACKAGE, has_shipped_names, installed_names, load_installed
 
 NESTED = "nested"
 """The type of an error that contains the errors of the named kind."""
@@ -39,7 +37,7 @@ class OpenKinds:
 
     def names(self) -> tuple[str, ...]:
         """Returns the installed kinds."""
-        return tuple(dict.fromkeys(point.name for point in _points(self._group)))
+        return installed_names(self._group)
 
     def config(self, kind: str) -> type[BaseModel]:
         """Returns the configuration class of a kind.
@@ -52,7 +50,7 @@ class OpenKinds:
                 names an object of the wrong class.
         """
         if kind not in self._config_of_kind:
-            self._config_of_kind[kind] = self._config_of(kind, _load(kind, self._group))
+            self._config_of_kind[kind] = self._config_of(kind, load_installed(kind, self._group, "kind").value)
         return self._config_of_kind[kind]
 
     def can_read(self, kind: str) -> bool:
@@ -85,12 +83,12 @@ class OpenKinds:
         kind = value.get("kind")
         if kind is None:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": "'kind'"})
-        if not any(point.dist and point.dist.name == _PACKAGE for point in _points(self._group)):
+        if not has_shipped_names(self._group):
             raise PydanticCustomError(
                 "not_installed",
                 "{text}",
                 {
-                    "text": f"the kinds of {self._group} are not known, for the installation of {_PACKAGE} does not"
+                    "text": f"the kinds of {self._group} are not known, for the installation of {PACKAGE} does not"
                     " name them; it is of an older version, or the source was never installed: write `python -m pip"
                     " install --editable .` in the folder of its source (or `make train`), or install its wheel again"
                 },
@@ -118,27 +116,3 @@ def flat(details: ErrorDetails) -> list[ErrorDetails]:
     inside: list[ErrorDetails] = details.get("ctx", {})["errors"]
     located: list[Any] = [{**inner, "loc": (*details["loc"], *inner["loc"])} for inner in inside]
     return [error for inner in located for error in flat(inner)]
-
-
-@lru_cache(maxsize=8)
-def _points(group: str) -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=group))
-
-
-def _load(kind: str, group: str) -> Any:
-    """Loads the object of a kind's entry point."""
-    points = {point.value: point for point in _points(group) if point.name == kind}
-    packages = " and ".join(sorted(point.dist.name if point.dist else point.value for point in points.values()))
-    if len(points) > 1:
-        raise ValueError(
-            f"kind = {kind!r} is brought by {len(points)} packages, {packages}; uninstall all but one of them"
-        )
-    (point,) = points.values()
-    try:
-        return point.load()
-    # A stranger's package may fail in any way while it is imported.
-    except Exception as error:
-        raise ValueError(
-            f"kind = {kind!r}: the code of package {packages} ({point.value}) cannot be imported:"
-            f" {type(error).__name__}: {error}"
-        ) from error

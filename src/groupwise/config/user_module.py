@@ -5,7 +5,6 @@ only through this module.
 from __future__ import annotations
 
 import importlib
-import inspect
 import sys
 import traceback
 from collections.abc import Collection, Iterator
@@ -13,7 +12,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from groupwise.config.errors import ConfigError
 from groupwise.config.import_path import ImportPath
@@ -70,11 +68,23 @@ def raised_at(error: BaseException) -> str:
         >>> raised_at(ValueError("never raised"))
         ''
     """
-    frames = traceback.extract_tb(error.__traceback__)
+    # An import that fails is raised by Python's own machinery, which is no place of the user's.
+    machinery = ("<", importlib.__file__)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(machinery)]
     if not frames or _PACKAGE in (file := Path(frames[-1].filename)).parents:
         return ""
     file_name = file.relative_to(Path.cwd()) if Path.cwd() in file.parents else file
     return f" (at {file_name}:{frames[-1].lineno} in {frames[-1].name})"
+
+
+def why_failed(error: BaseException) -> str:
+    """Describes in one line an exception of a user's code: the class, the message and the place.
+
+    Example:
+        >>> why_failed(KeyError("goal"))
+        "KeyError: 'goal'"
+    """
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{raised_at(error)}"
 
 
 def require_open(path: ImportPath) -> None:
@@ -116,68 +126,3 @@ def user_module(path: ImportPath) -> ModuleType:
         sys.path.append(working_directory)
         importlib.invalidate_caches()
         return importlib.import_module(path.module)
-
-
-def user_object(path: ImportPath, key: str) -> Any:
-    """Returns the object of an import path.
-
-    Args:
-        path: `package.module:name`.
-        key: the name of the setting in errors.
-
-    Raises:
-        ConfigError: the module cannot be imported, or lacks the name.
-
-    Example:
-        >>> user_object(ImportPath("math:pi"), "number")
-        3.141592653589793
-    """
-    try:
-        module = user_module(path)
-    # A user's module may fail in any way while it is imported.
-    except Exception as error:
-        raise ConfigError(
-            f"{key} = {str(path)!r}: the module {path.module!r} cannot be imported: {type(error).__name__}: {error}; it"
-            " must be installed or lie in the working directory"
-        ) from error
-    if not hasattr(module, path.name):
-        raise ConfigError(f"{key} = {str(path)!r}: {path.module!r} has no {path.name!r}")
-    return getattr(module, path.name)
-
-
-def user_class(path: ImportPath) -> type[Any]:
-    """Returns the class of an import path.
-
-    Args:
-        path: `package.module:Class`.
-
-    Raises:
-        ValueError: the module cannot be imported, or lacks the class.
-
-    Example:
-        >>> user_class(ImportPath("fractions:Fraction")).__name__
-        'Fraction'
-        >>> user_class(ImportPath("fractions:Fractoin"))
-        Traceback (most recent call last):
-        ValueError: path = 'fractions:Fractoin': 'fractions' has no class 'Fractoin'; its classes: Fraction
-    """
-    try:
-        module = user_module(path)
-    # A user's module may fail in any way while it is imported.
-    except Exception as error:
-        message = (
-            f"path = {str(path)!r}: the module {path.module!r} cannot be imported: {type(error).__name__}: {error}"
-        )
-        raise ValueError(f"{message}; it must be installed or lie in the working directory") from error
-    class_object = getattr(module, path.name, None)
-    if not inspect.isclass(class_object):
-        classes = sorted(
-            name
-            for name, value in vars(module).items()
-            if inspect.isclass(value) and value.__module__ == module.__name__
-        )
-        raise ValueError(
-            f"path = {str(path)!r}: {path.module!r} has no class {path.name!r}; its classes:"
-            f" {', '.join(classes) or 'none'}"
-        )
-    return class_object

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -48,7 +49,12 @@ def validate(model: type[M], tree: Mapping[str, Any], source: str = "") -> M:
         return model.model_validate_json(json.dumps(tree, default=str))
     except ValidationError as error:
         shape = Shape.of(model)
-        problems = [_problem(shape, inner) for details in error.errors(include_url=False) for inner in flat(details)]
+        problems = [
+            problem
+            for details in error.errors(include_url=False)
+            for inner in flat(details)
+            for problem in _problems(shape, inner)
+        ]
     raise ConfigError([problem for _, problem in _without_other_branches(tree, problems)], source=source) from None
 
 
@@ -64,7 +70,31 @@ _WORDS = {
     "array": "list",
 }
 
+_RENAMED = {"custom": "callable"}
+"""Kinds of earlier versions -> their present names."""
+
 _LocatedProblem = tuple[tuple[tuple[str | int, ...], str], Problem]
+
+
+def _problems(shape: Shape, details: ErrorDetails) -> list[_LocatedProblem]:
+    """Returns the problems of an error: those of a nested validation each, under the key at which it was raised."""
+    error = details.get("ctx", {}).get("error")
+    if not isinstance(error, ConfigError) or error.source or not all(problem.path for problem in error.problems):
+        return [_problem(shape, details)]
+    path, _ = shape.follow(details["loc"])
+    return [((path, details["type"]), replace(problem, path=_below(path, problem.path))) for problem in error.problems]
+
+
+def _below(path: tuple[str | int, ...], key: str) -> str:
+    """Writes a key under the table at which its error was raised, or in the place of the field that raised it.
+
+    Example:
+        >>> _below(("trust",), "path = 'a:b'"), _below(("trust", "path"), "path = 'a:b'"), _below((), "seed = 3")
+        ("trust.path = 'a:b'", "trust.path = 'a:b'", 'seed = 3')
+    """
+    name = re.split(r"[ .\[]", key, maxsplit=1)[0]
+    table = _dotted(path[:-1] if path and path[-1] == name else path)
+    return key if not table or key.startswith((f"{table}.", f"{table} ")) else f"{table}.{key}"
 
 
 def _problem(shape: Shape, details: ErrorDetails) -> _LocatedProblem:
@@ -84,7 +114,9 @@ def _problem(shape: Shape, details: ErrorDetails) -> _LocatedProblem:
         if kind == "union_tag_not_found":
             problem = Problem(kind_key, "is missing; say which kind", allowed)
         else:
-            problem = Problem(f"{kind_key} = {_show(tag)}", "unknown kind", allowed, nearest(tag, allowed))
+            renamed = _RENAMED.get(str(tag))
+            meant = renamed if renamed in allowed else nearest(tag, allowed)
+            problem = Problem(f"{kind_key} = {_show(tag)}", "unknown kind", allowed, meant)
     elif kind in ("literal_error", "enum"):
         allowed = place_shape.values() or tuple(re.findall(r"'([^']*)'", str(context.get("expected", ""))))
         problem = Problem(assignment, "is not one of the allowed values", allowed, nearest(value, allowed))

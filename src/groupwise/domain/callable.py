@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
-from pydantic import Field, ValidationInfo, create_model, field_validator
+from pydantic import create_model
 
-from groupwise.config import Config, ConfigError, ImportPath, InModule, may_run, raised_at, user_class, validate
+from groupwise.config import Config, ConfigError, FromPath, ImportPath, Problem, check_class, user_class, why_failed
 from groupwise.domain.settings import DomainConfig
 
 if TYPE_CHECKING:
@@ -41,9 +40,7 @@ class UserDomainConfig(DomainConfig):
             raise
         # A stranger's constructor may fail in any way.
         except Exception as error:
-            raise ConfigError(
-                f"domain: {domain_class.__name__}(settings) failed: {type(error).__name__}: {error}{raised_at(error)}"
-            ) from error
+            raise ConfigError(f"domain: {domain_class.__name__}(settings) failed: {why_failed(error)}") from error
         if self.weights is not None:
             domain.load(Path(self.weights))
         return domain
@@ -53,12 +50,8 @@ class UserDomainConfig(DomainConfig):
 
 
 @final
-class CallableDomain(UserDomainConfig):
+class CallableDomain(FromPath, UserDomainConfig):
     """A user's domain: the class at `path`, a `groupwise.Domain`, with the settings that its `Settings` validates.
-
-    Args:
-        path: `package.module:Class`; the module may lie in the working directory.
-        settings: keys of the class's `Settings`.
 
     Raises:
         ConfigError: there is no such class, it is no domain, members of it are missing, or it does not take the
@@ -67,32 +60,13 @@ class CallableDomain(UserDomainConfig):
 
     whole_run: ClassVar[frozenset[str]] = frozenset({"path", "weights"})
 
-    kind: Literal["callable"] = "callable"
-    path: InModule
-    settings: Mapping[str, Any] = Field(default_factory=dict, validate_default=True)
-
-    @field_validator("path")
     @classmethod
-    def _names_a_domain(cls, path: ImportPath) -> ImportPath:
-        if may_run(path):
-            try:
-                _usable(user_class(path), repr(str(path)))
-            except ValueError as error:
-                raise ValueError(str(error).removeprefix("path = ")) from error
-        return path
-
-    @field_validator("settings")
-    @classmethod
-    def _complete(cls, settings: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
-        """States every key of the class's settings, so that a run's `config.json` says all that it was trained with."""
-        path = info.data.get("path")
-        if path is None or not may_run(path):
-            return settings
-        return _validated(user_class(path), settings).model_dump(mode="json")
+    def settings_class(cls, path: ImportPath) -> type[Config]:
+        """Returns the `Settings` of the domain class at a path."""
+        return _settings_of(user_class(path), f"path = {str(path)!r}")
 
     def _parts(self) -> tuple[type[Domain], Config]:
-        domain_class = user_class(self.path)
-        return domain_class, _validated(domain_class, self.settings)
+        return user_class(self.path), self.validated_settings
 
 
 class _Installed(UserDomainConfig):
@@ -116,45 +90,23 @@ def config_of(kind: str, loaded: Any) -> type[DomainConfig]:
     """
     if inspect.isclass(loaded) and issubclass(loaded, DomainConfig):
         return loaded
-    domain_class = _usable(loaded, f"kind = {kind!r}")
-    taken = [name for name in _RESERVED if name in domain_class.Settings.model_fields]
-    if taken:
-        raise ValueError(
-            f"kind = {kind!r}: {domain_class.__name__}.Settings has a key {taken[0]!r}, which every domain has; call it"
-            " otherwise"
-        )
-    base: Any = (domain_class.Settings, _Installed)
+    place = f"kind = {kind!r}"
+    settings = _settings_of(loaded, place)
+    if taken := [name for name in _RESERVED if name in settings.model_fields]:
+        message = f"{loaded.__name__}.Settings has a key {taken[0]!r}, which every domain has; call it otherwise"
+        raise ConfigError(Problem(place, message))
+    base: Any = (settings, _Installed)
     field: Any = (Literal[kind], kind)  # pyright: ignore[reportInvalidTypeForm]
-    config: Any = create_model(
-        f"{domain_class.__name__}Config", __base__=base, __doc__=domain_class.__doc__, kind=field
-    )
-    config.whole_run, config.domain_class = frozenset({"weights"}), domain_class
+    config: Any = create_model(f"{loaded.__name__}Config", __base__=base, __doc__=loaded.__doc__, kind=field)
+    config.whole_run, config.domain_class = frozenset({"weights"}), loaded
     return config
 
 
-def _usable(loaded: Any, place: str) -> type[Domain]:
+def _settings_of(loaded: Any, place: str) -> type[Config]:
     from groupwise.domain.base import Domain
 
-    if not (inspect.isclass(loaded) and issubclass(loaded, Domain)):
-        description = loaded.__name__ if inspect.isclass(loaded) else repr(loaded)
-        raise ValueError(
-            f"{place}: {description} is no domain; write class {getattr(loaded, '__name__', 'Mine')}(groupwise.Domain)"
-        )
-    missing = sorted(getattr(loaded, "__abstractmethods__", ()))
-    if missing:
-        raise ValueError(
-            f"{place}: {loaded.__name__} lacks {', '.join(missing)}; see groupwise.Domain for what each of them is"
-            " given and returns"
-        )
-    if not (inspect.isclass(loaded.Settings) and issubclass(loaded.Settings, Config)):
-        raise ValueError(
-            f"{place}: {loaded.__name__}.Settings is {loaded.Settings!r}; write class Settings(groupwise.Config)"
-        )
-    return loaded
-
-
-def _validated(domain_class: type[Domain], settings: Mapping[str, Any]) -> Config:
-    try:
-        return validate(domain_class.Settings, settings)
-    except ConfigError as error:
-        raise ValueError("; ".join(f"domain.settings.{problem}" for problem in error.problems)) from None
+    settings = check_class(loaded, Domain, place, name="groupwise.Domain").Settings
+    if not (inspect.isclass(settings) and issubclass(settings, Config)):
+        message = f"{loaded.__name__}.Settings is {settings!r}; write class Settings(groupwise.Config)"
+        raise ConfigError(Problem(place, message))
+    return settings

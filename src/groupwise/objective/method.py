@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, final
 
 from pydantic import Field
 
-from groupwise.config import Config, ConfigError, Problem, read_toml, validate
+from groupwise.config import Config, ConfigError, Problem, installed_names, load_installed, read_toml, validate
 
 GROUP = "groupwise.methods"
 """The entry points by which an installed package brings methods: each names the path of a TOML file, or a table."""
@@ -73,10 +71,9 @@ class MethodFile(Config):
     objective: dict[str, Any]
 
 
-@cache
 def installed_methods() -> tuple[str, ...]:
     """Returns the names of the methods that installed packages bring."""
-    return tuple(dict.fromkeys(point.name for point in entry_points(group=GROUP)))
+    return installed_names(GROUP)
 
 
 def is_own(name: str) -> bool:
@@ -124,22 +121,12 @@ def read_own(name: str, folder: Path = Path()) -> tuple[MethodFile, Path]:
 
 
 def _installed(name: str) -> tuple[Mapping[str, Any] | Path, Path]:
-    points: dict[str, EntryPoint] = {point.value: point for point in entry_points(group=GROUP) if point.name == name}
-    packages = " and ".join(sorted(point.dist.name if point.dist else point.value for point in points.values()))
-    where = f"method = {name!r}"
-    if len(points) > 1:
-        message = f"is brought by {len(points)} packages, {packages}; uninstall all but one of them"
-        raise ConfigError(Problem(where, message))
-    (point,) = points.values()
-    try:
-        content = point.load()
-    # The import of a foreign package may fail with any exception.
-    except Exception as error:
-        message = f"the code of package {packages} ({point.value}) cannot be imported: {type(error).__name__}: {error}"
-        raise ConfigError(Problem(where, message)) from error
+    brought = load_installed(name, GROUP, "method")
+    content = brought.value
     if isinstance(content, str | Path):
         return Path(content), Path(content)
     if isinstance(content, Mapping):
-        return content, Path(point.value)
-    message = f"{point.value} of package {packages} is a {type(content).__name__}; it must be a path or a table"
-    raise ConfigError(Problem(where, message))
+        return content, Path(brought.path)
+    kind = type(content).__name__
+    message = f"{brought.path} of package {brought.package} is a {kind}; it must be a path or a table"
+    raise ConfigError(Problem(f"method = {name!r}", message))

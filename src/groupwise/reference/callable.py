@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-from groupwise.config import FromPath
+from groupwise.config import PieceFromPath
 from groupwise.reference.rule import ReferenceRule
 
 
 @final
-class CallableReference(FromPath, ReferenceRule):
+class CallableReference(PieceFromPath, ReferenceRule):
     """The reference whose class is at `path`, configured by `settings`. The class extends `ReferenceRule`.
 
     Example:

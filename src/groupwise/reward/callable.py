@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import Any, Literal, Self, final
 
 from pydantic import Field, model_validator
 
-from groupwise.config import ImportPath, require_open, user_module
+from groupwise.config import ImportPath, call_user, check_arguments, user_callable
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.error import RewardError
 from groupwise.reward.image import is_image, one_by_one
@@ -19,61 +18,6 @@ from groupwise.reward.text import Text, completion_text, prompt_text
 
 ENTRY_POINTS = "groupwise.rewards"
 """The entry point group in which an installed package can name its rewards."""
-
-
-def find(path: ImportPath) -> Any:
-    """The object at `package.module:name`, or the entry point of that name. A module may lie in the working directory.
-
-    Args:
-        path: `package.module:name`, or the name of an entry point.
-
-    Returns:
-        what stands there; it can be called.
-
-    Raises:
-        RewardError: there is none; names what is there.
-
-    Example:
-        >>> find(ImportPath("math:sqrt"))(4.0)
-        2.0
-    """
-    if ":" not in path:
-        points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-        if path not in points:
-            known = ", ".join(sorted(points)) or "none"
-            raise RewardError(
-                f"path = {path!r} is no entry point of {ENTRY_POINTS!r} (there: {known}); for a function write"
-                " 'package.module:function'"
-            )
-        require_open(path)
-        return points[path].load()
-    module_name, name = path.module, path.name
-    try:
-        found: Any = user_module(path)
-    # A user's module may fail in any way while it is imported.
-    except Exception as error:
-        message = f"path = {path!r}: the module {module_name!r} cannot be imported: {type(error).__name__}: {error}"
-        raise RewardError(f"{message}; it must be installed or lie in the working directory") from error
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise RewardError(
-                f"path = {path!r}: {module_name!r} has no {name!r}; it has"
-                f" {_own(found) or 'nothing that can be called'}"
-            )
-        found = getattr(found, part)
-    if not callable(found):
-        raise RewardError(
-            f"path = {path!r} is of type {type(found).__name__} and cannot be called; name a function reward(prompts,"
-            " completions, **columns)"
-        )
-    return found
-
-
-def _own(place: Any) -> str:
-    """What a module or class defines itself and can be called, leaving out what it imports."""
-    home = getattr(place, "__module__", None) or getattr(place, "__name__", None)
-    found = {name for name, each in vars(place).items() if callable(each) and getattr(each, "__module__", home) == home}
-    return ", ".join(sorted(name for name in found if not name.startswith("_")))
 
 
 @final
@@ -122,27 +66,20 @@ class CallableReward(Reward):
         """The function that scores, its arguments bound; refuses arguments that no parameter takes.
 
         Raises:
-            RewardError: there is nothing at `path`, or it does not take `arguments`.
+            ConfigError: there is nothing at `path`, or it does not take `arguments`.
         """
-        found = find(self.path)
-        if isinstance(found, Reward):
+        loaded = user_callable(
+            self.path, group=ENTRY_POINTS, write="a function reward(prompts, completions, **columns)"
+        )
+        place = f"path = {str(self.path)!r}"
+        if isinstance(loaded, Reward):
             # A configured reward at a path or as an object loads what it needs itself.
-            found = found.open()
-        try:
-            function: Any = (
-                found(**self.arguments)
-                if inspect.isclass(found)
-                else functools.partial(found, **self.arguments)
-                if self.arguments
-                else found
-            )
-            # Refuses arguments that no parameter takes before the first batch does.
-            if not inspect.isclass(found):
-                inspect.signature(found).bind_partial(**self.arguments)
-        except TypeError as error:
-            raise RewardError(
-                f"path = {self.path!r} does not take arguments = {dict(self.arguments)}: {error}"
-            ) from error
+            loaded = loaded.open()
+        if inspect.isclass(loaded):
+            function = call_user(loaded, self.arguments, place)
+        else:
+            check_arguments(loaded, self.arguments, place, all_of=False)
+            function = functools.partial(loaded, **self.arguments) if self.arguments else loaded
         return _EachMember(function, self.on_error) if self.each else function
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> Any:

@@ -4,10 +4,9 @@ them.
 
 from __future__ import annotations
 
-import inspect
 from typing import Annotated, Any
 
-from groupwise.config import OpenKinds
+from groupwise.config import ConfigError, OpenKinds, Problem, check_class
 from groupwise.reward.base import Reward
 
 
@@ -19,7 +18,7 @@ def config_of(kind: str, loaded: Any) -> type[Reward]:
         loaded: a subclass of `Reward` whose key `kind` has this value by default.
 
     Raises:
-        ValueError: it is no such class.
+        ConfigError: it is no such class.
 
     Example:
         >>> from groupwise.reward import Length
@@ -27,17 +26,14 @@ def config_of(kind: str, loaded: Any) -> type[Reward]:
         'Length'
         >>> config_of("short", Length)
         Traceback (most recent call last):
-        ValueError: kind = 'short': Length is a reward of kind 'length'; write kind: Literal['short'] = 'short' in it
-    """
-    if not (inspect.isclass(loaded) and issubclass(loaded, Reward)):
-        name = getattr(loaded, "__name__", repr(loaded))
-        raise ValueError(f"kind = {kind!r}: {name} is no subclass of groupwise.reward.Reward")
+        groupwise.config.errors.ConfigError: kind = 'short': Length is a reward of kind 'length'; write kind: Literal['short'] = 'short' in it
+    """  # noqa: E501
+    place = f"kind = {kind!r}"
+    check_class(loaded, Reward, place, name="groupwise.reward.Reward")
     default = loaded.model_fields["kind"].default if "kind" in loaded.model_fields else None
     if default != kind:
-        raise ValueError(
-            f"kind = {kind!r}: {loaded.__name__} is a reward of kind {default!r};"
-            f" write kind: Literal[{kind!r}] = {kind!r} in it"
-        )
+        message = f"{loaded.__name__} is a reward of kind {default!r}; write kind: Literal[{kind!r}] = {kind!r} in it"
+        raise ConfigError(Problem(place, message))
     return loaded
 
 

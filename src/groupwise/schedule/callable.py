@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
-from groupwise.config import FromPath
+from groupwise.config import PieceFromPath
 from groupwise.schedule.base import Fixed, Value
 
 _UNREAD: Mapping[str, Any] = {"extremes": lambda schedule: (0.0, 1.0)}
 
 
-class _Own(FromPath, Value):
+class _Own(PieceFromPath, Value):
     """The numbers of the user's schedule, each of which has to lie where the schedule says that it does."""
 
     base: ClassVar[type[Value]] = Value

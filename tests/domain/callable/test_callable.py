@@ -114,8 +114,14 @@ def test_it_is_opened_with_its_settings(place: Path) -> None:
     ("changes", "told"),
     [
         (["domain.path=nowhere:Reach"], "the module 'nowhere' cannot be imported"),
-        (["domain.path=reach:Reech"], "'reach' has no class 'Reech'; its classes: Raises, Reach, Unset, Unwritten"),
-        (["domain.path=fractions:Fraction"], "Fraction is no domain; write class Fraction(groupwise.Domain)"),
+        (
+            ["domain.path=reach:Reech"],
+            "domain.path = 'reach:Reech': 'reach' has no class 'Reech'; it has Raises, Reach, Unset, Unwritten; did",
+        ),
+        (
+            ["domain.path=fractions:Fraction"],
+            "Fraction does not extend groupwise.Domain; write class Fraction(groupwise.Domain)",
+        ),
         (
             ["domain.settings.num_trian=3"],
             (
@@ -125,7 +131,7 @@ def test_it_is_opened_with_its_settings(place: Path) -> None:
         ),
         (["domain.settings.num_train=a"], 'domain.settings.num_train = "a": must be a valid integer'),
         (["domain.weights=nowhere"], "domain.weights = 'nowhere': its weights are not those of Reach"),
-        (["domain.path=reach:Unwritten"], "Unwritten lacks evaluate, reward; see groupwise.Domain"),
+        (["domain.path=reach:Unwritten"], "Unwritten lacks evaluate, reward; groupwise.Domain says what each"),
         (["domain.path=reach:Unset"], "Unset.unit is not set; it must be a str"),
         (["domain.path=reach:Raises"], "Raises(settings) failed: KeyError: 'goal'"),
     ],

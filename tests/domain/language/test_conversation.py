@@ -5,7 +5,7 @@ import pytest
 from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.config import ChatConfig
 from groupwise.domain.language.conversation import Conversations
-from groupwise.domain.language.environment import Custom, GuessTheNumber
+from groupwise.domain.language.environment import CallableEnvironment, GuessTheNumber
 from groupwise.domain.language.tokenizer import build_tokenizer
 
 
@@ -60,7 +60,7 @@ class Pays:
 
 def test_rewards_of_turns_add_up_and_a_failure_says_where(chat):
     columns = [{"prompt": "between 1 and 9 ?"}] * 2
-    talk = Conversations(Custom(path=f"{__name__}:Pays"), columns, chat, [1], max_new_tokens=50)
+    talk = Conversations(CallableEnvironment(path=f"{__name__}:Pays"), columns, chat, [1], max_new_tokens=50)
     assert [talk.answer(0, chat.encode_text(guess)) is None for guess in "123"] == [False, False, True]
     assert talk.rewards == [0.5, None]
     with pytest.raises(RuntimeError) as error:

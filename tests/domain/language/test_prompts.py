@@ -5,7 +5,7 @@ import pytest
 from groupwise.config import ConfigError
 from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.config import ChatConfig
-from groupwise.domain.language.environment import Custom
+from groupwise.domain.language.environment import CallableEnvironment
 from groupwise.domain.language.prompts import tokenize
 from groupwise.domain.language.tokenizer import build_tokenizer
 from groupwise.domain.protocol import Prompt
@@ -46,5 +46,5 @@ class Opens:
 
 
 def test_what_an_environment_says_first_belongs_to_the_prompt(chat):
-    found = tokenize(PROMPTS[:1], chat, Custom(path=f"{__name__}:Opens"), None, "error")
+    found = tokenize(PROMPTS[:1], chat, CallableEnvironment(path=f"{__name__}:Opens"), None, "error")
     assert chat.tokenizer.decode(found.ids["short"]) == "a b d e"

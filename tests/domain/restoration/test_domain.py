@@ -28,7 +28,9 @@ TABLES = pytest.mark.parametrize(
 def odd(name: str) -> dict[str, Any]:
     """A network of one's own."""
     return {
-        "model": {"network": {"kind": "custom", "path": f"tests.domain.restoration.odd_networks:{name}", "channels": 1}}
+        "model": {
+            "network": {"kind": "callable", "path": f"tests.domain.restoration.odd_networks:{name}", "channels": 1}
+        }
     }
 
 
@@ -393,11 +395,11 @@ def test_four_gates_are_no_four_quarters_of_an_image() -> None:
         ({"policy": {"block": 3}}, "policy.block = 3.*8 x 8 pixels"),
         ({"patch": 9}, r"patch = 9: image 'digit-\d+' has \[8, 8\] pixels; write at most 8"),
         (
-            {"model": {"network": {"kind": "custom", "path": "torch.nn:Identity", "channels": 1}}},
+            {"model": {"network": {"kind": "callable", "path": "torch.nn:Identity", "channels": 1}}},
             "no parameter that could be trained",
         ),
         (
-            {"model": {"network": {"kind": "custom", "path": "torch.nn:Conv2d", "arguments": TWO, "channels": 1}}},
+            {"model": {"network": {"kind": "callable", "path": "torch.nn:Conv2d", "arguments": TWO, "channels": 1}}},
             r"gives \[1, 2, 6, 6\] \(float64\) for images of \[1, 1, 8, 8\]",
         ),
     ],

@@ -220,8 +220,8 @@ def test_checkpoints_as_training_scripts_write_them(tmp_path: Path, begins: str,
 
 
 def test_weights_of_a_whole_and_of_a_part_find_their_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    wrapped = {"network": {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Wrapped", "channels": 1}}
-    plain = {"network": {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Plain", "channels": 1}}
+    wrapped = {"network": {"kind": "callable", "path": "tests.domain.restoration.odd_networks:Wrapped", "channels": 1}}
+    plain = {"network": {"kind": "callable", "path": "tests.domain.restoration.odd_networks:Plain", "channels": 1}}
     weights = opened(**plain, seed=5).state_dict()
     # A network with a part called `module` keeps its names.
     for number, names in enumerate(({f"module.{name}": value for name, value in weights.items()}, weights)):
@@ -284,7 +284,7 @@ def test_a_folder_without_weights_is_named(tmp_path: Path) -> None:
 
 
 def test_an_adapter_finds_the_layers_of_any_network() -> None:
-    custom = {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Oddly", "channels": 1}
+    custom = {"kind": "callable", "path": "tests.domain.restoration.odd_networks:Oddly", "channels": 1}
     trained = [
         name for name, parameter in opened(network=custom, lora=LORA).named_parameters() if parameter.requires_grad
     ]
@@ -301,7 +301,7 @@ def test_an_adapter_needs_layers(tmp_path: Path) -> None:
         ConfigError, match=r"lora.target_modules = '\('.*write a regular expression, or a list of endings"
     ):
         opened(lora={**LORA, "target_modules": "("})
-    grouped = {"network": {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Grouped", "channels": 1}}
+    grouped = {"network": {"kind": "callable", "path": "tests.domain.restoration.odd_networks:Grouped", "channels": 1}}
     with pytest.raises(
         ConfigError,
         match=(
@@ -323,7 +323,7 @@ def test_an_adapter_needs_layers(tmp_path: Path) -> None:
 
 def test_an_adapter_on_a_transformer_counts_when_it_is_drawn_as_when_it_is_scored() -> None:
     attending = {
-        "network": {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Attending", "channels": 1}
+        "network": {"kind": "callable", "path": "tests.domain.restoration.odd_networks:Attending", "channels": 1}
     }
     adapted = opened(**attending, lora=LORA).eval()
     shift(adapted)
@@ -353,7 +353,7 @@ def test_an_adapter_on_a_transformer_counts_when_it_is_drawn_as_when_it_is_score
 def test_no_adapter_is_put_where_it_could_not_be_merged(tmp_path: Path, how: str) -> None:
     normed = {
         "network": {
-            "kind": "custom",
+            "kind": "callable",
             "path": "tests.domain.restoration.odd_networks:WeightNormed",
             "arguments": {"how": how},
             "channels": 1,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from groupwise.domain.restoration.network_check import other_convention
 
-NETWORK = {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Straight", "channels": 1}
+NETWORK = {"kind": "callable", "path": "tests.domain.restoration.odd_networks:Straight", "channels": 1}
 
 
 def trained(path: Path, restored: Callable[[Straight, Tensor], Tensor]) -> Path:

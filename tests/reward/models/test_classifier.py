@@ -17,7 +17,7 @@ GREY = [torch.full((2, 2), level, dtype=torch.uint8) for level in (0, 255, 255)]
 
 
 def use(monkeypatch: pytest.MonkeyPatch, function: object) -> None:
-    monkeypatch.setattr(room, "find", lambda path: function)
+    monkeypatch.setattr(room, "user_callable", lambda path, key, group: function)
 
 
 def test_every_output_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:

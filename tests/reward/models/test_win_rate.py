@@ -9,7 +9,7 @@ from groupwise.reward import RewardError, WinRate, score
 
 
 def use(monkeypatch: pytest.MonkeyPatch, judge: object) -> None:
-    monkeypatch.setattr(room, "find", lambda path: judge)
+    monkeypatch.setattr(room, "user_callable", lambda path, key, group: judge)
 
 
 def test_the_share_of_the_own_group_that_is_beaten(monkeypatch: pytest.MonkeyPatch) -> None:

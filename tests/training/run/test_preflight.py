@@ -105,7 +105,10 @@ def test_gradient_checkpointing_where_the_model_has_none() -> None:
     [
         (lambda: job(recipe(group_size=1)), "group_size = 1: an advantage that compares"),
         (lambda: job(recipe(objective={"policy_weight": 0.0})), "nothing is trained"),
-        (lambda: job(recipe(callbacks=["nowhere:f"])), '"nowhere:f" cannot be imported'),
+        (
+            lambda: job(recipe(callbacks=["nowhere:f"])),
+            "train.callbacks = 'nowhere:f': the module 'nowhere' cannot be imported",
+        ),
         (lambda: Job("empty", 0, (), lambda device: ToyDomain()), "there is none"),
         (lambda: job(controls={"late": [recipe(group_size=1)]}), "group_size = 1"),
     ],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
-from groupwise.config import Config, ConfigError, ImportPath
+from groupwise.config import Config, ConfigError, InModule
 from groupwise.config.numbers import Count, PerStep, Positive, Seed
 from groupwise.domain.costs import CausalLm
 from groupwise.domain.exported import Card, Export
@@ -57,7 +57,7 @@ class DataConfig(Config):
     seed: Seed = 0
     prompt_column: str = "prompt"
     prompt_template: str | None = None
-    map: ImportPath | None = None
+    map: InModule | None = None
     answer_column: str | None = None
 
     @field_validator("prompt_template")
@@ -121,7 +121,7 @@ class DemonstrationsConfig(Config):
     num: Positive | None = None
     repeats: PerStep = 1
     column: str | None = None
-    writer: ImportPath | None = None
+    writer: InModule | None = None
 
     @model_validator(mode="after")
     def _one_way(self) -> DemonstrationsConfig:

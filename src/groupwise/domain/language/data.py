@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from groupwise.config import ConfigError, check_plain, nearest
+from groupwise.config import ConfigError, check_plain, nearest, user_callable, why_failed
 from groupwise.domain.language.config import DataConfig, DemonstrationsConfig
 from groupwise.domain.language.source import Row, Source
 from groupwise.domain.language.source.base import Nothing, distinct
 from groupwise.domain.protocol import Prompt
-from groupwise.reward.callable import find
 from groupwise.reward.text import excerpt
 
 # Far enough apart that the repeats of one data seed are not those of the next.
@@ -143,7 +142,7 @@ def _row_text(row: Mapping[str, Any]) -> str:
 def _rows_with_prompts(rows: Sequence[Row], data: DataConfig) -> list[Row]:
     """Adds its `prompt` to every row, and its `answer` where a column is named for it."""
     prompted_rows = []
-    row_map = None if data.map is None else find(data.map)
+    row_map = None if data.map is None else user_callable(data.map, "data.map", write="a function of a row")
     for source_row in rows:
         row = dict(source_row)
         if row_map is not None:
@@ -196,8 +195,7 @@ def _call_user_function(function: Callable[..., Any], key: str, row: Row, *more:
     # The function is the user's and may fail in any way.
     except Exception as error:
         raise ConfigError(
-            f"{key} fails for {_row_text(row)}: {type(error).__name__}: {error}; columns present:"
-            f" {', '.join(sorted(row))}"
+            f"{key} fails for {_row_text(row)}: {why_failed(error)}; columns present: {', '.join(sorted(row))}"
         ) from error
 
 
@@ -253,7 +251,8 @@ def _demonstrations(
 ) -> list[Demonstration]:
     writer: Callable[[Row, int], Any] = source.demonstration
     if config.writer is not None:
-        user_writer, path = find(config.writer), config.writer
+        path = config.writer
+        user_writer = user_callable(path, "demonstrations.writer", write="a function of a row and a seed")
         writer = lambda row, seed: _call_user_function(user_writer, f"demonstrations.writer = {path!r}", row, seed)  # noqa: E731
     elif config.column is not None:
         name = config.column

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-from groupwise.config import FromPath
+from groupwise.config import PieceFromPath
 from groupwise.objective.slot import AggregationSlot
 
 
 @final
-class CallableAggregation(FromPath, AggregationSlot):
+class CallableAggregation(PieceFromPath, AggregationSlot):
     """The piece whose class is at `path`, configured by `settings`.
 
     The class extends `AggregationSlot`, which lists the class variables that it may set.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
-from groupwise.config import FromPath
+from groupwise.config import PieceFromPath
 from groupwise.objective.slot import CorrectionSlot
 
 
 @final
-class CallableCorrection(FromPath, CorrectionSlot):
+class CallableCorrection(PieceFromPath, CorrectionSlot):
     """The piece whose class is at `path`, configured by `settings`.
 
     The class extends `CorrectionSlot`, which lists the class variables that it may set.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-from groupwise.config import FromPath
+from groupwise.config import PieceFromPath
 from groupwise.objective.slot import CreditSlot
 
 
 @final
-class CallableCredit(FromPath, CreditSlot):
+class CallableCredit(PieceFromPath, CreditSlot):
     """The piece whose class is at `path`, configured by `settings`.
 
     The class extends `CreditSlot`, which lists the class variables that it may set.

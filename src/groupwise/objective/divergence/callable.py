@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-from groupwise.config import FromPath
+from groupwise.config import PieceFromPath
 from groupwise.objective.penalty import Penalty
 from groupwise.objective.slot import DivergenceSlot
 from groupwise.schedule import AnySchedule
 
 
 @final
-class CallableDivergence(FromPath, DivergenceSlot):
+class CallableDivergence(PieceFromPath, DivergenceSlot):
     """The piece whose class is at `path`, configured by `settings`.
 
     The class extends `Penalty`, which lists the class variables that it may set.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
-from groupwise.config import FromPath
+from groupwise.config import PieceFromPath
 from groupwise.objective.slot import SCOPES, RatioSlot
 
 
 @final
-class CallableRatio(FromPath, RatioSlot):
+class CallableRatio(PieceFromPath, RatioSlot):
     """The piece whose class is at `path`, configured by `settings`.
 
     The class extends `RatioSlot`, which lists the class variables that it may set.

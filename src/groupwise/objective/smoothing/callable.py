@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
-from groupwise.config import FromPath
+from groupwise.config import PieceFromPath
 from groupwise.objective.slot import SCOPES, SmoothingSlot
 
 
 @final
-class CallableSmoothing(FromPath, SmoothingSlot):
+class CallableSmoothing(PieceFromPath, SmoothingSlot):
     """The piece whose class is at `path`, configured by `settings`.
 
     The class extends `SmoothingSlot`, which lists the class variables that it may set.

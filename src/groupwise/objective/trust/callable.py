@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
-from groupwise.config import FromPath
+from groupwise.config import PieceFromPath
 from groupwise.objective.slot import SCOPES, TrustSlot
 
 
 @final
-class CallableTrust(FromPath, TrustSlot):
+class CallableTrust(PieceFromPath, TrustSlot):
     """The piece whose class is at `path`, configured by `settings`.
 
     The class extends `TrustSlot`, which lists the class variables that it may set.

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, Self, final
 
 from pydantic import Field, model_validator
 
-from groupwise.config import ImportPath
+from groupwise.config import ImportPath, user_callable
 from groupwise.config.numbers import PerStep
 from groupwise.reward.base import Reward, RewardFunction, Value
-from groupwise.reward.callable import find
+from groupwise.reward.callable import ENTRY_POINTS
 from groupwise.reward.error import RewardError
 from groupwise.reward.image import as_array, as_pil, in_batches
 from groupwise.reward.models.folder_model import load_from, place
@@ -69,7 +69,7 @@ class Classifier(Reward):
 
     def open(self) -> RewardFunction:
         if self.function is not None:
-            return ClassifierReward(self, find(self.function), {})
+            return ClassifierReward(self, user_callable(self.function, "function", group=ENTRY_POINTS), {})
         assert self.path is not None
         wanted = "an image classifier of transformers (config.json, model.safetensors) and preprocessor_config.json"
         get = f"hf download google/vit-base-patch16-224 --local-dir {self.path} (or any other classifier)"

@@ -7,9 +7,9 @@ from typing import Any, Literal, final
 
 from pydantic import Field
 
-from groupwise.config import ImportPath
+from groupwise.config import ImportPath, user_callable
 from groupwise.reward.base import Reward, RewardFunction
-from groupwise.reward.callable import find
+from groupwise.reward.callable import ENTRY_POINTS
 from groupwise.reward.error import RewardError
 from groupwise.reward.scoring.values import as_number
 from groupwise.reward.text import Text, excerpt
@@ -40,7 +40,7 @@ class WinRate(Reward):
     """Further arguments of the judge, by name."""
 
     def open(self) -> RewardFunction:
-        judge = find(self.function)
+        judge = user_callable(self.function, "function", group=ENTRY_POINTS)
 
         def score(prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> list[float | None]:
             return self._score(judge, prompts, completions)

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from pydantic import TypeAdapter
 
+from groupwise.config import ConfigError
 from groupwise.reward.config import RewardConfig
 from groupwise.reward.error import RewardError
 from groupwise.reward.scoring.columns import arguments_for
@@ -33,7 +34,7 @@ def main() -> None:
         reward = TypeAdapter(RewardConfig).validate_json(sys.stdin.readline())
         function = reward.open()
     except Exception as error:
-        _answer(answers, {"error": str(error) if isinstance(error, RewardError) else named(error)})
+        _answer(answers, {"error": str(error) if isinstance(error, ConfigError | RewardError) else named(error)})
         return
     _answer(answers, {"ready": True})
     if (limits := reward.member_limits) is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, final
 
-from groupwise.config import raised_at
+from groupwise.config import ConfigError, why_failed
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.error import RewardError
 from groupwise.reward.parted import Follows, Groups, Parted
@@ -69,7 +69,7 @@ def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
             if reward.isolation == "process"
             else reward.open()
         )
-    except (RewardError, RuntimeError, ImportError) as error:
+    except (ConfigError, RewardError, RuntimeError, ImportError) as error:
         raise RewardError(f"reward {name!r}: {error}", reward=name) from error
     if not callable(function):
         wanted = "give a configured reward or a function reward(prompts, completions, **columns)"
@@ -286,7 +286,7 @@ class Rewards:
         if job.error is None:
             returned, maps = split_maps(reward.name, job.value.values if isinstance(job.value, Parted) else job.value)
             return *checked_values(reward.name, returned, prompts), maps
-        what = f"{type(job.error).__name__}: {job.error}{raised_at(job.error)}"
+        what = why_failed(job.error)
         if reward.on_error == "missing":
             return missing, [RewardEvent("error", reward.name, count=len(prompts), detail=what)], None
         message = f'reward {reward.name!r} raised {what}; mend it, or write on_error = "missing" to go on without it'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from groupwise.config import ConfigError, ImportPath, is_object, raised_at, user_module
+from groupwise.config import ImportPath, user_callable, why_failed
 
 Callback = Callable[[int, Mapping[str, float]], object]
 
@@ -26,22 +26,8 @@ def load_callbacks(paths: Sequence[ImportPath]) -> list[Callback]:
         Traceback (most recent call last):
         ValueError: train.callbacks: "builtins:max" raised TypeError: ...; mend it, and go on with `groupwise resume`
     """
-    callbacks: list[Callback] = []
-    for path in paths:
-        try:
-            function = getattr(user_module(path), path.name)
-        # A user's module may fail in any way while it is imported.
-        except Exception as error:
-            if is_object(path):
-                raise
-            message = f'train.callbacks: "{path}" cannot be imported: {type(error).__name__}: {error}'
-            raise ConfigError(f"{message}; it must be installed or lie in the working directory") from error
-        if not callable(function):
-            raise ConfigError(
-                f'train.callbacks: "{path}" is a {type(function).__name__}, which cannot be called; name a function'
-            )
-        callbacks.append(_with_path_in_errors(path, function))
-    return callbacks
+    write = "a function f(step, metrics)"
+    return [_with_path_in_errors(path, user_callable(path, "train.callbacks", write=write)) for path in paths]
 
 
 def _with_path_in_errors(path: str, function: Callback) -> Callback:
@@ -50,9 +36,8 @@ def _with_path_in_errors(path: str, function: Callback) -> Callback:
             return function(step, metrics)
         # A user's function may fail in any way.
         except Exception as error:
-            cause = f"{type(error).__name__}: {error}{raised_at(error)}"
             raise ValueError(
-                f'train.callbacks: "{path}" raised {cause}; mend it, and go on with `groupwise resume`'
+                f'train.callbacks: "{path}" raised {why_failed(error)}; mend it, and go on with `groupwise resume`'
             ) from error
 
     return call

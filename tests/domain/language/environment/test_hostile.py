@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from groupwise.domain.language.environment import Custom, EnvironmentConfig, GuessTheNumber, Tools
+from groupwise.domain.language.environment import CallableEnvironment, EnvironmentConfig, GuessTheNumber, Tools
 from groupwise.domain.language.environment.calculator import calculate
 from groupwise.domain.language.source.cups import worked
 from groupwise.domain.language.source.number import patient
@@ -19,7 +19,7 @@ from groupwise.testing.hostile import TEXTS
 OPEN = {
     "guess_the_number": GuessTheNumber(num_guesses=3),
     "tools": Tools(),
-    "custom": Custom(path="groupwise.domain.language.environment.custom:example"),
+    "callable": CallableEnvironment(path="groupwise.domain.language.environment.callable:example"),
 }
 WRAPPED = ("{}", "<tool>{}</tool>", "<tool>calculator: {}</tool>", "<tool>{}: 1</tool>")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from groupwise.config import ConfigError
-from groupwise.domain.restoration.network import Custom, NAFNet, Residual
+from groupwise.domain.restoration.network import CallableNetwork, NAFNet, Residual
 from groupwise.domain.restoration.network.modules import NAFBlock
 
 
@@ -49,13 +49,13 @@ def test_the_residual_stack_learns() -> None:
 @pytest.mark.parametrize(
     ("path", "arguments", "message"),
     [
-        ("nowhere_at_all:Net", {}, "ModuleNotFoundError"),
-        ("torch.nn:NoSuchThing", {}, "AttributeError"),
-        ("torch.nn:Linear", {}, "TypeError"),
-        ("math:sqrt", {"x": 1}, "TypeError"),
-        ("builtins:dict", {}, "gave a dict; it must give a torch.nn.Module"),
+        ("nowhere_at_all:Net", {}, "the module 'nowhere_at_all' cannot be imported: ModuleNotFoundError"),
+        ("torch.nn:NoSuchThing", {}, "'torch.nn' has no 'NoSuchThing'"),
+        ("torch.nn:Linear", {}, r"does not take arguments = \{\}: missing a required argument: 'in_features'"),
+        ("math:sqrt", {"x": 1}, "does not take arguments = {'x': 1}"),
+        ("builtins:dict", {}, "it makes a dict; it has to make a torch.nn.Module"),
     ],
 )
 def test_what_is_no_network_is_named(path: str, arguments: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Custom(path=path, arguments=arguments).build()
+        CallableNetwork(path=path, arguments=arguments).build()

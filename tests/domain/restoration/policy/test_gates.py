@@ -139,7 +139,7 @@ def test_log_prob_entropy_and_divergence_and_their_gradients_are_those_written_d
 )
 def test_control_parameters_of_ones_own_are_tried_before_anything_is_drawn(how: str, message: str | None) -> None:
     own = {
-        "kind": "custom",
+        "kind": "callable",
         "path": "tests.domain.restoration.odd_networks:Steered",
         "arguments": {"how": how},
         "channels": 1,
@@ -163,7 +163,7 @@ def test_a_network_without_gates_has_no_such_policy() -> None:
             {
                 "model": {
                     "network": {
-                        "kind": "custom",
+                        "kind": "callable",
                         "path": "torch.nn:Conv2d",
                         "arguments": ONE,
                         "channels": 1,

@@ -9,11 +9,19 @@ from typing import Annotated
 from pydantic import Field
 
 from groupwise.domain.language.environment.base import Environment, EnvironmentKind, Step
-from groupwise.domain.language.environment.custom import Custom
+from groupwise.domain.language.environment.callable import CallableEnvironment
 from groupwise.domain.language.environment.guess_the_number import GuessTheNumber
 from groupwise.domain.language.environment.tools import Tools
 
-__all__ = ["Custom", "Environment", "EnvironmentConfig", "EnvironmentKind", "GuessTheNumber", "Step", "Tools"]
+__all__ = [
+    "CallableEnvironment",
+    "Environment",
+    "EnvironmentConfig",
+    "EnvironmentKind",
+    "GuessTheNumber",
+    "Step",
+    "Tools",
+]
 
-EnvironmentConfig = Annotated[GuessTheNumber | Tools | Custom, Field(discriminator="kind")]
+EnvironmentConfig = Annotated[GuessTheNumber | Tools | CallableEnvironment, Field(discriminator="kind")]
 """Any environment, told apart by `kind`."""

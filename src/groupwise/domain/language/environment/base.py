@@ -7,7 +7,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, final
+from typing import Annotated, Any, Protocol, final, runtime_checkable
 
 from pydantic import Field
 
@@ -30,6 +30,7 @@ class Step:
     done: bool = False
 
 
+@runtime_checkable
 class Environment(Protocol):
     """One member's conversation."""
 

@@ -9,10 +9,9 @@ from typing import Any, Literal, final
 
 from pydantic import Field, model_validator
 
-from groupwise.config import ImportPath
+from groupwise.config import ImportPath, InModule, user_callable
 from groupwise.config.numbers import Length, Positive
 from groupwise.domain.language.environment.base import EnvironmentKind, Step
-from groupwise.reward.callable import find
 
 CALCULATOR = ImportPath("groupwise.domain.language.environment.calculator:calculate")
 
@@ -36,7 +35,7 @@ class Tools(EnvironmentKind):
     """
 
     kind: Literal["tools"] = "tools"
-    tools: Mapping[str, ImportPath] = Field(default_factory=lambda: {"calculator": CALCULATOR})
+    tools: Mapping[str, InModule] = Field(default_factory=lambda: {"calculator": CALCULATOR})
     """Name -> `package.module:function`."""
     opening: str = "<tool>"
     """The beginning of a call."""
@@ -62,7 +61,11 @@ class Tools(EnvironmentKind):
         return (self.closing,)
 
     def open(self) -> _Tools:
-        return _Tools(self, {name: find(path) for name, path in self.tools.items()})
+        functions = {
+            name: user_callable(path, f"domain.environment.tools.{name}", write="a function of one text")
+            for name, path in self.tools.items()
+        }
+        return _Tools(self, functions)
 
 
 @final

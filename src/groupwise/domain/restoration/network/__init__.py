@@ -8,12 +8,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from groupwise.domain.restoration.network.custom import Custom
+from groupwise.domain.restoration.network.callable import CallableNetwork
 from groupwise.domain.restoration.network.gated import Gated
 from groupwise.domain.restoration.network.nafnet import NAFNet
 from groupwise.domain.restoration.network.residual import Residual
 
-NetworkConfig = Annotated[Residual | NAFNet | Gated | Custom, Field(discriminator="kind")]
+NetworkConfig = Annotated[Residual | NAFNet | Gated | CallableNetwork, Field(discriminator="kind")]
 """Any network, told apart by `kind`."""
 
-__all__ = ["Custom", "Gated", "NAFNet", "NetworkConfig", "Residual"]
+__all__ = ["CallableNetwork", "Gated", "NAFNet", "NetworkConfig", "Residual"]

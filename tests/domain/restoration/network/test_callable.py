@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from groupwise.config import ConfigError, validate
-from groupwise.domain.restoration.network import Custom
+from groupwise.domain.restoration.network import CallableNetwork
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,7 @@ from groupwise.domain.restoration.network import Custom
 )
 def test_what_is_no_import_path_is_told(path: str) -> None:
     with pytest.raises(ConfigError, match=r"is no import path; write package.module:name"):
-        validate(Custom, {"kind": "custom", "path": path}, "test")
+        validate(CallableNetwork, {"kind": "callable", "path": path}, "test")
 
 
 @pytest.mark.parametrize(
@@ -19,16 +19,16 @@ def test_what_is_no_import_path_is_told(path: str) -> None:
     [
         (
             "no_such_module:Net",
-            r"the module cannot be imported: ModuleNotFoundError: No module named 'no_such_module'",
+            r"'no_such_module' cannot be imported: ModuleNotFoundError: No module named 'no_such_module'; it must be",
         ),
-        ("torch.nn:NoSuchLayer", r"AttributeError.*NoSuchLayer.*write package.module:Class and its arguments"),
+        ("torch.nn:NoSuchLayer", r"'torch.nn' has no 'NoSuchLayer'"),
         (
             "torch.nn:Conv2d",
-            r"TypeError.*missing 3 required positional arguments.*write package.module:Class and its arguments",
+            r"does not take arguments = \{\}: missing a required argument: 'in_channels'",
         ),
-        ("collections:OrderedDict", r"gave a OrderedDict; it must give a torch.nn.Module"),
+        ("collections:OrderedDict", r"it makes a OrderedDict; it has to make a torch.nn.Module"),
     ],
 )
 def test_what_cannot_be_built_is_told(path: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Custom(path=path).build()
+        CallableNetwork(path=path).build()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.domain.language.environment import Custom, Step
+from groupwise.domain.language.environment import CallableEnvironment, Step
 
 
 class Echo:
@@ -19,7 +19,7 @@ class Echo:
 
 
 def test_a_class_of_ones_own_is_built_once_a_member():
-    kind = Custom(path=f"{__name__}:Echo", arguments={"times": 2})
+    kind = CallableEnvironment(path=f"{__name__}:Echo", arguments={"times": 2})
     first, second = kind.open(), kind.open()
     assert first.reset({"prompt": "say"}) == "say"
     assert first.step("a") == Step("a", 1.0, False)
@@ -28,5 +28,7 @@ def test_a_class_of_ones_own_is_built_once_a_member():
 
 
 def test_an_object_that_cannot_talk_is_refused():
-    with pytest.raises(ConfigError, match="makes a dict without reset and step"):
-        Custom(path="builtins:dict").open()
+    with pytest.raises(
+        ConfigError, match=r"makes a dict; it has to make an object with reset\(columns\) and step\(text\)"
+    ):
+        CallableEnvironment(path="builtins:dict").open()

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
-from typing import Any, Literal, final
+from typing import Any, final
 
-from pydantic import Field
-
-from groupwise.config import ConfigError, ImportPath
+from groupwise.config import CalledFromPath
 from groupwise.domain.language.environment.base import Environment, EnvironmentKind, Step
-from groupwise.reward.callable import find
 
 
 @final
-class Custom(EnvironmentKind):
+class CallableEnvironment(CalledFromPath, EnvironmentKind):
     """`path` names a class (or function) that makes one conversation a member: `reset(columns) -> str` and `step(text)
     -> Step`, or `(text, reward, done)`.
 
     Example:
-        >>> Custom(path="groupwise.domain.language.environment.custom:example").open().step("anything").done
+        >>> path = "groupwise.domain.language.environment.callable:example"
+        >>> CallableEnvironment(path=path).open().step("anything").done
         True
     """
 
-    kind: Literal["custom"] = "custom"
-    path: ImportPath
-    """`package.module:name`; the module may lie in the working directory."""
-    arguments: Mapping[str, Any] = Field(default_factory=dict)
-    """Arguments of the class."""
     stop_texts: tuple[str, ...] = ()
     """Texts that end a turn, besides the end-of-sequence token."""
 
@@ -36,14 +28,8 @@ class Custom(EnvironmentKind):
         return self.stop_texts
 
     def open(self) -> Environment:
-        environment = find(self.path)(**self.arguments)
-        missing = [name for name in ("reset", "step") if not callable(getattr(environment, name, None))]
-        if missing or inspect.isclass(environment):
-            raise ConfigError(
-                f"environment.path = {self.path!r} makes a {type(environment).__name__} without"
-                f" {' and '.join(missing)}; it needs reset(columns) and step(text)"
-            )
-        return _Checked(environment)
+        wanted = "an object with reset(columns) and step(text)"
+        return _Checked(self.made(Environment, wanted, "domain.environment.path"))
 
 
 @final
