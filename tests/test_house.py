@@ -240,3 +240,33 @@ def test_nobody_is_told_to_install_from_an_index_that_has_no_groupwise() -> None
         if re.search(r"pip install [^\n]*\bgroupwise\b(?!-)", path.read_text(encoding="utf-8"))
     ]
     assert told == []
+
+
+SINGLE_KINDS = {
+    "config/from_path.py": "a class by its path, in any slot",
+    "domain/selection/embedder.py": "the one embedder, beside its protocol",
+    "domain/selection/rce_config.py": "the one step before training, which is `sampled`",
+    "objective/admission/everything.py": "kind `all`",
+    "objective/divergence/absolute.py": "kind `abs`",
+    "training/optimiser_config.py": "the one optimiser",
+}
+"""Files of one kind that are named by the place where it stands."""
+
+
+def test_a_file_of_one_kind_carries_its_name() -> None:
+    misnamed = {}
+    for file in FILES:
+        kinds = [
+            statement.value.value
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+            if isinstance(node, ast.ClassDef)
+            for statement in node.body
+            if isinstance(statement, ast.AnnAssign)
+            and ast.unparse(statement.target) == "kind"
+            and isinstance(statement.value, ast.Constant)
+        ]
+        # The configuration of a domain lies in the folder of its kind.
+        names = (file.stem, file.stem.removesuffix("_config"), file.parent.name if file.stem == "config" else "")
+        if len(kinds) == 1 and kinds[0] not in names:
+            misnamed[file.relative_to(SOURCE).as_posix()] = kinds[0]
+    assert set(misnamed) <= set(SINGLE_KINDS), misnamed

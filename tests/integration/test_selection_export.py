@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import groupwise
 from groupwise.cli.app import app
-from groupwise.domain.selection.task_model.tickets import trained_folder
+from groupwise.domain.selection.task_model.ticket_lm import trained_folder
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run
 

@@ -12,7 +12,7 @@ from groupwise.domain.selection.policy.network import PointerNetwork
 from groupwise.domain.selection.policy.numpy_pointer import NumpyPointer
 from groupwise.domain.selection.selector import Selector, Trained
 from groupwise.domain.selection.source.tickets import Tickets
-from groupwise.domain.selection.task_model.tickets_config import TEMPLATE
+from groupwise.domain.selection.task_model.ticket_lm_config import TEMPLATE
 
 SOURCE = Tickets(num_train=30, num_validation=2, num_held_out=10)
 QUESTION = "north gold web kim new atlas"

@@ -27,7 +27,7 @@ from groupwise.domain.selection.selector_evaluation import pooled
 from groupwise.domain.selection.source.files import Files
 from groupwise.domain.selection.source.tickets import DESKS, decisive
 from groupwise.domain.selection.store import store
-from groupwise.domain.selection.task_model.tickets import trained_folder
+from groupwise.domain.selection.task_model.ticket_lm import trained_folder
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run
 from groupwise.streams import Streams

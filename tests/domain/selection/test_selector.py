@@ -20,7 +20,7 @@ from groupwise.domain.selection.policy.numpy_pointer import NumpyPointer
 from groupwise.domain.selection.query_table import QueryTable
 from groupwise.domain.selection.selector import Selector
 from groupwise.domain.selection.task_model.template import TextTemplate
-from groupwise.domain.selection.task_model.tickets_config import TEMPLATE
+from groupwise.domain.selection.task_model.ticket_lm_config import TEMPLATE
 
 from .small_selector import QUESTION, SOURCE, small_network, small_selector
 

@@ -17,7 +17,7 @@ from groupwise.config.numbers import Count, Length, PerStep, Positive, Seed
 from groupwise.domain.diffusion.model import ModelConfig, Pretrained
 from groupwise.domain.diffusion.sampler import ODE, Auto, Sampler
 from groupwise.domain.diffusion.source import SourceConfig
-from groupwise.domain.diffusion.source.base import Nothing
+from groupwise.domain.diffusion.source.nothing import Nothing
 from groupwise.domain.diffusion.window import Window
 from groupwise.domain.exported import Card, Export, base_model
 from groupwise.domain.settings import DomainConfig

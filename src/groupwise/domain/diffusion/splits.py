@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from groupwise.config import ConfigError
 from groupwise.domain.diffusion.config import DataConfig
-from groupwise.domain.diffusion.source.base import Nothing
+from groupwise.domain.diffusion.source.nothing import Nothing
 from groupwise.domain.protocol import Prompt
 
 if TYPE_CHECKING:

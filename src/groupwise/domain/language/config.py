@@ -20,7 +20,7 @@ from groupwise.domain.exported import Card, Export
 from groupwise.domain.language.environment import EnvironmentConfig
 from groupwise.domain.language.model import ModelConfig, Pretrained
 from groupwise.domain.language.source import SourceConfig
-from groupwise.domain.language.source.base import Nothing
+from groupwise.domain.language.source.nothing import Nothing
 from groupwise.domain.objects import DomainObjects, RowsObject
 from groupwise.domain.settings import DomainConfig
 from groupwise.reward import RewardConfig

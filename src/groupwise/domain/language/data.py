@@ -13,7 +13,8 @@ from typing import Any, final
 from groupwise.config import ConfigError, check_plain, nearest, user_callable, why_failed
 from groupwise.domain.language.config import DataConfig, DemonstrationsConfig
 from groupwise.domain.language.source import Row, Source
-from groupwise.domain.language.source.base import Nothing, distinct
+from groupwise.domain.language.source.base import distinct
+from groupwise.domain.language.source.nothing import Nothing
 from groupwise.domain.protocol import Prompt
 from groupwise.reward.text import excerpt
 

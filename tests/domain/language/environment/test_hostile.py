@@ -12,7 +12,7 @@ import pytest
 from groupwise.domain.language.environment import CallableEnvironment, EnvironmentConfig, GuessTheNumber, Tools
 from groupwise.domain.language.environment.calculator import calculate
 from groupwise.domain.language.source.cups import worked
-from groupwise.domain.language.source.number import patient
+from groupwise.domain.language.source.hidden_number import patient
 from groupwise.domain.language.writer.countdown import keeps_the_rules
 from groupwise.testing.hostile import TEXTS
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, final
-
-from groupwise.config import Config
+from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,14 +24,3 @@ class Content:
     prompts: Sequence[Mapping[str, Any]]
     images: np.ndarray | None = None
     of_prompt: np.ndarray | None = None
-
-
-@final
-class Nothing(Config):
-    """A source without prompts, for a model that is asked something else."""
-
-    kind: Literal["nothing"] = "nothing"
-
-    def read(self) -> Content:
-        """Returns no prompts."""
-        return Content(())

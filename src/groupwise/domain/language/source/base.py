@@ -6,7 +6,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, Literal, final
+from typing import Any
 
 from groupwise.config import Config
 
@@ -44,20 +44,6 @@ class Source(Config):
     def demonstration(self, row: Row, seed: int) -> Turns | None:
         """Writes a text to learn from by supervision; None where the source has none."""
         return None
-
-
-@final
-class Nothing(Source):
-    """A source without prompts, for a model that is asked something else."""
-
-    kind: Literal["nothing"] = "nothing"
-
-    @property
-    def endless(self) -> bool:
-        return False
-
-    def rows(self, num: int | None, seed: int) -> list[Row]:
-        return []
 
 
 def distinct(drawn: Iterable[Row], identity: Any, num: int | None) -> list[Row]:

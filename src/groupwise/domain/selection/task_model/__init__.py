@@ -8,7 +8,7 @@ from pydantic import Field
 
 from groupwise.domain.selection.task_model.digit_rules_config import DigitRules
 from groupwise.domain.selection.task_model.pretrained_config import CausalLM, ImageText
-from groupwise.domain.selection.task_model.tickets_config import TicketLM
+from groupwise.domain.selection.task_model.ticket_lm_config import TicketLM
 
 TaskModelConfig = Annotated[DigitRules | CausalLM | ImageText | TicketLM, Field(discriminator="kind")]
 """Any task model, told apart by `kind`."""

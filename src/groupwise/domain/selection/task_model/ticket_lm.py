@@ -28,7 +28,7 @@ from groupwise.checkpoint import Cache, StorageError, content_key
 from groupwise.domain.selection.source.tickets import DESKS, WORDS
 from groupwise.domain.selection.task_model.base import TaskModel
 from groupwise.domain.selection.task_model.pretrained_config import CausalLM
-from groupwise.domain.selection.task_model.tickets_config import TicketLM
+from groupwise.domain.selection.task_model.ticket_lm_config import TicketLM
 from groupwise.streams import Streams
 
 log = logging.getLogger("groupwise")

@@ -48,6 +48,6 @@ class TicketLM(Config):
 
     def open(self, device: str = "cpu") -> TaskModel:
         """Opens the trained model from its folder, without a cache of answers: computing them costs less."""
-        from groupwise.domain.selection.task_model.tickets import open_model
+        from groupwise.domain.selection.task_model.ticket_lm import open_model
 
         return open_model(self, device)

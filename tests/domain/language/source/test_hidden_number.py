@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from groupwise.domain.language.environment import GuessTheNumber
-from groupwise.domain.language.source.number import HiddenNumber, patient
+from groupwise.domain.language.source.hidden_number import HiddenNumber, patient
 
 
 def test_demonstrations_are_games_the_environment_would_play():
