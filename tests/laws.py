@@ -138,8 +138,6 @@ BUSY: dict[str, Table] = {
 # Switches that reproduce a published code together with the law it breaks: ties by the order of the members depend on
 # it, and make something of a flat group. Each has tests of its own by hand.
 AS_WRITTEN = {("rank", "order")}
-# Kinds that refuse negative rewards by design.
-NON_NEGATIVE = {"mean_scaled"}
 
 
 def slot_tables(slot: str, switches: bool = False) -> list[Table]:

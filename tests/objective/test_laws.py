@@ -292,7 +292,7 @@ def test_law_5_credits(table: laws.Table) -> None:
 @pytest.mark.parametrize(("name", "objective"), SINGLES, ids=[name for name, _ in SINGLES])
 def test_densities_are_served_unless_a_stage_reads_probabilities(name: str, objective: Objective) -> None:
     inputs = world(15)
-    shift = 0.5 if objective.advantage.kind in laws.NON_NEGATIVE else 0.0
+    shift = 0.0 if objective.advantage.takes_negative else 0.5
     rollouts = inputs.rollouts(density=True, shift=shift)
     if objective.trust.kind == "dppo" or any(
         getattr(link, "signal", None) in ("auto", "surprisal") for link in objective.credit.links()
@@ -467,7 +467,8 @@ def test_law_8_product_of_what_prepare_does(advantage: laws.Table, admission: la
 def test_law_8_advantage_and_admission_under_samples_of_the_rest(advantage: laws.Table, admission: laws.Table) -> None:
     for name, base in laws.sample(10, seed=3):
         tree = base.model_dump(mode="json") | {"advantage": advantage, "admission": admission}
-        if advantage["kind"] in laws.NON_NEGATIVE and tree["divergence"].get("place") == "reward":
+        takes_negative = validate(Objective, {"advantage": advantage}).advantage.takes_negative
+        if not takes_negative and tree["divergence"].get("place") == "reward":
             tree["divergence"]["place"] = "loss"
         laws.invariances(validate(Objective, tree, source=name), world(13))
 

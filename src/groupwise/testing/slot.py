@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from groupwise.config import ConfigError, holding, object_path, validate
 from groupwise.objective import Objective
 from groupwise.objective.acted import OPTIONAL
-from groupwise.objective.credit import Credit
-from groupwise.objective.refusals import refusals
 from groupwise.objective.slot import (
     SCOPES,
     AdmissionSlot,
@@ -31,6 +29,9 @@ from groupwise.schedule import Constant
 from groupwise.testing import laws
 from groupwise.testing.broken import BrokenLaws
 from groupwise.testing.world import World, extremes, smallest, world
+
+_PIECE = "piece"
+"""The name under which the class of a piece is held while it is tried."""
 
 GUIDE = "docs/guide/write_your_own_method.md"
 PLACES: dict[str, type[Slot]] = {
@@ -74,30 +75,27 @@ def check_slot(piece: Slot) -> None:
         raise ValueError(f"{piece!r} is no slot; pass an object whose class extends one of groupwise.objective.slot")
     if piece.scope not in SCOPES:
         raise BrokenLaws([f"scope: it is {piece.scope!r}; write one of {', '.join(map(repr, SCOPES))}"], place, GUIDE)
-    objective = _objective(place, piece)
-    broken = [f"{law}: {sentence}" for law, attempt in _LAWS.items() for sentence in _tried(attempt, piece, objective)]
+    with holding({_PIECE: type(piece)}):
+        objective = _objective(place, piece)
+        broken = [
+            f"{law}: {sentence}" for law, attempt in _LAWS.items() for sentence in _tried(attempt, piece, objective)
+        ]
     if broken:
         raise BrokenLaws(broken, f"{type(piece).__name__} as {place}", GUIDE)
 
 
 def _objective(place: str, piece: Slot) -> Objective:
-    """Returns an objective with the piece in its place and every other term of the loss on."""
-    plain = Objective.model_validate_json(json.dumps({"entropy": 0.01, "auxiliary": {"supervised": 0.5}}))
-    held: Any = Credit.model_construct(callable=_called(piece)) if place == "credit" else _called(piece)
-    objective = plain.model_copy(update={place: held})
-    if sentences := list(refusals(objective)):
-        raise ValueError(f"{type(piece).__name__} is refused beside the plainest other pieces: {'; '.join(sentences)}")
-    return objective
-
-
-def _called(piece: Slot) -> Slot:
-    """Returns the piece with a `kind`, which a class of the user's has by its path only."""
-    if hasattr(piece, "kind"):
-        return piece
-    cls = type(piece)
-    return type(cls.__name__, (cls,), {"__module__": cls.__module__, "kind": property(lambda self: "callable")})(
-        **{name: getattr(piece, name) for name in cls.model_fields}
-    )
+    """Returns an objective with the piece in its place, as a configuration names it, and every other term of the loss
+    on.
+    """
+    settings = piece.model_dump(mode="json")
+    by_path = {"path": object_path(_PIECE), "settings": settings}
+    table = settings if "kind" in settings else by_path | {"kind": "callable"}
+    terms = {"entropy": 0.01, "auxiliary": {"supervised": 0.5}}
+    try:
+        return validate(Objective, terms | {place: {"callable": by_path} if place == "credit" else table})
+    except ConfigError as error:
+        raise ValueError(f"{type(piece).__name__} is refused beside the plainest other pieces: {error}") from error
 
 
 def _tried(attempt: Callable[[Any, Objective], Iterator[str]], piece: Slot, objective: Objective) -> list[str]:
