@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.diffusion.models.family import Tensors, image_size
+from groupwise.domain.diffusion.models.family import Family, Tensors, image_size
 
 
 @final
-class DiT:
+class DiT(Family):
     """`DiTPipeline`; see `groupwise.domain.diffusion.models.family.Family`.
 
     A prompt is a class: its number in the column `label`, or one of the pipeline's names for it in `prompt`. There is
@@ -23,7 +23,6 @@ class DiT:
     pipeline = "DiTPipeline"
     denoiser = "transformer"
     components: tuple[str, ...] = ("transformer", "vae", "scheduler")
-    optional: tuple[str, ...] = ()
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
         """Returns `[C, h, w]`; the model makes images of one size."""
@@ -56,28 +55,12 @@ class DiT:
         )
         return {"class_labels": labels}, {"class_labels": torch.full_like(labels, num_classes)}
 
-    def takes_guidance(self, pipe: Any) -> bool:
-        """Returns False: no DiT is distilled for guidance."""
-        return False
-
     def forward(
         self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
         """Computes the transformer's prediction, without its learned variance."""
         prediction = denoiser(latents, timestep=timestep, class_labels=condition["class_labels"], return_dict=False)[0]
         return prediction[:, : latents.shape[1]]
-
-    def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
-        """Returns None: the noise levels do not depend on the size."""
-        return None
-
-    def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, int]) -> Tensor:
-        """Returns the latents unchanged."""
-        return latents
-
-    def pack(self, latents: Tensor) -> Tensor:
-        """Returns the latents unchanged."""
-        return latents
 
 
 def _pixels_a_latent(pipe: Any) -> int:

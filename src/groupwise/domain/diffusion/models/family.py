@@ -19,12 +19,14 @@ class Family(Protocol):
 
     `pipeline` is the name of diffusers' class, `denoiser` of the component that is trained, `components` of those that
     it needs, `optional` of those that the pipeline does without, though diffusers opens no folder that lacks them.
+    A family extends this class: the defaults are those of a model that is asked in words, is not distilled for guidance
+    and whose denoiser takes latents as the autoencoder makes them.
     """
 
     pipeline: str
     denoiser: str
     components: tuple[str, ...]
-    optional: tuple[str, ...]
+    optional: tuple[str, ...] = ()
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
         """Returns the shape of one latent as the denoiser takes it, for images of `size` (height, width; None is the
@@ -36,12 +38,12 @@ class Family(Protocol):
         ...
 
     def check(self, pipe: Any, prompts: Sequence[Mapping[str, Any]]) -> None:
-        """Refuses prompts that `encode` would refuse.
+        """Refuses prompts that `encode` would refuse; by default those that are no text.
 
         Raises:
             ConfigError: names the column and the value.
         """
-        ...
+        texts(prompts)
 
     def encode(
         self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
@@ -52,8 +54,8 @@ class Family(Protocol):
         ...
 
     def takes_guidance(self, pipe: Any) -> bool:
-        """Tests that the denoiser was distilled for guidance and takes it as an input."""
-        ...
+        """Tests that the denoiser was distilled for guidance and takes it as an input; False by default."""
+        return False
 
     def forward(
         self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
@@ -62,16 +64,16 @@ class Family(Protocol):
         ...
 
     def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
-        """Computes the `mu` of schedulers whose noise levels depend on the image's size."""
-        ...
+        """Computes the `mu` of schedulers whose noise levels depend on the image's size; None by default."""
+        return None
 
     def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, int]) -> Tensor:
-        """Converts latents to the autoencoder's shape, `[N, C, h, w]`."""
-        ...
+        """Converts latents to the autoencoder's shape, `[N, C, h, w]`, which they have by default."""
+        return latents
 
     def pack(self, latents: Tensor) -> Tensor:
         """Inverts `unpack`."""
-        ...
+        return latents
 
 
 def texts(prompts: Sequence[Mapping[str, Any]], column: str = "prompt") -> list[str]:

@@ -8,11 +8,11 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from groupwise.domain.diffusion.models.family import Tensors, dynamic_shift, image_size, texts
+from groupwise.domain.diffusion.models.family import Family, Tensors, dynamic_shift, image_size, texts
 
 
 @final
-class Flux:
+class Flux(Family):
     """`FluxPipeline`; see `groupwise.domain.diffusion.models.family.Family`.
 
     A latent is packed: 2 x 2 places side by side are one token, `[h w / 4, 4 C]`. A model that was distilled for
@@ -31,16 +31,11 @@ class Flux:
         "tokenizer_2",
         "scheduler",
     )
-    optional: tuple[str, ...] = ()
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
         """Returns `[h w / 4, 4 C]`."""
         height, width = image_size(size, pipe.default_sample_size, pipe.vae_scale_factor, 2)
         return ((height // 2) * (width // 2), pipe.transformer.config.in_channels)
-
-    def check(self, pipe: Any, prompts: Sequence[Mapping[str, Any]]) -> None:
-        """Refuses a prompt that is no text."""
-        texts(prompts)
 
     def encode(
         self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]

@@ -8,25 +8,20 @@ from typing import Any, final
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.diffusion.models.family import Tensors, image_size, texts
+from groupwise.domain.diffusion.models.family import Family, Tensors, image_size, texts
 
 
 @final
-class StableDiffusion:
+class StableDiffusion(Family):
     """`StableDiffusionPipeline`; see `groupwise.domain.diffusion.models.family.Family`."""
 
     pipeline = "StableDiffusionPipeline"
     denoiser = "unet"
     components: tuple[str, ...] = ("unet", "vae", "text_encoder", "tokenizer", "scheduler")
-    optional: tuple[str, ...] = ()
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
         """Returns `[C, h, w]`."""
         return unet_latent_shape(pipe, size)
-
-    def check(self, pipe: Any, prompts: Sequence[Mapping[str, Any]]) -> None:
-        """Refuses a prompt that is no text."""
-        texts(prompts)
 
     def encode(
         self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
@@ -36,10 +31,6 @@ class StableDiffusion:
         hidden, negative_hidden = pipe.encode_prompt(texts(prompts), pipe.unet.device, 1, True, negative)
         return {"encoder_hidden_states": hidden}, {"encoder_hidden_states": negative_hidden}
 
-    def takes_guidance(self, pipe: Any) -> bool:
-        """Returns False: distilled models are refused."""
-        return False
-
     def forward(
         self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
@@ -47,18 +38,6 @@ class StableDiffusion:
         return denoiser(latents, timestep, encoder_hidden_states=condition["encoder_hidden_states"], return_dict=False)[
             0
         ]
-
-    def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
-        """Returns None: the noise levels do not depend on the size."""
-        return None
-
-    def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, int]) -> Tensor:
-        """Returns the latents unchanged."""
-        return latents
-
-    def pack(self, latents: Tensor) -> Tensor:
-        """Returns the latents unchanged."""
-        return latents
 
 
 def unet_latent_shape(pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:

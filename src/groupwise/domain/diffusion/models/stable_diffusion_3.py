@@ -7,11 +7,11 @@ from typing import Any, final
 
 from torch import Tensor
 
-from groupwise.domain.diffusion.models.family import Tensors, dynamic_shift, image_size, texts
+from groupwise.domain.diffusion.models.family import Family, Tensors, dynamic_shift, image_size, texts
 
 
 @final
-class StableDiffusion3:
+class StableDiffusion3(Family):
     """`StableDiffusion3Pipeline`; see `groupwise.domain.diffusion.models.family.Family`. Without its third text encoder
     the pipeline reads zeros for it.
     """
@@ -34,10 +34,6 @@ class StableDiffusion3:
         config = pipe.transformer.config
         return (config.in_channels, *image_size(size, config.sample_size, pipe.vae_scale_factor, config.patch_size))
 
-    def check(self, pipe: Any, prompts: Sequence[Mapping[str, Any]]) -> None:
-        """Refuses a prompt that is no text."""
-        texts(prompts)
-
     def encode(
         self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
     ) -> tuple[Tensors, Tensors | None]:
@@ -54,10 +50,6 @@ class StableDiffusion3:
         )
         condition = {"encoder_hidden_states": hidden, "pooled_projections": pooled}
         return condition, {"encoder_hidden_states": negative_hidden, "pooled_projections": negative_pooled}
-
-    def takes_guidance(self, pipe: Any) -> bool:
-        """Returns False: no such model is distilled for guidance."""
-        return False
 
     def forward(
         self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
@@ -77,11 +69,3 @@ class StableDiffusion3:
             return None
         patch = pipe.transformer.config.patch_size
         return dynamic_shift(pipe.scheduler, (latent_shape[1] // patch) * (latent_shape[2] // patch), 1.16)
-
-    def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, int]) -> Tensor:
-        """Returns the latents unchanged."""
-        return latents
-
-    def pack(self, latents: Tensor) -> Tensor:
-        """Returns the latents unchanged."""
-        return latents

@@ -8,12 +8,12 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from groupwise.domain.diffusion.models.family import Tensors, texts
+from groupwise.domain.diffusion.models.family import Family, Tensors, texts
 from groupwise.domain.diffusion.models.stable_diffusion import unet_latent_shape
 
 
 @final
-class StableDiffusionXL:
+class StableDiffusionXL(Family):
     """`StableDiffusionXLPipeline`; see `groupwise.domain.diffusion.models.family.Family`. Images count as uncropped and
     of the size that is made.
     """
@@ -21,15 +21,10 @@ class StableDiffusionXL:
     pipeline = "StableDiffusionXLPipeline"
     denoiser = "unet"
     components: tuple[str, ...] = ("unet", "vae", "text_encoder_2", "tokenizer_2", "scheduler")
-    optional: tuple[str, ...] = ()
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
         """Returns `[C, h, w]`."""
         return unet_latent_shape(pipe, size)
-
-    def check(self, pipe: Any, prompts: Sequence[Mapping[str, Any]]) -> None:
-        """Refuses a prompt that is no text."""
-        texts(prompts)
 
     def encode(
         self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
@@ -50,10 +45,6 @@ class StableDiffusionXL:
         condition = {"encoder_hidden_states": hidden, "text_embeds": pooled, "time_ids": ids}
         return condition, {"encoder_hidden_states": negative_hidden, "text_embeds": negative_pooled, "time_ids": ids}
 
-    def takes_guidance(self, pipe: Any) -> bool:
-        """Returns False: distilled models are refused."""
-        return False
-
     def forward(
         self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
@@ -66,15 +57,3 @@ class StableDiffusionXL:
             added_cond_kwargs=added,
             return_dict=False,
         )[0]
-
-    def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
-        """Returns None: the noise levels do not depend on the size."""
-        return None
-
-    def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, int]) -> Tensor:
-        """Returns the latents unchanged."""
-        return latents
-
-    def pack(self, latents: Tensor) -> Tensor:
-        """Returns the latents unchanged."""
-        return latents
