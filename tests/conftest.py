@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 # Before torch and transformers are imported: both read these once.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -69,3 +72,15 @@ collect_ignore = ["oracles/record_verl.py"]
 # The same examples every time, and no clock: a busy machine is not a defect.
 hypothesis.settings.register_profile("house", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("house")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 1 MiB, where the machine lets us mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting needs root")
+    yield folder
+    subprocess.run(["umount", folder], check=True)

@@ -5,21 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from tests.causal_lm.sizes import IDS, SIZES
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
 from groupwise.causal_lm import decode
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.fused import FusedDecoder
 
-SIZES = {
-    "vocab_size": 31,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 64,
-}
-IDS = {"eos_token_id": 1, "bos_token_id": None, "pad_token_id": 0}
 CONFIGS = {
     "qwen3": Qwen3Config(**SIZES, **IDS, num_key_value_heads=2, head_dim=6, rms_norm_eps=1e-2),
     "qwen3-one-head": Qwen3Config(**SIZES, **IDS, num_key_value_heads=4, head_dim=4, attention_bias=True),

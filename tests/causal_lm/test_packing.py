@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from tests.causal_lm.sizes import IDS, SIZES
 from transformers import (
     AutoModelForCausalLM,
     CohereConfig,
@@ -19,15 +20,6 @@ from groupwise.causal_lm import packing, scoring
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.learner.activation_checkpointing import checkpoint_activations
 
-SIZES = {
-    "vocab_size": 31,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 64,
-}
-IDS = {"eos_token_id": 1, "bos_token_id": None, "pad_token_id": 0}
 OTHERS = {
     "gpt_neox": GPTNeoXConfig(**SIZES, **IDS),
     "cohere": CohereConfig(**SIZES, **IDS, num_key_value_heads=2, logit_scale=0.25),

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.packages import installed
 
 from groupwise import Objective, load_experiment
 from groupwise.config import ConfigError
@@ -118,18 +119,13 @@ def test_a_run_goes_on_where_the_file_is_gone(place: Path) -> None:
     assert groupwise("train", "run", "--no-controls", "--out", "again").returncode == 0
 
 
-def installed(site: Path, name: str, points: str) -> None:
-    """A package as `pip install` leaves it."""
-    about = site / f"{name}-1.0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[groupwise.methods]\n{points}\n")
-
-
 def test_an_installed_package_brings_methods(place: Path) -> None:
     site = place / "site"
     installed(
-        site, "gates", "wide = gates_of:WIDE\ntable = gates_of:TABLE\nnumber = gates_of:NUMBER\nlost = gates_off:A"
+        site,
+        "gates",
+        "groupwise.methods",
+        "wide = gates_of:WIDE\ntable = gates_of:TABLE\nnumber = gates_of:NUMBER\nlost = gates_off:A",
     )
     (site / "gates_of.py").write_text(
         f"WIDE = {str(place / 'wide.toml')!r}\nTABLE = {{'objective': {{'entropy': 0.5}}}}\nNUMBER = 3\n"
@@ -149,5 +145,5 @@ def test_an_installed_package_brings_methods(place: Path) -> None:
     assert "gates_of:NUMBER of package gates is a int; it must be a path or a table" in refused("number")
     assert "the code of package gates (gates_off:A) cannot be imported: ModuleNotFoundError" in refused("lost")
     assert "wide" in refused("wider")
-    installed(site, "others", "wide = gates_of:TABLE")
+    installed(site, "others", "groupwise.methods", "wide = gates_of:TABLE")
     assert "is brought by 2 packages, gates and others" in refused("wide")

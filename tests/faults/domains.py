@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.processes import in_a_process
+from tests.faults.processes import fatal, in_a_process
 
 from groupwise.checkpoint import load_tree
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import resume, run
 from groupwise.track import depends_on_machine, read_metrics
-
-
-def fatal(original: Callable[..., Any], number: int) -> Callable[..., Any]:
-    """The method, after whose `number`-th call the process is killed."""
-    left = iter(range(number - 1, -1, -1))
-
-    def call(*arguments: Any, **named: Any) -> Any:
-        result = original(*arguments, **named)
-        if next(left, -1) == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    return call
 
 
 def generators(path: Path) -> Any:

@@ -65,27 +65,29 @@ def staged_job(domain: Callable[[Any], Any] | None = None) -> Job:
     )
 
 
+def fatal(original: Callable[..., Any], number: int) -> Callable[..., Any]:
+    """The method, after whose `number`-th call the process is killed."""
+    left = iter(range(number - 1, -1, -1))
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        result = original(*arguments, **named)
+        if next(left, -1) == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    return call
+
+
 def killing(point: str, number: int) -> Callable[[Any], ToyDomain]:
     """A domain whose process is killed, for real, in the `number`-th call of `point`."""
 
     def build(device: Any) -> ToyDomain:
         toy = ToyDomain(dropout=0.1)
-        counter = iter(range(number - 1, -1, -1))
-
-        def fatal(original: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*arguments: Any, **named: Any) -> Any:
-                result = original(*arguments, **named)
-                if next(counter, -1) == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return result
-
-            return call
-
         if point == "save_tree":
             # Between the tensors and the values of a checkpoint.
-            tree.save_file = fatal(tree.save_file)
+            tree.save_file = fatal(tree.save_file, number)
         else:
-            setattr(toy, point, fatal(getattr(toy, point)))
+            setattr(toy, point, fatal(getattr(toy, point), number))
         return toy
 
     return build

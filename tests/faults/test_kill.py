@@ -32,17 +32,10 @@ def everything(path: Path) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("untouched")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
-        assert in_a_process(start, folder / "run") == 0
+    assert in_a_process(start, folder / "run") == 0
     return everything(folder / "run")
 
 

@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.domains import everything, fatal
-from tests.faults.processes import in_a_process
+from tests.faults.domains import killed_and_resumed, untouched
 
 from groupwise.domain.language.domain import LanguageDomain
-from groupwise.experiment import load_experiment
-from groupwise.experiment.runner import resume, run
 
 pytestmark = pytest.mark.slow
 
 TINY = {
+    "extends": "language",
+    "controls": None,
     "method": "grpo",
     "domain": {
         "model": {
@@ -47,32 +46,13 @@ TINY = {
 }
 
 
-def tiny() -> Any:
-    return load_experiment("language", TINY).model_copy(update={"controls": {}})
-
-
-def start(path: Path, point: str = "", number: int = 0) -> None:
-    if point:
-        setattr(LanguageDomain, point, fatal(getattr(LanguageDomain, point), number))
-    run(tiny(), path)
-
-
 @pytest.fixture(scope="module")
-def untouched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("untouched")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
-        assert in_a_process(start, folder / "run") == 0
-    return everything(folder / "run")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    return untouched(TINY, tmp_path_factory.mktemp("untouched"))
 
 
 @pytest.mark.parametrize(
     ("point", "number"), [("sample", 3), ("reward", 4), ("backward", 4), ("score", 9), ("evaluate", 4)]
 )
-def test_killed_and_resumed(
-    untouched: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, number: int
-) -> None:
-    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
-    assert in_a_process(start, tmp_path / "run", point, number) == -9
-    assert in_a_process(resume, tmp_path / "run") == 0
-    assert everything(tmp_path / "run") == untouched
+def test_killed_and_resumed(alone: tuple[Path, dict[str, Any]], tmp_path: Path, point: str, number: int) -> None:
+    assert killed_and_resumed(alone[0], tmp_path, LanguageDomain, point, number) == alone[1]

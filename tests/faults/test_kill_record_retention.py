@@ -76,17 +76,10 @@ def records(path: Path) -> dict[str, bytes | None]:
     }
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes | None]:
     folder = tmp_path_factory.mktemp("untouched")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
-        assert in_a_process(start, folder / "run") == 0
+    assert in_a_process(start, folder / "run") == 0
     return records(folder / "run")
 
 

@@ -11,19 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.domains import fatal
-from tests.faults.processes import in_a_process
+from tests.faults.processes import fatal, in_a_process
 from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig
 from groupwise.config import ConfigError
 from groupwise.track import Trackers
 from groupwise.training import Job, resume, train
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
 
 
 def with_models_and_a_control() -> Job:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.packages import installed
 
 from groupwise.config import ConfigError, entry_points
 from groupwise.reward import CallableReward, RewardError, Rewards, score
@@ -92,9 +93,7 @@ def test_a_module_that_breaks_while_imported(own_module: str) -> None:
 def test_an_entry_point_of_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "__init__.py").write_text("def price(completions):\n    return [1.5 for _ in completions]\n")
-    (tmp_path / "shop-1.0.dist-info").mkdir()
-    (tmp_path / "shop-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
-    (tmp_path / "shop-1.0.dist-info" / "entry_points.txt").write_text("[groupwise.rewards]\nprice = shop:price\n")
+    installed(tmp_path, "shop", "groupwise.rewards", "price = shop:price")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(entry_points, "_points", entry_points._points.__wrapped__)
     assert score({"r": CallableReward(path="price")}, ["?"], ["a"]).values["r"] == [1.5]

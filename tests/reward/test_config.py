@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
+from tests.packages import installed
 
 import groupwise.domain.selection.reward
 import groupwise.reward
@@ -120,13 +121,8 @@ def test_an_installed_package_brings_a_kind(tmp_path: Path) -> None:
         "    def __call__(self, prompts, completions, **columns):\n"
         "        return [float(self.word in text) for text in completions]\n"
     )
-    (tmp_path / "kindness-1.0.dist-info").mkdir()
-    (tmp_path / "kindness-1.0.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: kindness\nVersion: 1.0\n"
-    )
-    (tmp_path / "kindness-1.0.dist-info" / "entry_points.txt").write_text(
-        "[groupwise.reward_kinds]\nkind_words = kindness:Kind\nblunt = kindness:Kind\nlost = kindness:Nobody\n"
-    )
+    points = "kind_words = kindness:Kind\nblunt = kindness:Kind\nlost = kindness:Nobody"
+    installed(tmp_path, "kindness", "groupwise.reward_kinds", points)
     program = """
 from groupwise.config import Config, validate
 from groupwise.reward import RewardConfig, Rewards

@@ -21,13 +21,14 @@ def read_arguments(
     rewards: Any = None,
     data: Any = None,
     eval_data: Any = None,
-    callbacks: Any = None,
+    callbacks: Any = (),
 ) -> Arguments:
     """Checks the arguments of `groupwise.train`, one after another.
 
     Args:
         model: the folder of a model, a pair of model and tokenizer, or a module for a domain.
-        domain, objective, rewards, data, eval_data, callbacks: as of `groupwise.train`; None where left out.
+        domain, objective, rewards, data, eval_data, callbacks: as of `groupwise.train`; None or an empty tuple where
+            left out.
 
     Raises:
         ConfigError: an argument cannot be used; names it, its type, what is allowed and what to write.
@@ -46,7 +47,7 @@ def read_arguments(
         arguments.rewards = read_rewards(arguments, rewards, columns_of(data))
     arguments.data = read_rows(arguments, "data", data)
     arguments.eval_data = read_rows(arguments, "eval_data", one_set(eval_data))
-    if callbacks is not None:
+    if callbacks is not None and callbacks != ():
         arguments.callbacks = _read_callbacks(arguments, callbacks)
     return arguments
 

@@ -80,7 +80,7 @@ def train(
         rewards=rewards,
         data=data,
         eval_data=eval_data,
-        callbacks=None if isinstance(callbacks, tuple) and not callbacks else callbacks,
+        callbacks=callbacks,
     )
     with holding(arguments.objects):
         experiment, remarks = _experiment(experiment_or_model, source, arguments, nested_changes(changes), run_code)
@@ -130,7 +130,7 @@ def resume(
         rewards=rewards,
         data=data,
         eval_data=eval_data,
-        callbacks=None if isinstance(callbacks, tuple) and not callbacks else callbacks,
+        callbacks=callbacks,
     )
     with holding(arguments.objects):
         return _go_on(Path(folder), arguments, run_code)

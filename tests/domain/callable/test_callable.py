@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.packages import installed
 
 from groupwise import load_experiment
 from groupwise.config import ConfigError
@@ -178,17 +179,9 @@ def test_a_folder_of_a_strangers_runs_no_class_unasked(place: Path) -> None:
     assert (place / "it-ran").exists()
 
 
-def installed(folder: Path, name: str, points: str) -> None:
-    """A package as `pip install` leaves it: a module and what it says of itself."""
-    about = folder / f"{name}-1.0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[groupwise.domains]\n{points}\n")
-
-
 def test_an_installed_package_brings_a_kind(place: Path) -> None:
     site = place / "site"
-    installed(site, "robots", "reach = robot_reach:Reach\nbroken = robot_broken:Reach")
+    installed(site, "robots", "groupwise.domains", "reach = robot_reach:Reach\nbroken = robot_broken:Reach")
     shutil.move(place / "reach.py", site / "robot_reach.py")
     (site / "robot_broken.py").write_text("raise RuntimeError('no driver')\n")
     text = EXPERIMENT.replace('kind = "callable"\npath = "reach:Reach"\n\n[domain.settings]\n', 'kind = "reach"\n')
@@ -211,5 +204,5 @@ def test_an_installed_package_brings_a_kind(place: Path) -> None:
     assert "allowed: reach, broken, callable, diffusion, language, restoration, selection" in refused(
         "domain.kind=robot"
     ).replace("\n", " ")
-    installed(site, "others", "reach = robot_broken:Reach")
+    installed(site, "others", "groupwise.domains", "reach = robot_broken:Reach")
     assert "brought by 2 packages, others and robots" in refused().replace("\n", " ")

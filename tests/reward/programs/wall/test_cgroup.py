@@ -81,7 +81,7 @@ def test_where_controllers_are_not_handed_on_there_is_none(
     def refuse(path: str, text: str) -> None:
         raise OSError(16, "Device or resource busy")
 
-    monkeypatch.setattr(cgroup, "_write", refuse)
+    monkeypatch.setattr(cgroup.kernel, "write", refuse)
     assert cgroup.make(100, 8, place, mine) is None
     assert cgroup.make(100, 8, str(tmp_path / "nowhere"), str(tmp_path / "nowhere")) is None
 

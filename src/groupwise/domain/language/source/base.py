@@ -46,6 +46,20 @@ class Source(Config):
         return None
 
 
+def require_order(source: Source, least: str, most: str) -> None:
+    """Refuses a source whose smallest size is above its largest.
+
+    Args:
+        least, most: the keys of the two sizes.
+
+    Raises:
+        ValueError: the first is above the second; names both.
+    """
+    low, high = getattr(source, least), getattr(source, most)
+    if low > high:
+        raise ValueError(f"{least} = {low} is above {most} = {high}; write {least} <= {most}")
+
+
 def distinct(drawn: Iterable[Row], identity: Any, num: int | None) -> list[Row]:
     """Takes the first `num` rows that differ; fewer where the task has fewer different prompts.
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config.numbers import Length
-from groupwise.domain.language.source.base import Row, Source, Turns, distinct
+from groupwise.domain.language.source.base import Row, Source, Turns, distinct, require_order
 
 
 @final
@@ -36,11 +36,7 @@ class Sorting(Source):
 
     @model_validator(mode="after")
     def _ordered(self) -> Sorting:
-        if self.min_length > self.max_length:
-            raise ValueError(
-                f"min_length = {self.min_length} is above max_length = {self.max_length}; write min_length <="
-                " max_length"
-            )
+        require_order(self, "min_length", "max_length")
         return self
 
     def rows(self, num: int | None, seed: int) -> list[Row]:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config.numbers import Length
-from groupwise.domain.language.source.base import Row, Source, Turns, distinct
+from groupwise.domain.language.source.base import Row, Source, Turns, distinct, require_order
 
 _WHO = (
     "the baker",
@@ -79,11 +79,7 @@ class Tales(Source):
 
     @model_validator(mode="after")
     def _ordered(self) -> Tales:
-        if self.min_clauses > self.max_clauses:
-            raise ValueError(
-                f"min_clauses = {self.min_clauses} is above max_clauses = {self.max_clauses}; write min_clauses <="
-                " max_clauses"
-            )
+        require_order(self, "min_clauses", "max_clauses")
         return self
 
     def rows(self, num: int | None, seed: int) -> list[Row]:

@@ -15,6 +15,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+ARITHMETIC = (
+    "add",
+    "sub",
+    "mul",
+    "matmul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and_",
+    "or_",
+    "xor",
+    "lshift",
+    "rshift",
+)
+"""Operators of two objects, as the module `operator` calls them: two of the program's objects ask its own."""
+
 _NUMBER = 2**63
 """Larger integers go in base 16: JSON's own are slow, and refused beyond 4,300 digits."""
 _SEQUENCES = {

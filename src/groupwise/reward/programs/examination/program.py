@@ -11,7 +11,7 @@ import operator
 import sys
 from types import CoroutineType, ModuleType
 
-from .plain import Line, decode, encode
+from .plain import ARITHMETIC, COMPARISONS, Line, decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,23 +34,7 @@ _BARE: dict[type, Callable[[Any], Any]] = {
     set: set,
     bytearray: bytearray.copy,
 }
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_ARITHMETIC = (
-    "add",
-    "sub",
-    "mul",
-    "matmul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "and_",
-    "or_",
-    "xor",
-    "lshift",
-    "rshift",
-)
-_OPERATORS = (*_COMPARISONS, *_ARITHMETIC, "neg", "pos", "invert", "index", "contains", "getitem", "setitem", "delitem")
+_OPERATORS = (*COMPARISONS, *ARITHMETIC, "neg", "pos", "invert", "index", "contains", "getitem", "setitem", "delitem")
 _CONVERSIONS = (
     "len",
     "iter",

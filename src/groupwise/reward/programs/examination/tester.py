@@ -11,29 +11,13 @@ import operator
 import sys
 from types import ModuleType
 
-from .plain import Line, decode, encode
+from .plain import ARITHMETIC, COMPARISONS, Line, decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
-_COMBINED = (
-    "add",
-    "sub",
-    "mul",
-    "matmul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "and_",
-    "or_",
-    "xor",
-    "lshift",
-    "rshift",
-)
 _TOLD = (
     "len",
     "iter",
@@ -138,7 +122,7 @@ def _passed_on(act: str) -> Callable[..., Any]:
     return lambda self, *given: self._tester.asked(act, self, *given)
 
 
-for _names, _make in (((*_COMPARED, *_COMBINED), _between_two), ((*_TOLD, *_DONE), _passed_on)):
+for _names, _make in (((*COMPARISONS, *ARITHMETIC), _between_two), ((*_TOLD, *_DONE), _passed_on)):
     for _name in _names:
         setattr(Remote, f"__{_name.strip('_')}__", _make(_name))
 Remote.__doc__ = property(lambda self: self._tester.asked("getattr", self, "__doc__"))  # pyright: ignore

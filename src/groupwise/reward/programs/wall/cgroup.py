@@ -8,6 +8,8 @@ import errno
 import os
 import time
 
+from . import kernel
+
 _NAME = "groupwise-"
 _SECONDS_TO_REMOVE = 2.0
 _ABANDONED = 3600.0
@@ -35,7 +37,7 @@ class Cgroup:
             process: its number.
         """
         for folder in self._folders:
-            _write(f"{folder}/cgroup.procs", str(process))
+            kernel.write(f"{folder}/cgroup.procs", str(process))
 
     @property
     def ran_out(self) -> bool:
@@ -130,7 +132,7 @@ def _hands_on(parent: str, controllers: list[str]) -> bool:
     """
     if not set(controllers) <= set(_words(f"{parent}/cgroup.subtree_control")):
         try:
-            _write(f"{parent}/cgroup.subtree_control", " ".join(f"+{name}" for name in controllers))
+            kernel.write(f"{parent}/cgroup.subtree_control", " ".join(f"+{name}" for name in controllers))
         except OSError:
             return False
     return True
@@ -138,14 +140,14 @@ def _hands_on(parent: str, controllers: list[str]) -> bool:
 
 def _limit(folder: str, controller: str, most: str) -> None:
     if controller == "pids":
-        _write(f"{folder}/pids.max", most)
+        kernel.write(f"{folder}/pids.max", most)
         return
     second = os.path.exists(f"{folder}/memory.max")
-    _write(f"{folder}/{'memory.max' if second else 'memory.limit_in_bytes'}", most)
+    kernel.write(f"{folder}/{'memory.max' if second else 'memory.limit_in_bytes'}", most)
     # Swap is memory too; a kernel without it has no such file.
     for file, value in (("memory.swap.max", "0"), ("memory.memsw.limit_in_bytes", most)):
         if os.path.exists(f"{folder}/{file}"):
-            _write(f"{folder}/{file}", value)
+            kernel.write(f"{folder}/{file}", value)
 
 
 def _forget_abandoned(parent: str) -> None:
@@ -175,11 +177,3 @@ def _words(path: str) -> list[str]:
             return file.read().split()
     except OSError:
         return []
-
-
-def _write(path: str, text: str) -> None:
-    place = os.open(path, os.O_WRONLY)
-    try:
-        os.write(place, text.encode())
-    finally:
-        os.close(place)

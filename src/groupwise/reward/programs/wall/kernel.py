@@ -76,6 +76,15 @@ class Refused(Exception):
         self.number = number
 
 
+def write(path: str, text: str) -> None:
+    """Writes a setting into a file of the kernel's own, in one call and without a buffer."""
+    place = os.open(path, os.O_WRONLY)
+    try:
+        os.write(place, text.encode())
+    finally:
+        os.close(place)
+
+
 def _done(what: str, result: int) -> int:
     if result < 0:
         raise Refused(what, ctypes.get_errno())

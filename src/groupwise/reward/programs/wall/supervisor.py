@@ -158,16 +158,8 @@ def _map_users(process: int, everyone: bool) -> None:
         else:
             lines = f"{own} {own} 1\n"
             if kind == "gid":
-                _write(f"/proc/{process}/setgroups", "deny")
-        _write(f"/proc/{process}/{kind}_map", lines)
-
-
-def _write(path: str, text: str) -> None:
-    place = os.open(path, os.O_WRONLY)
-    try:
-        os.write(place, text.encode())
-    finally:
-        os.close(place)
+                kernel.write(f"/proc/{process}/setgroups", "deny")
+        kernel.write(f"/proc/{process}/{kind}_map", lines)
 
 
 def _readable(place: int) -> bool:
