@@ -18,7 +18,15 @@ from groupwise.config.overrides import parse_overrides, parse_value
 from groupwise.config.plain import check_plain, why_unreadable
 from groupwise.config.schema import json_schema
 from groupwise.config.toml import read_json, read_toml
-from groupwise.config.user_module import may_run, only, raised_at, require_open, user_class, user_module, user_object
+from groupwise.config.user_module import (
+    may_run,
+    raised_at,
+    require_open,
+    restrict_code,
+    user_class,
+    user_module,
+    user_object,
+)
 from groupwise.config.validation import validate
 
 __all__ = [
@@ -43,7 +51,6 @@ __all__ = [
     "merge",
     "nearest",
     "object_path",
-    "only",
     "parse_overrides",
     "parse_value",
     "raised_at",
@@ -51,6 +58,7 @@ __all__ = [
     "read_json_lines",
     "read_toml",
     "require_open",
+    "restrict_code",
     "same_kind",
     "user_class",
     "user_module",
