@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.config import ConfigError, ImportPath, may_run, only, raised_at, user_module
+from groupwise.config import ConfigError, ImportPath, may_run, raised_at, restrict_code, user_module
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def test_where_a_users_function_raised_is_said_from_the_working_directory(here: 
 
 def test_within_the_block_nothing_else_is_imported(here: Path):
     (here / "lying_here.py").write_text("raise AssertionError('it ran')")
-    with only([ImportPath("math:sqrt")]):
+    with restrict_code([ImportPath("math:sqrt")]):
         assert user_module(ImportPath("math:sqrt")).sqrt(4) == 2
-        with only(), pytest.raises(ConfigError, match="math:sqrt is code that was not asked for"):
+        with restrict_code(), pytest.raises(ConfigError, match="math:sqrt is code that was not asked for"):
             user_module(ImportPath("math:sqrt"))
         assert may_run(ImportPath("math:sqrt"))
         # Another function of the same module is other code.

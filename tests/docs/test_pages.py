@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.domain.selection.small_selector import small_selector
 
-from groupwise.config import merge, only
+from groupwise.config import merge, restrict_code
 from groupwise.experiment import load_experiment
 from groupwise.objective import Objective
 from groupwise.objective.method import MethodFile
@@ -105,7 +105,7 @@ def test_toml_is_an_experiment(page: Path, tmp_path: Path) -> None:
         if domain.get("kind") == "callable":
             # A module that the page writes; tests/domain/callable runs it.
             (tmp_path / "experiment.toml").write_text(block, encoding="utf-8")
-            with only():
+            with restrict_code():
                 load_experiment(tmp_path / "experiment.toml", run_code=True)
             continue
         if domain.get("kind", "language") != "language" and "rewards" not in domain:

@@ -12,7 +12,7 @@ from tests import laws
 from tests.objective.small import gradient, member_ratios
 from torch import Tensor
 
-from groupwise.config import ConfigError, ImportPath, import_paths, only
+from groupwise.config import ConfigError, ImportPath, import_paths, restrict_code
 from groupwise.objective import Objective
 from groupwise.objective.advantage import Centred
 from groupwise.objective.decisions import Decisions, Surrogate
@@ -180,7 +180,7 @@ def test_running_statistics_survive_a_stage_of_the_same_class_only() -> None:
 def test_code_that_may_not_run_is_listed_and_not_imported(slot: str) -> None:
     place = {"path": "not_a_module:Piece", "settings": {"a": 1}}
     written = {slot: {"callable": place} if slot == "credit" else {"kind": "callable"} | place}
-    with only():
+    with restrict_code():
         objective = Objective.model_validate(written)
         assert objective.scope in ("decision", "member")
     key = "credit.callable.path" if slot == "credit" else f"{slot}.path"

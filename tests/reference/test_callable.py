@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from groupwise.config import ConfigError, only, validate
+from groupwise.config import ConfigError, restrict_code, validate
 from groupwise.learner.local import LocalLearner
 from groupwise.reference import CallableReference, ReferenceRule
 from groupwise.reference.policy import ReferencePolicy
@@ -61,5 +61,5 @@ def test_a_share_that_is_none_is_named() -> None:
 def test_what_is_no_reference_is_refused_and_nothing_is_imported_while_reading() -> None:
     with pytest.raises(ConfigError, match=r"LocalLearner does not extend groupwise.reference.rule.ReferenceRule"):
         validate(CallableReference, {"kind": "callable", "path": "groupwise.learner.local:LocalLearner"})
-    with only():
+    with restrict_code():
         assert validate(CallableReference, {"kind": "callable", "path": "not_a_module:Rule"}).present

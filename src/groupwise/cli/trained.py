@@ -66,7 +66,7 @@ def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, ru
     Raises:
         ConfigError: as `trained`.
     """
-    from groupwise.config import import_paths, only
+    from groupwise.config import import_paths, restrict_code
     from groupwise.experiment.catalogue import find
     from groupwise.experiment.code_consent import code_of_model_folders, code_of_source, is_foreign, require_consent
     from groupwise.experiment.loading import read_experiment
@@ -74,7 +74,7 @@ def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, ru
     from groupwise.streams import Streams
 
     name, model = _parts(place, experiment, which)
-    with only():
+    with restrict_code():
         loaded = read_experiment(name)
         settings = with_model(loaded, model).domain.to_sample(data=data)
     source, beside = find(name), list(code_of_model_folders(settings))
@@ -99,7 +99,7 @@ def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, ru
         ],
         run_code,
     )
-    with only([import_path.path for import_path in (*named_code, *folders)]):
+    with restrict_code([import_path.path for import_path in (*named_code, *folders)]):
         settings.require_extra()
         domain: Any = settings.open(streams=Streams(loaded.seed), device="cpu")
     return domain

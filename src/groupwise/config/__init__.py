@@ -19,7 +19,7 @@ from groupwise.config.overrides import parse_overrides, parse_value
 from groupwise.config.plain import check_plain, why_unreadable
 from groupwise.config.schema import json_schema
 from groupwise.config.toml import read_json, read_toml
-from groupwise.config.user_module import may_run, only, raised_at, require_open, user_module, why_failed
+from groupwise.config.user_module import may_run, raised_at, require_open, restrict_code, user_module, why_failed
 from groupwise.config.user_object import call_user, check_arguments, check_class, user_callable, user_class, user_object
 from groupwise.config.validation import validate
 
@@ -52,7 +52,6 @@ __all__ = [
     "merge",
     "nearest",
     "object_path",
-    "only",
     "parse_overrides",
     "parse_value",
     "raised_at",
@@ -60,6 +59,7 @@ __all__ = [
     "read_json_lines",
     "read_toml",
     "require_open",
+    "restrict_code",
     "same_kind",
     "user_callable",
     "user_class",

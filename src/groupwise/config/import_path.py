@@ -83,8 +83,8 @@ class Named:
 
 
 def import_paths(config: BaseModel, key: str = "") -> Iterator[Named]:
-    """Yields every place of a configuration that names code, through nested tables, unions, lists, and tables with
-    names of the user's.
+    """Yields every place of a configuration that names code, through nested tables, unions, lists, and tables whose
+    keys the user names.
 
     Args:
         key: the key of the configuration, with which the keys inside it begin.

@@ -157,7 +157,7 @@ class Shape:
 
     @property
     def named(self) -> bool:
-        """True where a table at this place has entries with names of the user's, and no fixed keys."""
+        """True where the user names the entries of a table at this place, which has no fixed keys."""
         return not self._models() and any(
             isinstance(origin := get_origin(branch), type) and issubclass(origin, Mapping) for branch in self.branches
         )

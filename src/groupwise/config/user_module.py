@@ -23,7 +23,7 @@ _allowed: ContextVar[Collection[str] | None] = ContextVar("allowed", default=Non
 
 
 @contextmanager
-def only(paths: Collection[str] = ()) -> Iterator[None]:
+def restrict_code(paths: Collection[str] = ()) -> Iterator[None]:
     """Restricts the code that a configuration may run within the block: a stranger's folder can be read without running
     its code.
 
@@ -31,7 +31,7 @@ def only(paths: Collection[str] = ()) -> Iterator[None]:
         paths: import paths of the allowed code; none by default.
 
     Example:
-        >>> with only():
+        >>> with restrict_code():
         ...     user_module(ImportPath("math:sqrt"))
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: math:sqrt is code that was not asked for, and is not run
@@ -44,7 +44,7 @@ def only(paths: Collection[str] = ()) -> Iterator[None]:
 
 
 def may_run(path: ImportPath) -> bool:
-    """Returns whether this code may be imported inside the present block of `only`.
+    """Returns whether this code may be imported inside the present block of `restrict_code`.
 
     Example:
         >>> may_run(ImportPath("math:sqrt"))

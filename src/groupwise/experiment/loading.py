@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import ConfigError, check_plain, difference, only, parse_overrides
+from groupwise.config import ConfigError, check_plain, difference, parse_overrides, restrict_code
 from groupwise.experiment.catalogue import Source, find
 from groupwise.experiment.code_consent import (
     code_of,
@@ -72,7 +72,7 @@ def load_source(source: Source, over: Mapping[str, Any], label: str, *, run_code
     # Reading an experiment imports the classes that it names, a trust region's for example; `only` prevents this until
     # the user has given consent.
     foreign = is_foreign(source)
-    with only() if foreign else nullcontext():
+    with restrict_code() if foreign else nullcontext():
         experiment = _read(source, over, label)
         code = code_of(experiment)
     require_consent(
@@ -99,7 +99,7 @@ def read_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, An
         >>> read_experiment("language").domain.kind
         'language'
     """
-    with only():
+    with restrict_code():
         return _read(*_found(name, overrides))
 
 

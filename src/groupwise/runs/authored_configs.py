@@ -114,7 +114,7 @@ def _opened(flags: int) -> Iterator[int]:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise PermissionError(0, f"other users may write it; write chmod 600 {authored_list()}")
+            raise PermissionError(0, f"it is not a private file of this user; write chmod 600 {authored_list()}")
         yield descriptor
     finally:
         os.close(descriptor)
