@@ -363,10 +363,10 @@ def test_law_6_under_every_level() -> None:
         same_outcome(outcome(special_case, world(10)), outcome(plain_case, world(10)), str(ratio), metrics=False)
 
 
-@pytest.mark.parametrize(("first", "second"), list(itertools.combinations(SLOTS, 2)), ids=lambda slot: slot)
-def test_law_8_pairs_of_kinds(kind: str, further_kind: str) -> None:
+@pytest.mark.parametrize(("slot", "further_slot"), list(itertools.combinations(SLOTS, 2)), ids=lambda slot: slot)
+def test_law_8_pairs_of_kinds(slot: str, further_slot: str) -> None:
     inputs, hard = world(11), extremes()
-    for name, objective in pairs(kind, further_kind):
+    for name, objective in pairs(slot, further_slot):
         try:
             laws.invariances(objective, inputs)
             for case in hard:

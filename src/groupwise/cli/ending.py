@@ -253,7 +253,7 @@ def _rewards(record: dict[str, Any]) -> str:
 
 
 def _prompt(prompt: Any) -> str:
-    """A prompt in a line: a text, or the last message of a list of messages."""
+    """Returns a prompt in a line: a text, or the last message of a list of messages."""
     if isinstance(prompt, list) and prompt and isinstance(prompt[-1], dict):
         return str(prompt[-1].get("content", prompt[-1]))
     return str(prompt)

@@ -109,7 +109,7 @@ def _record(name: str) -> dict[str, Any]:
 
 
 def people(authors: str, most: int | None = None) -> str:
-    """BibTeX's authors as people read them.
+    """Returns BibTeX's authors in the form in which people read them.
 
     Example:
         >>> people("Le Roux, Nicolas and Bellemare, Marc G. and Work, Sam", most=2)

@@ -26,13 +26,13 @@ Which = Annotated[
 
 
 def trained(place: Path, experiment: str | None, which: str, *, run_code: bool = False) -> Experiment:
-    """The experiment on the trained model.
+    """Returns the experiment on the trained model.
 
     Args:
         place: a run folder, or a model folder.
-        experiment: whose data and rewards; a run has its own.
-        which: which model of a run.
-        run_code: the code that the folder names may run.
+        experiment: the experiment whose data and rewards are used; a run has its own.
+        which: the name of the model in a run.
+        run_code: allows the code that the folder names.
 
     Returns:
         the experiment, its model replaced.
@@ -53,13 +53,13 @@ def trained(place: Path, experiment: str | None, which: str, *, run_code: bool =
 
 
 def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, run_code: bool = False) -> Domain:
-    """The domain on the trained model, with nothing in it that writing an answer does not need; of the code that the
-    folder names only what that needs runs.
+    """Opens the domain on the trained model with only the parts that writing an answer needs, and runs only the code
+    that these parts name.
 
     Args:
         place: a run folder, or a model folder.
-        experiment: whose data to use; a run has its own.
-        which: which model of a run.
+        experiment: the experiment whose data are used; a run has its own.
+        which: the name of the model in a run.
         data: training prompts are shown, so that they are read, and answered by the environment.
         run_code: the code that is needed may run.
 

@@ -187,10 +187,10 @@ class Stage:
         return _at(self.settings, key) if value is None and not replaced else value
 
     def rewards(self, *, weighted: bool) -> list[str]:
-        """Names of rewards that are trained on, or of those that are only watched (judges).
+        """Lists the names of rewards that are trained on, or of those that are only watched (judges).
 
         Args:
-            weighted: which.
+            weighted: true for the rewards that are trained on.
         """
         names = [
             metric.removeprefix("rewards/").removesuffix("/weight")

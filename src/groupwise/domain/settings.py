@@ -134,11 +134,11 @@ class DomainConfig(Config):
 
     @classmethod
     def on_objects(cls, objects: DomainObjects) -> dict[str, Any]:
-        """The keys that put the domain on Python objects, for `groupwise.train`. By default a model folder and rewards
-        are taken, where the configuration has the keys.
+        """Returns the keys that put the domain on Python objects, for `groupwise.train`. By default a model folder and
+        rewards are taken, where the configuration has the keys.
 
         Args:
-            objects: what the program handed over.
+            objects: the objects that the program handed over.
 
         Raises:
             ConfigError: the domain has no use for one of them.

@@ -33,7 +33,6 @@ def check_objects(folder: Path, records: Mapping[str, ObjectRecord], arguments: 
     """Refuses a run whose objects were not handed over again, and objects that the run does not know.
 
     Args:
-        folder: the run folder.
         records: the objects that the run asks for.
         arguments: the objects of this call.
 

@@ -66,7 +66,6 @@ def record_of(value: Any, argument: str) -> ObjectRecord:
     """Describes an object by its type, the place of its definition and a hash.
 
     Args:
-        value: the object.
         argument: the argument of `groupwise.train` that is the object.
 
     Example:

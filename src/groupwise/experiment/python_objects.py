@@ -50,7 +50,6 @@ class Arguments:
 
         Args:
             name: the object's name in the run.
-            value: the object.
             argument: the argument of `groupwise.train` that is the object.
         """
         path = import_path_of(value)
@@ -63,7 +62,6 @@ class Arguments:
 
         Args:
             name: the object's name in the run.
-            value: the object.
             argument: the argument of `groupwise.train` that is the object.
         """
         self.objects[name] = value

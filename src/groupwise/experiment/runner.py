@@ -69,7 +69,6 @@ def resume(folder: str | Path, *, run_code: bool = False, remarks: Sequence[str]
     """Goes on with a run. The caller holds the objects that the run asks for (`groupwise.config.holding`).
 
     Args:
-        folder: the run folder.
         run_code: allows the code that the folder names, where this user did not make the folder.
         remarks: further sentences to print at the start.
 

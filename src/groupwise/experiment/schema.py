@@ -184,9 +184,6 @@ class Experiment(Config):
 
         A control that names a method takes the method's preset: changes of the experiment's own objective do not apply.
 
-        Args:
-            name: the control's name.
-
         Returns:
             one experiment a stage.
         """

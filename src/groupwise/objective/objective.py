@@ -201,7 +201,6 @@ class Objective(Config):
 
         Args:
             rollouts: whole groups; a group lives on one process.
-            state: the objective's state.
             reduce: sum over processes, for statistics of the whole batch.
 
         Returns:

@@ -18,9 +18,6 @@ _replayed: Iterator[Tensor] | None = None
 def stop_gradient(value: Tensor) -> Tensor:
     """Returns `value` as a constant: its gradient is 0.
 
-    Args:
-        value: any tensor.
-
     Example:
         >>> import torch
         >>> x = torch.tensor(3.0, requires_grad=True)

@@ -133,10 +133,6 @@ class ReferencePolicy:
 def switches_off(config: Any, learner: Learner) -> bool:
     """Returns whether a reference is the policy with its adapter switched off, and so holds no weights.
 
-    Args:
-        config: the reference's rule.
-        learner: the policy's learner.
-
     Example:
         >>> from torch import nn
         >>> from groupwise.learner.local import LocalLearner

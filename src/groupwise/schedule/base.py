@@ -109,5 +109,5 @@ class Measured(Value):
 
         Args:
             value: the value before the measurement.
-            measured: the measurement.
+            measured: the newest measurement.
         """

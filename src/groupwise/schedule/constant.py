@@ -14,7 +14,7 @@ class Constant(Fixed):
     """`value` at every step. A plain number in a file means this.
 
     Args:
-        value: the number.
+        value: the value at every step.
 
     Example:
         >>> Constant(value=0.04).at(1000)
@@ -25,9 +25,9 @@ class Constant(Fixed):
     value: float = Field(allow_inf_nan=False)
 
     def at(self, step: int, state: float | None = None) -> float:
-        """The value, at every step."""
+        """Returns the value, at every step."""
         return self.value
 
     def extremes(self) -> tuple[float, float]:
-        """The value, twice."""
+        """Returns the value as the least and as the greatest one."""
         return self.value, self.value

@@ -25,5 +25,5 @@ class Cosine(Ramp):
     kind: Literal["cosine"] = "cosine"
 
     def between(self, share: float) -> float:
-        """The value where a share, 0 to 1, of the way is done."""
+        """Returns the value at a share of the way, from 0 at the start to 1 at the end."""
         return self.end + (self.start - self.end) * (1 + math.cos(math.pi * share)) / 2

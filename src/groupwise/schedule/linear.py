@@ -24,5 +24,5 @@ class Linear(Ramp):
     kind: Literal["linear"] = "linear"
 
     def between(self, share: float) -> float:
-        """The value where a share, 0 to 1, of the way is done."""
+        """Returns the value at a share of the way, from 0 at the start to 1 at the end."""
         return self.start + (self.end - self.start) * share

@@ -18,9 +18,9 @@ class Multiplicative(Measured):
         initial: the value before the first measurement.
         lower: below this the value is divided.
         upper: above this the value is multiplied.
-        factor: by how much.
-        minimum: the least value it may come to.
-        maximum: the greatest.
+        factor: the factor by which the value is multiplied or divided.
+        minimum: the least possible value.
+        maximum: the greatest possible value.
 
     Raises:
         ValueError: `lower` above `upper`, or `initial` outside `[minimum, maximum]`.
@@ -60,5 +60,5 @@ class Multiplicative(Measured):
         return min(max(value, self.minimum), self.maximum)
 
     def extremes(self) -> tuple[float, float]:
-        """The least and the greatest value it may come to."""
+        """Returns `minimum` and `maximum`."""
         return self.minimum, self.maximum

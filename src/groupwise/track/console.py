@@ -97,7 +97,7 @@ class ConsoleTracker:
         """Members are in `rollouts/`; a terminal shows none."""
 
     def alarm(self, rule: str) -> None:
-        """The worst finding that holds now, below the bar or at the end of a line."""
+        """Shows the worst finding that holds now, below the bar or at the end of a line."""
         self._alarm = rule
         if self._view is not None:
             self._view.alarm = rule
@@ -125,7 +125,7 @@ class ConsoleTracker:
 
 
 def _short(value: float) -> str:
-    """Three decimals; of what is small, such as a squared error, three digits.
+    """Formats a number to three decimals, or a small one, a squared error for example, to three digits.
 
     Example:
         >>> _short(27.84731), _short(0.5), _short(-0.0014166)
@@ -135,10 +135,12 @@ def _short(value: float) -> str:
 
 
 class _Screen(Console):
-    """Whoever reads it may go, as `| head` does, and Ctrl-C takes `| tee` along: rich would end the program there."""
+    """A console whose reader may end before the program, as `| head` does, or `| tee` after Ctrl-C. Rich would end the
+    program there.
+    """
 
     def on_broken_pipe(self) -> None:
-        """Nothing more is printed to standard output, here or when the run ends, and the tracker fails."""
+        """Ends all output to standard output, also that at the end of the run, and makes the tracker fail."""
         with suppress(SystemExit):
             super().on_broken_pipe()
         raise BrokenPipeError("nobody reads standard output any more")

@@ -88,8 +88,8 @@ class MetricsFile:
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, float | int | str | None]]:
-    """Rows in order; a last line that a crash cut in half is left out, and a broken line in between is skipped and
-    said.
+    """Reads rows in order; leaves out a last line that a crash cut in half, and skips a broken line in between with a
+    warning.
 
     Args:
         path: `RUN/metrics.jsonl`.

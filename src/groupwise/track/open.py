@@ -24,26 +24,26 @@ def open_trackers(
     evaluated_on: EvaluatedOn | None = None,
     first_process: bool = True,
 ) -> Trackers:
-    """The trackers of one run; none on processes that are not the first.
+    """Opens the trackers of one run; none on processes that are not the first.
 
     Args:
-        config: which.
+        config: the trackers that are asked for.
         folder: the run folder.
-        total_steps: the steps the run will take.
+        total_steps: the number of steps of the run.
         score: the metric of an evaluation that the console shows.
         resolved: the resolved configuration, for W&B.
         start: steps already done.
-        first_step: the first step that this process will say anything of: 0 of a new run, the one after its checkpoint
-            of a resumed one.
+        first_step: the first step that this process will report: 0 for a new run, the step after the checkpoint for a
+            resumed one.
         latest: the newest metrics of a resumed run's evaluations, for the console.
-        evaluated_on: whether their prompts are trained on.
+        evaluated_on: whether the prompts of the evaluations are trained on.
         first_process: whether this process prints and writes.
 
     Returns:
         the trackers as one.
 
     Raises:
-        ConfigError: an asked-for library is not installed.
+        ConfigError: the library of a tracker is not installed.
 
     Example:
         >>> open_trackers(TrackConfig(console="lines"), Path("runs/a"), total_steps=3, score=None, resolved={}).names

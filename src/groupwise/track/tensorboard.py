@@ -31,13 +31,13 @@ class TensorboardTracker:
         self._writer = SummaryWriter(str(folder), purge_step=first_step)
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """One scalar a metric."""
+        """Writes one scalar a metric."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
     def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
-        """`PLACE/members` as text, `PLACE/NAME` as a strip of images, and every picture under `PLACE/NAME`."""
+        """Writes `PLACE/members` as text, `PLACE/NAME` as a strip of images, and every picture under `PLACE/NAME`."""
         import numpy as np
 
         columns, rows = table(records)
@@ -69,5 +69,5 @@ class TensorboardTracker:
 
 
 def _plain(cell: str) -> str:
-    """A cell in Markdown: its bars and line ends would end it."""
+    """Escapes the bars and line ends of a cell, which would end the cell in Markdown."""
     return cell.replace("|", "\\|").replace("\n", " ")

@@ -17,7 +17,7 @@ class Tracker(Protocol):
     """Receives what a run says about itself."""
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Numbers of one step, by metric name."""
+        """Writes the numbers of one step, by metric name."""
         ...
 
     def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
@@ -27,20 +27,21 @@ class Tracker(Protocol):
         ...
 
     def note(self, text: str) -> None:
-        """One sentence for people: an event, a warning."""
+        """Writes a sentence for people: an event, a warning."""
         ...
 
     def alarm(self, rule: str) -> None:
-        """The rule of the worst finding that holds now; empty for none."""
+        """Shows the rule of the worst finding that holds now; an empty text means that none holds."""
         ...
 
     def close(self) -> None:
-        """The run is over."""
+        """Closes the tracker at the end of the run."""
         ...
 
 
 class Trackers:
-    """Several trackers as one. The run's own record (`metrics.jsonl`) is not among them: it must not fail silently.
+    """Several trackers as one. The run's own record (`metrics.jsonl`) is not among them, since it must not fail
+    silently.
 
     Example:
         >>> class Broken:
@@ -65,19 +66,19 @@ class Trackers:
         return [type(tracker).__name__ for tracker in self._trackers]
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Numbers of one step, to every tracker."""
+        """Hands the numbers of one step to every tracker."""
         self._each("metrics", step, values)
 
     def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
-        """Members and pictures, to every tracker."""
+        """Hands members and pictures to every tracker."""
         self._each("members", step, place, records, pictures)
 
     def note(self, text: str) -> None:
-        """One sentence, to every tracker."""
+        """Hands a sentence to every tracker."""
         self._each("note", text)
 
     def alarm(self, rule: str) -> None:
-        """The worst finding that holds, to every tracker."""
+        """Hands the worst finding that holds to every tracker."""
         self._each("alarm", rule)
 
     def close(self) -> None:

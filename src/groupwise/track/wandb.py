@@ -70,11 +70,11 @@ class WandbTracker:
             raise ConfigError(f'{message}; write `wandb login` first, or track.wandb.mode = "offline"') from error
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """One row."""
+        """Writes one row."""
         self._log(step, dict(values))
 
     def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
-        """`PLACE/members` as a table, `PLACE/NAME` as images, and every picture under `PLACE/NAME`."""
+        """Writes `PLACE/members` as a table, `PLACE/NAME` as images, and every picture under `PLACE/NAME`."""
         columns, lines = table(records)
         logged: dict[str, Any] = {f"{place}/members": self._wandb.Table(columns=columns, data=lines)} if columns else {}
         logged |= {
@@ -121,7 +121,7 @@ class WandbTracker:
 
 
 def _identity(folder: Path) -> str:
-    """The id of this run there, made once."""
+    """Returns the run's id at W&B, which is made once and kept in the run folder."""
     path = folder / _RUN_ID
     if not path.is_file():
         path.write_text(uuid.uuid4().hex[:8])
@@ -129,8 +129,8 @@ def _identity(folder: Path) -> str:
 
 
 def _last_offline_step(folder: Path, identity: str) -> int:
-    """The last step whose metrics are in offline files of this run; -1 where there are none. W&B cannot take a step
-    back from a file.
+    """Returns the last step whose metrics are in offline files of this run; -1 where there are none. W&B cannot take a
+    step back from a file.
     """
     last = -1
     for path in sorted((folder / "wandb").glob(f"offline-run-*/run-{identity}.wandb")):
@@ -141,8 +141,8 @@ def _last_offline_step(folder: Path, identity: str) -> int:
 
 
 def _holds_metrics(row: Mapping[str, Any]) -> bool:
-    """A run that an error ended within a step may have logged that step's members alone; theirs are the numbers below a
-    `._type`.
+    """Returns whether a row has metrics. A run that an error ended within a step may have logged only the members of
+    that step, whose numbers stand below a key that ends in `._type`.
     """
     media_names = tuple(name.removesuffix("_type") for name in row if name.endswith("._type"))
     return any(

@@ -20,7 +20,7 @@ _WHOLE, _FIRST, _LAST = 1, 2, 4
 
 
 def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows that were logged, in order, as far as the file goes.
+    """Yields the logged rows in order, as far as the file goes.
 
     Args:
         path: `RUN/wandb/offline-run-TIME-ID/run-ID.wandb`.
@@ -80,7 +80,7 @@ def _is_open_for_writing(path: Path) -> bool:
 
 
 def _records(data: bytes) -> Iterator[bytes]:
-    """Records, put together where they were split between blocks; a record cut off at the end is left out."""
+    """Yields records, joined where they were split between blocks; a record cut off at the end is left out."""
     place, fragments = _HEADER, b""
     while place + _HEADER <= len(data):
         left = _BLOCK - place % _BLOCK

@@ -229,7 +229,7 @@ class LanguageConfig(DomainConfig):
 
     @classmethod
     def on_objects(cls, objects: DomainObjects) -> dict[str, Any]:
-        """The keys that put the domain on a model, rewards and rows that a program holds."""
+        """Returns the keys that put the domain on a model, rewards and rows that a program holds."""
         table = super().on_objects(replace(objects, model=None, data=None, eval_data=None))
         if isinstance(objects.model, tuple):
             model, tokenizer = objects.model
@@ -314,7 +314,7 @@ _HELD_OUT = 256
 
 
 def _rows(data: RowsObject | str | None, eval_data: RowsObject | str | None) -> dict[str, Any]:
-    """The table of the data for rows that a program holds or for files."""
+    """Returns the table of the data for rows that a program holds or for files."""
     if data is None:
         if eval_data is not None:
             raise ConfigError(
