@@ -52,6 +52,7 @@ IMPORTERS = {
     "reward/images/lpips.py": "a part of torchvision by its own name",
     "training/distributed.py": "a part of torch by its own name",
     "integrations/verl/register.py": "a part of verl by its own name",
+    "integrations/skyrl/register.py": "a part of SkyRL by its own name",
     "reward/programs/examination/tester.py": "what a program that is examined returns, in a process behind the wall",
     "reward/programs/examination/plain.py": "modules of types that the file itself lists",
     "__init__.py": "rooms of the package",

@@ -3,11 +3,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from groupwise.config import ConfigError
 from groupwise.integrations.verl import register
+from groupwise.integrations.verl.__main__ import main
+from groupwise.integrations.verl.plugin import load, register_all
 from groupwise.objective import Objective
+from groupwise.objective.preset import method_names
 
 STAND_IN = """
 POLICY, ADV_ESTIMATOR_REGISTRY = {}, {}
@@ -74,7 +80,10 @@ def test_neither_library_is_imported_unasked_and_an_absent_one_is_named() -> Non
     code = """
 import sys
 import groupwise, groupwise.objective, groupwise.integrations
+from groupwise.config import ConfigError
 from groupwise.integrations.verl import register
+from groupwise.integrations.verl.__main__ import main
+from groupwise.integrations.verl.plugin import load, register_all
 print([name for name in ("transformers", "trl", "verl", "datasets", "peft") if name in sys.modules])
 sys.modules["verl"] = None
 register("grpo")
@@ -82,3 +91,48 @@ register("grpo")
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.stdout.strip() == "[]"
     assert "write: pip install verl==0.9.1" in found.stderr
+
+
+@pytest.mark.usefixtures("registries")
+def test_the_plugin_registers_every_method_and_the_edited_ones() -> None:
+    names = register_all({"GROUPWISE_VERL": "gspo trust.high=0.0005; dapo"})
+    core = sys.modules["verl.trainer.ppo.core_algos"]
+    assert set(names) == set(core.POLICY) == set(core.ADV_ESTIMATOR_REGISTRY)
+    assert {f"groupwise_{name}" for name in method_names()} | {"groupwise_gspo_edited"} == set(names)
+    log_prob = torch.full((2, 2), -1.0, requires_grad=True)
+    config = SimpleNamespace(
+        loss_agg_mode="seq-mean-token-mean", use_kl_loss=False, entropy_coeff=0, global_batch_info={}
+    )
+    value, _ = core.POLICY["groupwise_gspo"](
+        old_log_prob=torch.full((2, 2), -1.0),
+        log_prob=log_prob,
+        advantages=torch.tensor([[1.0, 1.0], [-0.5, -0.5]]),
+        response_mask=torch.ones(2, 2),
+        config=config,
+    )
+    assert value.item() == pytest.approx(-0.25)
+    with pytest.raises(ValueError, match="'clip_cov' looks at a whole optimiser step, and verl gives"):
+        core.POLICY["groupwise_clip_cov"](config=config)
+    register_all({})
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_broken_variable_is_told_where_verl_would_hide_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GROUPWISE_VERL", "gspo trust.high")
+    with pytest.raises(ConfigError):
+        load()
+    assert "not registered with verl: GROUPWISE_VERL: 'trust.high' is no key=value" in caplog.text
+
+
+def test_the_module_prints_what_to_write(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gspo", "trust.high=0.0005"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("export GROUPWISE_VERL='gspo trust.high=0.0005'")
+    assert lines[1] == "actor_rollout_ref.actor.policy_loss.loss_mode=groupwise_gspo_edited"
+    assert main(["gspo"]) == 0
+    assert capsys.readouterr().out.startswith("actor_rollout_ref.actor.policy_loss.loss_mode=groupwise_gspo\n")
+    assert [main(words) for words in (["clip_cov"], ["gspoo"], ["gspo", "trust.high"], [])] == [2, 2, 2, 2]
+    said = capsys.readouterr().err
+    assert all(part in said for part in ("whole optimiser step", "gspo", "no key=value"))

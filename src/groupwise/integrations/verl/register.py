@@ -32,13 +32,7 @@ def register(
         ImportError: verl is not installed.
         ValueError: the objective needs something that verl cannot give.
     """
-    try:
-        algorithms = import_module("verl.trainer.ppo.core_algos")
-    except ImportError as error:
-        raise ImportError(
-            f"groupwise.integrations.verl needs verl 0.9, which could not be imported ({error}); write: pip install"
-            " verl==0.9.1"
-        ) from error
+    core = algorithms()
     if isinstance(objective, str):
         objective = Objective.preset(objective, **(edits or {}))
     elif edits:
@@ -50,7 +44,22 @@ def register(
     if estimator:
         estimate = advantage_estimator(objective)
         # verl refuses another function under a registered name, and a notebook registers again on every reload.
-        algorithms.ADV_ESTIMATOR_REGISTRY.pop(verl_name, None)
-        algorithms.register_adv_est(verl_name)(estimate)
-    algorithms.register_policy_loss(verl_name)(loss)
+        core.ADV_ESTIMATOR_REGISTRY.pop(verl_name, None)
+        core.register_adv_est(verl_name)(estimate)
+    core.register_policy_loss(verl_name)(loss)
     return overrides(objective, verl_name, estimator)
+
+
+def algorithms() -> Any:
+    """Imports verl's module of policy losses and advantage estimators.
+
+    Raises:
+        ImportError: verl is not installed, with what to install.
+    """
+    try:
+        return import_module("verl.trainer.ppo.core_algos")
+    except ImportError as error:
+        raise ImportError(
+            f"groupwise.integrations.verl needs verl 0.9, which could not be imported ({error}); write: pip install"
+            " verl==0.9.1"
+        ) from error

@@ -1,0 +1,40 @@
+"""Prints what to write for a method in verl: `python -m groupwise.integrations.verl gspo trust.high=0.0005`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from groupwise.config import ConfigError
+from groupwise.integrations.verl.keys import advantage_refusals, loss_refusals, overrides
+from groupwise.integrations.verl.plugin import VARIABLE, edited_methods
+from groupwise.objective import Objective
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the overrides of verl for a method with its edits; returns the exit status, 2 where verl cannot carry
+    it.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print("write: python -m groupwise.integrations.verl METHOD [key=value ...]")
+        return 0 if words else 2
+    try:
+        [(method, edits)] = edited_methods(" ".join(words))
+        objective = Objective.preset(method, **edits)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if reasons := [*loss_refusals(objective), *advantage_refusals(objective)]:
+        print(f"error: {'; '.join(reasons)}", file=sys.stderr)
+        return 2
+    name = f"groupwise_{objective.name.replace('+', '_')}"
+    if edits or "+" in method:
+        print(f"export {VARIABLE}='{' '.join(words)}'  # in every process: on each node of Ray, or in its runtime_env")
+    for line in overrides(objective, name):
+        print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
