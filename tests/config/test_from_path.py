@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.config import Config, ConfigError, only, validate
+from groupwise.config import Config, ConfigError, restrict_code, validate
 from groupwise.objective import Objective
 from groupwise.objective.decisions import Decisions, Surrogate
 from groupwise.objective.slot import TrustSlot
@@ -64,9 +64,9 @@ def test_a_copy_is_configured_by_its_own_settings() -> None:
 def test_what_was_made_computes_nothing_where_its_code_may_not_run() -> None:
     trust = held()
     assert isinstance(trust.piece, Line)
-    with only(), pytest.raises(AssertionError, match="only read"):
+    with restrict_code(), pytest.raises(AssertionError, match="only read"):
         trust(torch.zeros(1, 1), None)
-    with only():
+    with restrict_code():
         assert held(slpe=1).settings == {"slpe": 1}
 
 

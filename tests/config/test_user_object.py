@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.config import ConfigError, ImportPath, only, validate
+from groupwise.config import ConfigError, ImportPath, restrict_code, validate
 from groupwise.config.user_object import call_user, user_callable, user_class, user_object
 from groupwise.domain.callable import CallableDomain
 from groupwise.domain.language.config import DataConfig
@@ -92,7 +92,7 @@ def test_every_place_says_the_same_of_a_path_that_leads_nowhere(place: str, modu
 @pytest.mark.parametrize("place", sorted(set(PLACES) - {"slot", "schedule", "reference", "domain"}))
 def test_code_that_was_not_asked_for_is_refused_as_that(place: str, module: Path) -> None:
     module.write_text("raise AssertionError('it ran')")
-    with only():
+    with restrict_code():
         message = refused(lambda: PLACES[place][1](ImportPath("code_of_mine:Piece")))
     assert message == "code_of_mine:Piece is code that was not asked for, and is not run"
 
