@@ -69,8 +69,8 @@ def load_source(source: Source, over: Mapping[str, Any], label: str, *, run_code
     Raises:
         ConfigError: as `load_experiment`.
     """
-    # Reading an experiment imports the classes that it names, a trust region's for example; `restrict_code` prevents this until
-    # the user has given consent.
+    # Reading an experiment imports the classes that it names, a trust region's for example; `restrict_code` prevents
+    # this until the user has given consent.
     foreign = is_foreign(source)
     with restrict_code() if foreign else nullcontext():
         experiment = _read(source, over, label)
