@@ -156,7 +156,7 @@ def _check_stated(
 
 
 class CalledFromPath(Config):
-    """What the function or class at `path` makes of `arguments`, which only its signature checks."""
+    """The object that the function or class at `path` returns for `arguments`, which only its signature checks."""
 
     kind: Literal["callable"] = "callable"
     path: InModule
