@@ -451,5 +451,5 @@ class Objective(Config):
         return scored
 
 
-def _finite(measured: float | None) -> float | None:
-    return measured if measured is not None and math.isfinite(measured) else None
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None

@@ -51,5 +51,5 @@ class OffPolicyMask(CreditSlot):
         return as_float(decisions.mask & ~dropped, decisions.log_prob.dtype)
 
     def measure(self, weight: Float[Tensor, "B T"], decisions: Decisions) -> dict[str, Statistic]:
-        """Share of valid decisions that the mask drops: `off_policy_mask/dropped_mean`."""
+        """Returns the share of valid decisions that the mask drops: `off_policy_mask/dropped_mean`."""
         return {"off_policy_mask/dropped_mean": decisions.share(lambda: torch.eq(weight, 0))}

@@ -50,5 +50,5 @@ class TopEntropy(CreditSlot):
         return as_float(chosen, decisions.log_prob.dtype)
 
     def measure(self, weight: Float[Tensor, "B T"], decisions: Decisions) -> dict[str, Statistic]:
-        """Share of valid decisions that train: `top_entropy/trained_mean`."""
+        """Returns the share of valid decisions that train: `top_entropy/trained_mean`."""
         return {"top_entropy/trained_mean": decisions.share(lambda: torch.gt(weight, 0))}
