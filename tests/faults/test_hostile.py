@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.experiment.tiny import TINY
 from tests.faults.hostile import hostile
 from tests.faults.processes import command
 
@@ -20,21 +19,13 @@ NUM_AT_ONCE = 60
 """Of them in `make test`; the others are slow together."""
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that ended, trained in this process: what a command imports is there when the inputs are forked from it."""
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Whatever a command imports is there before the inputs are forked from this process."""
     import datasets  # noqa: F401
     import diffusers  # noqa: F401
     import pyarrow.parquet  # noqa: F401
     import sklearn.svm  # noqa: F401
-
-    from groupwise import load_experiment, train
-
-    folder = tmp_path_factory.mktemp("finished")
-    (folder / "tiny.toml").write_text(TINY)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
-        return train(load_experiment(folder / "tiny.toml", ["controls=null"]), out=folder / "run").folder.path
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,6 @@ from tests.faults.processes import command
 ALONE = ["stages=[]", "controls=null", "domain.demonstrations=null", "train.num_steps=1"]
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from groupwise import load_experiment, train
-
-    folder = tmp_path_factory.mktemp("finished")
-    (folder / "tiny.toml").write_text(TINY)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
-        return train(load_experiment(folder / "tiny.toml", ["controls=null"]), out=folder / "run").folder.path
-
-
 @pytest.fixture(autouse=True)
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
