@@ -33,46 +33,46 @@ class Holder(Config):
     trust: CallableTrust
 
 
-def held(**settings: Any) -> CallableTrust:
+def configured(**settings: Any) -> CallableTrust:
     return validate(Holder, {"trust": {"path": f"{HERE}:Line", "settings": settings}}).trust
 
 
 def test_a_configuration_states_every_setting() -> None:
-    trust = held(ceiling=None)
+    trust = configured(ceiling=None)
     assert trust.settings == {"slope": 2.0, "ceiling": None}
-    assert trust == held(slope=2.0, ceiling=None) != held()
+    assert trust == configured(slope=2.0, ceiling=None) != configured()
     objective = Objective.preset("bnpo", **{"trust.kind": "callable", "trust.path": f"{HERE}:Line"})
     assert json.loads(objective.model_dump_json())["trust"]["settings"] == {"slope": 2.0, "ceiling": 5.0}
     assert Objective.model_validate_json(objective.model_dump_json()) == objective
 
 
 def test_settings_are_not_validated_at_each_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    trust, validated, read = held(), [], Line.model_validate_json
+    trust, validated, read = configured(), [], Line.model_validate_json
     monkeypatch.setattr(Line, "model_validate_json", lambda text: validated.append(text) or read(text))
     _ = [(trust.piece, trust.scope, trust.reads) for _ in range(3)]
     assert len(validated) == 1
 
 
 def test_a_copy_is_configured_by_its_own_settings() -> None:
-    trust = held(slope=3.0)
+    trust = configured(slope=3.0)
     assert trust.piece.slope == 3.0
     assert trust.model_copy(update={"settings": {"slope": 4.0}}).piece.slope == 4.0
     assert trust.model_copy().piece == trust.piece
-    assert trust == held(slope=3.0), "what was asked before changes no comparison"
+    assert trust == configured(slope=3.0), "what was asked before changes no comparison"
 
 
 def test_what_was_made_computes_nothing_where_its_code_may_not_run() -> None:
-    trust = held()
+    trust = configured()
     assert isinstance(trust.piece, Line)
     with restrict_code(), pytest.raises(AssertionError, match="only read"):
         trust(torch.zeros(1, 1), None)
     with restrict_code():
-        assert held(slpe=1).settings == {"slpe": 1}
+        assert configured(slpe=1).settings == {"slpe": 1}
 
 
 def test_several_wrong_settings_are_told_each_under_its_key() -> None:
     with pytest.raises(ConfigError) as caught:
-        held(slpe=1.0, ceiling="high")
+        configured(slpe=1.0, ceiling="high")
     assert sorted(map(str, caught.value.problems)) == [
         'trust.settings.ceiling = "high": must be a valid number',
         "trust.settings.slpe = 1.0: unknown key; allowed: slope, ceiling; did you mean slope?",

@@ -124,6 +124,6 @@ def test_what_stands_there_has_to_be_of_the_right_sort(module: Path) -> None:
 )
 def test_a_call_that_fails_says_where(arguments: dict[str, Any], message: str, module: Path) -> None:
     piece_class = user_class(ImportPath("code_of_mine:Piece"))
-    told = refused(lambda: call_user(piece_class, arguments, "here"))
-    assert told.startswith(message)
+    message_of_call = refused(lambda: call_user(piece_class, arguments, "here"))
+    assert message_of_call.startswith(message)
     assert call_user(piece_class, {"size": 3}, "here").size == 3
