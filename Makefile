@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test slow wheel oldest browser lint check docs bench seeds sources extras oracles clean portable gpu
+.PHONY: help train test slow wheel oldest browser lint check docs bench seeds sources extras oracles conformance clean portable gpu
 
 help:
 	@echo "make train   train the default language model (first time: sets up $(VENV))"
@@ -34,6 +34,7 @@ help:
 	@echo "make sources each claim of the guide about the five sources, measured on this code with one seed (hours; goes on where it stopped)"
 	@echo "make extras  each extra alone in a fresh environment: packages, size, import time, one use"
 	@echo "make oracles records anew what other systems' own losses give"
+	@echo "make conformance  every preset through TRL's, verl's and SkyRL's own code: how far its loss and gradient are there"
 	@echo "make clean   remove what was built (environments, site, caches; never runs/)"
 
 $(BIN)/python:
@@ -128,7 +129,20 @@ oracles:
 	.venv-oracles/bin/python -m pip install --quiet -r tests/oracles/verl.txt
 	.venv-oracles/bin/python -m pip install --quiet --no-deps verl==0.9.1
 	.venv-oracles/bin/python tests/oracles/record_verl.py
+	.venv-oracles/bin/python -m pip install --quiet --no-deps -r tests/oracles/skyrl.txt
+	.venv-oracles/bin/python tests/oracles/record_skyrl.py
 	rm -rf .venv-oracles
+
+# Every preset through the code of other trainers, in an environment of its own.
+conformance: $(DEV)
+	PYTHONPATH=. $(BIN)/python benchmarks/conformance.py trl
+	$(PYTHON) -m venv .venv-conformance
+	.venv-conformance/bin/python -m pip install --quiet $(shell grep -E '^(torch|transformers|accelerate|datasets|peft|pydantic|pandas|pillow|jaxtyping)==' constraints.txt)
+	.venv-conformance/bin/python -m pip install --quiet -r tests/oracles/verl.txt
+	.venv-conformance/bin/python -m pip install --quiet --no-deps verl==0.9.1 -r tests/oracles/skyrl.txt
+	PYTHONPATH=src:. VERL_USE_EXTERNAL_PLUGINS=none .venv-conformance/bin/python benchmarks/conformance.py verl
+	PYTHONPATH=src:. .venv-conformance/bin/python benchmarks/conformance.py skyrl
+	rm -rf .venv-conformance
 
 clean:
 	rm -rf .venv .venv-trl .venv-oldest site build dist .pytest_cache .ruff_cache .import_linter_cache

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import conformance
 import ordering
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
@@ -73,6 +74,7 @@ def pages() -> Iterator[tuple[str, str]]:
     for table in sorted(KEYS.glob("*.toml")):
         yield f"tables/{table.stem}.md", key_table(tomllib.loads(table.read_text(encoding="utf-8")))
     yield "guide/order_of_weights.md", ordering.page()
+    yield "guide/conformance.md", conformance.page()
     yield "reference/objective.md", objective_reference()
     yield "reference/rewards.md", reward_reference()
     yield "reference/experiment.md", experiment_reference()

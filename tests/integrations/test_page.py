@@ -1,4 +1,4 @@
-"""The code of docs/guide/integrations.md runs: TRL's on a tiny model, verl's against its two registries."""
+"""The code of docs/guide/integrations.md runs: TRL's on a tiny model, verl's and SkyRL's against their registries."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import warnings
 from pathlib import Path
 
 import pytest
+from tests.integrations.skyrl.test_register import skyrl_registries
 from tests.integrations.trl import tiny
 from tests.integrations.verl.test_register import registries
 
+from groupwise.integrations.verl.__main__ import main
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "integrations.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-__all__ = ["registries"]
+__all__ = ["registries", "skyrl_registries"]
 
 
 def test_each_is_about_ten_lines() -> None:
-    assert len(BLOCKS) == 2
+    assert len(BLOCKS) == 3
     assert all(len([line for line in block.splitlines() if line.strip()]) <= 11 for block in BLOCKS)
 
 
@@ -34,11 +37,35 @@ def test_trl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trainer.objective.trust.high == 0.0005
 
 
+def overrides_on_the_page() -> list[str]:
+    block = re.search(r"^export GROUPWISE_VERL=.*\n((?:\S+=\S+\n)+)^```", PAGE, re.MULTILINE)
+    assert block is not None
+    return block.group(1).split()
+
+
 @pytest.mark.usefixtures("registries")
 def test_verl(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(BLOCKS[1], "my_methods.py", "exec"), {})
-    printed = capsys.readouterr().out.split()
-    shown = re.search(r"verl\.trainer\.main_ppo \\\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert shown is not None
-    assert printed == shown.group(1).replace("\\", "").split()
+    assert capsys.readouterr().out.split() == overrides_on_the_page()
     assert "groupwise_gspo_edited" in sys.modules["verl.trainer.ppo.core_algos"].POLICY
+
+
+def test_the_printed_command_of_verl(capsys: pytest.CaptureFixture[str]) -> None:
+    command = re.search(r"^python -m groupwise.integrations.verl (.+)$", PAGE, re.MULTILINE)
+    assert command is not None
+    assert main(command.group(1).split()) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first in PAGE
+    assert lines == overrides_on_the_page()
+
+
+@pytest.mark.usefixtures("skyrl_registries")
+def test_skyrl(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(BLOCKS[2], "start.py", "exec"), {})
+    printed = capsys.readouterr().out.split()
+    assert {
+        "trainer.algorithm.policy_loss_type=groupwise_gspo_edited",
+        "trainer.algorithm.loss_reduction=sequence_mean",
+    } <= set(printed)
+    module = sys.modules["skyrl.backends.skyrl_train.utils.ppo_utils"]
+    assert "groupwise_gspo_edited" in module.PolicyLossRegistry.functions

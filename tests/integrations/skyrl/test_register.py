@@ -29,7 +29,7 @@ PolicyLossRegistry, AdvantageEstimatorRegistry = Registry(), Registry()
 
 
 @pytest.fixture
-def registries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[set[str]]]:
+def skyrl_registries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[set[str]]]:
     folder = tmp_path / "skyrl" / "backends" / "skyrl_train" / "utils"
     folder.mkdir(parents=True)
     (folder / "ppo_utils.py").write_text(STAND_IN)
@@ -44,9 +44,9 @@ def registries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], 
     return names
 
 
-def test_both_registries_and_the_overrides_to_write(registries: Callable[[], list[set[str]]]) -> None:
+def test_both_registries_and_the_overrides_to_write(skyrl_registries: Callable[[], list[set[str]]]) -> None:
     lines = register("dapo", {"trust.high": 0.3})
-    assert registries() == [{"groupwise_dapo_edited"}, {"groupwise_dapo_edited"}]
+    assert skyrl_registries() == [{"groupwise_dapo_edited"}, {"groupwise_dapo_edited"}]
     assert lines == [
         "trainer.algorithm.policy_loss_type=groupwise_dapo_edited",
         "trainer.algorithm.advantage_estimator=groupwise_dapo_edited",
@@ -62,7 +62,7 @@ def test_both_registries_and_the_overrides_to_write(registries: Callable[[], lis
     ]
     register("dapo", {"trust.high": 0.3})
     register(Objective.preset("grpo"), name="mine", estimator=False)
-    assert registries() == [{"groupwise_dapo_edited", "mine"}, {"groupwise_dapo_edited"}]
+    assert skyrl_registries() == [{"groupwise_dapo_edited", "mine"}, {"groupwise_dapo_edited"}]
     with pytest.raises(ValueError, match="edits change a preset by its name"):
         register(Objective.preset("grpo"), {"trust.high": 0.3})
 
