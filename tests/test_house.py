@@ -246,8 +246,6 @@ SINGLE_KINDS = {
     "config/from_path.py": "a class by its path, in any slot",
     "domain/selection/embedder.py": "the one embedder, beside its protocol",
     "domain/selection/rce_config.py": "the one step before training, which is `sampled`",
-    "objective/admission/everything.py": "kind `all`",
-    "objective/divergence/absolute.py": "kind `abs`",
     "training/optimiser_config.py": "the one optimiser",
 }
 """Files of one kind that are named by the place where it stands."""
