@@ -108,10 +108,13 @@ def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, ru
 def _parts(place: Path, experiment: str | None, which: str) -> tuple[str | Path, Path]:
     """Returns the experiment's name or file, and the model's folder."""
     from groupwise.cli.run_folder import model_folder
+    from groupwise.runs.version import require_known_version
 
     if not place.is_dir():
         raise ConfigError(f"no such folder: {place}; give a run folder, or a model folder with --experiment NAME")
     if RunFolder(place).metrics.is_file():
+        if experiment is None:
+            require_known_version(RunFolder(place))
         return experiment or place, model_folder(place, which)
     if experiment is None:
         raise ConfigError(

@@ -34,6 +34,7 @@ from groupwise.processes import PARENT
 from groupwise.runs import read_run
 from groupwise.runs.find import is_run
 from groupwise.runs.folder import RunFolder
+from groupwise.runs.version import require_known_version
 
 Command = Sequence[str]
 
@@ -155,6 +156,8 @@ def lay_out(
         if file.is_file():
             changed = difference(read_json(file), configuration)
             if changed:
+                for run in sorted(file.parent.glob("seed-*/")):
+                    require_known_version(RunFolder(run))
                 keys = ", ".join(
                     f"{key} ({recorded_value!r} there, {value!r} now)"
                     for key, (recorded_value, value) in list(changed.items())[:5]

@@ -23,6 +23,8 @@ from groupwise.experiment.schema import Experiment, read
 from groupwise.experiment.slots import is_resolved, preset_slots, without_preset, written
 from groupwise.experiment.stage_overrides import stage_overrides
 from groupwise.processes import is_first_process
+from groupwise.runs.folder import RunFolder
+from groupwise.runs.version import require_known_version
 
 log = logging.getLogger("groupwise")
 
@@ -119,6 +121,8 @@ def _refuse_empty(over: Mapping[str, Any], below: Mapping[str, Any], prefix: str
 
 def _found(name: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> tuple[Source, dict[str, Any], str]:
     source = find(name)
+    if source.path.name == RunFolder(source.path.parent).config.name:
+        require_known_version(RunFolder(source.path.parent))
     over = parse_overrides(overrides) if not isinstance(overrides, Mapping) else dict(overrides)
     check_plain(over, "changes")
     _refuse_empty(over, source.tree)

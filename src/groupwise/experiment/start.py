@@ -7,6 +7,7 @@ from typing import Any
 from groupwise.config import ConfigError, difference, read_json
 from groupwise.experiment.schema import Experiment
 from groupwise.runs.folder import run_to_start_from
+from groupwise.runs.version import require_known_version
 
 
 def check_start(experiment: Experiment) -> None:
@@ -16,11 +17,13 @@ def check_start(experiment: Experiment) -> None:
         experiment: an experiment; it passes without `start`.
 
     Raises:
-        ConfigError: the folder holds no run, or the run's domain, model or another setting of the whole run differs.
+        ConfigError: the folder holds no run, or the run's domain, model or another setting of the whole run
+            differs; another version wrote the run.
     """
     if experiment.start is None:
         return
     folder = run_to_start_from(experiment.start)
+    require_known_version(folder)
     domain = experiment.domain
     names = ("kind", *sorted(domain.whole_run))
     table = read_json(folder.config).get("domain")
