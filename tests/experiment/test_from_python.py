@@ -349,8 +349,8 @@ class _Positional:
         ({"rewards": 3}, r"rewards\['reward'\]: an object of type int was given; allowed: a function"),
         ({"rewards": []}, "rewards: none was given; give a function"),
         ({"rewards": {3: brief}}, "rewards: the name 3 is of type int"),
-        ({"rewards": lambda: [1.0]}, r"<lambda>\(\) takes neither prompts nor completions.*write def reward"),
-        ({"rewards": lambda text: [1.0], "data": ROWS}, r"<lambda>\(text\) takes neither prompts nor completions"),
+        ({"rewards": lambda: [1.0]}, r"<lambda>\(\) takes none of prompts, completions and completion_ids.*write def reward"),
+        ({"rewards": lambda text: [1.0], "data": ROWS}, r"<lambda>\(text\) takes none of prompts, completions and completion_ids"),
         ({"rewards": _Positional()}, "has a parameter without a name"),
         ({"rewards": len}, "has a parameter without a name"),
         (

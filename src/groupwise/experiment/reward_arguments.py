@@ -12,7 +12,7 @@ from groupwise.experiment.python_objects import Arguments, type_name
 from groupwise.reward import Reward
 
 _WRITE_REWARD = "write def reward(completions, **columns): return [...], one number a completion"
-_NO_COLUMNS = frozenset({"prompts", "completions"})
+_ONE_A_MEMBER = frozenset({"prompts", "completions", "completion_ids"})
 
 
 def read_rewards(arguments: Arguments, rewards: Any, columns: frozenset[str] | None) -> dict[str, dict[str, Any]]:
@@ -72,7 +72,7 @@ def _reward(arguments: Arguments, name: str, reward: Any, columns: frozenset[str
     while place in arguments.objects:
         place += "_"
     table: dict[str, Any] = {"kind": "callable", "path": str(arguments.refer(place, reward, argument))}
-    for key in ("weight", "timeout_seconds", "on_error", "role", "bounds"):
+    for key in ("weight", "timeout_seconds", "on_error", "role", "bounds", "completions"):
         value = getattr(reward, key, None)
         if value is not None and not callable(value):
             table[key] = list(value) if isinstance(value, tuple) else value
@@ -100,11 +100,11 @@ def _check_signature(argument: str, reward: Callable[..., Any], columns: frozens
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     if (
         not open_ended
-        and not parameter_names & _NO_COLUMNS
+        and not parameter_names & _ONE_A_MEMBER
         and (not parameter_names or (columns is not None and not parameter_names <= columns))
     ):
         raise ConfigError(
-            f"{argument}: {signature} takes neither prompts nor completions, and a reward is called as"
+            f"{argument}: {signature} takes none of prompts, completions and completion_ids, and a reward is called as"
             f" reward(prompts=..., completions=..., COLUMN=...); {_WRITE_REWARD}"
         )
 

@@ -33,7 +33,7 @@ from groupwise.reward.scoring.columns import check_columns
 from groupwise.streams import Streams
 
 # Columns that the domain itself adds for rewards.
-_OWN_COLUMNS = ("num_tokens", "truncated")
+_OWN_COLUMNS = ("completion_ids", "num_tokens", "truncated")
 
 
 @final
@@ -127,8 +127,19 @@ class LanguageDomain(Domain):
             )
         return [
             *(f"data: {text}: {counts[name]}" for name, text in descriptions.items() if counts[name]),
+            *self._remarks_of_form(),
             *self.policy.remarks,
             *self.rewards.remarks,
+        ]
+
+    def _remarks_of_form(self) -> list[str]:
+        """Says which rewards read messages, since a function of texts may take a list without an error."""
+        rewards = self.rewards.in_form_of_prompts
+        if not rewards or not any(not isinstance(prompt.columns["prompt"], str) for prompt in self._train.prompts):
+            return []
+        return [
+            f'rewards: {", ".join(rewards)}: prompts are messages, so completions are too, [{{"role": "assistant",'
+            ' "content": "..."}], as in TRL (completions = "text" on a reward gives texts)'
         ]
 
     @property
@@ -377,6 +388,10 @@ class LanguageDomain(Domain):
             name: [prompt_columns[name] for prompt_columns in member_columns] for name in sorted(names)
         }
         columns["num_tokens"] = samples.payload["length"].tolist()
+        columns["completion_ids"] = [
+            tokens[:length]
+            for tokens, length in zip(samples.payload["tokens"].tolist(), columns["num_tokens"], strict=True)
+        ]
         columns["truncated"] = [False] * len(samples) if samples.truncated is None else samples.truncated.tolist()
         completions = samples.payload.get("messages") or self._texts(samples)
         table = self.rewards.score(
@@ -428,7 +443,7 @@ class LanguageDomain(Domain):
         return configured_limit if room is None else room if configured_limit is None else min(configured_limit, room)
 
     def _check_columns(self, splits: Splits) -> None:
-        present = [*(splits.train[0].columns if splits.train else ()), *_OWN_COLUMNS]
+        present = [*((set(splits.train[0].columns) - {"prompt"}) if splits.train else ()), *_OWN_COLUMNS]
         self.rewards.check_columns(present)
         if self.config.environment is not None:
             check_columns("environment", self.config.environment.needs, present)
