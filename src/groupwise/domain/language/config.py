@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
 from groupwise.config import Config, ConfigError, InModule
@@ -19,7 +19,7 @@ from groupwise.domain.costs import CausalLm
 from groupwise.domain.exported import Card, Export
 from groupwise.domain.language.environment import EnvironmentConfig
 from groupwise.domain.language.model import ModelConfig, Pretrained
-from groupwise.domain.language.source import SourceConfig
+from groupwise.domain.language.source import Files, Source, SourceConfig
 from groupwise.domain.language.source.nothing import Nothing
 from groupwise.domain.objects import DomainObjects, EvaluationObjects, RowsObject
 from groupwise.domain.settings import DomainConfig
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
     from groupwise.streams import Streams
 
 
-def _file_source(value: Any) -> Any:
-    """Reads the path of a file as a source that keeps the file's order."""
-    return {"kind": "files", "paths": (value,), "shuffle": False} if isinstance(value, str) else value
-
-
 def _set_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
         raise ValueError(
@@ -45,7 +40,11 @@ def _set_name(name: str) -> str:
 
 
 SetName = Annotated[str, AfterValidator(_set_name)]
-EvaluationSource = Annotated[SourceConfig, BeforeValidator(_file_source, json_schema_input_type=str | SourceConfig)]
+EvaluationSource = Annotated[
+    Annotated[str, Tag("file")] | Annotated[SourceConfig, Tag("source")],
+    Discriminator(lambda value: "file" if isinstance(value, str) else "source"),
+]
+"""The path of a file, or any source."""
 _EVALUATED_APART = ("held_out_paths", "held_out_path", "held_out_split")
 """Keys of sources that name rows to evaluate on."""
 
@@ -82,6 +81,14 @@ class DataConfig(Config):
     prompt_template: str | None = None
     map: InModule | None = None
     answer_column: str | None = None
+
+    @property
+    def evaluation_sources(self) -> dict[str, Source]:
+        """The source of every evaluation set; that of a file keeps the file's order."""
+        return {
+            name: Files(paths=(source,), shuffle=False) if isinstance(source, str) else source
+            for name, source in self.evaluation.items()
+        }
 
     @property
     def evaluated_apart(self) -> bool:

@@ -67,7 +67,7 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
     if isinstance(data.source, Nothing):
         return Splits((), {"": ()})
     source, num_demonstrated = data.source, (demonstrations.num or 0) if demonstrations is not None else 0
-    sets = {name: _evaluation_rows(name, set_source, data) for name, set_source in data.evaluation.items()}
+    sets = {name: _evaluation_rows(name, set_source, data) for name, set_source in data.evaluation_sources.items()}
     held_out = [row for set_rows in sets.values() for row in set_rows] or source.held_out_rows(
         data.num_held_out, data.seed
     )
