@@ -12,6 +12,8 @@ from groupwise.experiment.python_objects import Arguments, type_name
 from groupwise.reward import Reward
 
 _WRITE_REWARD = "write def reward(completions, **columns): return [...], one number a completion"
+ATTRIBUTES = ("weight", "timeout_seconds", "on_error", "role", "bounds", "completions")
+"""Attributes of a function that hold for it as a reward."""
 _ONE_A_MEMBER = frozenset({"prompts", "completions", "completion_ids"})
 
 
@@ -29,9 +31,9 @@ def read_rewards(arguments: Arguments, rewards: Any, columns: frozenset[str] | N
     if isinstance(rewards, Mapping):
         pairs = [(name, reward) for name, reward in rewards.items()]
     elif isinstance(rewards, Sequence) and not isinstance(rewards, str):
-        pairs = list(_numbered(rewards))
+        pairs = list(numbered(rewards))
     else:
-        pairs = list(_numbered([rewards]))
+        pairs = list(numbered([rewards]))
     if not pairs:
         raise ConfigError("rewards: none was given; give a function, a list of functions, or a dict name -> function")
     tables: dict[str, dict[str, Any]] = {}
@@ -42,7 +44,7 @@ def read_rewards(arguments: Arguments, rewards: Any, columns: frozenset[str] | N
     return tables
 
 
-def _numbered(rewards: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+def numbered(rewards: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     """Yields (name, reward): a function's name or the kind of a configured reward, numbered where it repeats."""
     used: dict[str, int] = {}
     for reward in rewards:
@@ -72,7 +74,7 @@ def _reward(arguments: Arguments, name: str, reward: Any, columns: frozenset[str
     while place in arguments.objects:
         place += "_"
     table: dict[str, Any] = {"kind": "callable", "path": str(arguments.refer(place, reward, argument))}
-    for key in ("weight", "timeout_seconds", "on_error", "role", "bounds", "completions"):
+    for key in ATTRIBUTES:
         value = getattr(reward, key, None)
         if value is not None and not callable(value):
             table[key] = list(value) if isinstance(value, tuple) else value

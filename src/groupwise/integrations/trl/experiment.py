@@ -10,10 +10,13 @@ from typing import Any, final
 
 from trl.trainer.grpo_config import GRPOConfig
 
-from groupwise.config import ConfigError
+from groupwise.config import ConfigError, validate
+from groupwise.experiment.object_record import import_path_of
+from groupwise.experiment.reward_arguments import ATTRIBUTES, numbered
 from groupwise.integrations.trl.fields import ignored_fields, refused_fields
 from groupwise.integrations.trl.keys import objective_of
 from groupwise.objective import Objective
+from groupwise.reward import CallableReward
 
 
 @final
@@ -256,18 +259,25 @@ def _weighted(reward_funcs: Any, weights: Sequence[float] | None) -> Any:
             f"from_trl: reward_weights has {len(weights)} numbers for {len(functions)} reward functions; write one for"
             " every function"
         )
-    weighted: list[Any] = []
-    for function, weight in zip(functions, weights, strict=True):
+    weighted: dict[str, Any] = {}
+    for (name, function), weight in zip(numbered(functions), weights, strict=True):
         if not callable(function):
             raise ConfigError(
                 f"from_trl: reward_weights beside a reward of type {type(function).__qualname__}; write it as a table"
                 ' with its weight: rewards={"quality": groupwise.reward.RewardModel(path=..., weight=0.5)}'
             )
-        copied: Any = functools.partial(function)
-        name = getattr(function, "__name__", type(function).__name__)
-        vars(copied).update({**getattr(function, "__dict__", {}), "__name__": name, "weight": float(weight)})
-        weighted.append(copied)
+        weighted[name] = _with_weight(function, float(weight))
     return weighted
+
+
+def _with_weight(function: Any, weight: float) -> Any:
+    """Returns a reward with a weight: by its import path where it has one, which is all that a resume needs."""
+    attributes = {name: getattr(function, name) for name in ATTRIBUTES if hasattr(function, name)}
+    if path := import_path_of(function):
+        return validate(CallableReward, {**attributes, "path": path, "weight": weight}, f"from_trl: {path}")
+    copied: Any = functools.partial(function)
+    vars(copied).update({**attributes, "__name__": getattr(function, "__name__", "reward"), "weight": weight})
+    return copied
 
 
 def _differences(args: GRPOConfig, objective: Objective, lengths: _Lengths, eval_dataset: Any) -> Iterator[str]:

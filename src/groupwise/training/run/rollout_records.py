@@ -58,7 +58,7 @@ def rollout_records(
             "log_ratio": log_ratios[row],
         }
         if collected.table.extras:
-            known["logged"] = {column: entries[row] for column, entries in collected.table.extras.items()}
+            member_record["logged"] = {column: entries[row] for column, entries in collected.table.extras.items()}
         if "tokens" in record:
             member_record |= _token_fields(
                 fields, row, len(record["tokens"]), collected.samples.mask[row], member_record["advantage"]
