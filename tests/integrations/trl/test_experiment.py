@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,7 @@ def test_it_trains_with_the_weights_of_the_rewards(tmp_path: Path) -> None:
             "lr_scheduler_type = 'polynomial' has no counterpart: write one of linear",
         ),
         ({"optim": "sgd"}, "optim = 'sgd' has no counterpart: write one of adamw_torch"),
-        ({"use_adaptive_entropy": True}, "use_adaptive_entropy has no counterpart"),
+        ({"delta": 1.1, "min_p": 0.1}, "min_p = 0.1 .*; delta = 1.1 stands below 1 \\+ epsilon_high"),
         ({"data_seed": 4}, "data_seed = 4 beside seed = 3"),
         ({"max_steps": -1}, r"num_train_epochs = 3.0 is counted in rows, .*from_trl\(args, train_dataset=DATASET\)"),
         ({"reward_weights": [0.5]}, r"reward_weights = \[0.5\] belong to reward functions, which were not given"),
@@ -156,6 +156,18 @@ def test_what_has_no_counterpart_is_refused_with_what_to_write(
     with pytest.raises(ConfigError, match=message) as error:
         groupwise.from_trl(tiny.settings(tmp_path, **keys))
     assert "\n" not in str(error.value)
+
+
+def test_a_field_of_a_later_trl_is_not_called_ignored(tmp_path: Path) -> None:
+    @dataclass
+    class Later(GRPOConfig):
+        brightness: float = 0.5
+
+    written = tiny.settings(tmp_path).to_dict()
+    kept = {key: written[key] for key in ("output_dir", "use_cpu", "bf16", "max_steps", "num_generations")}
+    groupwise.from_trl(Later(**kept))
+    with pytest.raises(ConfigError, match=r"brightness = 0.7 is not known to from_trl.* leave it at its default 0.5"):
+        groupwise.from_trl(Later(**kept, brightness=0.7))
 
 
 def test_other_objects_and_too_few_rows_are_refused(tmp_path: Path) -> None:

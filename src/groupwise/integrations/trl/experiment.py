@@ -288,7 +288,7 @@ def _differences(args: GRPOConfig, objective: Objective, lengths: _Lengths, eval
         yield "bnpo counts the tokens of an optimiser step, TRL those of a micro-batch"
     if lengths.updates > 1 and args.loss_type in ("dapo", "cispo", "vespo"):
         yield f"{args.loss_type} divides by the tokens of an optimiser step, TRL by those of the generation"
-    if args.entropy_coef:
+    if args.entropy_coef or args.use_adaptive_entropy:
         yield "the entropy bonus has the weights of the aggregation, TRL's is the mean over each micro-batch"
     if _minibatches(args) > 1:
         yield "a minibatch holds whole groups, TRL deals single members to it"

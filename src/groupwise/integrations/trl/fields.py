@@ -87,6 +87,13 @@ def refused_fields(args: GRPOConfig) -> Iterator[str]:
         value = str(getattr(getattr(args, name), "value", getattr(args, name)))
         if value not in allowed:
             yield f"{name} = {value!r} has no counterpart: write one of {', '.join(allowed)}"
+    described = {row.key for row in rows() if row.system == "TRL"}
+    for name, value, default in _changed(args):
+        if name not in described:
+            yield (
+                f"{name} = {value!r:.60} is not known to from_trl, which was written for TRL 1.16; leave it at its"
+                f" default {default!r:.60}"
+            )
     if args.data_seed not in (None, args.seed):
         yield f"data_seed = {args.data_seed} beside seed = {args.seed}: one seed keys every draw; write None"
 
@@ -97,19 +104,16 @@ def ignored_fields(args: GRPOConfig) -> dict[str, str]:
     Args:
         args: after `refused_fields` yielded nothing for it.
     """
-    notes = {row.key: row.table["note"] for row in rows() if row.system == "TRL" and "note" in row.table}
-    ignored: dict[str, str] = {}
-    for config_field in fields(GRPOConfig):
-        name = config_field.name
-        if name in MAPPED or name in REFUSED or name in _OF_THE_OBJECTIVE_OR_UNUSED:
+    notes = {row.key: row.table.get("note") for row in rows() if row.system == "TRL"}
+    return {name: notes.get(name) or "it changes nothing that is trained here" for name, _, _ in _changed(args)}
+
+
+def _changed(args: GRPOConfig) -> Iterator[tuple[str, object, object]]:
+    """Yields name, value and default of every field that is not at its default and that nothing here reads."""
+    for config_field in fields(args):
+        name, value = config_field.name, getattr(args, config_field.name)
+        if name in MAPPED or name in REFUSED or name in _OF_THE_OBJECTIVE_OR_UNUSED or name in _DERIVED:
             continue
         default = config_field.default if config_field.default is not MISSING else None
-        value = getattr(args, name)
-        if value != default and value not in (None, [], {}, "") and not _derived(name, value):
-            ignored[name] = notes.get(name, "it changes nothing that is trained here")
-    return ignored
-
-
-def _derived(name: str, value: object) -> bool:
-    """Tests whether a value is that which `GRPOConfig` itself computes where nobody wrote one."""
-    return name in _DERIVED or (name == "debug" and not value)
+        if value != default and value not in (None, [], {}, ""):
+            yield name, value, default
