@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from groupwise.experiment import Experiment, load_experiment
     from groupwise.experiment.from_python import resume, train
     from groupwise.experiment.loaded_run import load_run
+    from groupwise.integrations.trl import from_trl
     from groupwise.objective import Objective
     from groupwise.records import Rollouts, Scored
 
@@ -26,6 +27,7 @@ __all__ = [
     "Rollouts",
     "Scored",
     "Selector",
+    "from_trl",
     "load_experiment",
     "load_run",
     "resume",
@@ -40,6 +42,7 @@ _PLACES = {
     "Rollouts": "groupwise.records",
     "Scored": "groupwise.records",
     "Selector": "groupwise.domain.selection.selector",
+    "from_trl": "groupwise.integrations.trl",
     "load_experiment": "groupwise.experiment.loading",
     "load_run": "groupwise.experiment.loaded_run",
     "resume": "groupwise.experiment.from_python",

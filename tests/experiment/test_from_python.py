@@ -21,6 +21,7 @@ import groupwise
 from groupwise.causal_lm.config import SmallModelConfig
 from groupwise.causal_lm.scratch import character_tokenizer, small_model
 from groupwise.config import ConfigError
+from groupwise.experiment.held_out import evaluations, final_scores
 from groupwise.experiment.runner import run
 from groupwise.reward import ExactAnswer
 from groupwise.streams import Streams
@@ -200,7 +201,7 @@ def test_an_objective_is_taken_as_it_is(tiny: Path, tmp_path: Path) -> None:
 def test_streams_and_data_sets_are_rows(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_list(ROWS)
-    groupwise.train(pair(), rewards=brief, data=data, eval_data={"easy": ROWS[:3]}, out=tmp_path / "a", **SMALL)
+    groupwise.train(pair(), rewards=brief, data=data, eval_data=ROWS[:3], out=tmp_path / "a", **SMALL)
     config = json.loads((tmp_path / "a" / "config.json").read_text())
     assert config["domain"]["data"]["num_held_out"] == 3
     assert config["objects"]["data"]["hash"] == data._fingerprint
@@ -208,6 +209,49 @@ def test_streams_and_data_sets_are_rows(tmp_path: Path) -> None:
         groupwise.train(pair(), rewards=brief, data=data.to_iterable_dataset(), out=tmp_path / "b", **SMALL)
     sizes = {"domain.data.num_train": 4, "domain.data.num_held_out": 2}
     groupwise.train(pair(), rewards=brief, data=data.to_iterable_dataset(), out=tmp_path / "b", **sizes, **SMALL)
+
+
+def test_several_evaluation_sets_have_metrics_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    datasets = pytest.importorskip("datasets")
+    file = tmp_path / "hard.jsonl"
+    file.write_text("".join(json.dumps({"prompt": f"{digit}{digit}+1=", "answer": "?"}) + "\n" for digit in "123"))
+    sets = {"easy": datasets.Dataset.from_list(ROWS[:2]), "hard": str(file), "stream": datasets.Dataset.from_list(ROWS)}
+    sets["stream"] = sets["stream"].to_iterable_dataset()
+    settings = {**SMALL, "track.console": "lines", "domain.data.num_held_out": 1, "train.metric": "hard/greedy/reward"}
+
+    def train(name: str) -> Any:
+        return groupwise.train(pair(), rewards=brief, data=ROWS, eval_data=sets, out=tmp_path / name, **settings)
+
+    result = train("a")
+    lines = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
+    names = {name.rpartition("/")[0] for line in lines for name in line if name.endswith("/brief")}
+    assert names == {f"eval/{name}/{mode}" for name in ("easy", "hard", "stream") for mode in ("greedy", "sampled")}
+    # Two rows are of the set easy, the first of them of the stream too: they alone are not trained on.
+    assert "evaluated on others" not in (said := capsys.readouterr().out)
+    assert "rows left out of training, because a held-out prompt asks the same: 2" in said
+    records = evaluations(tmp_path / "a")[2]
+    sizes = {mode: sum(record["mode"] == mode for record in records) for mode in {record["mode"] for record in records}}
+    assert sizes["easy/greedy"] == 2
+    assert sizes["hard/greedy"] == 3
+    assert sizes["stream/greedy"] == 1
+    assert len(final_scores(tmp_path / "a")) == 3
+    assert result.summary["metric"] == "hard/greedy/reward"
+    with pytest.raises(ConfigError, match=r"eval_data\['easy'\] \(Dataset.*eval_data\['stream'\]"):
+        groupwise.resume(tmp_path / "a", model=pair(), rewards=brief, data=ROWS)
+    assert (
+        groupwise.resume(tmp_path / "a", model=pair(), rewards=brief, data=ROWS, eval_data=sets).summary["steps"] == 2
+    )
+
+
+def test_how_many_rows_of_a_file_are_held_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    settings = {**SMALL, "track.console": "lines", "domain.data.num_held_out": 4}
+    groupwise.train(pair(), rewards=brief, data=str(file), out=tmp_path / "a", **settings)
+    assert (
+        'data: prompts kept from the rows for evaluation and never trained on (domain.data.evaluation = { NAME = "FILE"'
+        " } evaluates on others, domain.data.num_held_out sets how many): 4" in capsys.readouterr().out
+    )
 
 
 class Walk(groupwise.Domain):
@@ -349,8 +393,14 @@ class _Positional:
         ({"rewards": 3}, r"rewards\['reward'\]: an object of type int was given; allowed: a function"),
         ({"rewards": []}, "rewards: none was given; give a function"),
         ({"rewards": {3: brief}}, "rewards: the name 3 is of type int"),
-        ({"rewards": lambda: [1.0]}, r"<lambda>\(\) takes neither prompts nor completions.*write def reward"),
-        ({"rewards": lambda text: [1.0], "data": ROWS}, r"<lambda>\(text\) takes neither prompts nor completions"),
+        (
+            {"rewards": lambda: [1.0]},
+            r"<lambda>\(\) takes none of prompts, completions and completion_ids.*write def reward",
+        ),
+        (
+            {"rewards": lambda text: [1.0], "data": ROWS},
+            r"<lambda>\(text\) takes none of prompts, completions and completion_ids",
+        ),
         ({"rewards": _Positional()}, "has a parameter without a name"),
         ({"rewards": len}, "has a parameter without a name"),
         (
@@ -364,7 +414,11 @@ class _Positional:
         ({"data": []}, "data: it holds no rows"),
         ({"data": 4}, "data: an object of type int was given; allowed: a list of dicts"),
         ({"data": None, "eval_data": ROWS}, "eval_data: .*give data as well"),
-        ({"eval_data": {"a": ROWS, "b": ROWS}}, r"eval_data: 2 evaluation sets were given \(a, b\), and a run has one"),
+        ({"eval_data": {}}, r"eval_data: the dict names no set; write"),
+        ({"eval_data": {"a": ROWS, "b": []}}, r"eval_data\['b'\]: it holds no rows; give at least one"),
+        ({"eval_data": {"a/b": ROWS}}, r"evaluation.*'a/b' is no name of an evaluation set"),
+        ({"eval_data": {"a": ["1+1="]}}, r"row 0 is of type str; a row is a dict such as"),
+        ({"eval_data": {"a": ROWS[:3]}, "data": ROWS[:3]}, r"data: all 3 rows .*are evaluated on too"),
         ({"eval_data": "rows.jsonl"}, "eval_data: one of data and eval_data is a file"),
         ({"callbacks": brief}, "callbacks: an object of type function was given; give a list"),
         ({"callbacks": [3]}, r"callbacks\[0\]: an object of type int was given"),

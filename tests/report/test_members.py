@@ -72,3 +72,10 @@ def test_demonstrations_led_to_an_answer_beside_the_right_ones() -> None:
     found = of({"demonstrations": [], "measured": measured, "answers": ["4", "four", "4"]})
     assert (found["o"], found["w"]) == ("4", "4, four")
     assert not {"o", "w"} & set(of({"demonstrations": [], "measured": [7], "answers": "4"}))
+
+
+def test_what_rewards_logged_of_a_member_stands_among_the_rest_and_is_no_picture() -> None:
+    found = of({"text": "4", "logged": {"parsed": 4, "text": "the fourth", "file": "x.png", "none": None}})
+    assert found["t"] == "4"
+    assert found["e"] == {"parsed": "4", "text": "the fourth", "file": "x.png"}
+    assert "i" not in found

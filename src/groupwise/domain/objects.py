@@ -23,6 +23,10 @@ class RowsObject:
     num_rows: int | None
 
 
+EvaluationObjects = RowsObject | str | Mapping[str, RowsObject | str] | None
+"""Rows to evaluate on, the path of a file, or several of them by name."""
+
+
 @final
 @dataclass(frozen=True)
 class DomainObjects:
@@ -31,10 +35,10 @@ class DomainObjects:
     Args:
         model: a model folder, or the import paths of a model and of its tokenizer.
         rewards: name -> table of the reward.
-        data, eval_data: rows, or the path of a file.
+        data, eval_data: rows, or the path of a file; several sets of `eval_data` by name.
     """
 
     model: str | tuple[ImportPath, ImportPath] | None = None
     rewards: Mapping[str, Mapping[str, Any]] | None = None
     data: RowsObject | str | None = None
-    eval_data: RowsObject | str | None = None
+    eval_data: EvaluationObjects = None

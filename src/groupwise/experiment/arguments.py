@@ -10,7 +10,7 @@ from groupwise.config import ConfigError
 from groupwise.experiment.domain_argument import read_domain
 from groupwise.experiment.python_objects import MODULE, Arguments, type_name
 from groupwise.experiment.reward_arguments import columns_of, read_rewards
-from groupwise.experiment.row_arguments import one_set, read_rows
+from groupwise.experiment.row_arguments import read_evaluation, read_rows
 
 
 def read_arguments(
@@ -46,7 +46,7 @@ def read_arguments(
     if rewards is not None:
         arguments.rewards = read_rewards(arguments, rewards, columns_of(data))
     arguments.data = read_rows(arguments, "data", data)
-    arguments.eval_data = read_rows(arguments, "eval_data", one_set(eval_data))
+    arguments.eval_data = read_evaluation(arguments, eval_data)
     if callbacks is not None and callbacks != ():
         arguments.callbacks = _read_callbacks(arguments, callbacks)
     return arguments

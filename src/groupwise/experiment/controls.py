@@ -11,7 +11,7 @@ from groupwise.experiment.bounds import difference_bounds, score_bounds
 from groupwise.experiment.held_out import HeldOut, evaluations, read_summary
 from groupwise.experiment.statistics import Estimate, Scores, paired_difference
 from groupwise.processes import is_first_process
-from groupwise.runs import reward_weights
+from groupwise.runs import reward_weights, split_metric
 from groupwise.runs.folder import RunFolder
 
 Gains = dict[str, dict[str, Estimate]]
@@ -122,7 +122,7 @@ def _scores(run: Path, folder: Path) -> dict[str, dict[str, float]]:
     if deciding_metric is None or step is None:
         return {}
     records = evaluations(folder).get(step, [])
-    mode = deciding_metric.partition("/")[0]
+    mode, _ = split_metric(deciding_metric, records)
     names = dict.fromkeys(
         name for record in records if record.get("mode") == mode for name in record.get("rewards", {})
     )

@@ -50,7 +50,8 @@ def train(
             name -> function or configured reward of `groupwise.reward`.
         data: rows to train on: a list of dicts, a `datasets.Dataset`, an `IterableDataset` (with
             `domain.data.num_train`), or the path of a file.
-        eval_data: rows to evaluate on; without it, a tenth of `data` and at most 256 prompts are held out.
+        eval_data: rows to evaluate on, or a dict of several sets by name; without it, a tenth of `data` and at most
+            256 prompts are held out.
         callbacks: functions of `(step, metrics)`, called after every step; a true result ends the stage.
         out: the run folder, which must be new; unset makes `runs/<experiment>-<seed>-<timestamp>`.
         resume: goes on with the run in `out`, where there is one.

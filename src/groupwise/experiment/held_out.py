@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, final
 
 from groupwise.config import ConfigError, read_json
-from groupwise.runs import read_lines, reward_weights, score
+from groupwise.runs import read_lines, reward_weights, score, split_metric
 from groupwise.runs.folder import RunFolder
 
 WHOLE = "all prompts"
@@ -50,7 +50,7 @@ class HeldOut:
         Returns:
             one score a prompt.
         """
-        mode, _, name = self.metric.partition("/")
+        mode, name = split_metric(self.metric, self.records)
         values_by_prompt: dict[str, list[float]] = defaultdict(list)
         for record in self.records:
             if record.get("mode") == mode:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from groupwise.config import ImportPath, object_path
-from groupwise.domain.objects import DomainObjects, RowsObject
+from groupwise.domain.objects import DomainObjects, EvaluationObjects, RowsObject
 from groupwise.experiment.object_record import ObjectRecord, import_path_of, record_of
 
 DOMAIN_INSTANCE, MODULE = "domain_instance", "module"
@@ -36,7 +36,7 @@ class Arguments:
     objective: dict[str, Any] = field(default_factory=dict)
     rewards: dict[str, dict[str, Any]] | None = None
     data: RowsObject | str | None = None
-    eval_data: RowsObject | str | None = None
+    eval_data: EvaluationObjects = None
     callbacks: list[str] | None = None
 
     @property

@@ -12,7 +12,9 @@ from groupwise.experiment.python_objects import Arguments, type_name
 from groupwise.reward import Reward
 
 _WRITE_REWARD = "write def reward(completions, **columns): return [...], one number a completion"
-_NO_COLUMNS = frozenset({"prompts", "completions"})
+ATTRIBUTES = ("weight", "timeout_seconds", "on_error", "role", "bounds", "completions")
+"""Attributes of a function that hold for it as a reward."""
+_ONE_A_MEMBER = frozenset({"prompts", "completions", "completion_ids"})
 
 
 def read_rewards(arguments: Arguments, rewards: Any, columns: frozenset[str] | None) -> dict[str, dict[str, Any]]:
@@ -29,9 +31,9 @@ def read_rewards(arguments: Arguments, rewards: Any, columns: frozenset[str] | N
     if isinstance(rewards, Mapping):
         pairs = [(name, reward) for name, reward in rewards.items()]
     elif isinstance(rewards, Sequence) and not isinstance(rewards, str):
-        pairs = list(_numbered(rewards))
+        pairs = list(numbered(rewards))
     else:
-        pairs = list(_numbered([rewards]))
+        pairs = list(numbered([rewards]))
     if not pairs:
         raise ConfigError("rewards: none was given; give a function, a list of functions, or a dict name -> function")
     tables: dict[str, dict[str, Any]] = {}
@@ -42,7 +44,7 @@ def read_rewards(arguments: Arguments, rewards: Any, columns: frozenset[str] | N
     return tables
 
 
-def _numbered(rewards: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+def numbered(rewards: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     """Yields (name, reward): a function's name or the kind of a configured reward, numbered where it repeats."""
     used: dict[str, int] = {}
     for reward in rewards:
@@ -72,7 +74,7 @@ def _reward(arguments: Arguments, name: str, reward: Any, columns: frozenset[str
     while place in arguments.objects:
         place += "_"
     table: dict[str, Any] = {"kind": "callable", "path": str(arguments.refer(place, reward, argument))}
-    for key in ("weight", "timeout_seconds", "on_error", "role", "bounds"):
+    for key in ATTRIBUTES:
         value = getattr(reward, key, None)
         if value is not None and not callable(value):
             table[key] = list(value) if isinstance(value, tuple) else value
@@ -100,11 +102,11 @@ def _check_signature(argument: str, reward: Callable[..., Any], columns: frozens
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     if (
         not open_ended
-        and not parameter_names & _NO_COLUMNS
+        and not parameter_names & _ONE_A_MEMBER
         and (not parameter_names or (columns is not None and not parameter_names <= columns))
     ):
         raise ConfigError(
-            f"{argument}: {signature} takes neither prompts nor completions, and a reward is called as"
+            f"{argument}: {signature} takes none of prompts, completions and completion_ids, and a reward is called as"
             f" reward(prompts=..., completions=..., COLUMN=...); {_WRITE_REWARD}"
         )
 

@@ -7,38 +7,45 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import ConfigError
-from groupwise.domain.objects import RowsObject
+from groupwise.domain.objects import EvaluationObjects, RowsObject
 from groupwise.experiment.python_objects import Arguments, type_name
 
 _ALLOWED = "a list of dicts, a datasets.Dataset, an IterableDataset, or the path of a .jsonl, .json or .parquet file"
 
 
-def one_set(eval_data: Any) -> Any:
-    """Returns the rows of the only evaluation set, which may be a dict of one name.
+def read_evaluation(arguments: Arguments, eval_data: Any) -> EvaluationObjects:
+    """Checks the argument `eval_data`: rows, the path of a file, or a dict of several sets by name.
 
     Args:
-        eval_data: rows, or name -> rows.
+        arguments: takes the objects.
+        eval_data: as the caller of `groupwise.train` wrote it; None where it was left out.
 
     Raises:
-        ConfigError: there are several sets.
+        ConfigError: a set holds no rows, or there is none.
     """
-    if not isinstance(eval_data, Mapping) or type(eval_data).__module__.startswith("datasets"):
-        return eval_data
-    if len(eval_data) != 1:
-        raise ConfigError(
-            f"eval_data: {len(eval_data)} evaluation sets were given ({', '.join(map(str, eval_data))}), and a run has"
-            " one; give one of them"
-        )
-    return next(iter(eval_data.values()))
+    if not isinstance(eval_data, Mapping):
+        return read_rows(arguments, "eval_data", eval_data)
+    if not eval_data:
+        raise ConfigError('eval_data: the dict names no set; write eval_data={"test": ROWS}, or leave it out')
+    sets: dict[str, RowsObject | str] = {}
+    for place, (name, rows) in enumerate(eval_data.items()):
+        read = read_rows(arguments, f"eval_data[{name!r}]", rows, f"eval_data_{place}")
+        if read is None:
+            raise ConfigError(f"eval_data[{name!r}]: there are no rows (None); give {_ALLOWED}")
+        sets[str(name)] = read
+    return sets
 
 
-def read_rows(arguments: Arguments, argument: str, rows: Any) -> RowsObject | str | None:
+def read_rows(
+    arguments: Arguments, argument: str, rows: Any, object_name: str | None = None
+) -> RowsObject | str | None:
     """Checks the rows of an argument.
 
     Args:
         arguments: the record to which the object is added.
-        argument: `data` or `eval_data`.
-        rows: the value of the argument; None where it was left out.
+        argument: `data`, `eval_data`, or a set of it.
+        rows: as the caller wrote them; None where they were left out.
+        object_name: the name of the object in the run; that of the argument where unset.
 
     Raises:
         ConfigError: the value cannot be read as rows, or holds none.
@@ -54,7 +61,7 @@ def read_rows(arguments: Arguments, argument: str, rows: Any) -> RowsObject | st
     num_rows = len(rows) if hasattr(rows, "__len__") else None
     if num_rows == 0:
         raise ConfigError(f"{argument}: it holds no rows; give at least {'two' if argument == 'data' else 'one'}")
-    return RowsObject(arguments.hold(argument, rows, argument), num_rows)
+    return RowsObject(arguments.hold(object_name or argument, rows, argument), num_rows)
 
 
 def _advice(rows: Any) -> str | None:

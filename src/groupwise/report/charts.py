@@ -45,6 +45,7 @@ SECTIONS = (
             (r"reward", "Reward"),
             (r"eval/(.+)", EVALUATED),
             (r"rewards/(.+)/mean", "Reward part: {}"),
+            (r"logged/(.+)", "Logged by a reward: {}"),
             (r"reward_std", "Spread of rewards in a group"),
             (r"groups/(best|solved)", "Groups: {}"),
         ),

@@ -11,7 +11,7 @@ from typing import Any
 from groupwise.report.groups import group_key
 from groupwise.report.members import conversation, member, number, shortened
 from groupwise.report.pictures import Pictures
-from groupwise.runs import Run, reward_weights, score
+from groupwise.runs import Run, reward_weights, score, split_metric
 
 _SHOWN = ("text", "messages", "image", "demonstrations")
 """A record with one of these shows what the model made; an evaluation keeps that of its first prompts, and of the
@@ -47,7 +47,7 @@ def held_out(run: Run, *, text_bytes: int, picture_bytes: int) -> dict[str, Any]
                 groups.setdefault((str(record.get("mode", "")), str(group_key(record))), []).append((when, record))
     if not groups:
         return None
-    decides, _, name = metric.partition("/")
+    decides, name = split_metric(metric, (record for members in groups.values() for _, record in members))
     weights = _weights(run)
     pictures, kept, left = Pictures(picture_bytes), [], text_bytes
     for (mode, key), records in sorted(groups.items(), key=lambda each: each[0][0] != decides):

@@ -42,7 +42,7 @@ _SHOWN_APART = frozenset(
         "answers",
         "sample",
     )
-    + ("mode",)
+    + ("mode", "logged")
 )
 _NUMBERS = {"lp": "token_log_prob", "lr": "token_log_ratio", "cr": "token_credit"}
 
@@ -100,6 +100,8 @@ def member(record: Mapping[str, Any], parts: Sequence[str], root: Path, pictures
             images[name] = pictures.add(root, value)
         elif value not in (None, "", [], {}):
             rest[name] = shortened(value, 600)
+    if isinstance(logged := record.get("logged"), Mapping):
+        rest |= {str(name): shortened(value, 600) for name, value in logged.items() if value is not None}
     if images:
         found["i"] = images
     if rest:

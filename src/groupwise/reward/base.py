@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Any, ClassVar, Literal, final
 
 from pydantic import Field
 
 from groupwise.config import Config
 from groupwise.config.numbers import Seconds
+from groupwise.reward.completions import CompletionForm
 from groupwise.reward.noted import Noted
 from groupwise.reward.parted import Parted
 from groupwise.reward.text import Text
@@ -18,7 +19,8 @@ from groupwise.reward.text import Text
 Value = float | Noted | None
 RewardFunction = Callable[..., "Sequence[Value] | Parted | Awaitable[Sequence[Value] | Parted]"]
 """`reward(prompts, completions, **columns) -> list[float | None]`, one number a member, sync or async: the signature of
-TRL. `completions` are texts or chats, or images (`groupwise.reward.image`), one a member.
+TRL. `completions` are texts or chats (`groupwise.reward.completions`), or images (`groupwise.reward.image`), one a
+member.
 """
 
 
@@ -63,6 +65,14 @@ class Reward(Config):
     """Where the reward runs. A process can be killed when it hangs; a thread is abandoned, and cannot be stopped inside
     a regular expression.
     """
+
+    calls_function: ClassVar[bool] = False
+    """Whether it calls a function of the user, which is given completions in its form and the trainer's arguments."""
+
+    @property
+    def completion_form(self) -> CompletionForm | None:
+        """The form in which its function reads completions; None leaves it to the prompts."""
+        return None
 
     @property
     def trains(self) -> bool:

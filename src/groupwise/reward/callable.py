@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Self, final
+from typing import Any, ClassVar, Literal, Self, final
 
 from pydantic import Field, model_validator
 
 from groupwise.config import ImportPath, call_user, check_arguments, user_callable
 from groupwise.reward.base import Reward, RewardFunction
+from groupwise.reward.completions import CompletionForm, as_messages
 from groupwise.reward.error import RewardError
 from groupwise.reward.image import is_image, one_by_one
 from groupwise.reward.scoring.columns import arguments_for, needed_columns
+from groupwise.reward.scoring.trainer_arguments import TRAINER_ARGUMENTS
 from groupwise.reward.text import Text, completion_text, prompt_text
 
 ENTRY_POINTS = "groupwise.rewards"
@@ -44,10 +46,20 @@ class CallableReward(Reward):
     """Call `reward(prompt, completion, **columns of this member)` once a member, on texts (or images), and expect one
     number. Under `on_error = "missing"` a member that raises is missing and counted, and the others keep theirs.
     """
+    completions: CompletionForm | None = None
+    """The form in which completions are given: `text`, or `messages` (`[{"role": "assistant", "content": ...}]`). Unset
+    gives messages where prompts are messages, as TRL does, and texts elsewhere; with `each` texts.
+    """
 
     bounds: tuple[float, float] = (0.0, 1.0)
     """The lowest and the highest value it can give, at which `groups/all_wrong` and `groups/all_right` count a group.
     """
+
+    calls_function: ClassVar[bool] = True
+
+    @property
+    def completion_form(self) -> CompletionForm | None:
+        return "text" if self.each and self.completions is None else self.completions
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -80,7 +92,7 @@ class CallableReward(Reward):
         else:
             check_arguments(loaded, self.arguments, place, all_of=False)
             function = functools.partial(loaded, **self.arguments) if self.arguments else loaded
-        return _EachMember(function, self.on_error) if self.each else function
+        return _EachMember(function, self.on_error, self.completions) if self.each else function
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> Any:
         return self.open()(prompts=prompts, completions=completions, **columns)
@@ -92,8 +104,10 @@ class _EachMember:
     whatever their names.
     """
 
-    def __init__(self, function: Callable[..., Any], on_error: Literal["raise", "missing"]) -> None:
-        self.function = function
+    def __init__(
+        self, function: Callable[..., Any], on_error: Literal["raise", "missing"], form: CompletionForm | None
+    ) -> None:
+        self.function, self.form = function, form
         self.on_error: Literal["raise", "missing"] = on_error
         named = [
             each
@@ -115,12 +129,17 @@ class _EachMember:
         }
 
         def score(completion: Any, member: int) -> Any:
-            given = completion if is_image(completion) else completion_text(completion)
-            return self.function(
-                prompt_text(prompts[member]), given, **{name: values[member] for name, values in columns.items()}
-            )
+            row = {name: values if name in TRAINER_ARGUMENTS else values[member] for name, values in columns.items()}
+            return self.function(prompt_text(prompts[member]), self._in_form(completion), **row)
 
         return one_by_one(completions, score, self.on_error)
+
+    def _in_form(self, completion: Any) -> Any:
+        if is_image(completion):
+            return completion
+        if self.form == "messages":
+            return as_messages(completion) if isinstance(completion, str) else completion
+        return completion_text(completion)
 
 
 def example(completions: Sequence[Text], word: str = "because", **columns: Sequence[Any]) -> list[float]:

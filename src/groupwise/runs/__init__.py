@@ -7,7 +7,7 @@ from groupwise.runs.find import find_runs
 from groupwise.runs.folder import RunFolder
 from groupwise.runs.lines import Lines, each_line, read_lines
 from groupwise.runs.run import Run, is_number, read_run
-from groupwise.runs.scores import reward_weights, score
+from groupwise.runs.scores import reward_weights, score, split_metric
 
 __all__ = [
     "EvaluatedOn",
@@ -21,4 +21,5 @@ __all__ = [
     "read_run",
     "reward_weights",
     "score",
+    "split_metric",
 ]

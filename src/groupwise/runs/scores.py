@@ -34,6 +34,21 @@ def score(record: Mapping[str, Any], name: str, weights: Mapping[str, float]) ->
     return None
 
 
+def split_metric(metric: str, records: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
+    """Returns the mode and the name of a metric of an evaluation: `SET/MODE/NAME`, or `MODE/NAME` without a set's name.
+
+    Args:
+        records: of the evaluation; their modes tell where the name begins, which may have a `/` too.
+
+    Example:
+        >>> split_metric("hard/greedy/correct", [{"mode": "hard/greedy"}]), split_metric("greedy/a/b", [{}])
+        (('hard/greedy', 'correct'), ('greedy', 'a/b'))
+    """
+    modes = {mode for record in records if isinstance(mode := record.get("mode"), str)}
+    mode = max((mode for mode in modes if metric.startswith(f"{mode}/")), key=len, default=metric.partition("/")[0])
+    return mode, metric[len(mode) + 1 :]
+
+
 def reward_weights(config: Mapping[str, Any]) -> dict[str, float]:
     """Returns reward -> weight in the sum, from a resolved configuration; the weight of a judge is 0, and an
     environment states its weight.

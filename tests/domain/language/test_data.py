@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from groupwise.config import ConfigError
+from groupwise.config import ConfigError, merge, validate
 from groupwise.domain.language.config import DataConfig, DemonstrationsConfig
 from groupwise.domain.language.data import split
 from groupwise.domain.language.source import Cups, Files, HiddenNumber
@@ -177,6 +177,52 @@ def test_an_evaluation_file_that_is_the_training_file_leaves_nothing_to_train_on
     source = files(tmp_path, numbered(1, 2, 3, 4), held_out_paths=(str(tmp_path / "train.json"),))
     with pytest.raises(
         ConfigError,
-        match=r"all 4 rows of data\.source = .* ask what is held out too, .* write a smaller data\.num_held_out",
+        match=r"all 4 rows of data\.source = .* are evaluated on too, .* give other prompts to train on, or a smaller",
     ):
         split(DataConfig(source=source, num_held_out=4, prompt_column="question"))
+
+
+def test_evaluation_sets_are_files_or_sources_and_nothing_of_them_is_trained_on(tmp_path):
+    (tmp_path / "hard.json").write_text(json.dumps(numbered(9, 2, 9)))
+    data = validate(
+        DataConfig,
+        {
+            "source": {"kind": "files", "paths": [str(tmp_path / "train.json")], "shuffle": False},
+            "evaluation": {"hard": str(tmp_path / "hard.json"), "cups": {"kind": "cups"}},
+            "map": "tests.domain.language.test_data:with_prompt",
+            "num_held_out": 4,
+        },
+    )
+    files(tmp_path, numbered(1, 2, 3))
+    splits = split(data)
+    assert {name: len(prompts) for name, prompts in splits.evaluation.items()} == {"hard": 3, "cups": 4}
+    assert [prompt.columns["solution"] for prompt in splits.evaluation["hard"]] == ["9", "2", "9"]
+    assert [prompt.columns["solution"] for prompt in splits.train] == ["1", "3"]
+    assert splits.num_removed == 1
+    assert data.evaluated_apart
+
+
+def with_prompt(row):
+    return {"prompt": row.get("question"), **row}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"evaluation": {"hard": "nowhere.jsonl"}}, r"there is no file 'nowhere.jsonl'"),
+        ({"evaluation": {"hard": 3}}, r"evaluation.hard"),
+        ({"evaluation": {"a b": "x.jsonl"}}, r"'a b' is no name of an evaluation set"),
+        ({"evaluation": {"hard": "empty.json"}}, r"data.evaluation.hard: .* holds no rows; give at least one prompt"),
+        (
+            {"evaluation": {"hard": "train.json"}, "source": {"held_out_paths": ["train.json"]}},
+            r"evaluation \(hard\) and source.held_out_paths both say what is evaluated on; write source.held_out_paths",
+        ),
+    ],
+)
+def test_an_evaluation_set_that_cannot_be_used_says_why(tmp_path, monkeypatch, data, message):
+    monkeypatch.chdir(tmp_path)
+    files(tmp_path, numbered(1, 2, 3))
+    files(tmp_path, [], "empty.json")
+    table = merge({"source": {"kind": "files", "paths": ["train.json"]}, "prompt_column": "question"}, data)
+    with pytest.raises(ConfigError, match=message):
+        split(validate(DataConfig, table))

@@ -97,7 +97,7 @@ def test_seeds_are_keyed_by_purpose_step_prompt_and_member(build):
         row[:length].tolist() for row, length in zip(samples.payload["tokens"], samples.payload["length"], strict=True)
     ] == expected
     domain = build(data={"num_held_out": 3})
-    prompt = Prompt(domain.evaluate(streams=Streams(0)).records[-1]["key"], domain._held_out.prompts[-1].columns)
+    prompt = Prompt(domain.evaluate(streams=Streams(0)).records[-1]["key"], domain._evaluation[""].prompts[-1].columns)
     text = domain.tokenizer.decode(tokens([Streams(0).seed("evaluate", prompt.key, 0)])[0], skip_special_tokens=True)
     assert domain.evaluate(streams=Streams(0)).records[-1]["text"] == text
 

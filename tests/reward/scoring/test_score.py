@@ -43,7 +43,11 @@ def test_functions_are_given_what_they_take_as_trl_gives_it() -> None:
     table = score(
         {"all": everything, "few": lambda completions: [1.0, None]}, PROMPTS, TEXTS, {"answer": [1, 2], "level": [3, 4]}
     )
+    given = {name: seen["columns"].pop(name) for name in ("trainer_state", "log_metric", "log_extra")}
     assert seen == {"prompts": PROMPTS, "completions": TEXTS, "answer": [1, 2], "columns": {"level": [3, 4]}}
+    assert given["trainer_state"].global_step == 0
+    assert callable(given["log_metric"])
+    assert callable(given["log_extra"])
     assert table.values["few"] == [1.0, None]
     assert [(event.name, event.member, event.prompt) for event in table.events] == [("missing", 1, "beta question")]
 
@@ -212,10 +216,38 @@ def test_async_ones_that_hang_are_cancelled_or_left() -> None:
         time.sleep(3600)
         return [0.0, 0.0]
 
+    async def quick(completions: list[str]) -> list[float]:
+        return [1.0, 0.0]
+
     polite.timeout_seconds = rude.timeout_seconds = 0.2  # type: ignore[attr-defined]
-    table = score({"polite": polite, "rude": rude}, PROMPTS, TEXTS)
-    assert [event.reward for event in table.events] == ["polite", "rude"]
-    assert cancelled.wait(60)
+    with Rewards({"polite": polite}) as rewards:
+        assert [event.name for event in rewards.score(PROMPTS, TEXTS).events] == ["timeout"]
+        assert cancelled.wait(60)
+    # One that blocks the event loop is left behind with it, and the next batch gets another.
+    with Rewards({"rude": rude, "quick": quick}) as rewards:
+        assert "rude" in [event.reward for event in rewards.score(PROMPTS, TEXTS).events]
+        rude_reward = rewards._rewards.pop("rude")
+        assert rewards.score(PROMPTS, TEXTS).values == {"quick": [1.0, 0.0]}
+        assert rude_reward.worker is None
+
+
+def test_async_ones_are_awaited_together_in_one_loop() -> None:
+    both_wait = asyncio.Barrier(2)  # bound to the loop that waits there first
+
+    async def first(completions: list[str]) -> list[float]:
+        await both_wait.wait()
+        return [1.0, 0.0]
+
+    async def second(completions: list[str]) -> list[float]:
+        await both_wait.wait()
+        return [0.0, 1.0]
+
+    first.timeout_seconds = second.timeout_seconds = 30.0  # type: ignore[attr-defined]
+    with Rewards({"first": first, "second": second}) as rewards:
+        for _ in range(2):
+            table = rewards.score(PROMPTS, TEXTS)
+            assert table.values == {"first": [1.0, 0.0], "second": [0.0, 1.0]}
+            assert not table.events
 
 
 def test_a_program_with_a_hung_reward_still_ends() -> None:

@@ -8,9 +8,9 @@ import re
 import string
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
 from groupwise.config import Config, ConfigError, InModule
@@ -19,9 +19,9 @@ from groupwise.domain.costs import CausalLm
 from groupwise.domain.exported import Card, Export
 from groupwise.domain.language.environment import EnvironmentConfig
 from groupwise.domain.language.model import ModelConfig, Pretrained
-from groupwise.domain.language.source import SourceConfig
+from groupwise.domain.language.source import Files, Source, SourceConfig
 from groupwise.domain.language.source.nothing import Nothing
-from groupwise.domain.objects import DomainObjects, RowsObject
+from groupwise.domain.objects import DomainObjects, EvaluationObjects, RowsObject
 from groupwise.domain.settings import DomainConfig
 from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
@@ -29,6 +29,24 @@ from groupwise.schedule import Schedule
 if TYPE_CHECKING:
     from groupwise.domain.language.domain import LanguageDomain
     from groupwise.streams import Streams
+
+
+def _set_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
+        raise ValueError(
+            f"{name!r} is no name of an evaluation set, which begins its metrics; write letters, digits, _, - and ."
+        )
+    return name
+
+
+SetName = Annotated[str, AfterValidator(_set_name)]
+EvaluationSource = Annotated[
+    Annotated[str, Tag("file")] | Annotated[SourceConfig, Tag("source")],
+    Discriminator(lambda value: "file" if isinstance(value, str) else "source"),
+]
+"""The path of a file, or any source."""
+_EVALUATED_APART = ("held_out_paths", "held_out_path", "held_out_split")
+"""Keys of sources that name rows to evaluate on."""
 
 
 @final
@@ -39,8 +57,11 @@ class DataConfig(Config):
 
     Args:
         source: a task of ours, a reasoning-gym task, files, or a data set of the `datasets` library.
+        evaluation: name -> what is evaluated on under that name, the path of a file or a source; its metrics are called
+            `NAME/greedy/...`. With any, nothing is held out of `source`. A source that makes its rows makes
+            `num_held_out` of them.
         num_train: training prompts; unset takes all there are (a source that makes its rows needs a number).
-        num_held_out: prompts kept for evaluation.
+        num_held_out: prompts kept for evaluation, out of the rows of `source` where it names no others.
         seed: of the rows and of the split. It is not the run's seed, so that runs with different seeds are judged on
             the same prompts.
         prompt_column: the column with the prompt, a text or a list of messages.
@@ -52,6 +73,7 @@ class DataConfig(Config):
     """
 
     source: SourceConfig
+    evaluation: Mapping[SetName, EvaluationSource] = Field(default_factory=dict)
     num_train: Positive | None = None
     num_held_out: Positive = 256
     seed: Seed = 0
@@ -59,6 +81,19 @@ class DataConfig(Config):
     prompt_template: str | None = None
     map: InModule | None = None
     answer_column: str | None = None
+
+    @property
+    def evaluation_sources(self) -> dict[str, Source]:
+        """The source of every evaluation set; that of a file keeps the file's order."""
+        return {
+            name: Files(paths=(source,), shuffle=False) if isinstance(source, str) else source
+            for name, source in self.evaluation.items()
+        }
+
+    @property
+    def evaluated_apart(self) -> bool:
+        """True where rows of their own are evaluated on, so that none is held out of the source's."""
+        return bool(self.evaluation) or any(getattr(self.source, key, None) for key in _EVALUATED_APART)
 
     @field_validator("prompt_template")
     @classmethod
@@ -80,6 +115,12 @@ class DataConfig(Config):
 
     @model_validator(mode="after")
     def _counted(self) -> DataConfig:
+        elsewhere = [key for key in _EVALUATED_APART if getattr(self.source, key, None)]
+        if self.evaluation and elsewhere:
+            raise ValueError(
+                f"evaluation ({', '.join(self.evaluation)}) and source.{elsewhere[0]} both say what is evaluated on;"
+                f" write source.{elsewhere[0]} as a set of evaluation"
+            )
         if self.source.endless and self.num_train is None:
             raise ValueError(
                 f"num_train is missing: a source of kind {self.source.kind!r} makes as many prompts as it is asked for;"
@@ -313,7 +354,7 @@ _HELD_OUT = 256
 """The most prompts that are held out of a program's rows, and at most a tenth of them."""
 
 
-def _rows(data: RowsObject | str | None, eval_data: RowsObject | str | None) -> dict[str, Any]:
+def _rows(data: RowsObject | str | None, eval_data: EvaluationObjects) -> dict[str, Any]:
     """Returns the table of the data for rows that a program holds or for files."""
     if data is None:
         if eval_data is not None:
@@ -322,25 +363,31 @@ def _rows(data: RowsObject | str | None, eval_data: RowsObject | str | None) -> 
                 " give data as well"
             )
         return {}
-    if isinstance(data, str) or isinstance(eval_data, str):
-        if not isinstance(data, str) or not isinstance(eval_data, str | None):
+    sets = eval_data if isinstance(eval_data, Mapping) else {}
+    alone = None if isinstance(eval_data, Mapping) else eval_data
+    table: dict[str, Any] = {
+        "evaluation": {
+            name: rows if isinstance(rows, str) else {**_object_source(rows), "shuffle": False}
+            for name, rows in sets.items()
+        }
+    }
+    if isinstance(data, str) or isinstance(alone, str):
+        if not isinstance(data, str) or not isinstance(alone, str | None):
             raise ConfigError(
                 "eval_data: one of data and eval_data is a file and the other one rows; give both as files, or both as"
-                " rows"
+                " rows, or eval_data as a dict of sets"
             )
-        held_out = {} if eval_data is None else {"held_out_paths": [eval_data]}
-        return {"source": {"kind": "files", "paths": [data], **held_out}, "num_train": None}
-    source = {
-        "kind": "rows",
-        "path": str(data.path),
-        "held_out_path": None if eval_data is None else str(eval_data.path),
-        "streamed": data.num_rows is None,
-    }
-    table: dict[str, Any] = {"source": source}
+        held_out = {} if alone is None else {"held_out_paths": [alone]}
+        return {**table, "source": {"kind": "files", "paths": [data], **held_out}, "num_train": None}
+    table["source"] = {**_object_source(data), "held_out_path": None if alone is None else str(alone.path)}
     if data.num_rows is not None:
         table["num_train"] = None
-    if eval_data is not None:
-        table["num_held_out"] = _HELD_OUT if eval_data.num_rows is None else max(eval_data.num_rows, 1)
+    if alone is not None:
+        table["num_held_out"] = _HELD_OUT if alone.num_rows is None else max(alone.num_rows, 1)
     elif data.num_rows is not None:
         table["num_held_out"] = min(_HELD_OUT, max(data.num_rows // 10, 1))
     return table
+
+
+def _object_source(rows: RowsObject) -> dict[str, Any]:
+    return {"kind": "rows", "path": str(rows.path), "streamed": rows.num_rows is None}

@@ -36,14 +36,19 @@ class Demonstration:
 @final
 @dataclass(frozen=True)
 class Splits:
-    """Prompts trained on, held out and demonstrated, and the number of rows that were left out of training because they
-    are held out as well.
+    """Prompts trained on, evaluated on (by the name of the set; the only set has the empty name) and demonstrated, and
+    the number of rows that were left out of training because they are evaluated on as well.
     """
 
     train: tuple[Prompt, ...]
-    held_out: tuple[Prompt, ...]
+    evaluation: Mapping[str, tuple[Prompt, ...]]
     demonstrations: tuple[Demonstration, ...] = ()
     num_removed: int = 0
+
+    @property
+    def held_out(self) -> tuple[Prompt, ...]:
+        """The prompts of all evaluation sets, one set after another."""
+        return tuple(prompt for prompts in self.evaluation.values() for prompt in prompts)
 
 
 def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) -> Splits:
@@ -60,9 +65,12 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
         (3, 2, ('5 5 1 1 1 2 2 answer 2',))
     """
     if isinstance(data.source, Nothing):
-        return Splits((), ())
+        return Splits((), {"": ()})
     source, num_demonstrated = data.source, (demonstrations.num or 0) if demonstrations is not None else 0
-    held_out = source.held_out_rows(data.num_held_out, data.seed)
+    sets = {name: _evaluation_rows(name, set_source, data) for name, set_source in data.evaluation_sources.items()}
+    held_out = [row for set_rows in sets.values() for row in set_rows] or source.held_out_rows(
+        data.num_held_out, data.seed
+    )
     from_elsewhere = held_out is not None
     num_rows_needed = (data.num_train or 0) + num_demonstrated + (0 if from_elsewhere else data.num_held_out)
     rows = (
@@ -78,7 +86,7 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
     num_rows = len(rows)
     if held_out is None:
         held_out, rows = _first_prompts(rows, data.num_held_out, source)
-    else:
+    elif not sets:
         held_out = _rows_with_prompts(held_out, data)
     held_out_ids = {source.identity(row) for row in held_out}
     train_rows = [row for row in rows if source.identity(row) not in held_out_ids]
@@ -87,8 +95,8 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
     train, demonstrated_rows = train_rows[:num_train], train_rows[num_train : num_train + num_demonstrated]
     if from_elsewhere and not train_rows:
         raise ConfigError(
-            f"data: all {num_rows} rows of {_source_text(source)} ask what is held out too, and what is held out is"
-            " never trained on; write a smaller data.num_held_out, or give other prompts to train on"
+            f"data: all {num_rows} rows of {_source_text(source)} are evaluated on too, and those are never"
+            " trained on; give other prompts to train on, or a smaller evaluation set"
         )
     if (
         not train
@@ -109,7 +117,16 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
         if demonstrations is None
         else tuple(_demonstrations(demonstrated_rows or train, demonstrations, source, data.seed))
     )
-    return Splits(_prompts(train, source), _prompts(held_out, source), examples, num_removed)
+    evaluation = {name: _prompts(set_rows, source) for name, set_rows in (sets or {"": held_out}).items()}
+    return Splits(_prompts(train, source), evaluation, examples, num_removed)
+
+
+def _evaluation_rows(name: str, source: Source, data: DataConfig) -> list[Row]:
+    """Reads all rows of an evaluation set, with their prompts."""
+    rows = _rows_with_prompts(source.rows(data.num_held_out if source.endless else None, data.seed), data)
+    if not rows:
+        raise ConfigError(f"data.evaluation.{name}: {_source_text(source)} holds no rows; give at least one prompt")
+    return rows
 
 
 def _distinct_rows(data: DataConfig, num: int) -> list[Row]:

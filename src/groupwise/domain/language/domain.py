@@ -28,12 +28,12 @@ from groupwise.domain.language.supervised import Example, as_samples, encode_dem
 from groupwise.domain.language.token_texts import token_texts
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
 from groupwise.records import Scored
-from groupwise.reward import RewardEvent, Rewards, RewardTable
+from groupwise.reward import RewardError, RewardEvent, Rewards, RewardTable
 from groupwise.reward.scoring.columns import check_columns
 from groupwise.streams import Streams
 
 # Columns that the domain itself adds for rewards.
-_OWN_COLUMNS = ("num_tokens", "truncated")
+_OWN_COLUMNS = ("completion_ids", "num_tokens", "truncated")
 
 
 @final
@@ -87,10 +87,15 @@ class LanguageDomain(Domain):
         self._check_columns(splits)
         limit = self._prompt_limit()
         self._train = tokenize(splits.train, self._chat, config.environment, limit, config.overlong)
-        self._held_out = tokenize(
-            splits.held_out[: config.evaluation.num_prompts], self._chat, config.environment, limit, config.overlong
-        )
-        self._ids = self._held_out.ids | self._train.ids
+        self._evaluation = {
+            name: tokenize(
+                prompts[: config.evaluation.num_prompts], self._chat, config.environment, limit, config.overlong
+            )
+            for name, prompts in splits.evaluation.items()
+        }
+        self._ids = dict(self._train.ids)
+        for evaluation_set in self._evaluation.values():
+            self._ids |= evaluation_set.ids
 
     @property
     def num_prompts(self) -> int:
@@ -103,12 +108,16 @@ class LanguageDomain(Domain):
         """
         return {
             "num_train": len(self._train.prompts),
-            "num_held_out": len(self._held_out.prompts),
+            "num_held_out": len(self._evaluated_prompts),
             "num_demonstrations": len(self._splits.demonstrations),
             "num_removed": self._splits.num_removed,
-            "num_dropped": self._train.num_dropped + self._held_out.num_dropped,
-            "num_truncated": self._train.num_truncated + self._held_out.num_truncated,
+            "num_dropped": sum(prompts.num_dropped for prompts in (self._train, *self._evaluation.values())),
+            "num_truncated": sum(prompts.num_truncated for prompts in (self._train, *self._evaluation.values())),
         }
+
+    @property
+    def _evaluated_prompts(self) -> list[Prompt]:
+        return [prompt for prompts in self._evaluation.values() for prompt in prompts.prompts]
 
     @property
     def remarks(self) -> list[str]:
@@ -120,15 +129,29 @@ class LanguageDomain(Domain):
             "num_truncated": f"prompts cut on the left, longer than {limit} tokens (domain.overlong = 'truncate')",
         }
         source = self.config.data.source
-        if isinstance(source, Rows) and source.held_out_path is None:
+        if (isinstance(source, Rows) or not source.endless) and not self.config.data.evaluated_apart:
+            evaluate_on_others = (
+                "eval_data=ROWS" if isinstance(source, Rows) else 'domain.data.evaluation = { NAME = "FILE" }'
+            )
             descriptions["num_held_out"] = (
-                "prompts kept from the rows for evaluation and never trained on (eval_data=ROWS evaluates on others,"
-                " domain.data.num_held_out sets how many)"
+                f"prompts kept from the rows for evaluation and never trained on ({evaluate_on_others} evaluates on"
+                " others, domain.data.num_held_out sets how many)"
             )
         return [
             *(f"data: {text}: {counts[name]}" for name, text in descriptions.items() if counts[name]),
+            *self._remarks_of_form(),
             *self.policy.remarks,
             *self.rewards.remarks,
+        ]
+
+    def _remarks_of_form(self) -> list[str]:
+        """Says which rewards read messages, since a function of texts may take a list without an error."""
+        rewards = self.rewards.in_form_of_prompts
+        if not rewards or not any(not isinstance(prompt.columns["prompt"], str) for prompt in self._train.prompts):
+            return []
+        return [
+            f'rewards: {", ".join(rewards)}: prompts are messages, so completions are too, [{{"role": "assistant",'
+            ' "content": "..."}], as in TRL (completions = "text" on a reward gives texts)'
         ]
 
     @property
@@ -139,7 +162,7 @@ class LanguageDomain(Domain):
     @property
     def evaluated_on(self) -> frozenset[str]:
         """The prompts that `evaluate` asks."""
-        return _identities(self._held_out.prompts)
+        return _identities(self._evaluated_prompts)
 
     def adapted(self, config: LanguageConfig) -> LanguageDomain:
         """Opens the same model under other settings, for a stage that changes them.
@@ -225,26 +248,30 @@ class LanguageDomain(Domain):
         rewards = [*self.config.rewards, *(["environment"] if self.config.environment is not None else [])]
         modes = (("greedy", config.greedy, 1), ("sampled", config.sampled, config.num_samples))
         return tuple(
-            name for mode, enabled, num in modes if enabled for name in evaluate.metric_names(mode, rewards, num)
+            name
+            for set_name in self._evaluation
+            for mode, enabled, num in modes
+            if enabled
+            for name in evaluate.metric_names(_mode(set_name, mode), rewards, num)
         )
 
     def evaluate(self, *, streams: Streams) -> Evaluation:
-        """Evaluates greedy and sampled completions of the held-out prompts, with the same random numbers every time."""
+        """Evaluates greedy and sampled completions of every evaluation set, with the same random numbers every time."""
         config = self.config.evaluation
         training_rewards = [name for name, reward in self.config.rewards.items() if reward.trains]
         first_reward = training_rewards[0] if training_rewards else "environment"
         metrics: dict[str, float] = {}
         records: list[Mapping[str, Any]] = []
         events: list[RewardEvent] = []
-        for mode, enabled, num_samples in (
-            ("greedy", config.greedy, 1),
-            ("sampled", config.sampled, config.num_samples),
-        ):
-            if enabled:
-                written = self._write(self._held_out.prompts, num_samples, streams, greedy=mode == "greedy")
-                metrics |= evaluate.metrics(mode, written, first_reward)
-                records += evaluate.records(mode, written, config.num_texts)
-                events += written.table.events
+        modes = (("greedy", config.greedy, 1), ("sampled", config.sampled, config.num_samples))
+        for set_name, evaluation_set in self._evaluation.items():
+            for kind, enabled, num_samples in modes:
+                if enabled:
+                    written = self._write(evaluation_set.prompts, num_samples, streams, greedy=kind == "greedy")
+                    mode = _mode(set_name, kind)
+                    metrics |= evaluate.metrics(mode, written, first_reward)
+                    records += evaluate.records(mode, written, config.num_texts)
+                    events += written.table.events
         return Evaluation(metrics, tuple(records), events=events)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
@@ -377,6 +404,10 @@ class LanguageDomain(Domain):
             name: [prompt_columns[name] for prompt_columns in member_columns] for name in sorted(names)
         }
         columns["num_tokens"] = samples.payload["length"].tolist()
+        columns["completion_ids"] = [
+            tokens[:length]
+            for tokens, length in zip(samples.payload["tokens"].tolist(), columns["num_tokens"], strict=True)
+        ]
         columns["truncated"] = [False] * len(samples) if samples.truncated is None else samples.truncated.tolist()
         completions = samples.payload.get("messages") or self._texts(samples)
         table = self.rewards.score(
@@ -427,11 +458,26 @@ class LanguageDomain(Domain):
             )
         return configured_limit if room is None else room if configured_limit is None else min(configured_limit, room)
 
+    def _check_set(self, name: str, prompt: Prompt) -> None:
+        """Refuses an evaluation set whose rows lack a column that a reward reads."""
+        try:
+            self.rewards.check_columns([*(set(prompt.columns) - {"prompt"}), *_OWN_COLUMNS])
+        except RewardError as error:
+            raise ConfigError(f"data.evaluation.{name}: {error}") from None
+
     def _check_columns(self, splits: Splits) -> None:
-        present = [*(splits.train[0].columns if splits.train else ()), *_OWN_COLUMNS]
+        present = [*((set(splits.train[0].columns) - {"prompt"}) if splits.train else ()), *_OWN_COLUMNS]
         self.rewards.check_columns(present)
+        for name, prompts in splits.evaluation.items():
+            if name:
+                self._check_set(name, prompts[0])
         if self.config.environment is not None:
             check_columns("environment", self.config.environment.needs, present)
+
+
+def _mode(set_name: str, kind: str) -> str:
+    """Names what an evaluation measures: `greedy` or `sampled`, after the name of the set where it has one."""
+    return f"{set_name}/{kind}" if set_name else kind
 
 
 def _identities(prompts: Sequence[Prompt]) -> frozenset[str]:

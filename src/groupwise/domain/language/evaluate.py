@@ -25,7 +25,8 @@ class Written:
 
 
 def metric_names(mode: str, rewards: Sequence[str], num_samples: int) -> list[str]:
-    """Lists the names that `metrics` may give, which are known without a model.
+    """Lists the names that `metrics` may give, which are known without a model; those that rewards log themselves
+    (`MODE/logged/NAME`) are not.
 
     Example:
         >>> metric_names("sampled", ["correct"], 2)
@@ -54,6 +55,7 @@ def metrics(mode: str, written: Written, first: str | None) -> dict[str, float]:
         present = [value for value in values if value is not None]
         if present:
             means[f"{mode}/{name}"] = math.fsum(present) / len(present)
+    means |= {f"{mode}/{name}": value for name, value in written.table.logged_means().items()}
     means[f"{mode}/length"] = sum(written.lengths) / len(written.lengths)
     means[f"{mode}/truncated"] = sum(written.truncated) / len(written.truncated)
     if first is not None and written.num_samples > 1:
@@ -101,5 +103,7 @@ def records(mode: str, written: Written, num_texts: int) -> list[Mapping[str, An
         }
         if number < num_texts:
             record |= {"prompt": prompt.columns["prompt"], "text": text}
+            if written.table.extras:
+                record["logged"] = {column: entries[place] for column, entries in written.table.extras.items()}
         completion_records.append(record)
     return completion_records

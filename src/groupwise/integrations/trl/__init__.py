@@ -1,5 +1,6 @@
 """Every objective inside TRL's trainer: `GRPOTrainer(objective="dapo", ...)`, and `objective_of(config)`, which
-translates a `GRPOConfig` into our slots.
+translates a `GRPOConfig` into our slots; `from_trl(config)`, which translates it into the arguments of
+`groupwise.train`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from groupwise.integrations.trl.version import too_different
 if reason := too_different(trl.__version__):
     raise ImportError(reason)
 
+from groupwise.integrations.trl.experiment import FromTRL, from_trl
 from groupwise.integrations.trl.keys import objective_of
 from groupwise.integrations.trl.trainer import GRPOTrainer
 
-__all__ = ["GRPOTrainer", "objective_of"]
+__all__ = ["FromTRL", "GRPOTrainer", "from_trl", "objective_of"]

@@ -8,8 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from groupwise.reward.error import RewardError
+from groupwise.reward.scoring.trainer_arguments import TRAINER_ARGUMENTS
 
-_GIVEN = ("prompts", "completions")
+NOT_COLUMNS = frozenset({"prompts", "completions"}) | TRAINER_ARGUMENTS
+"""Arguments of a reward that are no columns of the data."""
+
+_NOT_OF_THE_DATA = {
+    "completion_ids": "the token ids of completions, which a language model writes and this domain has not",
+    "environments": (
+        "TRL's environments, which are not passed here: an environment of domain.environment gives its own reward in"
+        " step(), and completions are its whole conversation"
+    ),
+    "prompt": "a prompt, where a reward is given all of them; write prompts (or each = true for one member a call)",
+    "completion": (
+        "a completion, where a reward is given all of them; write completions (or each = true for one member a call)"
+    ),
+}
+"""Arguments that no data set could bring, with what they are."""
 
 
 def needed_columns(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -31,7 +46,7 @@ def needed_columns(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(
         each.name
         for each in parameters
-        if each.kind in named and each.default is each.empty and each.name not in _GIVEN
+        if each.kind in named and each.default is each.empty and each.name not in NOT_COLUMNS
     )
 
 
@@ -76,6 +91,8 @@ def check_columns(reward: str, needs: Sequence[str], present: Sequence[str]) -> 
         groupwise.reward.error.RewardError: reward 'exact' needs the column 'answer', which the data lacks; columns: question
     """  # noqa: E501
     for column in needs:
+        if column not in present and column in _NOT_OF_THE_DATA:
+            raise RewardError(f"reward {reward!r} reads {column!r}, {_NOT_OF_THE_DATA[column]}", reward=reward)
         if column not in present:
             known = ", ".join(sorted(present)) or "none"
             raise RewardError(

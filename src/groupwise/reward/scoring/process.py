@@ -16,6 +16,7 @@ from groupwise.reward.base import Reward
 from groupwise.reward.error import RewardError
 from groupwise.reward.noted import Noted
 from groupwise.reward.scoring.printed import Printed
+from groupwise.reward.scoring.trainer_arguments import TRAINER_ARGUMENTS
 from groupwise.reward.text import Text
 
 _KEPT = frozenset(
@@ -56,16 +57,25 @@ class ProcessReward:
         self._begin()
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Any]:
+        trainer: dict[str, Any] = {name: columns[name] for name in TRAINER_ARGUMENTS if name in columns}
+        columns = {name: values for name, values in columns.items() if name not in trainer}
         if (reads := self._reward.reads) is not None:
             columns = {name: columns[name] for name in reads if name in columns}
+        state = trainer["trainer_state"].table() if "trainer_state" in trainer else None
         try:
-            line = json.dumps({"prompts": prompts, "completions": completions, "columns": columns})
+            line = json.dumps({"prompts": prompts, "completions": completions, "columns": columns, "state": state})
         except TypeError as error:
             raise RewardError(
                 f'the columns cannot be sent to another process: {error}; write isolation = "thread"'
             ) from error
         process = self._process or self._begin()
         answer = self._exchange(process, line)
+        if logged := answer.get("logged"):
+            for name, values in logged["metrics"].items():
+                for value in values:
+                    trainer["log_metric"](name, value)
+            for column, entries in logged["columns"].items():
+                trainer["log_extra"](column, entries)
         return [Noted(**each) if isinstance(each, dict) else each for each in answer["values"]]
 
     def cancel(self) -> None:

@@ -22,6 +22,7 @@ from groupwise.reward.error import RewardError
 from groupwise.reward.scoring.columns import arguments_for
 from groupwise.reward.scoring.members import Members
 from groupwise.reward.scoring.process_child import die_with_parent, named, plain
+from groupwise.reward.scoring.trainer_arguments import RewardLog, TrainerState
 
 
 def main() -> None:
@@ -59,14 +60,18 @@ def _serve(answers: TextIO, score: Callable[[Any], dict[str, Any]], line: str) -
 
 
 def _at_once(function: Any, batch: Any) -> dict[str, Any]:
+    log = RewardLog()
+    trainer = {} if batch["state"] is None else log.arguments(TrainerState(**batch["state"]))
     result: Any = function(
         **arguments_for(
-            function, {**batch["columns"], "prompts": batch["prompts"], "completions": batch["completions"]}
+            function,
+            {**batch["columns"], "prompts": batch["prompts"], "completions": batch["completions"], **trainer},
         )
     )
     if inspect.isawaitable(result):
         result = asyncio.run(_await(result))
-    return {"values": [plain(value) for value in (result.tolist() if hasattr(result, "tolist") else result)]}
+    values = [plain(value) for value in (result.tolist() if hasattr(result, "tolist") else result)]
+    return {"values": values, "logged": log.record()}
 
 
 def _read(source: TextIO, lines: queue.SimpleQueue[str]) -> None:

@@ -9,14 +9,32 @@ from typing import Any, Self, final
 
 from groupwise.config import ConfigError, why_failed
 from groupwise.reward.base import Reward, RewardFunction
+from groupwise.reward.completions import CompletionForm, in_form, shape_advice
 from groupwise.reward.error import RewardError
 from groupwise.reward.parted import Follows, Groups, Parted
 from groupwise.reward.scoring.columns import arguments_for, check_columns, needed_columns
+from groupwise.reward.scoring.event_loop import EventLoop, is_asynchronous
 from groupwise.reward.scoring.process import ProcessReward
-from groupwise.reward.scoring.table import RewardEvent, RewardTable
+from groupwise.reward.scoring.table import RewardEvent, RewardTable, joined_logs
+from groupwise.reward.scoring.trainer_arguments import RewardLog, TrainerState
 from groupwise.reward.scoring.values import checked_values, split_maps
 from groupwise.reward.scoring.worker import Job, Worker
 from groupwise.reward.text import Text
+
+
+@final
+@dataclass(frozen=True)
+class _Call:
+    """A call of a reward that is under way.
+
+    Args:
+        log: receives what the reward logs.
+        completions: as the reward was given them.
+    """
+
+    job: Job
+    log: RewardLog
+    completions: Sequence[Any]
 
 
 @final
@@ -33,19 +51,31 @@ class _Open:
     judge: bool
     bounds: tuple[float, float] = (0.0, 1.0)
     remarks: Sequence[str] = ()
+    written_by_user: bool = False
+    form: CompletionForm | None = None
     worker: Worker | None = None
 
-    def start(self, given: Mapping[str, Any]) -> Job:
+    def start(self, batch: Mapping[str, Any], state: TrainerState, loop: EventLoop) -> _Call:
+        """Begins to score a batch. A function of a user gets completions in its form, and the trainer's arguments."""
+        log, completions = RewardLog(), batch["completions"]
+        if self.written_by_user:
+            completions = in_form(batch["prompts"], completions, self.form)
+            batch = {**batch, "completions": completions, **log.arguments(state)}
+        arguments = arguments_for(self.function, batch)
+        call: Any = lambda: self.function(**arguments)  # noqa: E731
+        if is_asynchronous(self.function):
+            return _Call(loop.start(call), log, completions)
         if self.worker is None:
             self.worker = Worker(self.name)
-        arguments = arguments_for(self.function, given)
-        return self.worker.start(lambda: self.function(**arguments))
+        return _Call(self.worker.start(call), log, completions)
 
-    def abandon(self) -> None:
+    def abandon(self, call: _Call, loop: EventLoop) -> None:
         """Leaves a call under way to itself; a process is killed, so that its late answer cannot meet the
         next batch.
         """
-        if self.worker is not None:
+        if is_asynchronous(self.function):
+            loop.leave(call.job)
+        elif self.worker is not None:
             self.worker.leave()
             self.worker = None
         getattr(self.function, "cancel", lambda: None)()
@@ -91,7 +121,21 @@ def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
         judge,
         bounds,
         getattr(reward, "remarks", ()),
+        not isinstance(reward, Reward) or reward.calls_function,
+        _form(name, reward),
     )
+
+
+def _form(name: str, reward: Any) -> CompletionForm | None:
+    """Returns the form in which a reward asks for completions; None leaves it to the prompts."""
+    form = reward.completion_form if isinstance(reward, Reward) else getattr(reward, "completions", None)
+    if form is not None and form not in ("text", "messages"):
+        raise RewardError(
+            f"reward {name!r}: completions = {form!r} is no form of completions; write 'text' or 'messages', or leave"
+            " it out",
+            reward=name,
+        )
+    return form
 
 
 @final
@@ -100,8 +144,11 @@ class Rewards:
 
     Args:
         rewards: name -> configured reward, or a function `reward(prompts, completions, **columns) -> list`, sync or
-            async. A function or object may carry `weight`, `timeout_seconds`, `on_error`, `role`, `bounds` and `needs`
-            as attributes.
+            async. A function or object may carry `weight`, `timeout_seconds`, `on_error`, `role`, `bounds`, `needs` and
+            `completions` as attributes. A function is given `trainer_state`, `log_metric` and `log_extra` as well.
+
+    Attributes:
+        state: the progress of training, which a function is given as `trainer_state`.
 
     Raises:
         RewardError: a reward that cannot be opened.
@@ -117,6 +164,8 @@ class Rewards:
 
     def __init__(self, rewards: Mapping[str, Reward | RewardFunction]) -> None:
         self._rewards: dict[str, _Open] = {}
+        self._loop = EventLoop()
+        self.state = TrainerState()
         try:
             for name, reward in rewards.items():
                 self._rewards[name] = _opened(name, reward)
@@ -133,6 +182,11 @@ class Rewards:
     def needs(self) -> dict[str, tuple[str, ...]]:
         """The data columns that each reward cannot do without."""
         return {name: reward.needs for name, reward in self._rewards.items()}
+
+    @property
+    def in_form_of_prompts(self) -> tuple[str, ...]:
+        """Names of the rewards that are given messages where prompts are messages, and texts elsewhere."""
+        return tuple(name for name, reward in self._rewards.items() if reward.written_by_user and reward.form is None)
 
     @property
     def remarks(self) -> list[str]:
@@ -196,33 +250,39 @@ class Rewards:
         used = [reward for reward in self._rewards.values() if judges or not reward.judge]
         for reward in used:
             check_columns(reward.name, reward.needs, list(columns))
-        given = {**columns, "prompts": prompts, "completions": completions}
-        running = [(reward, reward.start(given)) for reward in used] if prompts else []
+        batch = {**columns, "prompts": prompts, "completions": completions}
+        running = [(reward, reward.start(batch, self.state, self._loop)) for reward in used] if prompts else []
         values: dict[str, list[float | None]] = {reward.name: [] for reward in used}
         events: list[RewardEvent] = []
         seconds: dict[str, float] = {}
         maps: dict[str, list[Any]] = {}
         fields: dict[str, Mapping[str, Sequence[Any]]] = {}
+        logs: dict[str, RewardLog] = {}
         try:
-            for reward, job in running:
-                values[reward.name], new, own = self._finish(reward, job, prompts)
+            for reward, call in running:
+                values[reward.name], new, own = self._finish(reward, call, prompts)
+                job = call.job
                 events += new
                 if isinstance(job.value, Parted):
                     fields[reward.name] = job.value.fields
                 if own is not None:
                     maps[reward.name] = own
                 seconds[reward.name] = job.seconds
+                # What a call logged that has no result may be incomplete.
+                if job.done.is_set() and job.error is None:
+                    call.log.check(reward.name, len(prompts))
+                    logs[reward.name] = call.log
         finally:
             # After an error the others' results are of no use, and their threads must be free for the next batch.
-            for reward, job in running:
-                if not job.done.is_set() and reward.worker is not None:
-                    reward.abandon()
+            for reward, call in running:
+                if not call.job.done.is_set():
+                    reward.abandon(call, self._loop)
         weights = {reward.name: reward.weight for reward in used}
         judging, bounds = (
             frozenset(reward.name for reward in used if reward.judge),
             {reward.name: reward.bounds for reward in used},
         )
-        return RewardTable(values, weights, tuple(events), seconds, judging, maps, fields, bounds)
+        return RewardTable(values, weights, tuple(events), seconds, judging, maps, fields, bounds, *joined_logs(logs))
 
     def memory(self) -> dict[str, Any]:
         """What rewards remember of what training saw, by name, JSON-able; nothing for those that remember nothing."""
@@ -265,6 +325,7 @@ class Rewards:
                 reward.worker.leave()
                 reward.worker = None
             getattr(reward.function, "close", lambda: None)()
+        self._loop.close()
 
     def __enter__(self) -> Self:
         return self
@@ -272,14 +333,13 @@ class Rewards:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @staticmethod
     def _finish(
-        reward: _Open, job: Job, prompts: Sequence[Text]
+        self, reward: _Open, call: _Call, prompts: Sequence[Text]
     ) -> tuple[list[float | None], list[RewardEvent], list[Any] | None]:
         missing: list[float | None] = [None] * len(prompts)
-        limit = reward.timeout_seconds
+        limit, job = reward.timeout_seconds, call.job
         if not job.ends_within(limit):
-            reward.abandon()
+            reward.abandon(call, self._loop)
             job.seconds = time.monotonic() - job.started
             detail = f"longer than {limit:g} s for a batch of {len(prompts)}; {reward.advice}"
             return missing, [RewardEvent("timeout", reward.name, count=len(prompts), detail=detail)], None
@@ -287,9 +347,13 @@ class Rewards:
             returned, maps = split_maps(reward.name, job.value.values if isinstance(job.value, Parted) else job.value)
             return *checked_values(reward.name, returned, prompts), maps
         what = why_failed(job.error)
+        advice = shape_advice(what, call.completions) if reward.written_by_user else ""
+        what += advice
         if reward.on_error == "missing":
             return missing, [RewardEvent("error", reward.name, count=len(prompts), detail=what)], None
-        message = f'reward {reward.name!r} raised {what}; mend it, or write on_error = "missing" to go on without it'
+        # Without its values for any member a reward of another form would be missing for ever.
+        remedy = "" if advice else '; mend it, or write on_error = "missing" to go on without it'
+        message = f"reward {reward.name!r} raised {what}{remedy}"
         raise RewardError(message, reward=reward.name) from job.error
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
 from groupwise.reward.error import RewardError
+from groupwise.reward.scoring.trainer_arguments import RewardLog
 
 
 @final
@@ -54,6 +55,8 @@ class RewardTable:
         bounds: name -> the lowest and the highest value that the reward can give; 0 and 1 where unnamed.
         fields: name -> field -> `B` entries, what a reward says it was made of; an entry is a number, or a list of them
             (one a decision).
+        logged: name -> numbers that rewards logged by `log_metric`; their mean is what the batch shows.
+        extras: column -> `B` entries that rewards logged by `log_extra`.
 
     Raises:
         RewardError: rewards of different length, or a weight of something that is no reward.
@@ -74,6 +77,8 @@ class RewardTable:
     maps: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     fields: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    logged: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    extras: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lengths = {name: len(values) for name, values in self.values.items()}
@@ -155,7 +160,16 @@ class RewardTable:
             if event.name != "missing":
                 key = f"rewards/{event.reward}/num_{event.name}"
                 found[key] = found.get(key, 0.0) + event.count
-        return found
+        return found | self.logged_means()
+
+    def logged_means(self) -> dict[str, float]:
+        """The mean of the numbers that rewards logged, as `logged/NAME`.
+
+        Example:
+            >>> RewardTable({"brief": [0.0, 1.0]}, logged={"solved": [0.0, 1.0]}).logged_means()
+            {'logged/solved': 0.5}
+        """
+        return {f"logged/{name}": math.fsum(values) / len(values) for name, values in self.logged.items() if values}
 
     def select(self, rows: Sequence[int]) -> RewardTable:
         """The rewards of some members, in this order; events stay those of the whole."""
@@ -167,6 +181,7 @@ class RewardTable:
             self,
             values=pick(self.values),
             maps=pick(self.maps),
+            extras=pick(self.extras),
             fields={name: pick(table) for name, table in self.fields.items()},
         )
 
@@ -204,4 +219,37 @@ class RewardTable:
             name: {each: [value for table in tables for value in table.fields[name][each]] for each in own}
             for name, own in first.fields.items()
         }
-        return RewardTable(values, first.weights, tuple(events), seconds, first.judges, maps, fields, first.bounds)
+        logged = {
+            name: [value for table in tables for value in table.logged.get(name, ())]
+            for name in dict.fromkeys(name for table in tables for name in table.logged)
+        }
+        # A column that a reward logged for some batches alone is empty for the others.
+        extras = {
+            column: [entry for table in tables for entry in table.extras.get(column, [None] * len(table))]
+            for column in dict.fromkeys(column for table in tables for column in table.extras)
+        }
+        return RewardTable(
+            values, first.weights, tuple(events), seconds, first.judges, maps, fields, first.bounds, logged, extras
+        )
+
+
+def joined_logs(logs: Mapping[str, RewardLog]) -> tuple[dict[str, list[float]], dict[str, list[Any]]]:
+    """Returns the numbers and the columns of several rewards together. A column's name that a second reward uses too is
+    preceded by that reward's.
+
+    Args:
+        logs: reward -> its log.
+
+    Example:
+        >>> logs = {"a": RewardLog({"n": [1.0]}, {"seen": ["x"]}), "b": RewardLog({"n": [2.0]}, {"seen": ["y"]})}
+        >>> joined_logs(logs)
+        ({'n': [1.0, 2.0]}, {'seen': ['x'], 'b/seen': ['y']})
+    """
+    metrics: dict[str, list[float]] = {}
+    columns: dict[str, list[Any]] = {}
+    for reward, log in logs.items():
+        for name, values in log.metrics.items():
+            metrics.setdefault(name, []).extend(values)
+        for column, entries in log.columns.items():
+            columns[f"{reward}/{column}" if column in columns else column] = entries
+    return metrics, columns

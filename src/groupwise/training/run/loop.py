@@ -34,6 +34,7 @@ from groupwise.training.run.record_retention import remove_old_records
 from groupwise.training.run.rollout_records import rollout_records
 from groupwise.training.run.run_folder import write_records
 from groupwise.training.step.collect import Collected, collect
+from groupwise.training.step.reward_memory import tell_progress
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
 from groupwise.training.step.update import Updates, update_policy
@@ -189,6 +190,7 @@ def evaluate_now(
         the metrics as `eval/...`, and whether the score is the best so far.
     """
     progress = state.progress
+    tell_progress(session.domain, progress, recipe)
     with (autocast or autocast_of(recipe, session.device))(), state.averaged():
         evaluation = evaluate(session.domain, progress, session.streams, session.world)
     metrics = dict(evaluation.metrics)

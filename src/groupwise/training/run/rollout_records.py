@@ -26,7 +26,8 @@ def rollout_records(
 
     Each record holds the domain's description of the member (prompt, text, ...), `group`, `rewards` by name, `reward`
     (their weighted sum), `advantage` (mean over decisions), `num_decisions`, and `log_ratio` (mean over decisions at
-    the last scoring, nats; 0 where every update was on-policy).
+    the last scoring, nats; 0 where every update was on-policy). `logged` holds what rewards logged of the member by
+    `log_extra`.
 
     Where the domain gives a member's `tokens`, numbers of every token follow, `None` for a token that was no decision:
     `token_log_prob` (nats, when it was sampled), `token_log_ratio` (nats, at the last scoring; left out where all are
@@ -56,6 +57,8 @@ def rollout_records(
             "num_decisions": int(lengths[row]),
             "log_ratio": log_ratios[row],
         }
+        if collected.table.extras:
+            member_record["logged"] = {column: entries[row] for column, entries in collected.table.extras.items()}
         if "tokens" in record:
             member_record |= _token_fields(
                 fields, row, len(record["tokens"]), collected.samples.mask[row], member_record["advantage"]

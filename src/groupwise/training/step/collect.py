@@ -26,7 +26,7 @@ from groupwise.training.distributed import World
 from groupwise.training.step.draw import draw_prompts
 from groupwise.training.step.micro_batch_size import fit_micro_batch
 from groupwise.training.step.micro_batches import micro_batches
-from groupwise.training.step.reward_memory import remember, restore_reward_memory
+from groupwise.training.step.reward_memory import remember, restore_reward_memory, tell_progress
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
 
@@ -248,6 +248,7 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
             ) from error
     with progress.timed("rewards"):
         restore_reward_memory(domain, state)
+        tell_progress(domain, progress, recipe)
         table = domain.reward(samples)
     if recipe.compares:
         assert isinstance(domain, ComparesExactly), "preflight checks that the domain supplies the field or the term"
@@ -354,4 +355,7 @@ def _statistics(sampled_round: _Round, density: bool) -> dict[str, Statistic]:
         name = f"rewards/{event.reward}/num_{event.name}"
         count = Total.of(torch.tensor(float(event.count)))
         statistics[name] = statistics[name] + count if name in statistics else count
+    for name, values in sampled_round.table.logged.items():
+        numbers = torch.tensor(values, dtype=torch.float64)
+        statistics[f"logged/{name}"] = Mean.of(numbers, torch.ones_like(numbers, dtype=torch.bool))
     return statistics

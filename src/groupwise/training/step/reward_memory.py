@@ -11,7 +11,10 @@ from torch import Tensor
 
 from groupwise.domain.base import Domain
 from groupwise.reward import Rewards, RewardTable
+from groupwise.reward.scoring.trainer_arguments import TrainerState
 from groupwise.training.distributed import World
+from groupwise.training.job import Recipe
+from groupwise.training.progress import Progress
 from groupwise.training.step.state import TrainState
 
 GroupComparisons = list[tuple[int, dict[str, list[dict[str, list[float]]]]]]
@@ -22,6 +25,7 @@ class HasRewards(Protocol):
     """A domain whose rewards may have a memory (`groupwise.reward.parted.Follows`)."""
 
     rewards: Rewards
+    num_prompts: int
 
 
 def _has_rewards(domain: Any) -> TypeGuard[HasRewards]:
@@ -34,6 +38,22 @@ def _has_rewards(domain: Any) -> TypeGuard[HasRewards]:
 def reward_remarks(domain: Domain) -> list[str]:
     """Returns the sentences of a domain's rewards about this machine."""
     return domain.rewards.remarks if _has_rewards(domain) else []
+
+
+def tell_progress(domain: Domain, progress: Progress, recipe: Recipe) -> None:
+    """Tells a domain's rewards where the run stands, which functions are given as `trainer_state`.
+
+    Args:
+        domain: of the stage.
+        progress: of the run.
+        recipe: the stage; `max_steps` is the step at which it ends.
+    """
+    if _has_rewards(domain):
+        domain.rewards.state = TrainerState(
+            global_step=progress.step,
+            max_steps=progress.step - progress.stage_step + recipe.train.num_steps,
+            epoch=progress.num_drawn / max(domain.num_prompts, 1),
+        )
 
 
 def restore_reward_memory(domain: Domain, state: TrainState) -> None:
