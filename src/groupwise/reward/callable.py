@@ -109,18 +109,18 @@ class _EachMember:
     ) -> None:
         self.function, self.form = function, form
         self.on_error: Literal["raise", "missing"] = on_error
-        named = [
-            each
-            for each in inspect.signature(function).parameters.values()
-            if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+        positional = [
+            parameter
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         ]
-        if len(named) < 2 or inspect.iscoroutinefunction(function):
-            given = inspect.signature(function)
+        if len(positional) < 2 or inspect.iscoroutinefunction(function):
+            signature = inspect.signature(function)
             raise RewardError(
-                f"each = true needs a plain function of (prompt, completion, ...), got {given}; drop each for a"
+                f"each = true needs a plain function of (prompt, completion, ...), got {signature}; drop each for a"
                 " function of whole batches"
             )
-        self._taken = {each.name for each in named[:2]}
+        self._taken = {parameter.name for parameter in positional[:2]}
         self.needs = tuple(name for name in needed_columns(function) if name not in self._taken)
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Any]:

@@ -42,9 +42,11 @@ def as_array(image: Any) -> np.ndarray:
     """  # noqa: E501
     import numpy as np
 
-    wanted = "an image is a torch.uint8 tensor [H, W] or [H, W, 3]"
+    allowed_form = "an image is a torch.uint8 tensor [H, W] or [H, W, 3]"
     if not is_image(image):
-        raise RewardError(f"this reward reads images, and a completion is of type {type(image).__name__}; {wanted}")
+        raise RewardError(
+            f"this reward reads images, and a completion is of type {type(image).__name__}; {allowed_form}"
+        )
     if hasattr(image, "detach"):
         image = image.detach().cpu()
     array = np.asarray(image.convert("RGB") if hasattr(image, "convert") else image)
@@ -54,7 +56,9 @@ def as_array(image: Any) -> np.ndarray:
         or (array.ndim == 3 and array.shape[2] not in (1, 3))
         or 0 in array.shape
     ):
-        raise RewardError(f"this reward reads images, and a completion is {array.dtype} {list(array.shape)}; {wanted}")
+        raise RewardError(
+            f"this reward reads images, and a completion is {array.dtype} {list(array.shape)}; {allowed_form}"
+        )
     if array.ndim == 2:
         array = array[:, :, None]
     return array if array.shape[2] == 3 else array.repeat(3, axis=2)
@@ -78,11 +82,11 @@ def in_batches(
         ... )
         [3, 14, 25]
     """
-    found: list[float] = []
+    values: list[float] = []
     for start in range(0, len(images), batch_size):
         members = range(start, min(start + batch_size, len(images)))
-        found += score([images[member] for member in members], members)
-    return found
+        values += score([images[member] for member in members], members)
+    return values
 
 
 def one_by_one(
@@ -95,15 +99,15 @@ def one_by_one(
         >>> one_by_one([1, 0], lambda image, member: 1 / image, "missing")[1].detail
         'ZeroDivisionError: division by zero'
     """
-    found: list[Value] = []
+    values: list[Value] = []
     for member, image in enumerate(images):
         try:
-            found.append(score(image, member))
+            values.append(score(image, member))
         except Exception as error:
             if on_error == "raise":
                 raise
-            found.append(Noted(None, "error", f"{type(error).__name__}: {error}"))
-    return found
+            values.append(Noted(None, "error", f"{type(error).__name__}: {error}"))
+    return values
 
 
 def through_jpeg(image: np.ndarray, quality: int) -> np.ndarray:

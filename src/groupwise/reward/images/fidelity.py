@@ -29,8 +29,10 @@ def psnr(image: np.ndarray, target: np.ndarray) -> float:
 
     if (image == target).all():
         return -10 * math.log10(_FLOOR)
-    found = peak_signal_noise_ratio(torch.as_tensor(image).double(), torch.as_tensor(target).double(), data_range=1.0)
-    return min(float(found), -10 * math.log10(_FLOOR))
+    decibels = peak_signal_noise_ratio(
+        torch.as_tensor(image).double(), torch.as_tensor(target).double(), data_range=1.0
+    )
+    return min(float(decibels), -10 * math.log10(_FLOOR))
 
 
 def psnr_map(image: np.ndarray, target: np.ndarray, window: int) -> np.ndarray:
@@ -46,8 +48,8 @@ def psnr_map(image: np.ndarray, target: np.ndarray, window: int) -> np.ndarray:
 
     Example:
         >>> import numpy
-        >>> found = psnr_map(numpy.array([[[0.6, 0.6, 0.51]]]), numpy.array([[[0.5, 0.5, 0.5]]]), 2)
-        >>> found.round(4).tolist()
+        >>> decibels = psnr_map(numpy.array([[[0.6, 0.6, 0.51]]]), numpy.array([[[0.5, 0.5, 0.5]]]), 2)
+        >>> decibels.round(4).tolist()
         [[20.0, 20.0, 40.0]]
     """
     import numpy as np
@@ -101,10 +103,10 @@ def _ssim(image: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
     }
     height, width = image.shape[1:]
     if max(height, width) <= _PIECE:
-        first, second = (torch.as_tensor(each).double()[None] for each in (image, target))
-        mean, whole = structural_similarity_index_measure(first, second, **settings)
-        return float(mean), whole[0].mean(0).numpy()
-    found = np.empty((height, width))
+        image_tensor, target_tensor = (torch.as_tensor(pixels).double()[None] for pixels in (image, target))
+        mean, full_map = structural_similarity_index_measure(image_tensor, target_tensor, **settings)
+        return float(mean), full_map[0].mean(0).numpy()
+    similarity = np.empty((height, width))
     for top in range(0, height, _PIECE):
         for left in range(0, width, _PIECE):
             # A window to each side, so that a piece's own edge is nowhere seen.
@@ -114,10 +116,15 @@ def _ssim(image: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
                 slice(top - above, top + _PIECE + _WINDOW),
                 slice(left - before, left + _PIECE + _WINDOW),
             )
-            first, second = (
-                torch.as_tensor(np.ascontiguousarray(each[part])).float()[None] for each in (image, target)
+            image_tensor, target_tensor = (
+                torch.as_tensor(np.ascontiguousarray(pixels[part])).float()[None] for pixels in (image, target)
             )
-            piece = structural_similarity_index_measure(first, second, **settings)[1][0].double().mean(0).numpy()
+            piece = (
+                structural_similarity_index_measure(image_tensor, target_tensor, **settings)[1][0]
+                .double()
+                .mean(0)
+                .numpy()
+            )
             rows, columns = min(_PIECE, height - top), min(_PIECE, width - left)
-            found[top : top + rows, left : left + columns] = piece[above : above + rows, before : before + columns]
-    return float(found.mean()), found
+            similarity[top : top + rows, left : left + columns] = piece[above : above + rows, before : before + columns]
+    return float(similarity.mean()), similarity

@@ -54,17 +54,25 @@ class TargetReward(Reward):
         """The reward at every pixel, `[H, W]`."""
 
     def _compared(self, image: Any, target: Any) -> Any:
-        given, wanted = as_array(image), as_array(target)
-        if given.shape != wanted.shape:
+        image_pixels, target_pixels = as_array(image), as_array(target)
+        if image_pixels.shape != target_pixels.shape:
             raise RewardError(
-                f"the image is {list(given.shape[:2])} pixels and its target (column {self.column!r})"
-                f" {list(wanted.shape[:2])}"
+                f"the image is {list(image_pixels.shape[:2])} pixels and its target (column {self.column!r})"
+                f" {list(target_pixels.shape[:2])}"
             )
-        if all(getattr(each, "ndim", 3) == 2 for each in (image, target)):
+        if all(getattr(pixels, "ndim", 3) == 2 for pixels in (image, target)):
             # One channel stays one: a third of the work, and the file that a grey image would be stored in.
-            given, wanted = given[:, :, :1], wanted[:, :, :1]
+            image_pixels, target_pixels = image_pixels[:, :, :1], target_pixels[:, :, :1]
         if self.jpeg_quality is not None:
-            stored = through_jpeg(given if given.shape[2] == 3 else given[:, :, 0], self.jpeg_quality)
-            given = stored if stored.ndim == 3 else stored[:, :, None]
-        first, second = (each.transpose(2, 0, 1).astype("float64") / 255 for each in (given, wanted))
-        return self.number(first, second) if self.result == "number" else self.pixels(first, second)
+            stored = through_jpeg(
+                image_pixels if image_pixels.shape[2] == 3 else image_pixels[:, :, 0], self.jpeg_quality
+            )
+            image_pixels = stored if stored.ndim == 3 else stored[:, :, None]
+        image_channels, target_channels = (
+            pixels.transpose(2, 0, 1).astype("float64") / 255 for pixels in (image_pixels, target_pixels)
+        )
+        return (
+            self.number(image_channels, target_channels)
+            if self.result == "number"
+            else self.pixels(image_channels, target_channels)
+        )

@@ -55,7 +55,7 @@ class Lpips(Reward):
 
             pairs = zip(completions, columns[self.column], strict=True)
             tensors = (
-                (torch.from_numpy(as_array(each).copy()).permute(2, 0, 1)[None].float() / 255 for each in pair)
+                (torch.from_numpy(as_array(image).copy()).permute(2, 0, 1)[None].float() / 255 for image in pair)
                 for pair in pairs
             )
             with torch.no_grad():

@@ -93,7 +93,7 @@ def _head(path: str, width: int, device: Any) -> list[tuple[Any, Any]]:
         tensors = load_file(path)
     except SafetensorError as error:
         raise RewardError(f"aesthetic: head = {path!r} is no safetensors file ({error}); {_GET_HEAD}") from error
-    numbers = sorted(int(found[1]) for name in tensors if (found := re.fullmatch(r"layers\.(\d+)\.weight", name)))
+    numbers = sorted(int(match[1]) for name in tensors if (match := re.fullmatch(r"layers\.(\d+)\.weight", name)))
     layers = [
         (tensors[f"layers.{number}.weight"].float().to(device), tensors[f"layers.{number}.bias"].float().to(device))
         for number in numbers

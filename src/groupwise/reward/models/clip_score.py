@@ -42,25 +42,25 @@ class LoadedClip:
             processor: Any = CLIPImageProcessorPil.from_pretrained(path, local_files_only=True)
             return LoadedClip(model.to(place(device)).eval().requires_grad_(False), tokenizer, processor)
 
-        wanted = (
+        needed_files = (
             "a CLIP model of transformers (config.json, model.safetensors), its tokenizer and preprocessor_config.json"
         )
-        return load_from(kind, path, read, wanted, get)
+        return load_from(kind, path, read, needed_files, get)
 
     def image_features(self, images: Sequence[Any]) -> Any:
         """`[B, D]` unit vectors."""
         pixels = self.processor(images=[as_pil(image) for image in images], return_tensors="pt")["pixel_values"]
-        found = self.model.get_image_features(pixel_values=pixels.to(self.model.device, self.model.dtype))
-        return _unit(found)
+        features = self.model.get_image_features(pixel_values=pixels.to(self.model.device, self.model.dtype))
+        return _unit(features)
 
     def text_features(self, texts: Sequence[str]) -> Any:
         """`[B, D]` unit vectors."""
         limit = self.model.config.text_config.max_position_embeddings
-        given = self.tokenizer(list(texts), padding=True, truncation=True, max_length=limit, return_tensors="pt").to(
+        tokens = self.tokenizer(list(texts), padding=True, truncation=True, max_length=limit, return_tensors="pt").to(
             self.model.device
         )
-        found = self.model.get_text_features(input_ids=given["input_ids"], attention_mask=given["attention_mask"])
-        return _unit(found)
+        features = self.model.get_text_features(input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"])
+        return _unit(features)
 
     def cosines(self, prompts: Sequence[str], images: Sequence[Any]) -> list[float]:
         """The cosine of each image with its prompt."""
@@ -70,10 +70,10 @@ class LoadedClip:
             return (self.image_features(images) * self.text_features(prompts)).sum(-1).float().tolist()
 
 
-def _unit(found: Any) -> Any:
+def _unit(output: Any) -> Any:
     import torch
 
-    features = found if isinstance(found, torch.Tensor) else found.pooler_output
+    features = output if isinstance(output, torch.Tensor) else output.pooler_output
     return torch.nn.functional.normalize(features.float(), dim=-1)
 
 

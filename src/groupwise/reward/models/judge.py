@@ -151,12 +151,12 @@ class Judge(Reward):
                 reason = str(error)
                 continue
             if reply.status in _PASSING or reply.status >= 500:
-                reason = _told(reply)
+                reason = _described(reply)
                 continue
             if reply.status in _OF_COMPLETION:
-                return Noted(None, "judge_refused", _told(reply))
+                return Noted(None, "judge_refused", _described(reply))
             if reply.status != 200:
-                raise self._refusal(_told(reply))
+                raise self._refusal(_described(reply))
             try:
                 verdict = reply.json()["choices"][0]["message"]["content"]
                 return self._number(verdict if isinstance(verdict, str) else "")
@@ -164,9 +164,9 @@ class Judge(Reward):
                 reason = f"no chat completion: {excerpt(reply.text[:1000])}"
         return Noted(None, "judge_failed", reason)
 
-    def _refusal(self, told: str) -> ValueError:
+    def _refusal(self, reply_text: str) -> ValueError:
         check = f"check address, model and api_key_variable = {self.api_key_variable!r}"
-        return ValueError(f"the judge at {self.address} refused model = {self.model!r} with {told}; {check}")
+        return ValueError(f"the judge at {self.address} refused model = {self.model!r} with {reply_text}; {check}")
 
     def _number(self, verdict: str) -> Value:
         try:
@@ -191,5 +191,5 @@ class Judge(Reward):
         return {"Authorization": f"Bearer {key}"}
 
 
-def _told(reply: Reply) -> str:
+def _described(reply: Reply) -> str:
     return f"status {reply.status}: {excerpt(reply.text[:1000], 200)}"

@@ -54,8 +54,8 @@ class RewardModel(Reward):
                 self.path, dtype=self.dtype, use_safetensors=True, trust_remote_code=False
             )
         except (OSError, ValueError) as error:
-            wanted = "write a folder with config.json, model.safetensors and a tokenizer"
-            raise RewardError(f"reward_model cannot be loaded from path = {self.path!r}: {error}; {wanted}") from error
+            advice = "write a folder with config.json, model.safetensors and a tokenizer"
+            raise RewardError(f"reward_model cannot be loaded from path = {self.path!r}: {error}; {advice}") from error
         if self.label >= model.config.num_labels:
             raise RewardError(
                 f"reward_model at {self.path!r} has {model.config.num_labels} outputs; label = {self.label} must be"
@@ -115,12 +115,12 @@ class LoadedRewardModel:
         return logits[:, self.config.label].tolist()
 
     def _limit(self) -> int:
-        given = [
+        limits = [
             self.config.max_length,
             getattr(self.model.config, "max_position_embeddings", None),
             self.tokenizer.model_max_length,
         ]
-        return min(int(each) for each in given if each)
+        return min(int(limit) for limit in limits if limit)
 
     def _chat(self, prompt: Text) -> bool:
         return not isinstance(prompt, str) and bool(self.tokenizer.chat_template)
@@ -128,9 +128,11 @@ class LoadedRewardModel:
     def _text(self, prompt: Text, completion: Text) -> str:
         if not self._chat(prompt):
             return prompt_text(prompt) + completion_text(completion)
-        said = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
+        completion_messages = (
+            [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
+        )
         messages = [
             {"role": message.get("role", "assistant"), "content": content_text(message.get("content"))}
-            for message in [*prompt, *said]
+            for message in [*prompt, *completion_messages]
         ]
         return self.tokenizer.apply_chat_template(messages, tokenize=False)

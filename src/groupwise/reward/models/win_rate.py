@@ -57,15 +57,19 @@ class WinRate(Reward):
         won = [0.0] * len(prompts)
         values: list[float | None] = [None] * len(prompts)
         for members in groups.values():
-            for place, first in enumerate(members):
-                for second in members[place + 1 :]:
-                    chance = self._ask(judge, prompts[first], completions[first], completions[second])
+            for place, left_member in enumerate(members):
+                for right_member in members[place + 1 :]:
+                    chance = self._ask(judge, prompts[left_member], completions[left_member], completions[right_member])
                     if self.both_orders:
                         chance = (
-                            chance + 1 - self._ask(judge, prompts[first], completions[second], completions[first])
+                            chance
+                            + 1
+                            - self._ask(
+                                judge, prompts[left_member], completions[right_member], completions[left_member]
+                            )
                         ) / 2
-                    won[first] += chance
-                    won[second] += 1 - chance
+                    won[left_member] += chance
+                    won[right_member] += 1 - chance
             for member in members if len(members) > 1 else ():
                 values[member] = won[member] / (len(members) - 1)
         return values

@@ -69,42 +69,42 @@ class _Keeper:
             descriptors: of the request, of the line back, and of the program.
         """
         with self._lock:
-            for last in (False, True):
+            for is_last_try in (False, True):
                 try:
                     socket.send_fds(self._opened(), [b"run"], list(descriptors))
                     return
                 except OSError:
                     # It may have been killed in between; a second one is started once.
                     self._close()
-                    if last:
+                    if is_last_try:
                         raise
 
     def _opened(self) -> socket.socket:
         # A process that this one forked has not got its own, and must not speak in its name.
         if self._socket is None or self._owner != os.getpid():
-            mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                nothing = subprocess.DEVNULL
+            own_end, keeper_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with keeper_end:
+                null_device = subprocess.DEVNULL
                 environment = {"PATH": os.environ.get("PATH", os.defpath)}
                 self._process = subprocess.Popen(
-                    offered.keeper(theirs.fileno()),
-                    pass_fds=[theirs.fileno()],
-                    stdin=nothing,
-                    stdout=nothing,
-                    stderr=nothing,
+                    offered.keeper(keeper_end.fileno()),
+                    pass_fds=[keeper_end.fileno()],
+                    stdin=null_device,
+                    stdout=null_device,
+                    stderr=null_device,
                     env=environment,
                     cwd="/",
                     start_new_session=True,
                 )
-            self._socket, self._owner = mine, os.getpid()
+            self._socket, self._owner = own_end, os.getpid()
         return self._socket
 
     def _close(self) -> None:
-        process, line, mine = self._process, self._socket, self._owner == os.getpid()
+        process, line, is_owner = self._process, self._socket, self._owner == os.getpid()
         self._process = self._socket = None
         if line is not None:
             line.close()
-        if process is not None and mine:
+        if process is not None and is_owner:
             # Without a line it ends by itself.
             try:
                 process.wait(_SECONDS_TO_CLEAN)
@@ -167,35 +167,39 @@ async def run_limited(
         packed.write(request.packed())
         source.write(stdin.encode(errors="replace"))
         source.seek(0)
-        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        stack.enter_context(mine)
-        mine.setblocking(False)
-        with theirs:
-            passed = [packed, theirs, source, output, errors, *([] if line is None else [line])]
-            _keeper.ask([one.fileno() for one in passed])
+        own_end, supervisor_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stack.enter_context(own_end)
+        own_end.setblocking(False)
+        with supervisor_end:
+            passed = [packed, supervisor_end, source, output, errors, *([] if line is None else [line])]
+            _keeper.ask([stream.fileno() for stream in passed])
         if line is not None:
             line.close()
-        status, limit, refused, left = await _answer(mine, limits)
-        most = limits.output_mb * 2**20
-        said, complained = (os.pread(one.fileno(), most, 0).decode(errors="replace") for one in (output, errors))
-    return Finished(status, said, limit == "wall", complained, limit, refused or (left and f"would not end: {left}"))
+        status, limit, refused, leftover = await _answer(own_end, limits)
+        max_bytes = limits.output_mb * 2**20
+        output_text, error_text = (
+            os.pread(stream.fileno(), max_bytes, 0).decode(errors="replace") for stream in (output, errors)
+        )
+    return Finished(
+        status, output_text, limit == "wall", error_text, limit, refused or (leftover and f"would not end: {leftover}")
+    )
 
 
 async def _answer(line: socket.socket, limits: Limits) -> tuple[int, str, str, str]:
     """What the supervisor says at the end, which comes soon after the time is over or after this is cancelled."""
     loop = asyncio.get_running_loop()
-    heard = loop.create_task(loop.sock_recv(line, 2**16))
+    reply = loop.create_task(loop.sock_recv(line, 2**16))
     limit = ""
     try:
-        done, _ = await asyncio.wait([heard], timeout=limits.wall_seconds)
+        done, _ = await asyncio.wait([reply], timeout=limits.wall_seconds)
         limit = "" if done else "wall"
     finally:
-        if not heard.done():
+        if not reply.done():
             line.shutdown(socket.SHUT_WR)
             # Also where this was cancelled: what the program has must be gone when it is given up.
-            await asyncio.shield(asyncio.wait([heard], timeout=_SECONDS_TO_CLEAN))
-            heard.cancel()
-    if not heard.done() or heard.cancelled() or heard.exception() is not None or not heard.result():
+            await asyncio.shield(asyncio.wait([reply], timeout=_SECONDS_TO_CLEAN))
+            reply.cancel()
+    if not reply.done() or reply.cancelled() or reply.exception() is not None or not reply.result():
         return _STATUS_KILLED, limit, "the supervisor of the program ended without a word", ""
-    status, ended_by, refused, left = json.loads(heard.result())
-    return status, limit or ("" if ended_by == "stopped" else ended_by), refused, left
+    status, ended_by, refused, leftover = json.loads(reply.result())
+    return status, limit or ("" if ended_by == "stopped" else ended_by), refused, leftover

@@ -31,8 +31,8 @@ class Judged:
         self.timeout_seconds: float | None = getattr(function, "timeout_seconds", 60.0)
         self.on_error: str = getattr(function, "on_error", "raise")
 
-    def __call__(self, **given: Sequence[Any]) -> Any:
-        return self.function(**arguments_for(self.function, given))
+    def __call__(self, **arguments: Sequence[Any]) -> Any:
+        return self.function(**arguments_for(self.function, arguments))
 
 
 def as_judge(reward: Reward | RewardFunction) -> Reward | Judged:

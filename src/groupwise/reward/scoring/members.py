@@ -18,7 +18,7 @@ from typing import Any, final
 from groupwise.reward.base import MemberLimits
 from groupwise.reward.noted import Noted
 from groupwise.reward.scoring.columns import arguments_for
-from groupwise.reward.scoring.process_child import die_with_parent, named, plain
+from groupwise.reward.scoring.process_child import die_with_parent, error_text, plain
 
 _MEBIBYTE = 1 << 20
 _SIZES = Path("/proc/self/statm")
@@ -122,14 +122,14 @@ class Members:
 
     def _value(self, answer: bytes) -> Any:
         """What a line says; none at all is the end of the process."""
-        told = json.loads(answer) if answer else {"large": "its process ended"}
-        if "error" in told:
-            raise _Raised(told["error"])
-        if "large" in told:
+        reply = json.loads(answer) if answer else {"large": "its process ended"}
+        if "error" in reply:
+            raise _Raised(reply["error"])
+        if "large" in reply:
             return Noted(
-                self.limits.wrong, "answer_too_large", f"{told['large']}; it may take {self.limits.memory_mb} MiB"
+                self.limits.wrong, "answer_too_large", f"{reply['large']}; it may take {self.limits.memory_mb} MiB"
             )
-        value = told["value"]
+        value = reply["value"]
         return Noted(**value) if isinstance(value, dict) else value
 
     def _too_slow(self) -> Noted:
@@ -154,9 +154,9 @@ class Members:
         """No input, nothing to the terminal, no files, no more memory than the limit."""
         import resource
 
-        nothing = os.open(os.devnull, os.O_RDWR)
+        null_device = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
-            os.dup2(nothing, stream)
+            os.dup2(null_device, stream)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         if not _SIZES.exists():
@@ -171,17 +171,17 @@ class Members:
     def _scored(self, batch: Mapping[str, Any], member: int) -> dict[str, Any]:
         try:
             row = {name: values[member : member + 1] for name, values in batch["columns"].items()}
-            given = {
+            arguments = {
                 **row,
                 "prompts": batch["prompts"][member : member + 1],
                 "completions": batch["completions"][member : member + 1],
             }
-            (value,) = self.function(**arguments_for(self.function, given))
+            (value,) = self.function(**arguments_for(self.function, arguments))
             return {"value": plain(value)}
         except MemoryError:
             return {"large": "it ran out of memory"}
         except BaseException as error:
-            return {"error": named(error)}
+            return {"error": error_text(error)}
 
 
 def _write(target: int, answer: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from groupwise.reward.scoring.printed import Printed
 from groupwise.reward.scoring.trainer_arguments import TRAINER_ARGUMENTS
 from groupwise.reward.text import Text
 
-_KEPT = frozenset(
+_PASSED_VARIABLES = frozenset(
     {
         "HOME",
         "LANG",
@@ -76,7 +76,7 @@ class ProcessReward:
                     trainer["log_metric"](name, value)
             for column, entries in logged["columns"].items():
                 trainer["log_extra"](column, entries)
-        return [Noted(**each) if isinstance(each, dict) else each for each in answer["values"]]
+        return [Noted(**value) if isinstance(value, dict) else value for value in answer["values"]]
 
     def cancel(self) -> None:
         """Kills the process, with whatever it started."""
@@ -116,9 +116,9 @@ class ProcessReward:
         if self._reward.member_limits is None:
             return dict(os.environ)
         # Libraries of C++ start no threads there: it forks.
-        return {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")} | {
-            "OMP_NUM_THREADS": "1"
-        }
+        return {
+            name: value for name, value in os.environ.items() if name in _PASSED_VARIABLES or name.startswith("LC_")
+        } | {"OMP_NUM_THREADS": "1"}
 
     def _exchange(self, process: subprocess.Popen[str], line: str) -> dict[str, Any]:
         assert process.stdin is not None

@@ -19,32 +19,32 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
-def plain(entry: Any) -> Any:
+def plain(value: Any) -> Any:
     """A reward in JSON's types; what is no reward becomes a text, which the check of values refuses.
 
     Args:
-        entry: what a reward returned for one member.
+        value: what a reward returned for one member.
 
     Example:
         >>> plain(Noted(None, "judge_failed", "503")), plain(0.5), plain({1})
         ({'value': None, 'event': 'judge_failed', 'detail': '503'}, 0.5, '{1}')
     """
-    if isinstance(entry, Noted):
-        return {"value": plain(entry.value), "event": entry.event, "detail": entry.detail[:_LONGEST]}
-    if hasattr(entry, "item") and getattr(entry, "ndim", None) == 0:
-        entry = entry.item()
+    if isinstance(value, Noted):
+        return {"value": plain(value.value), "event": value.event, "detail": value.detail[:_LONGEST]}
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()
     # Anything else is no reward; as a string it reaches the check that says so.
-    return entry if entry is None or isinstance(entry, bool | int | float | str) else repr(entry)
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
-def named(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An exception as one text: its type, what it says, where it was raised.
 
     Args:
         error: any.
 
     Example:
-        >>> named(KeyError("colour"))
+        >>> error_text(KeyError("colour"))
         "KeyError: 'colour'"
     """
     return f"{type(error).__name__}: {str(error)[:_LONGEST]}{raised_at(error)}"

@@ -21,7 +21,7 @@ from groupwise.reward.config import RewardConfig
 from groupwise.reward.error import RewardError
 from groupwise.reward.scoring.columns import arguments_for
 from groupwise.reward.scoring.members import Members
-from groupwise.reward.scoring.process_child import die_with_parent, named, plain
+from groupwise.reward.scoring.process_child import die_with_parent, error_text, plain
 from groupwise.reward.scoring.trainer_arguments import RewardLog, TrainerState
 
 
@@ -35,7 +35,7 @@ def main() -> None:
         reward = TypeAdapter(RewardConfig).validate_json(sys.stdin.readline())
         function = reward.open()
     except Exception as error:
-        _answer(answers, {"error": str(error) if isinstance(error, ConfigError | RewardError) else named(error)})
+        _answer(answers, {"error": str(error) if isinstance(error, ConfigError | RewardError) else error_text(error)})
         return
     _answer(answers, {"ready": True})
     if (limits := reward.member_limits) is not None:
@@ -55,7 +55,7 @@ def _serve(answers: TextIO, score: Callable[[Any], dict[str, Any]], line: str) -
     try:
         answer = score(json.loads(line))
     except BaseException as error:
-        answer = {"error": named(error)}
+        answer = {"error": error_text(error)}
     _answer(answers, answer)
 
 

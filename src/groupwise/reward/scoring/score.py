@@ -102,8 +102,8 @@ def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
     except (ConfigError, RewardError, RuntimeError, ImportError) as error:
         raise RewardError(f"reward {name!r}: {error}", reward=name) from error
     if not callable(function):
-        wanted = "give a configured reward or a function reward(prompts, completions, **columns)"
-        raise RewardError(f"reward {name!r} is of type {type(reward).__name__}; {wanted}", reward=name)
+        advice = "give a configured reward or a function reward(prompts, completions, **columns)"
+        raise RewardError(f"reward {name!r} is of type {type(reward).__name__}; {advice}", reward=name)
     weight = 0.0 if judge else float(getattr(reward, "weight", 1.0))
     needs = (
         tuple(dict.fromkeys((*reward.needs, *needed_columns(function))))
@@ -260,13 +260,13 @@ class Rewards:
         logs: dict[str, RewardLog] = {}
         try:
             for reward, call in running:
-                values[reward.name], new, own = self._finish(reward, call, prompts)
+                values[reward.name], new_events, member_maps = self._finish(reward, call, prompts)
                 job = call.job
-                events += new
+                events += new_events
                 if isinstance(job.value, Parted):
                     fields[reward.name] = job.value.fields
-                if own is not None:
-                    maps[reward.name] = own
+                if member_maps is not None:
+                    maps[reward.name] = member_maps
                 seconds[reward.name] = job.seconds
                 # What a call logged that has no result may be incomplete.
                 if job.done.is_set() and job.error is None:
@@ -346,14 +346,14 @@ class Rewards:
         if job.error is None:
             returned, maps = split_maps(reward.name, job.value.values if isinstance(job.value, Parted) else job.value)
             return *checked_values(reward.name, returned, prompts), maps
-        what = why_failed(job.error)
-        advice = shape_advice(what, call.completions) if reward.written_by_user else ""
-        what += advice
+        reason = why_failed(job.error)
+        advice = shape_advice(reason, call.completions) if reward.written_by_user else ""
+        reason += advice
         if reward.on_error == "missing":
-            return missing, [RewardEvent("error", reward.name, count=len(prompts), detail=what)], None
+            return missing, [RewardEvent("error", reward.name, count=len(prompts), detail=reason)], None
         # Without its values for any member a reward of another form would be missing for ever.
         remedy = "" if advice else '; mend it, or write on_error = "missing" to go on without it'
-        message = f"reward {reward.name!r} raised {what}{remedy}"
+        message = f"reward {reward.name!r} raised {reason}{remedy}"
         raise RewardError(message, reward=reward.name) from job.error
 
 

@@ -117,22 +117,22 @@ class RewardTable:
                 f"no reward has a weight other than 0, so there is no sum; rewards: {sorted(self.values)}; give one of"
                 " them a weight"
             )
-        whole = math.fsum(abs(weight) for weight in weights.values())
+        total_weight = math.fsum(abs(weight) for weight in weights.values())
         totals: list[float | None] = []
         for member in range(len(self)):
-            here = [
+            present = [
                 (weight, value) for name, weight in weights.items() if (value := self.values[name][member]) is not None
             ]
-            if not here:
+            if not present:
                 totals.append(None)
                 continue
             # A complete member is left as the plain sum: a factor of "one" made by division need not be exactly one.
             factor = (
                 1.0
-                if partial == "sum" or len(here) == len(weights)
-                else whole / math.fsum(abs(weight) for weight, _ in here)
+                if partial == "sum" or len(present) == len(weights)
+                else total_weight / math.fsum(abs(weight) for weight, _ in present)
             )
-            totals.append(factor * math.fsum(weight * value for weight, value in here))
+            totals.append(factor * math.fsum(weight * value for weight, value in present))
         return totals
 
     def metrics(self) -> dict[str, float]:
@@ -143,24 +143,24 @@ class RewardTable:
             >>> RewardTable({"brief": [0.0, 1.0]}).metrics()
             {'rewards/brief/mean': 0.5, 'rewards/brief/std': 0.5, 'rewards/brief/missing': 0.0}
         """
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for name, values in self.values.items():
             present = [value for value in values if value is not None]
             if present:
                 mean = math.fsum(present) / len(present)
-                found[f"rewards/{name}/mean"] = mean
-                found[f"rewards/{name}/std"] = math.sqrt(
+                metrics[f"rewards/{name}/mean"] = mean
+                metrics[f"rewards/{name}/std"] = math.sqrt(
                     math.fsum((value - mean) ** 2 for value in present) / len(present)
                 )
             if values:
-                found[f"rewards/{name}/missing"] = 1 - len(present) / len(values)
+                metrics[f"rewards/{name}/missing"] = 1 - len(present) / len(values)
             if name in self.seconds:
-                found[f"rewards/{name}/seconds"] = self.seconds[name]
+                metrics[f"rewards/{name}/seconds"] = self.seconds[name]
         for event in self.events:
             if event.name != "missing":
                 key = f"rewards/{event.reward}/num_{event.name}"
-                found[key] = found.get(key, 0.0) + event.count
-        return found | self.logged_means()
+                metrics[key] = metrics.get(key, 0.0) + event.count
+        return metrics | self.logged_means()
 
     def logged_means(self) -> dict[str, float]:
         """The mean of the numbers that rewards logged, as `logged/NAME`.
@@ -196,14 +196,15 @@ class RewardTable:
             >>> RewardTable.concatenate([RewardTable({"a": [1.0]}), RewardTable({"a": [None]})]).values
             {'a': [1.0, None]}
         """
-        first = tables[0]
-        values: dict[str, list[float | None]] = {name: [] for name in first.values}
+        first_table = tables[0]
+        values: dict[str, list[float | None]] = {name: [] for name in first_table.values}
         events: list[RewardEvent] = []
         seconds: dict[str, float] = {}
         for table in tables:
-            if dict(table.weights) != dict(first.weights):
+            if dict(table.weights) != dict(first_table.weights):
                 raise RewardError(
-                    f"tables of different rewards cannot be joined: {dict(first.weights)} and {dict(table.weights)}"
+                    f"tables of different rewards cannot be joined: {dict(first_table.weights)} and"
+                    f" {dict(table.weights)}"
                 )
             offset = len(next(iter(values.values()), []))
             events += [
@@ -214,10 +215,13 @@ class RewardTable:
                 values[name] += table.values[name]
             for name, spent in table.seconds.items():
                 seconds[name] = seconds.get(name, 0.0) + spent
-        maps = {name: [each for table in tables for each in table.maps[name]] for name in first.maps}
+        maps = {name: [pixel_map for table in tables for pixel_map in table.maps[name]] for name in first_table.maps}
         fields = {
-            name: {each: [value for table in tables for value in table.fields[name][each]] for each in own}
-            for name, own in first.fields.items()
+            name: {
+                field_name: [value for table in tables for value in table.fields[name][field_name]]
+                for field_name in reward_fields
+            }
+            for name, reward_fields in first_table.fields.items()
         }
         logged = {
             name: [value for table in tables for value in table.logged.get(name, ())]
@@ -229,7 +233,16 @@ class RewardTable:
             for column in dict.fromkeys(column for table in tables for column in table.extras)
         }
         return RewardTable(
-            values, first.weights, tuple(events), seconds, first.judges, maps, fields, first.bounds, logged, extras
+            values,
+            first_table.weights,
+            tuple(events),
+            seconds,
+            first_table.judges,
+            maps,
+            fields,
+            first_table.bounds,
+            logged,
+            extras,
         )
 
 

@@ -60,32 +60,40 @@ def split_maps(reward: str, returned: Any) -> tuple[Any, list[Any] | None]:
     """
     if getattr(returned, "ndim", 1) >= 3:
         returned = list(returned)
-    if not isinstance(returned, Sequence) or not any(getattr(entry, "ndim", 0) >= 2 for entry in returned):
+    if not isinstance(returned, Sequence) or not any(
+        getattr(member_value, "ndim", 0) >= 2 for member_value in returned
+    ):
         return returned, None
     import numpy as np
 
     maps: list[Any] = []
-    for member, entry in enumerate(returned):
-        if getattr(entry, "ndim", 0) > 2:
-            what = f"an array of shape {list(entry.shape)} for member {member}"
+    for member, member_value in enumerate(returned):
+        if getattr(member_value, "ndim", 0) > 2:
+            description = f"an array of shape {list(member_value.shape)} for member {member}"
             raise RewardError(
-                f"reward {reward!r} gave {what}; a map has one value a pixel, [H, W]", reward=reward, member=member
-            )
-        if getattr(entry, "ndim", 0) != 2:
-            what = f"{excerpt(repr(entry))} for member {member} and maps for others"
-            raise RewardError(
-                f"reward {reward!r} gave {what}; write a map for every member, or a number for every one",
+                f"reward {reward!r} gave {description}; a map has one value a pixel, [H, W]",
                 reward=reward,
                 member=member,
             )
-        maps.append(np.asarray(entry.detach().cpu() if hasattr(entry, "detach") else entry, dtype=np.float64))
+        if getattr(member_value, "ndim", 0) != 2:
+            description = f"{excerpt(repr(member_value))} for member {member} and maps for others"
+            raise RewardError(
+                f"reward {reward!r} gave {description}; write a map for every member, or a number for every one",
+                reward=reward,
+                member=member,
+            )
+        maps.append(
+            np.asarray(
+                member_value.detach().cpu() if hasattr(member_value, "detach") else member_value, dtype=np.float64
+            )
+        )
         if not np.isfinite(maps[-1]).all():
             raise RewardError(
                 f"reward {reward!r} gave a map with NaN or infinity for member {member}; {_ALLOWED}",
                 reward=reward,
                 member=member,
             )
-    return [float(each.mean()) for each in maps], maps
+    return [float(pixel_map.mean()) for pixel_map in maps], maps
 
 
 def checked_values(reward: str, returned: Any, prompts: Sequence[Text]) -> tuple[list[float | None], list[RewardEvent]]:
@@ -114,25 +122,25 @@ def checked_values(reward: str, returned: Any, prompts: Sequence[Text]) -> tuple
     values: list[float | None] = []
     events: list[RewardEvent] = []
     silent: list[int] = []
-    for member, entry in enumerate(returned):
+    for member, member_value in enumerate(returned):
         prompt = excerpt(prompt_text(prompts[member]))
         try:
-            values.append(as_number(entry.value if isinstance(entry, Noted) else entry))
+            values.append(as_number(member_value.value if isinstance(member_value, Noted) else member_value))
         except ValueError as error:
             message = f"reward {reward!r} gave {error} for member {member} (prompt: {prompt!r}); {_ALLOWED}"
             raise RewardError(message, reward=reward, prompt=prompt, member=member) from None
-        if isinstance(entry, Noted):
+        if isinstance(member_value, Noted):
             events.append(
                 RewardEvent(
-                    entry.event,
+                    member_value.event,
                     reward,
                     prompt=prompt,
                     member=member,
-                    detail=entry.detail,
-                    scored=entry.value is not None,
+                    detail=member_value.detail,
+                    scored=member_value.value is not None,
                 )
             )
-        elif entry is None:
+        elif member_value is None:
             silent.append(member)
     if silent:
         events.append(

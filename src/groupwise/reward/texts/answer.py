@@ -27,15 +27,15 @@ class Answer(Reward):
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
         return [
-            self.judge(completion_text(completion), wanted)
-            for completion, wanted in zip(completions, columns[self.column], strict=True)
+            self.judge(completion_text(completion), expected)
+            for completion, expected in zip(completions, columns[self.column], strict=True)
         ]
 
     @abstractmethod
-    def judge(self, text: str, wanted: Any) -> Value:
+    def judge(self, text: str, expected: Any) -> Value:
         """What one completion earns.
 
         Args:
             text: the completion.
-            wanted: the expected answer, as it stands in the column.
+            expected: the expected answer, as it stands in the column.
         """

@@ -27,18 +27,18 @@ class ExactAnswer(Answer):
     ignore_case: bool = True
     """Whether capital and small letters are the same."""
 
-    def judge(self, text: str, wanted: Any) -> float:
+    def judge(self, text: str, expected: Any) -> float:
         """`correct` where the extracted answer is one of those allowed.
 
         Args:
             text: the completion.
-            wanted: a string, a number, or a list of answers.
+            expected: a string, a number, or a list of answers.
         """
-        found = self.extract(text)
-        allowed = wanted if isinstance(wanted, list | tuple) else [wanted]
+        answer = self.extract(text)
+        allowed = expected if isinstance(expected, list | tuple) else [expected]
         return (
             self.correct
-            if found is not None and self._plain(found) in {self._plain(str(each)) for each in allowed}
+            if answer is not None and self._plain(answer) in {self._plain(str(alternative)) for alternative in allowed}
             else self.wrong
         )
 

@@ -70,7 +70,7 @@ class Expression:
         """
         if len(text) > self.max_length:
             raise RefusedText(f"{len(text)} characters; at most {self.max_length} are read")
-        _Reader(self, text, names).whole()
+        _Reader(self, text, names).read_all()
 
 
 @final
@@ -81,10 +81,10 @@ class _Reader:
         self.grammar, self.text, self.place, self.depth = grammar, text, 0, 0
         self.names = {*grammar.names, *names}
         # The longest first: `**` is not two `*`.
-        self.binary = sorted((each for each in grammar.operators if each != "**"), key=len, reverse=True)
+        self.binary = sorted((operator for operator in grammar.operators if operator != "**"), key=len, reverse=True)
         self._space()
 
-    def whole(self) -> None:
+    def read_all(self) -> None:
         self._sum()
         if self.place < len(self.text):
             raise self._refused()
@@ -92,7 +92,9 @@ class _Reader:
     def _sum(self) -> int:
         self._deeper()
         digits = self._signed()
-        while operator := next((each for each in self.binary if self.text.startswith(each, self.place)), ""):
+        while operator := next(
+            (candidate for candidate in self.binary if self.text.startswith(candidate, self.place)), ""
+        ):
             self._take(len(operator))
             digits = self._bounded(digits + self._signed())
         self.depth -= 1
@@ -111,7 +113,7 @@ class _Reader:
     def _exponent(self) -> int:
         """The size of a whole number or fraction, signed or in brackets."""
         brackets = self._signs("(+-")
-        whole = self._whole_number()
+        exponent = self._whole_number()
         if brackets and self.text[self.place : self.place + 1] == "/":
             self._take(1)
             self._whole_number()
@@ -119,7 +121,7 @@ class _Reader:
             self._expect(")")
         if self.text.startswith("**", self.place):
             raise self._refused()
-        return max(whole, 1)
+        return max(exponent, 1)
 
     def _power_of_e(self) -> int:
         self._deeper()
@@ -207,5 +209,7 @@ class _Reader:
         self.place = match.end()
 
     def _refused(self) -> RefusedText:
-        rest = self.text[self.place : self.place + 20]
-        return RefusedText(f"{rest!r} at character {self.place} is not allowed there" if rest else "it ends too early")
+        remainder = self.text[self.place : self.place + 20]
+        return RefusedText(
+            f"{remainder!r} at character {self.place} is not allowed there" if remainder else "it ends too early"
+        )

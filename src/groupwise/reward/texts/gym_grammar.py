@@ -131,7 +131,7 @@ def _variables(entry: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-_KNOWN: dict[Any, bool] = {}
+_EVALUATES: dict[Any, bool] = {}
 
 
 def evaluates(scorer: Callable[..., Any]) -> bool:
@@ -148,9 +148,11 @@ def evaluates(scorer: Callable[..., Any]) -> bool:
     function = getattr(scorer, "__func__", None)
     if not isinstance(function, FunctionType):
         return True
-    if function not in _KNOWN:
-        _KNOWN[function] = any(_names_evaluator(each) for each in _reached(function, type(scorer.__self__)))  # type: ignore[attr-defined]
-    return _KNOWN[function]
+    if function not in _EVALUATES:
+        _EVALUATES[function] = any(
+            _names_evaluator(reached_function) for reached_function in _reached(function, type(scorer.__self__))
+        )  # type: ignore[attr-defined]
+    return _EVALUATES[function]
 
 
 def _names_evaluator(function: FunctionType) -> bool:
@@ -162,13 +164,13 @@ def _names_evaluator(function: FunctionType) -> bool:
 def _reached(function: FunctionType, owner: type) -> Iterator[FunctionType]:
     waiting, seen = [function], set()
     while waiting:
-        each = waiting.pop()
-        if each in seen:
+        current = waiting.pop()
+        if current in seen:
             continue
-        seen.add(each)
-        yield each
-        for name in (name for code in _codes(each.__code__) for name in code.co_names):
-            for target in (each.__globals__.get(name), inspect.getattr_static(owner, name, None)):
+        seen.add(current)
+        yield current
+        for name in (name for code in _codes(current.__code__) for name in code.co_names):
+            for target in (current.__globals__.get(name), inspect.getattr_static(owner, name, None)):
                 target = getattr(target, "__func__", target)
                 if isinstance(target, FunctionType) and _is_own(target):
                     waiting.append(target)

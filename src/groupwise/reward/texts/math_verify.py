@@ -69,18 +69,18 @@ class MathVerify(Answer):
         self.judge("$1$", "$1$")
         return self
 
-    def judge(self, text: str, wanted: Any) -> Value:
+    def judge(self, text: str, expected: Any) -> Value:
         """`correct` where the two are equal as mathematics.
 
         Args:
             text: the completion.
-            wanted: the expected answer, in LaTeX or plain.
+            expected: the expected answer, in LaTeX or plain.
         """
         parse, verify = _library().parse, _library().verify
         # Without dollar signs the library reads only numbers: of "(1, 2)" it would take the 2.
-        wanted = str(wanted)
-        bare = _DELIMITER.search(wanted) is None
-        gold = (bare and parse(f"${wanted}$", parsing_timeout=None)) or parse(wanted, parsing_timeout=None)
+        expected = str(expected)
+        bare = _DELIMITER.search(expected) is None
+        gold = (bare and parse(f"${expected}$", parsing_timeout=None)) or parse(expected, parsing_timeout=None)
         if not gold:
-            return Noted(None, "gold_unparsable", wanted)
+            return Noted(None, "gold_unparsable", expected)
         return self.correct if verify(gold, parse(text, parsing_timeout=None), timeout_seconds=None) else self.wrong

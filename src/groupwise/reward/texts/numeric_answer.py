@@ -63,23 +63,23 @@ class NumericAnswer(Answer):
     relative_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """The same, as a share of the expected number; the larger of the two holds."""
 
-    def judge(self, text: str, wanted: Any) -> float:
+    def judge(self, text: str, expected: Any) -> float:
         """`correct` where the last number of the extracted answer is within the margin.
 
         Args:
             text: the completion.
-            wanted: a number, or a text with one.
+            expected: a number, or a text with one.
 
         Raises:
-            ValueError: there is no number in `wanted`.
+            ValueError: there is no number in `expected`.
         """
-        target = last_number(str(wanted))
+        target = last_number(str(expected))
         if target is None:
             raise ValueError(
-                f'column {self.column!r} holds {wanted!r}, in which there is no number; use kind = "exact_answer" for'
+                f'column {self.column!r} holds {expected!r}, in which there is no number; use kind = "exact_answer" for'
                 " answers in words"
             )
         answer = self.extract(text)
-        found = None if answer is None else last_number(answer)
+        number = None if answer is None else last_number(answer)
         margin = max(Fraction(self.absolute_tolerance), Fraction(self.relative_tolerance) * abs(target))
-        return self.correct if found is not None and abs(found - target) <= margin else self.wrong
+        return self.correct if number is not None and abs(number - target) <= margin else self.wrong

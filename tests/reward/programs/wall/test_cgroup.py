@@ -102,11 +102,11 @@ def test_what_is_missing_is_said() -> None:
     assert "no control group may be made" in Wall("namespaces", bounded=False).missing
     assert "no control group may be made" in Wall("landlock", 6, bounded=False).missing
     assert Wall("namespaces").missing == ""
-    assert standing().bounded == cgroup.offered()
+    assert standing().bounded == cgroup.available()
 
 
 @pytest.mark.skipif(
-    not cgroup.offered(),
+    not cgroup.available(),
     reason=(
         "this machine lets no control group be made; the sums are counted, and"
         " tests/reward/programs/wall/test_hostile.py tries that"

@@ -90,7 +90,7 @@ def make(
     return Cgroup(folders) if folders else None
 
 
-def offered() -> bool:
+def available() -> bool:
     """Whether a group that bounds memory may be made here."""
     group = make(16, 16)
     if group is None:
@@ -151,9 +151,9 @@ def _limit(folder: str, controller: str, most: str) -> None:
 
 
 def _forget_abandoned(parent: str) -> None:
-    for entry in os.scandir(parent):
-        if entry.name.startswith(_NAME) and time.time() - entry.stat().st_mtime > _ABANDONED:
-            _removed(entry.path)
+    for folder in os.scandir(parent):
+        if folder.name.startswith(_NAME) and time.time() - folder.stat().st_mtime > _ABANDONED:
+            _removed(folder.path)
 
 
 def _removed(folder: str) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MAX_MESSAGE, _NUMBERS_OF_PROGRAMS = 4096, 8
 
 
-def alone(packed: str) -> None:
+def run_single(packed: str) -> None:
     """Runs one program in the place of this process, with its descriptors, to its status; a terminating signal, or the
     end of who started it, ends both.
 
@@ -28,17 +28,17 @@ def alone(packed: str) -> None:
     """
     request = Request.unpacked(bytes.fromhex(packed))
     parent = _parent()
-    heard, said = os.pipe()
+    stop_reader, stop_writer = os.pipe()
 
-    def told(*_: Any) -> None:
-        os.write(said, b"1")
+    def request_stop(*_: Any) -> None:
+        os.write(stop_writer, b"1")
 
     for number in (SIGTERM, SIGINT):
-        signal(number, told)
+        signal(number, request_stop)
     # Those that may be inherited are the program's; this process holds none of its pipes open.
     passed = {number: number for number in _open() if os.get_inheritable(number)}
     reports = os.dup(2)
-    ended = supervise(request, passed, [heard, *parent])
+    ended = supervise(request, passed, [stop_reader, *parent])
     ended.clean_up()
     if ended.refused:
         os.write(reports, f"{ended.refused}\n".encode())
@@ -120,8 +120,8 @@ def _one(descriptors: list[int], parent: list[int]) -> None:
 
 def main() -> None:
     """Does what the arguments of this Python say."""
-    way, given = sys.argv[1:3]
-    if way == "alone":
-        alone(given)
+    mode, argument = sys.argv[1:3]
+    if mode == "single":
+        run_single(argument)
     else:
-        serve(int(given))
+        serve(int(argument))

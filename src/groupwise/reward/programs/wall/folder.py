@@ -30,10 +30,10 @@ def used_mb(folder: int) -> float:
             while level:
                 place = level.pop()
                 try:
-                    bytes_here, entries_here = _count(place, below)
+                    folder_bytes, folder_entries = _count(place, below)
                 finally:
                     os.close(place)
-                size, number = size + bytes_here, number + entries_here
+                size, number = size + folder_bytes, number + folder_entries
             level = below
             if not level or number > MAX_FILES or len(level) > MAX_FOLDERS:
                 break

@@ -72,7 +72,7 @@ def _environment(path: str, folder: str) -> dict[str, str]:
 
 def _limit(request: Request) -> None:
     limits, mib = request.limits, 2**20
-    wanted = {
+    resource_limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_AS: limits["memory_mb"] * mib,
         resource.RLIMIT_FSIZE: limits["output_mb"] * mib,
@@ -83,28 +83,28 @@ def _limit(request: Request) -> None:
         ),
     }
     if limits["cpu_seconds"] is not None:
-        wanted[resource.RLIMIT_CPU] = limits["cpu_seconds"]
-    for kind, number in wanted.items():
+        resource_limits[resource.RLIMIT_CPU] = limits["cpu_seconds"]
+    for kind, number in resource_limits.items():
         most = resource.getrlimit(kind)[1]
         number = number if most == resource.RLIM_INFINITY else min(number, most)
         resource.setrlimit(kind, (number, number))
 
 
-def first(request: Request, descriptors: dict[int, int], told: int, mapped: int) -> None:
+def init_process(request: Request, descriptors: dict[int, int], status_writer: int, mapped_reader: int) -> None:
     """The first process of new namespaces: builds the root, starts the program, waits for it. With its end the kernel
     ends all others. Does not return.
 
     Args:
         request: the program and its wall.
         descriptors: number that the program sees -> open descriptor.
-        told: where the program's status is written to.
-        mapped: where a byte comes when the users of the namespace are known.
+        status_writer: descriptor that the program's exit status is written to.
+        mapped_reader: descriptor from which one byte comes as soon as the users of the namespace are mapped.
 
     Raises:
         kernel.Refused, OSError: it cannot be built, or there is no such program.
     """
     kernel.die_with_parent()
-    if not os.read(mapped, 1):
+    if not os.read(mapped_reader, 1):
         os._exit(1)
     user = os.geteuid() if request.user is None else request.user
     group = os.getegid() if request.user is None else request.user
@@ -118,12 +118,12 @@ def first(request: Request, descriptors: dict[int, int], told: int, mapped: int)
     kernel.never_more_privileges()
     kernel.drop_capabilities()
     kernel.die_with_parent()
-    os.closerange(0, told)
-    os.closerange(told + 1, _MAX_OPEN)
+    os.closerange(0, status_writer)
+    os.closerange(status_writer + 1, _MAX_OPEN)
     while True:
         number, status = os.waitpid(-1, 0)
         if number == program:
-            os.write(told, b"%d" % os.waitstatus_to_exitcode(status))
+            os.write(status_writer, b"%d" % os.waitstatus_to_exitcode(status))
             os._exit(0)
 
 

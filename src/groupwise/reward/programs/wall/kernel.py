@@ -67,12 +67,12 @@ class Refused(Exception):
     """What the kernel, or the one who set it up, does not allow: the wall cannot be built in this way.
 
     Args:
-        what: was asked.
+        request: the call that was refused.
         number: of the error, as `errno` has them.
     """
 
-    def __init__(self, what: str, number: int) -> None:
-        super().__init__(f"{what}: {os.strerror(number)}")
+    def __init__(self, request: str, number: int) -> None:
+        super().__init__(f"{request}: {os.strerror(number)}")
         self.number = number
 
 
@@ -85,25 +85,25 @@ def write(path: str, text: str) -> None:
         os.close(place)
 
 
-def _done(what: str, result: int) -> int:
+def _done(request: str, result: int) -> int:
     if result < 0:
-        raise Refused(what, ctypes.get_errno())
+        raise Refused(request, ctypes.get_errno())
     return result
 
 
-def call(name: str, *given: object) -> int:
+def call(name: str, *arguments: object) -> int:
     """Does a system call by its number on this machine.
 
     Args:
         name: of the call.
-        given: integers, bytes, pointers or None.
+        arguments: integers, bytes, pointers or None.
 
     Raises:
         Refused: the kernel said no.
     """
     if _PLACE is None:
         raise Refused(f"{name} on a machine of kind {os.uname().machine}", errno.ENOSYS)
-    converted = [ctypes.c_long(one) if isinstance(one, int) else one for one in given]
+    converted = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
     return _done(name, (_clone if name == "clone" else _libc.syscall)(ctypes.c_long(_CALLS[name][_PLACE]), *converted))
 
 
@@ -114,14 +114,14 @@ def clone(flags: int) -> int:
 
 def mount(source: str, target: str, kind: str | None = None, flags: int = 0, options: str | None = None) -> None:
     """Mounts, as mount(2)."""
-    given = (
+    arguments = (
         source.encode(),
         target.encode(),
         kind and kind.encode(),
         ctypes.c_ulong(flags),
         options and options.encode(),
     )
-    _done(f"mount {kind or source} on {target}", _libc.mount(*given))
+    _done(f"mount {kind or source} on {target}", _libc.mount(*arguments))
 
 
 def unmount(target: str) -> None:

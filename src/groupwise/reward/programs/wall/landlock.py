@@ -42,12 +42,12 @@ def attributes(abi: int, network: bool) -> bytes:
         >>> attributes(1, network=False).hex(), len(attributes(7, network=False))
         ('ff1f000000000000', 24)
     """
-    parts = [_files(abi)]
+    fields = [_files(abi)]
     if abi >= 4:
-        parts.append(0 if network else _TCP)
+        fields.append(0 if network else _TCP)
     if abi >= 6:
-        parts.append(_SCOPED)
-    return struct.pack(f"={len(parts)}Q", *parts)
+        fields.append(_SCOPED)
+    return struct.pack(f"={len(fields)}Q", *fields)
 
 
 def rule(abi: int, folder: int, writable: bool, is_folder: bool) -> bytes:

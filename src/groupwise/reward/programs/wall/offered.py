@@ -119,7 +119,7 @@ def standing() -> Wall:
     for wall in _candidates():
         why = tried(wall)
         if not why:
-            return replace(wall, refused="; ".join(dict.fromkeys(refused)), bounded=cgroup.offered())
+            return replace(wall, refused="; ".join(dict.fromkeys(refused)), bounded=cgroup.available())
         refused.append(why)
     return Wall("none", filtered=False, refused="; ".join(dict.fromkeys(refused)))
 
@@ -172,7 +172,7 @@ def behind(command: Sequence[str], limits: Limits, further: Sequence[str] = (), 
         >>> subprocess.run(behind(["echo", "hello"], Limits()), capture_output=True, text=True).stdout
         'hello\\n'
     """
-    return [*_python_inside(), "alone", request(command, {}, limits, further, wall).packed().hex()]
+    return [*_python_inside(), "single", request(command, {}, limits, further, wall).packed().hex()]
 
 
 def keeper(number: int) -> list[str]:
@@ -231,8 +231,8 @@ def request(
 
 
 def _is_private(path: str) -> bool:
-    wanted = stat.S_IROTH | (stat.S_IXOTH if os.path.isdir(path) else 0)
-    return os.path.exists(path) and os.stat(path).st_mode & wanted != wanted
+    public_bits = stat.S_IROTH | (stat.S_IXOTH if os.path.isdir(path) else 0)
+    return os.path.exists(path) and os.stat(path).st_mode & public_bits != public_bits
 
 
 def _kernel() -> tuple[int, ...]:

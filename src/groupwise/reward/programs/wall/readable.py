@@ -57,16 +57,16 @@ def readable(network: bool, further: tuple[str, ...] = ()) -> tuple[list[str], l
 
 def _followed(path: str, links: dict[str, str]) -> str:
     """The real path; notes every link that is met."""
-    at, rest = "/", [part for part in os.path.abspath(path).split("/") if part]
-    while rest:
-        step = os.path.join(at, rest.pop(0))
+    resolved, remaining = "/", [part for part in os.path.abspath(path).split("/") if part]
+    while remaining:
+        step = os.path.join(resolved, remaining.pop(0))
         if os.path.islink(step):
             links[step] = os.readlink(step)
-            target = os.path.normpath(os.path.join(at, links[step]))
-            at, rest = "/", [part for part in target.split("/") if part] + rest
+            target = os.path.normpath(os.path.join(resolved, links[step]))
+            resolved, remaining = "/", [part for part in target.split("/") if part] + remaining
         else:
-            at = step
-    return at
+            resolved = step
+    return resolved
 
 
 def _of_python() -> Iterable[str]:

@@ -45,8 +45,8 @@ class Request:
     counts_alone: bool
     limits: dict[str, Any]
 
-    def __init__(self, **given: Any) -> None:
-        self.__dict__.update(given)
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
 
     def packed(self) -> bytes:
         """This as bytes."""

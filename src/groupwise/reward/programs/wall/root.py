@@ -120,7 +120,7 @@ def _read_only(path: str) -> None:
         points = [line.split()[4].encode().decode("unicode_escape") for line in file]
     for point in points:
         if (point == path or point.startswith(path.rstrip("/") + "/")) and not point.startswith(_OLD):
-            kept = sum(flag for named, flag in _KEPT if os.statvfs(point).f_flag & named)
+            flags = sum(mount_flag for statvfs_flag, mount_flag in _KEPT if os.statvfs(point).f_flag & statvfs_flag)
             kernel.mount(
-                "none", point, flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID | kept
+                "none", point, flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID | flags
             )

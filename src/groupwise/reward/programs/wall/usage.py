@@ -63,14 +63,18 @@ class Usage:
         kilobytes, seconds, self.tasks = 0, _times(self._root)[2], 0
         for number in numbers:
             try:
-                started, own, waited_for = _times(number)
+                started, own_seconds, child_seconds = _times(number)
                 threads, resident = _threads_and_memory(number)
             except (OSError, IndexError, ValueError):
                 continue
             # Who ignores that its children end never learns their times: what was seen of every process is kept as
             # well.
-            self._seen[number, started] = own
-            seconds, kilobytes, self.tasks = seconds + own + waited_for, kilobytes + resident, self.tasks + threads
+            self._seen[number, started] = own_seconds
+            seconds, kilobytes, self.tasks = (
+                seconds + own_seconds + child_seconds,
+                kilobytes + resident,
+                self.tasks + threads,
+            )
         self.cpu_seconds = max(self.cpu_seconds, seconds, sum(self._seen.values()))
         self.memory_mb = kilobytes / 1024
         if self.memory_mb > memory_mb:
@@ -127,4 +131,4 @@ def _shared_out(number: int) -> int:
 def _fields(path: str) -> dict[bytes, int]:
     with open(path, "rb") as file:
         lines = (line.split() for line in file)
-        return {parts[0][:-1]: int(parts[1]) for parts in lines if len(parts) > 1 and parts[1].isdigit()}
+        return {words[0][:-1]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
