@@ -1,6 +1,5 @@
-"""Rewards: callables that score completions, and their combination. Importing this loads neither torch nor
-transformers, and a kind is imported when it is first
-used.
+"""Rewards: callables that score completions, and their combination. Importing this package loads neither torch nor
+transformers; the module of a kind is imported when that kind is first used.
 """
 
 from __future__ import annotations

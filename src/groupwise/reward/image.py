@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def is_image(completion: Any) -> bool:
-    """Whether a completion is an array or a PIL image, rather than a text or messages."""
+    """Returns True where a completion is an array or a PIL image, False where it is a text or messages."""
     return hasattr(completion, "__array__") or hasattr(completion, "__array_interface__")
 
 
 def as_array(image: Any) -> np.ndarray:
-    """An image as `uint8 [H, W, 3]`; a grey one is repeated over the channels.
+    """Returns an image as `uint8 [H, W, 3]`; a grey image is repeated over the channels.
 
     Raises:
         RewardError: it is no image of the agreed form; says what it is.
@@ -65,7 +65,7 @@ def as_array(image: Any) -> np.ndarray:
 
 
 def as_pil(image: Any) -> Image:
-    """An image as PIL holds it, in RGB."""
+    """Returns an image as a PIL image in RGB."""
     from PIL import Image
 
     return Image.fromarray(as_array(image))
@@ -74,7 +74,7 @@ def as_pil(image: Any) -> Image:
 def in_batches(
     images: Sequence[Any], batch_size: int, score: Callable[[Sequence[Any], Sequence[int]], Sequence[float]]
 ) -> list[float]:
-    """`score(images, members)` over batches of at most `batch_size`, joined.
+    """Applies `score(images, members)` to batches of at most `batch_size` images and joins the values.
 
     Example:
         >>> in_batches(
@@ -92,8 +92,8 @@ def in_batches(
 def one_by_one(
     images: Sequence[Any], score: Callable[[Any, int], Value], on_error: Literal["raise", "missing"]
 ) -> list[Value]:
-    """`score(image, member)` for each; under `on_error = "missing"` a member that raises is missing and counted, and
-    the others keep their values.
+    """Applies `score(image, member)` to every image. Under `on_error = "missing"` a member that raises is missing and
+    counted, and the remaining members keep their values.
 
     Example:
         >>> one_by_one([1, 0], lambda image, member: 1 / image, "missing")[1].detail
@@ -111,8 +111,8 @@ def one_by_one(
 
 
 def through_jpeg(image: np.ndarray, quality: int) -> np.ndarray:
-    """An image `uint8 [H, W]` or `[H, W, 3]` as it comes back from a JPEG file of this quality (Pillow's, colour at
-    half resolution).
+    """Compresses an image `uint8 [H, W]` or `[H, W, 3]` to JPEG of this quality (Pillow's, colour at half resolution)
+    and returns the decoded image.
 
     Example:
         >>> import numpy

@@ -1,5 +1,5 @@
-"""How near an image is to its target: peak signal-to-noise ratio and structural similarity, as numbers and as maps over
-the pixels.
+"""The fidelity of an image to its target: peak signal-to-noise ratio and structural similarity, as numbers and as maps
+over the pixels.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _PIECE = 256
 
 
 def psnr(image: np.ndarray, target: np.ndarray) -> float:
-    """`-10 log10(mean (image - target)^2)`, dB, for images in [0, 1] of one shape; at most 100 dB, which equal images
-    have.
+    """Computes `-10 log10(mean (image - target)^2)` in dB for images in [0, 1] of one shape; at most 100 dB, the value
+    of equal images.
 
     Example:
         >>> import numpy
@@ -36,15 +36,15 @@ def psnr(image: np.ndarray, target: np.ndarray) -> float:
 
 
 def psnr_map(image: np.ndarray, target: np.ndarray, window: int) -> np.ndarray:
-    """`-10 log10` of the squared error, averaged over the channels and over squares of `window` pixels on a side, dB
-    `[H, W]`; at most 100 dB.
+    """Computes `-10 log10` of the squared error, averaged over the channels and over squares of `window` pixels on a
+    side, dB `[H, W]`; at most 100 dB.
 
     The squares lie side by side from the upper left corner, as JPEG's blocks do, so that no pixel speaks for another's
     square; those at the lower and right edge are cut.
 
     Args:
         image, target: `[C, H, W]` in [0, 1].
-        window: pixels.
+        window: side of a square, in pixels.
 
     Example:
         >>> import numpy
@@ -64,8 +64,8 @@ def psnr_map(image: np.ndarray, target: np.ndarray, window: int) -> np.ndarray:
 
 
 def ssim(image: np.ndarray, target: np.ndarray) -> float:
-    """Structural similarity with a Gaussian window of 11 pixels (sigma 1.5), the mean over pixels and channels; 1 for
-    equal images.
+    """Computes structural similarity with a Gaussian window of 11 pixels (sigma 1.5), the mean over pixels and
+    channels; 1 for equal images.
 
     Torchmetrics mirrors an image at its edges and averages over every pixel, so that the number is the mean of the map;
     scikit-image leaves 5 pixels at each edge out, and agrees inside them. The window shrinks to the image where that is
@@ -83,7 +83,7 @@ def ssim(image: np.ndarray, target: np.ndarray) -> float:
 
 
 def ssim_map(image: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Structural similarity at every pixel, the mean over channels, `[H, W]`."""
+    """Computes structural similarity at every pixel, the mean over channels, `[H, W]`."""
     return _ssim(image, target)[1]
 
 
@@ -109,7 +109,7 @@ def _ssim(image: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
     similarity = np.empty((height, width))
     for top in range(0, height, _PIECE):
         for left in range(0, width, _PIECE):
-            # A window to each side, so that a piece's own edge is nowhere seen.
+            # The piece is extended by a window on each side, so that its edge does not change the result.
             above, before = min(top, _WINDOW), min(left, _WINDOW)
             part = (
                 slice(None),

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class TargetReward(Reward):
-    """What `psnr` and `ssim` share: which column is the target, whether the image goes through a codec first, and
-    number or map.
+    """The common part of the rewards that compare with a target: the column of the target, an optional codec before the
+    comparison, and the choice of a number or a map.
     """
 
     column: str = "clean"
@@ -35,8 +35,8 @@ class TargetReward(Reward):
         return (self.column,)
 
     def open(self) -> RewardFunction:
-        # Imported by the thread that opens it: two rewards that import it at the same time, each in a thread of its
-        # own, can lock each other out.
+        # The import runs in the thread that opens the reward: two rewards that import the library at the same time in
+        # their own threads can deadlock.
         import torchmetrics.functional.image  # noqa: F401
 
         return self
@@ -47,11 +47,11 @@ class TargetReward(Reward):
 
     @abstractmethod
     def number(self, image: np.ndarray, target: np.ndarray) -> float:
-        """The reward of `[C, H, W]` images in [0, 1]."""
+        """Computes the reward of `[C, H, W]` images in [0, 1]."""
 
     @abstractmethod
     def pixels(self, image: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """The reward at every pixel, `[H, W]`."""
+        """Computes the reward at every pixel, `[H, W]`."""
 
     def _compared(self, image: Any, target: Any) -> Any:
         image_pixels, target_pixels = as_array(image), as_array(target)
@@ -61,7 +61,8 @@ class TargetReward(Reward):
                 f" {list(target_pixels.shape[:2])}"
             )
         if all(getattr(pixels, "ndim", 3) == 2 for pixels in (image, target)):
-            # One channel stays one: a third of the work, and the file that a grey image would be stored in.
+            # Grey images stay at one channel: this saves two thirds of the work, and matches the file in which a grey
+            # image would be stored.
             image_pixels, target_pixels = image_pixels[:, :, :1], target_pixels[:, :, :1]
         if self.jpeg_quality is not None:
             stored = through_jpeg(

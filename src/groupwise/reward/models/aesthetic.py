@@ -83,7 +83,7 @@ class AestheticReward:
 
 
 def _head(path: str, width: int, device: Any) -> list[tuple[Any, Any]]:
-    """The affine maps of the head in order, checked to lead from the features to one number."""
+    """Reads the affine maps of the head in order, and checks that they lead from the features to one number."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

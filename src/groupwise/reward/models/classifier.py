@@ -1,4 +1,4 @@
-"""Whether a frozen classifier sees in an image what was asked for."""
+"""The probability that a frozen classifier gives the requested class of an image."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Classifier(Reward):
     """
     output: Literal["probability", "log_probability", "correct"] = "probability"
     probabilities: bool = False
-    """Whether the function returns probabilities."""
+    """True where the function returns probabilities instead of logits."""
     batch_size: PerStep = 64
     """Images in one call."""
     device: str = "auto"
@@ -86,8 +86,8 @@ class Classifier(Reward):
         model: Any = AutoModelForImageClassification.from_pretrained(
             self.path, use_safetensors=True, local_files_only=True, trust_remote_code=False
         )
-        # The processors that need nothing but Pillow; torchvision's differ by rounding. In transformers 5.17 the
-        # automatic choice needs torchvision.
+        # These processors need only Pillow; torchvision's differ by rounding. In transformers 5.17 the automatic choice
+        # needs torchvision.
         processor_name = json.loads((Path(self.path) / "preprocessor_config.json").read_text(encoding="utf-8"))[
             "image_processor_type"
         ]
@@ -174,7 +174,7 @@ class ClassifierReward:
 
 
 def brightness(images: Sequence[Any]) -> list[list[float]]:
-    """A classifier as short as they come: dark (class 0) or bright (class 1).
+    """Classifies images as dark (class 0) or bright (class 1): the shortest example of a classifier.
 
     Example:
         >>> import numpy

@@ -1,5 +1,5 @@
-"""What rewards made of a transformers model share: loading from a local folder, saying what is missing, and where it
-computes.
+"""The common part of rewards that use a transformers model: loading from a local folder, the error of a missing model,
+and the device.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from groupwise.reward.error import RewardError
 
 
 def load_from(kind: str, path: str, load: Callable[[], Any], needed_files: str, get: str) -> Any:
-    """What `load` returns.
+    """Loads a model from a folder and returns it.
 
     Args:
-        kind: the reward.
         path: where its model should be.
         load: reads the model from the folder.
         needed_files: what the folder must hold, for the message.
@@ -43,7 +42,7 @@ def load_from(kind: str, path: str, load: Callable[[], Any], needed_files: str, 
 
 
 def place(device: str) -> str:
-    """A torch device; `auto` is the accelerator where there is one."""
+    """Returns the name of a torch device; `auto` is the accelerator where the machine has one."""
     import torch
 
     if device != "auto":

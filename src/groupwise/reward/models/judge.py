@@ -29,9 +29,10 @@ Answer:
 Give one line of reasons, then a last line of the form "Score: N", N from 0 (useless) to 10 (perfect)."""
 
 _FIELD = re.compile(r"\{([A-Za-z_]\w*)\}")
-# Busy or broken servers recover; any other refusal is a mistake in the request, which asking again does not mend.
+# Statuses of busy or broken servers, which recover; any other refusal is a mistake in the request, which a retry does
+# not mend.
 _PASSING = frozenset({408, 409, 425, 429})
-# What a request of this completion may earn and another not: too long, or not to be processed.
+# Statuses that depend on the completion: it is too long, or cannot be processed.
 _OF_COMPLETION = frozenset({400, 413, 422})
 _MAX_BYTES = 4 << 20
 
@@ -53,15 +54,15 @@ class Judge(Reward):
 
     kind: Literal["judge"] = "judge"
     address: str
-    """Where the service is, up to and with its version: `https://host/v1`; `/chat/completions` is added."""
+    """Address of the service, up to and with its version: `https://host/v1`; `/chat/completions` is added."""
     model: str
-    """The model's name there."""
+    """The model's name at that address."""
     api_key_variable: str | None = None
     """Name of the environment variable that holds the key. A key is never written into a configuration."""
     template: str = TEMPLATE
-    """What is asked; `{prompt}`, `{completion}` and the name of any data column in braces are filled in."""
+    """The question to the judge; `{prompt}`, `{completion}` and the name of any data column in braces are filled in."""
     system: str | None = None
-    """A system message before it."""
+    """A system message before the question."""
     pattern: str = r"(?i)score\s*+[:=]?\s*+\**+\s*+(-?\d++(?:\.\d++)?(?:e[-+]?\d++)?)"
     """A regular expression whose first group is the number; its last match counts."""
     lowest: float = 0.0

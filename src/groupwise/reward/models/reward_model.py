@@ -33,7 +33,7 @@ class RewardModel(Reward):
     batch_size: PerStep = 8
     """Texts in one forward pass."""
     label: Count = 0
-    """Which output is the reward; reward models have one."""
+    """Index of the output that is the reward; reward models have one output."""
     output: Literal["logit", "probability"] = "logit"
     """The raw output, or its softmax over the labels (sigmoid where there is one)."""
     max_length: Positive | None = None
@@ -41,7 +41,7 @@ class RewardModel(Reward):
     device: str = "auto"
     """A torch device, or `auto`: the accelerator where there is one."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the weights; `auto` keeps that of the folder. The reward is read in float32."""
+    """Type of the weights; `auto` keeps the type of the folder. The reward is read in float32."""
     timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 600.0
 
     def open(self) -> RewardFunction:

@@ -1,4 +1,4 @@
-"""Pairwise preference: how many of its group a member wins against."""
+"""Pairwise preference: the share of its group that a member wins against."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class WinRate(Reward):
 
 
 def longer(prompt: Text, first: Any, second: Any) -> float:
-    """A judge as short as they come: the longer one is better.
+    """Returns 1 where the first completion is longer, 0.5 for equal lengths: the shortest example of a judge of two.
 
     Example:
         >>> longer("", "ab", "a")

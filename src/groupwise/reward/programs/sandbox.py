@@ -1,5 +1,5 @@
-"""A program that a model wrote, run to its end behind the wall of `groupwise.reward.programs.wall`, within limits on
-all that it starts.
+"""Runs a program that a model wrote to its end, behind the wall of `groupwise.reward.programs.wall`, within limits on
+all processes that it starts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STATUS_KILLED = -9
 @final
 @dataclass(frozen=True)
 class Finished:
-    """How a program ended.
+    """The end of a program: its status, its output, and the limit that stopped it.
 
     Args:
         status: 0 only where it ended well; 125 where the wall could not be built.
@@ -52,8 +52,8 @@ class Finished:
 
 @final
 class _Keeper:
-    """The process that forks a supervisor for every program: to start a Python for each would cost more than all else
-    that stands around it.
+    """The process that forks a supervisor for every program. Starting a new Python for every program would take longer
+    than all other work around it.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class _Keeper:
         self._owner = 0
 
     def ask(self, descriptors: Sequence[int]) -> None:
-        """Has a program run.
+        """Requests the run of a program.
 
         Args:
             descriptors: of the request, of the line back, and of the program.
@@ -74,13 +74,13 @@ class _Keeper:
                     socket.send_fds(self._opened(), [b"run"], list(descriptors))
                     return
                 except OSError:
-                    # It may have been killed in between; a second one is started once.
+                    # The process may have been killed in between; it is started a second time, once.
                     self._close()
                     if is_last_try:
                         raise
 
     def _opened(self) -> socket.socket:
-        # A process that this one forked has not got its own, and must not speak in its name.
+        # A forked child inherits this object, but must not use the parent's socket.
         if self._socket is None or self._owner != os.getpid():
             own_end, keeper_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with keeper_end:
@@ -105,7 +105,7 @@ class _Keeper:
         if line is not None:
             line.close()
         if process is not None and is_owner:
-            # Without a line it ends by itself.
+            # The process ends by itself when its socket is closed.
             try:
                 process.wait(_SECONDS_TO_CLEAN)
             except subprocess.TimeoutExpired:
@@ -139,9 +139,9 @@ async def run_limited(
 
     Args:
         command: the program and its arguments.
-        limits: what it may use.
+        limits: limits of the program with all its processes.
         files: name -> text of what lies in its folder at the start.
-        stdin: what it reads.
+        stdin: text of its standard input.
         line: an open socket that it gets, as descriptor `LINE`, and that is closed here.
         readable: paths that it may read beside the usual.
 
@@ -160,7 +160,7 @@ async def run_limited(
         if line is not None:
             stack.enter_context(line)
         request = offered.request(command, files or {}, limits, readable)
-        # Memory instead of files: nothing that could be found, met or left.
+        # Files in memory have no name, so that no program can find them and none remains.
         packed, source, output, errors = (
             stack.enter_context(os.fdopen(os.memfd_create("program"), "w+b", buffering=0)) for _ in range(4)
         )
@@ -186,7 +186,9 @@ async def run_limited(
 
 
 async def _answer(line: socket.socket, limits: Limits) -> tuple[int, str, str, str]:
-    """What the supervisor says at the end, which comes soon after the time is over or after this is cancelled."""
+    """Waits for the supervisor's report, which comes soon after the wall time has passed or after this task is
+    cancelled.
+    """
     loop = asyncio.get_running_loop()
     reply = loop.create_task(loop.sock_recv(line, 2**16))
     limit = ""
@@ -196,7 +198,7 @@ async def _answer(line: socket.socket, limits: Limits) -> tuple[int, str, str, s
     finally:
         if not reply.done():
             line.shutdown(socket.SHUT_WR)
-            # Also where this was cancelled: what the program has must be gone when it is given up.
+            # This also holds after a cancellation: the program's processes must be gone before the program is given up.
             await asyncio.shield(asyncio.wait([reply], timeout=_SECONDS_TO_CLEAN))
             reply.cancel()
     if not reply.done() or reply.cancelled() or reply.exception() is not None or not reply.result():

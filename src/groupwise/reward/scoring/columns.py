@@ -1,4 +1,4 @@
-"""Data columns a reward reads: which it needs, and which of those at hand it is given."""
+"""Data columns of a reward: the columns that it requires, and the columns that it is called with."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ _NOT_OF_THE_DATA = {
 
 
 def needed_columns(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The columns a reward cannot do without: its `needs`, or its parameters without a default.
-
-    Args:
-        function: a reward.
+    """Returns the columns that a reward requires: its `needs`, or its parameters without a default.
 
     Example:
         >>> def reward(prompts, completions, answer, difficulty=None, **columns): ...
@@ -51,11 +48,10 @@ def needed_columns(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def arguments_for(function: Callable[..., Any], available: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the given arguments that the function takes: all of them where it has `**columns`, but never what a
-    partial already holds.
+    """Selects the arguments that the function takes: all of them where it has `**columns`, but never an argument that a
+    partial already binds.
 
     Args:
-        function: a reward.
         available: prompts, completions and data columns by name.
 
     Returns:
@@ -77,8 +73,6 @@ def check_columns(reward: str, needs: Sequence[str], present: Sequence[str]) -> 
     """Refuses a reward whose column is not in the data.
 
     Args:
-        reward: its name.
-        needs: columns it reads.
         present: columns of the data.
 
     Raises:

@@ -1,4 +1,6 @@
-"""What the processes of rewards share: they end with the one that started them, and say plainly what came out."""
+"""Functions that the processes of rewards share: they end with their parent process, and report values and errors as
+plain data.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ _LONGEST = 2000
 
 
 def die_with_parent() -> None:
-    """Has this process killed when the one that started it is gone, also while it holds the interpreter. Linux only."""
+    """Makes the kernel kill this process when its parent has ended, even while it holds the interpreter. Linux only."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def plain(value: Any) -> Any:
-    """A reward in JSON's types; what is no reward becomes a text, which the check of values refuses.
+    """Converts a reward to JSON's types; a value that is no reward becomes a text, which the check of values refuses.
 
     Args:
         value: what a reward returned for one member.
@@ -33,15 +35,12 @@ def plain(value: Any) -> Any:
         return {"value": plain(value.value), "event": value.event, "detail": value.detail[:_LONGEST]}
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()
-    # Anything else is no reward; as a string it reaches the check that says so.
+    # All remaining values are no rewards; as a text they reach the check that refuses them.
     return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
 def error_text(error: BaseException) -> str:
-    """An exception as one text: its type, what it says, where it was raised.
-
-    Args:
-        error: any.
+    """Describes an exception in one text: its type, its message, and the place where it was raised.
 
     Example:
         >>> error_text(KeyError("colour"))

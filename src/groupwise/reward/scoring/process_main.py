@@ -1,5 +1,5 @@
-"""The other end of a reward in a process of its own: reads the reward, then batches, a line of JSON each; answers a
-line each.
+"""The main program of a reward's own process: reads the reward and then batches, one line of JSON each, and answers
+with one line each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from groupwise.reward.scoring.trainer_arguments import RewardLog, TrainerState
 def main() -> None:
     """Serves until standard input ends."""
     die_with_parent()
-    # What the reward prints must not mix with the answers.
+    # The reward's output must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     try:
@@ -39,8 +39,8 @@ def main() -> None:
         return
     _answer(answers, {"ready": True})
     if (limits := reward.member_limits) is not None:
-        # No thread here: what is forked must not find a lock that nobody will open. This process runs nothing of a
-        # policy's, so it sees its input end.
+        # No thread runs here, because a fork must not inherit a lock that no thread would release. This process runs no
+        # code of a policy, so it notices the end of its input.
         members = Members(function, limits, reward.timeout_seconds, sys.stdin.fileno())
         for line in sys.stdin:
             _serve(answers, members.score, line)
@@ -77,7 +77,7 @@ def _at_once(function: Any, batch: Any) -> dict[str, Any]:
 def _read(source: TextIO, lines: queue.SimpleQueue[str]) -> None:
     for line in source:
         lines.put(line)
-    # The parent is gone or has closed the pipe; the reward may be in the middle of anything.
+    # The parent has ended or has closed the pipe; the reward may be in the middle of a call.
     os._exit(0)
 
 

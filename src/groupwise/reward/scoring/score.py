@@ -82,7 +82,7 @@ class _Open:
 
     @property
     def advice(self) -> str:
-        """What helps one that ran past its time."""
+        """Advice for a reward that ran past its time limit."""
         killed = isinstance(self.function, ProcessReward)
         return "raise its timeout_seconds" + (
             "" if killed else ', or write isolation = "process" so that what hangs is killed'
@@ -190,7 +190,7 @@ class Rewards:
 
     @property
     def remarks(self) -> list[str]:
-        """What rewards say of themselves on this machine, each sentence with the reward's name."""
+        """Remarks of the rewards on this machine, each sentence with the reward's name."""
         return [f"reward {reward.name!r}: {remark}" for reward in self._rewards.values() for remark in reward.remarks]
 
     def check_columns(self, columns: Sequence[str]) -> None:
@@ -210,7 +210,8 @@ class Rewards:
         *,
         judges: bool = False,
     ) -> RewardTable:
-        """All rewards of a batch. They run at the same time, so the slowest is what the batch waits for.
+        """Scores a batch with all rewards. They run at the same time, so that the batch takes as long as the slowest
+        reward.
 
         A reward that runs past its time is missing for the batch and counted (`timeout`); one that raises stops the
         run, or is missing and counted (`error`) under `on_error = "missing"`. A returned value that is no reward is
@@ -285,20 +286,18 @@ class Rewards:
         return RewardTable(values, weights, tuple(events), seconds, judging, maps, fields, bounds, *joined_logs(logs))
 
     def memory(self) -> dict[str, Any]:
-        """What rewards remember of what training saw, by name, JSON-able; nothing for those that remember nothing."""
+        """Returns the memories of rewards that follow training, by name, JSON-able; rewards without a memory are left
+        out.
+        """
         return {name: memory for name, reward in self._following() if (memory := reward.memory())}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Takes a memory back, for the rewards that are here; a reward without an entry forgets.
-
-        Args:
-            memory: what `memory` gave.
-        """
+        """Restores the memories of the rewards that are present; a reward without an entry is reset."""
         for name, reward in self._following():
             reward.recall(memory.get(name, {}))
 
     def follow(self, groups: Mapping[str, Groups]) -> dict[str, float]:
-        """Lets rewards take in a batch of rollouts, of all processes.
+        """Updates the rewards' memories with a batch of rollouts of all processes.
 
         Args:
             groups: name of a reward -> one entry a group, field -> values of its members.
@@ -389,7 +388,7 @@ def score(
 
 
 def needed_by(rewards: Mapping[str, Reward | RewardFunction]) -> dict[str, tuple[str, ...]]:
-    """The data columns each reward needs, without opening any: for checks before anything is loaded.
+    """Returns the data columns that each reward requires without opening a reward, for checks before a model is loaded.
 
     Args:
         rewards: name -> reward as `Rewards` takes them.

@@ -14,14 +14,14 @@ from groupwise.reward.scoring.trainer_arguments import RewardLog
 @final
 @dataclass(frozen=True)
 class RewardEvent:
-    """Something that happened while scoring, named and counted.
+    """An event during scoring, named and counted.
 
     Args:
         name: what: `missing`, `timeout`, `error`, or a reward's own name for it.
-        reward: which reward.
+        reward: name of the reward.
         prompt: an excerpt of the prompt, where one member is meant.
         member: its place in the batch, where one is meant (the first, where several are counted together).
-        count: how many members.
+        count: number of members.
         detail: what a reader wants to see once.
         scored: whether these members have a value all the same, and stay in the reward's mean.
 
@@ -47,7 +47,6 @@ class RewardTable:
     Args:
         values: name -> `B` numbers or None.
         weights: name -> factor in the sum; 1 where unnamed, 0 for what is only logged.
-        events: what happened while scoring.
         seconds: name -> wall time of the call.
         judges: names of rewards that are measured and never trained on; their weight is 0.
         maps: name -> `B` arrays, where a reward gives a value to every pixel (or decision) of a member; `values` then
@@ -97,7 +96,7 @@ class RewardTable:
         return len(next(iter(self.values.values()), []))
 
     def total(self, partial: Literal["renormalise", "sum"] = "renormalise") -> list[float | None]:
-        """The weighted sum for each member.
+        """Computes the weighted sum for each member.
 
         `sum_j w_j R_j` over the rewards present; with `renormalise` times `sum_j |w_j| / sum_{j present} |w_j|`, so
         that a member with a missing reward is on the scale of the others.
@@ -136,8 +135,8 @@ class RewardTable:
         return totals
 
     def metrics(self) -> dict[str, float]:
-        """Each reward by itself: mean, spread (standard deviation over the batch), share missing, seconds, and every
-        event's count.
+        """Computes the metrics of each reward: mean, standard deviation over the batch, share missing, seconds, and the
+        count of every event.
 
         Example:
             >>> RewardTable({"brief": [0.0, 1.0]}).metrics()
@@ -172,7 +171,7 @@ class RewardTable:
         return {f"logged/{name}": math.fsum(values) / len(values) for name, values in self.logged.items() if values}
 
     def select(self, rows: Sequence[int]) -> RewardTable:
-        """The rewards of some members, in this order; events stay those of the whole."""
+        """Returns the rewards of some members, in this order; events stay those of the whole table."""
 
         def pick(table: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
             return {name: [values[int(row)] for row in rows] for name, values in table.items()}
@@ -187,7 +186,7 @@ class RewardTable:
 
     @staticmethod
     def concatenate(tables: Sequence[RewardTable]) -> RewardTable:
-        """Several tables as one, in order; seconds add up.
+        """Joins several tables in order; seconds add up.
 
         Raises:
             RewardError: tables of different rewards or weights.

@@ -1,4 +1,4 @@
-"""What a reward returned, checked: one finite number or None a member, or an error that says what came instead."""
+"""The check of a reward's return value: one finite number or None a member, or an error that names the value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALLOWED = "allowed: a finite number, a bool, or None for a missing reward"
 
 
 def as_number(value: Any) -> float | None:
-    """A number or None as such; scalars of numpy and torch count as numbers.
+    """Converts a value to a float, or to None for None; scalars of numpy and torch count as numbers.
 
     Raises:
         ValueError: anything else, NaN and infinity included.
@@ -45,7 +45,8 @@ def as_number(value: Any) -> float | None:
 
 
 def split_maps(reward: str, returned: Any) -> tuple[Any, list[Any] | None]:
-    """What a reward returned with every map replaced by its mean, and the maps themselves; None where there is no map.
+    """Replaces every map in a reward's return value by its mean. Returns these values and the maps, None where there
+    are no maps.
 
     A map is an array or tensor of two dimensions, one value a pixel.
 
@@ -97,10 +98,9 @@ def split_maps(reward: str, returned: Any) -> tuple[Any, list[Any] | None]:
 
 
 def checked_values(reward: str, returned: Any, prompts: Sequence[Text]) -> tuple[list[float | None], list[RewardEvent]]:
-    """A reward's return value as numbers and events.
+    """Converts a reward's return value to numbers and events.
 
     Args:
-        reward: its name.
         returned: what it returned: a sequence, an array or a tensor of one entry a member.
         prompts: the prompts, one a member.
 

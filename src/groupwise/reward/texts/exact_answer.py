@@ -1,4 +1,4 @@
-"""Exact answer: the text that was asked for, up to case and spaces."""
+"""Exact answer: the completion's answer equals the expected text, up to case and spaces."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ class ExactAnswer(Answer):
 
     kind: Literal["exact_answer"] = "exact_answer"
     extract: Extract = Extract()
-    """Where the answer stands in the completion."""
+    """The place of the answer in the completion."""
     ignore_case: bool = True
-    """Whether capital and small letters are the same."""
+    """True where capital and small letters count as the same."""
 
     def judge(self, text: str, expected: Any) -> float:
-        """`correct` where the extracted answer is one of those allowed.
+        """Returns `correct` where the extracted answer is one of the allowed ones.
 
         Args:
-            text: the completion.
             expected: a string, a number, or a list of answers.
         """
         answer = self.extract(text)

@@ -1,4 +1,4 @@
-"""Expressions of numbers, names and functions: whether a text is one, told by reading it and never by running it."""
+"""Expressions of numbers, names and functions, recognised by a parser that never evaluates them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_DIGITS = 5000
 
 
 class RefusedText(ValueError):
-    """A text outside its grammar; says where and what."""
+    """A text outside its grammar; the message names the place and the characters."""
 
 
 @final
@@ -36,9 +36,9 @@ class Expression:
         letters: whether every single letter is a name, alone or with a number after it.
         integers: whether numbers are decimal whole numbers only.
         hexadecimal: whether `0x1f` is a number.
-        max_length: characters.
+        max_length: largest number of characters of a text.
         max_depth: brackets, signs, functions and powers inside each other.
-        max_digits: of one number.
+        max_digits: largest number of digits of one number.
 
     Example:
         >>> Expression(frozenset("+-*/")).check("(19 - 9) * 3")
@@ -62,7 +62,6 @@ class Expression:
         """Refuses a text that is no such expression.
 
         Args:
-            text: any.
             names: further names of this one, such as the variable of its puzzle.
 
         Raises:
@@ -80,7 +79,7 @@ class _Reader:
     def __init__(self, grammar: Expression, text: str, names: Collection[str]) -> None:
         self.grammar, self.text, self.place, self.depth = grammar, text, 0, 0
         self.names = {*grammar.names, *names}
-        # The longest first: `**` is not two `*`.
+        # The longest operators come first, so that `**` is not read as two `*`.
         self.binary = sorted((operator for operator in grammar.operators if operator != "**"), key=len, reverse=True)
         self._space()
 
@@ -111,7 +110,7 @@ class _Reader:
         return digits
 
     def _exponent(self) -> int:
-        """The size of a whole number or fraction, signed or in brackets."""
+        """Reads a whole number or fraction, signed or in brackets, and returns its size."""
         brackets = self._signs("(+-")
         exponent = self._whole_number()
         if brackets and self.text[self.place : self.place + 1] == "/":
@@ -130,7 +129,7 @@ class _Reader:
         return digits
 
     def _signs(self, marks: str) -> int:
-        """Takes signs (and brackets) before a number; how many brackets there were."""
+        """Reads signs (and brackets) before a number. Returns the number of brackets."""
         brackets = length = 0
         while (mark := self.text[self.place : self.place + 1]) and mark in marks:
             brackets, length = brackets + (mark == "("), length + 1

@@ -1,4 +1,4 @@
-"""Where in a completion the answer stands: everything, a tag, after a marker, or a regular expression."""
+"""The place of the answer in a completion: the whole text, a tag, the text after a marker, or a regular expression."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from groupwise.reward.texts import pattern as patterns
 
 
 def compiled(pattern: str | None) -> str | None:
-    """The pattern itself, refused where it is no regular expression.
+    """Returns the pattern itself; refuses a text that is no regular expression.
 
     Args:
         pattern: a regular expression, or nothing.

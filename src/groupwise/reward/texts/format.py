@@ -1,4 +1,4 @@
-"""Format: whether a completion has the shape that was asked for, by tags or by a regular expression."""
+"""Format: the completion has the required shape, stated by tags or by a regular expression."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from groupwise.reward.texts.pattern import SlowPattern, fits
 
 
 def follows_tags(text: str, tags: Sequence[str]) -> bool:
-    """Whether a text is these tags in this order, each once, opened and closed, with nothing but spaces between and
-    around them.
+    """Returns True where a text consists of these tags in this order, each once, opened and closed, with only spaces
+    between and around them.
 
     Args:
-        text: a completion.
         tags: in the order in which they must come.
 
     Example:
@@ -58,7 +57,7 @@ class Format(Reward):
     pattern: str | None = None
     """A regular expression the whole completion must match; `.` matches line breaks."""
     prefilled: str = ""
-    """What the prompt already wrote at the start of the answer; it is put before the completion."""
+    """Text that the prompt already wrote at the start of the answer; it is put before the completion."""
     correct: float = 1.0
     wrong: float = 0.0
 

@@ -31,7 +31,7 @@ ROLES = (
 
 
 def roles_by_name(text: str, roles: Sequence[str] = ROLES) -> dict[str, str] | None:
-    """Who is said to be what; None where somebody is said to be two things.
+    """Reads the role of every named person; None where the text gives a person two roles.
 
     Example:
         >>> roles_by_name("(1) Zoey is a knight\\n(2) Avery is a KNAVE")
@@ -78,9 +78,9 @@ class KnightsAndKnaves(Reward):
     column: str = "answer"
     """The data column with the expected answer, such as `Zoey is a knight, and Avery is a knave.`"""
     prefilled: str = ""
-    """What the prompt already wrote at the start of the answer, such as `<think>`."""
+    """Text that the prompt already wrote at the start of the answer, such as `<think>`."""
     roles: tuple[str, ...] = ROLES
-    """Words for what somebody can be."""
+    """Names of the roles that a person can have."""
     format_right: float = 1.0
     format_wrong: float = -1.0
     answer_right: float = 2.0

@@ -1,5 +1,5 @@
-"""Plain data as lines of JSON: what two processes tell each other, one of which is not trusted. Nothing is unpickled
-and nothing is evaluated.
+"""Plain data as lines of JSON, which two processes exchange, one of them untrusted. No data is unpickled and none is
+evaluated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from types import BuiltinFunctionType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    # Two of these processes start for every test: what takes long to import is left out, or imported where it is met.
+    # Two of these processes start for every test, so slow imports are left out or made where they are needed.
     from collections.abc import Callable
     from typing import Any
 
@@ -69,7 +69,9 @@ _ARRAY_KINDS = "?biufcSU"
 
 
 def _is(kind: type, module: str | None) -> bool:
-    """Whether a kind is the one of its name in a module. One whose module nobody has imported is not."""
+    """Returns True where a class is the class of its name in a module. It is not where the module has not been
+    imported.
+    """
     if module == "types":
         return kind is type(...)
     return module is not None and getattr(sys.modules.get(module), kind.__name__, None) is kind
@@ -80,7 +82,7 @@ def _kind(module: str, name: str) -> Any:
 
 
 def encode(value: Any, fallback: Callable[[Any], list[Any]]) -> Any:
-    """A value as JSON.
+    """Encodes a value as JSON.
 
     Args:
         value: of exactly a built-in kind (or a date, a decimal, a numpy array, ...), or a container of such.
@@ -116,8 +118,8 @@ def encode(value: Any, fallback: Callable[[Any], list[Any]]) -> Any:
 
 
 def _says_itself(values: list[Any]) -> bool:
-    """Whether all entries are such as JSON has, told without looking at each in Python: a list of a million is nothing
-    unusual.
+    """Returns True where JSON has all elements as they are. The test runs without a Python loop over the elements,
+    because lists of a million elements are common.
     """
     kinds = set(map(type, values))
     if kinds == {int}:
@@ -126,7 +128,7 @@ def _says_itself(values: list[Any]) -> bool:
 
 
 def decode(content: Any, fallback: Callable[[str, Any], Any]) -> Any:
-    """A value from JSON, of exactly a built-in kind.
+    """Decodes a value from JSON; the value is exactly of a built-in class.
 
     Args:
         content: what `encode` gave, or anything else that a stranger sent.
@@ -170,21 +172,21 @@ def _array_kind(name: str) -> Any:
 
 
 class Line:
-    """The line to the other process. Who asks waits for the answer, and meanwhile answers what is asked.
+    """The line to the second process. A process that asks waits for the answer, and answers incoming questions
+    meanwhile.
 
     Args:
-        number: of the open socket.
         answer: what is said to a question.
     """
 
     def __init__(self, number: int, answer: Callable[[list[Any]], Any]) -> None:
-        # Both stay open for as long as the process.
+        # Both files stay open for as long as the process lives.
         self._writer = open(number, "w", encoding="ascii", closefd=False)  # noqa: SIM115
         self._reader = open(number, encoding="ascii")  # noqa: SIM115
         self._answer = answer
 
     def ask(self, *question: Any) -> Any:
-        """What the other process says to a question.
+        """Sends a question and returns the answer of the second process.
 
         Raises:
             EOFError: it has ended.
@@ -195,7 +197,7 @@ class Line:
         return message[1]
 
     def serve(self) -> None:
-        """Answers until nobody asks any more."""
+        """Answers questions until the line is closed."""
         try:
             while True:
                 self._say("answer", self._answer(self._hear()[1]))

@@ -1,5 +1,5 @@
-"""The process of the program: runs it and does what the test asks of it. Nothing here is secret, and nothing that it
-says is trusted.
+"""The process of the program: runs the program and executes the test's requests. It holds no secret, and its answers
+are not trusted.
 """
 
 from __future__ import annotations
@@ -56,11 +56,8 @@ _END = object()
 
 
 def bare(value: Any, kinds: tuple[type, ...]) -> Any:
-    """The value of a built-in kind that an object derived from one holds; `None` where it is derived from none.
-
-    Args:
-        value: any object.
-        kinds: built-in kinds.
+    """Returns the built-in value of an object whose class is derived from a built-in class; `None` where it is derived
+    from none of them.
 
     Example:
         >>> class Always(int):
@@ -78,7 +75,7 @@ def bare(value: Any, kinds: tuple[type, ...]) -> Any:
 
 
 class Program:
-    """The program's names, and its objects that the test holds by number.
+    """The program's names, and the objects of the program that the test refers to by number.
 
     Args:
         number: of the socket to the test.
@@ -103,18 +100,15 @@ class Program:
         }
 
     def run(self, path: str) -> None:
-        """Runs the program, then does what is asked.
-
-        Args:
-            path: of its text.
-        """
+        """Runs the program, then executes requests until the line is closed."""
         sys.stdout = self._printed
         with open(path, encoding="utf-8") as file:
             exec(compile(file.read(), path, "exec"), self._space)
         self._line.serve()
 
     def answer(self, question: list[Any]) -> Any:
-        """What the test is told: a value or what was raised, which arguments changed, and what was printed.
+        """Executes one request of the test. Returns the value or the exception, the arguments that changed, and the
+        printed text.
 
         Args:
             question: what to do and with what.
@@ -128,7 +122,7 @@ class Program:
         except BaseException as error:
             reply = {"raised": self._raised(error)}
         if act == "call":
-            # What was given by value and has changed goes back, at its place.
+            # Arguments are passed by value: those that changed are sent back with their position.
             reply["changed"] = [
                 [place, after]
                 for place, before in enumerate(arguments[1:3])
@@ -196,7 +190,7 @@ def _run(coroutine: CoroutineType[Any, Any, Any]) -> Any:
 
 
 def program(number: int) -> None:
-    """Runs `solution.py` and does what the test asks.
+    """Runs `solution.py` and executes the test's requests.
 
     Args:
         number: of the open socket to the test.

@@ -1,4 +1,5 @@
-"""The process of the test: runs it, and ends with status 0 where nothing was raised. Nothing of the program runs here.
+"""The process of the test: runs the test, and ends with status 0 where the test raised no exception. No code of the
+program runs here.
 
 The program's functions and classes are stand-ins. Arguments and results go over as plain data; what is no plain data
 stays with the program and is called, read and compared there.
@@ -41,11 +42,10 @@ _VIEWS = tuple(type(getattr({}, part)()) for part in ("keys", "values", "items")
 
 
 class Remote:
-    """An object of the program. Beside plain data it is never equal and takes no part in arithmetic: only two of the
-    program's objects ask its own operators.
+    """An object of the program. It is never equal to plain data and takes no part in arithmetic with plain data: the
+    program's own operators are called only between two of the program's objects.
 
     Args:
-        tester: that holds it.
         number: by which the program knows it.
     """
 
@@ -83,7 +83,9 @@ class RemoteCall(Remote):
 
 
 class _Derived:
-    """Beside a built-in kind: what else an object derived from it has."""
+    """The mixin of an object whose class is derived from a built-in class: its attributes are read in the program's
+    process.
+    """
 
     _tester: Tester
     _number: int
@@ -95,7 +97,7 @@ class _Derived:
 
 
 class _Raised:
-    """Beside a built-in kind of error: what else the program's own has."""
+    """The mixin of an exception of the program: its text, and its attributes, which the program's process reads."""
 
     _tester: Tester
     _number: int
@@ -111,7 +113,7 @@ def _between_two(act: str) -> Callable[[Remote, Any], Any]:
     def between(self: Remote, operand: Any) -> Any:
         if isinstance(operand, Remote):
             return self._tester.ask(act, self, operand)
-        # A list, a dictionary or a set of a kind of its own is what it holds.
+        # An object whose class is derived from list, dict or set is compared by its built-in value.
         plain = self._tester.ask("bare", self)
         return NotImplemented if plain is None else getattr(operator, act)(plain, operand)
 
@@ -129,10 +131,10 @@ Remote.__doc__ = property(lambda self: self._tester.ask("getattr", self, "__doc_
 
 
 class _Space(dict):  # pyright: ignore[reportMissingTypeArgument]
-    """The names that a test finds: its own, the program's as they are now, Python's."""
+    """The names that a test can read: its own names, the program's current names, and Python's built-in names."""
 
     def __init__(self, tester: Tester, names: list[str]) -> None:
-        # What stands behind `if __name__ == "__main__":` would otherwise never run, and the test pass whatever the
+        # Otherwise code behind `if __name__ == "__main__":` would never run, and the test would pass whatever the
         # program does.
         super().__init__(__name__="__main__")
         self._tester, self.names = tester, frozenset(names) - frozenset(dir(builtins))
@@ -172,10 +174,7 @@ class Tester:
         self._kinds: dict[type, type] = {}
 
     def run(self, text: str) -> None:
-        """Runs a test in the program's names; Python's own mean what they always do.
-
-        Args:
-            text: Python.
+        """Runs a test with the program's names; Python's built-in names keep their meaning.
 
         Raises:
             BaseException: what the test raises.
@@ -185,11 +184,11 @@ class Tester:
         exec(compile(text, "test.py", "exec"), space)
 
     def ask(self, act: str, *arguments: Any) -> Any:
-        """What the program's process makes of objects and plain data.
+        """Asks the program's process to perform an operation on objects and plain data, and returns the result.
 
         Args:
-            act: what to do.
-            given: with what.
+            act: name of the operation.
+            arguments: objects of the program and plain data.
 
         Raises:
             BaseException: what the program raised, of a built-in kind or of one derived from it.
@@ -203,7 +202,8 @@ class Tester:
         return self._decode(reply["value"])
 
     def answer(self, question: list[Any]) -> Any:
-        """What the program is told where it calls a function that the test gave it.
+        """Calls a function of the test on behalf of the program, or advances an iterator of the test, and returns the
+        result.
 
         Args:
             question: whether to call or to go on with an iteration, the number of what was given, and the arguments.
@@ -279,7 +279,7 @@ class Tester:
 
 
 def _take_over(arguments: Any, after: Any) -> None:
-    """Arguments that the program changed in place are changed here too."""
+    """Copies the changes that the program made to its arguments in place to the test's arguments."""
     if isinstance(arguments, tuple):
         for old, new in zip(arguments, after, strict=True):
             _take_one(old, new)
@@ -312,6 +312,6 @@ def tester(number: int) -> None:
     try:
         Tester(number).run(sys.stdin.read())
     except BaseException as error:
-        # Also what would end this process well: a program may raise it.
+        # SystemExit is caught too: a program may raise it to end this process with status 0.
         sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(1)

@@ -1,5 +1,5 @@
-"""A wall around a program that nobody knows: namespaces, or Landlock and a filter of system calls where those are
-refused.
+"""A wall around an untrusted program: namespaces, or Landlock and a filter of system calls on machines that refuse
+namespaces.
 
 `offered` says what this machine allows and gives commands that run behind it; everything else here runs in processes of
 its own, started by a Python that need not know this package and in which nothing but the standard library is imported.

@@ -1,5 +1,5 @@
-"""Two ways to supervise: a process for one program, which takes its place in a command, and a process that forks a
-supervisor for each that it is asked for.
+"""Two ways to supervise programs: a process for one program, which takes the program's place in a command, and a
+process that forks a supervisor for every request.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _MAX_MESSAGE, _NUMBERS_OF_PROGRAMS = 4096, 8
 
 
 def run_single(packed: str) -> None:
-    """Runs one program in the place of this process, with its descriptors, to its status; a terminating signal, or the
-    end of who started it, ends both.
+    """Runs one program in the place of this process, with its descriptors and its exit status. A terminating signal, or
+    the end of the process that started this one, ends the program too.
 
     Args:
         packed: of the request, in base 16.
@@ -35,7 +35,7 @@ def run_single(packed: str) -> None:
 
     for number in (SIGTERM, SIGINT):
         signal(number, request_stop)
-    # Those that may be inherited are the program's; this process holds none of its pipes open.
+    # Inheritable descriptors belong to the program; this process keeps none of the program's pipes open.
     passed = {number: number for number in _open() if os.get_inheritable(number)}
     reports = os.dup(2)
     ended = supervise(request, passed, [stop_reader, *parent])
@@ -57,15 +57,11 @@ def _parent() -> list[int]:
 
 
 def serve(number: int) -> None:
-    """Forks a supervisor for every message that comes, until nobody is left who could send one.
-
-    Args:
-        number: of the open socket.
-    """
+    """Forks a supervisor for every message, until no process is left that could send one."""
     import select
     import socket
 
-    # The numbers that a program sees are free for it.
+    # The descriptor numbers that a program expects stay free for it.
     while os.open(os.devnull, os.O_RDWR) < _NUMBERS_OF_PROGRAMS:
         pass
     parent = _parent()
@@ -99,8 +95,8 @@ def _reaped() -> bool:
 
 
 def _one(descriptors: list[int], parent: list[int]) -> None:
-    """One program: its request lies in the first descriptor, the second is the line to who asked, the others are the
-    program's.
+    """Runs one program. The first descriptor holds the request, the second is the line back to the sender, the
+    remaining ones belong to the program.
     """
     content, line, *others = descriptors
     try:
@@ -119,7 +115,7 @@ def _one(descriptors: list[int], parent: list[int]) -> None:
 
 
 def main() -> None:
-    """Does what the arguments of this Python say."""
+    """Runs the mode that the arguments of this Python name: "single" or "serve"."""
     mode, argument = sys.argv[1:3]
     if mode == "single":
         run_single(argument)

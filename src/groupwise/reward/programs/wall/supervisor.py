@@ -1,5 +1,5 @@
-"""Stands over one program from outside its wall: counts what its processes use together, ends them all when it is time,
-and leaves nothing of it behind.
+"""Supervises one program from outside its wall: measures the use of all its processes, ends them when a limit is
+passed, and removes everything that the program left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMESPACES = kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC | 
 
 
 class Ended:
-    """How a program ended.
+    """The end of a program: its status, the limit that ended it, and the processes and files that remain.
 
     Args:
         status: its exit status, or the negative number of the signal that ended it.
@@ -43,13 +43,13 @@ class Ended:
         self.status, self.limit, self.refused, self.left, self.folder = status, limit, refused, left, folder
 
     def clean_up(self) -> None:
-        """Removes what is still there; who waited for the program need not wait for this."""
+        """Removes the remaining folder; a caller that waited for the program need not wait for this."""
         if self.folder:
             folders.remove(self.folder, _SECONDS_TO_REMOVE)
 
 
 def supervise(request: Request, descriptors: dict[int, int], stop: list[int]) -> Ended:
-    """Runs one program behind its wall, to the end of all its processes.
+    """Runs one program behind its wall, until all its processes have ended.
 
     Args:
         request: the program and its wall.
@@ -58,7 +58,7 @@ def supervise(request: Request, descriptors: dict[int, int], stop: list[int]) ->
     """
     began = time.monotonic()
     kernel.adopt_orphans()
-    # What is written in a namespace lies in memory.
+    # Files that are written in a namespace lie in memory, so the disk limit is added.
     limits = request.limits
     group = cgroup.make(limits["memory_mb"] + limits["disk_mb"], limits["num_processes"])
     folder = None if request.road == "namespaces" else f"{request.temporary}/groupwise-{os.urandom(8).hex()}"
@@ -127,7 +127,7 @@ def _start(
 
 
 def _let_begin(first_process: int, group: cgroup.Cgroup | None, begin_writer: int) -> None:
-    """The program waits until it is in its group."""
+    """Puts the program into its control group and then lets it begin."""
     try:
         if group is not None:
             group.take(first_process)
@@ -148,8 +148,8 @@ def _child(act: object, error_writer: int) -> None:
 
 
 def _map_users(process: int, everyone: bool) -> None:
-    """Lets a user namespace know the same users under the same numbers: all, where this process may say so, or its own
-    alone.
+    """Maps users into a user namespace under the same numbers: all users where this process may do that, otherwise its
+    own user only.
     """
     for kind, number in (("uid", os.geteuid()), ("gid", os.getegid())):
         if everyone:
@@ -167,7 +167,7 @@ def _readable(place: int) -> bool:
 
 
 def _watch(request: Request, first_process: int, began: float, stop: list[int], folder: str | None) -> str:
-    """Waits for the end of a program, or until it must end: the name of the limit."""
+    """Waits for the end of a program or for a limit. Returns the name of the limit, or an empty string."""
     limits, usage = request.limits, Usage(first_process if folder is None else os.getpid())
     place = None if folder is None else os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     ended = _pidfd(first_process)
@@ -193,7 +193,9 @@ def _watch(request: Request, first_process: int, began: float, stop: list[int], 
 
 
 def _has_ended(first_process: int) -> bool:
-    """Whether the first process has; it is left to be waited for, and what it left behind and has ended is not."""
+    """Returns True where the first process has ended. That process is not reaped here; orphans of the program that have
+    ended are.
+    """
     while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
         if child.si_pid == first_process:
             return True
@@ -223,16 +225,16 @@ def _pidfd(process: int) -> int | None:
     try:
         return os.pidfd_open(process)
     except (AttributeError, OSError):
-        # Before Linux 5.3: its end is seen at the next look.
+        # Linux before 5.3 has no pidfd; the end is noticed at the next poll.
         return None
 
 
 def _end(first_process: int, status_reader: int, namespaces: bool) -> tuple[int, str]:
-    """Ends every process: the program's status, and what would not end."""
+    """Ends every process. Returns the program's status, and the processes that could not be ended."""
     until = time.monotonic() + _SECONDS_TO_END
     status = -SIGKILL
     if namespaces:
-        # The others end with the first, before it counts as ended.
+        # The kernel ends all other processes of the namespace before the first process counts as ended.
         os.kill(first_process, SIGKILL)
         while os.waitpid(first_process, os.WNOHANG)[0] == 0:
             if time.monotonic() > until:
@@ -246,24 +248,26 @@ def _end(first_process: int, status_reader: int, namespaces: bool) -> tuple[int,
 
 
 def _end_all(first_process: int, until: float) -> int | None:
-    """Ends all descendants; the exit status of the first, or None where some would not end."""
+    """Ends all descendants. Returns the exit status of the first process, or None where some descendants could not be
+    ended.
+    """
     statuses: dict[int, int] = {}
     while time.monotonic() < until:
-        # One group, which the filter lets none leave, and which one signal ends: nothing is looked for first, as a
-        # flood leaves no time for it.
+        # The filter lets no process leave the process group, and one signal ends the group. No search comes first,
+        # because a flood leaves no time for it.
         if first_process not in statuses:
             _signal(-first_process, SIGKILL)
         if _reaped(first_process, statuses):
             return statuses.get(first_process, -SIGKILL)
         time.sleep(0.001)
-        # Without the filter some may have left it.
+        # Without the filter some processes may have left the group.
         for number in descendants(os.getpid()):
             _signal(number, SIGKILL)
     return None
 
 
 def _reaped(first_process: int, statuses: dict[int, int]) -> bool:
-    """Whether no child is left; notes how each ended."""
+    """Reaps ended children and records their statuses. Returns True where no child is left."""
     try:
         while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
             statuses[ended[0]] = os.waitstatus_to_exitcode(ended[1])
