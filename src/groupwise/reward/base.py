@@ -12,9 +12,9 @@ from pydantic import Field
 from groupwise.config import Config
 from groupwise.config.numbers import Seconds
 from groupwise.reward.completions import CompletionForm
-from groupwise.reward.noted import Noted
-from groupwise.reward.parted import Parted
+from groupwise.reward.components import Parted
 from groupwise.reward.text import Text
+from groupwise.reward.value_with_event import Noted
 
 Value = float | Noted | None
 RewardFunction = Callable[..., "Sequence[Value] | Parted | Awaitable[Sequence[Value] | Parted]"]
@@ -67,7 +67,7 @@ class Reward(Config):
     """
 
     calls_function: ClassVar[bool] = False
-    """Whether it calls a function of the user, which is given completions in its form and the trainer's arguments."""
+    """True for a reward that calls a function of the user with completions in its form and the trainer's arguments."""
 
     @property
     def completion_form(self) -> CompletionForm | None:

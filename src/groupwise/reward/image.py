@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from groupwise.reward.base import Value
 from groupwise.reward.error import RewardError
-from groupwise.reward.noted import Noted
+from groupwise.reward.value_with_event import Noted
 
 if TYPE_CHECKING:
     import numpy as np

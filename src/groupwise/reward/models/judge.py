@@ -13,10 +13,10 @@ from pydantic import Field, field_validator, model_validator
 from groupwise.replies import Reply, ReplyError, post
 from groupwise.reward.base import Reward, Value
 from groupwise.reward.error import RewardError
-from groupwise.reward.noted import Noted
 from groupwise.reward.text import Text, completion_text, excerpt, prompt_text
 from groupwise.reward.texts.extract import compiled
 from groupwise.reward.texts.pattern import SlowPattern, last
+from groupwise.reward.value_with_event import Noted
 
 TEMPLATE = """You grade an answer to a question. Judge only whether it is right, complete and clear.
 

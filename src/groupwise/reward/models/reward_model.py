@@ -11,8 +11,8 @@ from pydantic import Field
 from groupwise.config.numbers import Count, PerStep, Positive
 from groupwise.reward.base import Reward, RewardFunction, Value
 from groupwise.reward.error import RewardError
-from groupwise.reward.noted import Noted
 from groupwise.reward.text import Text, completion_text, content_text, prompt_text
+from groupwise.reward.value_with_event import Noted
 
 
 @final

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from groupwise.reward.programs.wall import offered
+from groupwise.reward.programs.wall import machine_wall
 from groupwise.reward.programs.wall.limits import Limits
-from groupwise.reward.programs.wall.readable import python
+from groupwise.reward.programs.wall.readable_paths import python
 
 __all__ = ["LINE", "Finished", "Limits", "python", "run_limited"]
 
@@ -87,7 +87,7 @@ class _Keeper:
                 null_device = subprocess.DEVNULL
                 environment = {"PATH": os.environ.get("PATH", os.defpath)}
                 self._process = subprocess.Popen(
-                    offered.keeper(keeper_end.fileno()),
+                    machine_wall.keeper(keeper_end.fileno()),
                     pass_fds=[keeper_end.fileno()],
                     stdin=null_device,
                     stdout=null_device,
@@ -134,8 +134,8 @@ async def run_limited(
     that is being removed.
 
     It sees an environment without the parent's variables (no keys), the system's and Python's files to read, and a
-    folder of its own, which is its working, home and temporary directory. `offered.standing()` says what the wall is
-    made of on this machine.
+    folder of its own, which is its working, home and temporary directory. `machine_wall.standing()` describes
+    the wall on this machine.
 
     Args:
         command: the program and its arguments.
@@ -159,7 +159,7 @@ async def run_limited(
     with contextlib.ExitStack() as stack:
         if line is not None:
             stack.enter_context(line)
-        request = offered.request(command, files or {}, limits, readable)
+        request = machine_wall.request(command, files or {}, limits, readable)
         # Files in memory have no name, so that no program can find them and none remains.
         packed, source, output, errors = (
             stack.enter_context(os.fdopen(os.memfd_create("program"), "w+b", buffering=0)) for _ in range(4)

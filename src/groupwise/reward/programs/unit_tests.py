@@ -15,12 +15,12 @@ from pydantic import Field
 
 from groupwise.reward.base import Reward, Value
 from groupwise.reward.error import RewardError
-from groupwise.reward.noted import Noted
-from groupwise.reward.programs import examination
+from groupwise.reward.programs import isolated_test
 from groupwise.reward.programs.sandbox import LINE, Finished, Limits, python, run_limited
-from groupwise.reward.programs.wall import offered
+from groupwise.reward.programs.wall import machine_wall
 from groupwise.reward.scoring.worker import Worker
 from groupwise.reward.text import Text, completion_text
+from groupwise.reward.value_with_event import Noted
 
 _FENCE = re.compile(r"^```[ \t]*([\w+-]*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _SECONDS_TO_END = 0.5
@@ -147,14 +147,14 @@ class UnitTests(Reward):
     @property
     def remarks(self) -> list[str]:
         """The parts of the wall that this machine does not allow."""
-        missing = offered.standing().missing
+        missing = machine_wall.standing().missing
         return [missing] if missing else []
 
     def open(self) -> UnitTests:
         """Returns the function that scores; refuses a machine on which no program can run, or none behind the required
         wall.
         """
-        wall = offered.standing()
+        wall = machine_wall.standing()
         if self.wall == "required" and not wall.stands:
             raise RewardError(
                 f'unit_tests: wall = "required", and this machine refuses it ({wall.refused}); allow user namespaces'
@@ -221,7 +221,7 @@ class UnitTests(Reward):
         ends = socket.socketpair()
         roles = zip(("program", "tester"), (code, None), ("", test), ends, strict=True)
         program, tester = (
-            asyncio.ensure_future(self._limited([*python(), *examination.command(role, LINE)], text, stdin, end))
+            asyncio.ensure_future(self._limited([*python(), *isolated_test.command(role, LINE)], text, stdin, end))
             for role, text, stdin, end in roles
         )
         try:

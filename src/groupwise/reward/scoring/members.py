@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, final
 
 from groupwise.reward.base import MemberLimits
-from groupwise.reward.noted import Noted
 from groupwise.reward.scoring.columns import arguments_for
 from groupwise.reward.scoring.process_child import die_with_parent, error_text, plain
+from groupwise.reward.value_with_event import Noted
 
 _MEBIBYTE = 1 << 20
 _SIZES = Path("/proc/self/statm")

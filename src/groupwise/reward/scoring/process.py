@@ -14,10 +14,10 @@ from typing import Any, final
 
 from groupwise.reward.base import Reward
 from groupwise.reward.error import RewardError
-from groupwise.reward.noted import Noted
-from groupwise.reward.scoring.printed import Printed
+from groupwise.reward.scoring.process_output import Printed
 from groupwise.reward.scoring.trainer_arguments import TRAINER_ARGUMENTS
 from groupwise.reward.text import Text
+from groupwise.reward.value_with_event import Noted
 
 _PASSED_VARIABLES = frozenset(
     {

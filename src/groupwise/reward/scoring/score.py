@@ -10,8 +10,8 @@ from typing import Any, Self, final
 from groupwise.config import ConfigError, why_failed
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.completions import CompletionForm, in_form, shape_advice
+from groupwise.reward.components import Follows, Groups, Parted
 from groupwise.reward.error import RewardError
-from groupwise.reward.parted import Follows, Groups, Parted
 from groupwise.reward.scoring.columns import arguments_for, check_columns, needed_columns
 from groupwise.reward.scoring.event_loop import EventLoop, is_asynchronous
 from groupwise.reward.scoring.process import ProcessReward

@@ -162,7 +162,7 @@ class RewardTable:
         return metrics | self.logged_means()
 
     def logged_means(self) -> dict[str, float]:
-        """The mean of the numbers that rewards logged, as `logged/NAME`.
+        """Returns the mean of the numbers that rewards logged, as `logged/NAME`.
 
         Example:
             >>> RewardTable({"brief": [0.0, 1.0]}, logged={"solved": [0.0, 1.0]}).logged_means()

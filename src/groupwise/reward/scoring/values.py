@@ -8,9 +8,9 @@ from numbers import Real
 from typing import Any
 
 from groupwise.reward.error import RewardError
-from groupwise.reward.noted import Noted
 from groupwise.reward.scoring.table import RewardEvent
 from groupwise.reward.text import Text, excerpt, prompt_text
+from groupwise.reward.value_with_event import Noted
 
 _ALLOWED = "allowed: a finite number, a bool, or None for a missing reward"
 

@@ -9,10 +9,10 @@ from typing import Any, Literal, Self, final
 from pydantic import field_validator, model_validator
 
 from groupwise.reward.base import Reward, Value
-from groupwise.reward.noted import Noted
 from groupwise.reward.text import Text, completion_text
 from groupwise.reward.texts.extract import compiled
 from groupwise.reward.texts.pattern import SlowPattern, fits
+from groupwise.reward.value_with_event import Noted
 
 
 def follows_tags(text: str, tags: Sequence[str]) -> bool:

@@ -12,7 +12,7 @@ from types import CodeType, FunctionType
 from typing import Any, final
 
 from groupwise.reward.texts.expression import Expression, RefusedText
-from groupwise.reward.texts.nested import Nested
+from groupwise.reward.texts.nested_list import Nested
 
 _EVALUATORS = frozenset({"eval", "exec", "__import__", "parse_expr", "sympify", "lambdify"})
 

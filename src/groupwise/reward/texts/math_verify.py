@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, final
 from pydantic import Field
 
 from groupwise.reward.base import MemberLimits, Value
-from groupwise.reward.noted import Noted
 from groupwise.reward.texts.answer import Answer
+from groupwise.reward.value_with_event import Noted
 
 # Marks of mathematics such as dollar signs, or prose, which would be read as a product of letters.
 _DELIMITER = re.compile(r"\$|\\boxed|\\\(|\\\[|(?<!\\)\b[A-Za-z]{2,}\s+[A-Za-z]{2,}")

@@ -11,11 +11,11 @@ from pydantic import Field
 
 from groupwise.reward.base import MemberLimits, Reward, Value
 from groupwise.reward.error import RewardError
-from groupwise.reward.noted import Noted
 from groupwise.reward.text import Text, completion_text, excerpt, prompt_text
 from groupwise.reward.texts.expression import RefusedText
 from groupwise.reward.texts.extract import Extract
 from groupwise.reward.texts.gym_grammar import RULES, check_answer, check_reference, evaluates
+from groupwise.reward.value_with_event import Noted
 
 Scorer = Callable[[str | None, dict[str, Any]], float]
 

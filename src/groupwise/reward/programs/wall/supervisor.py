@@ -10,7 +10,7 @@ import select
 import time
 from signal import SIGKILL
 
-from . import cgroup, inside, kernel
+from . import cgroup, kernel, program_process
 from . import folder as folders
 from .usage import Usage, descendants, unlinked_mb
 
@@ -90,7 +90,7 @@ def _fill(path: str, request: Request) -> None:
     os.mkdir(path, 0o700)
     user = os.geteuid() if request.user is None else request.user
     group = os.getegid() if request.user is None else request.user
-    inside.write_files(request.files, path, user, group)
+    program_process.write_files(request.files, path, user, group)
     os.chown(path, user, group)
 
 
@@ -107,7 +107,9 @@ def _start(
         first_process = os.fork()
         if first_process == 0:
             os.close(begin_writer)
-            _child(lambda: os.read(begin_reader, 1) and inside.become(request, folder, descriptors), error_writer)
+            _child(
+                lambda: os.read(begin_reader, 1) and program_process.become(request, folder, descriptors), error_writer
+            )
         os.close(begin_reader)
         _let_begin(first_process, group, begin_writer)
         return first_process
@@ -115,7 +117,7 @@ def _start(
     first_process = kernel.clone(_NAMESPACES | (0 if request.limits["network"] else kernel.CLONE_NEWNET))
     if first_process == 0:
         os.close(begin_writer)
-        _child(lambda: inside.init_process(request, descriptors, status_writer, mapped_reader), error_writer)
+        _child(lambda: program_process.init_process(request, descriptors, status_writer, mapped_reader), error_writer)
     os.close(mapped_reader)
     try:
         _map_users(first_process, everyone=request.user is not None)

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import final
 
 # Importing these modules also compiles them, so that the processes of `_START` read the compiled files.
-from groupwise.reward.programs.wall import cgroup, enter, inside, landlock, seccomp
+from groupwise.reward.programs.wall import cgroup, landlock, program_process, seccomp, supervisor_main
 from groupwise.reward.programs.wall.limits import Limits
-from groupwise.reward.programs.wall.readable import python, readable
+from groupwise.reward.programs.wall.readable_paths import python, readable
 from groupwise.reward.programs.wall.request import Request
 
-_START = "import sys; sys.path.append({folder!r}); from wall.enter import main; sys.path.pop(); main()"
+_START = "import sys; sys.path.append({folder!r}); from wall.supervisor_main import main; sys.path.pop(); main()"
 _TRIAL = (
     "import os, tempfile; tempfile.TemporaryFile(dir=os.environ['HOME']).write(b'x'); open(os.environ['HOME'] + '/x',"
     " 'w').close()"
@@ -127,7 +127,7 @@ def standing() -> Wall:
 def _candidates() -> list[Wall]:
     # A program of root can read root's files even without capabilities, so it runs as another user where that user can
     # still reach Python.
-    users = [inside.NOBODY, None] if os.geteuid() == 0 else [None]
+    users = [program_process.NOBODY, None] if os.geteuid() == 0 else [None]
     abi = landlock.version()
     roads = [
         ("namespaces", 0, True),
@@ -178,7 +178,7 @@ def keeper(number: int) -> list[str]:
 
 
 def _python_inside() -> list[str]:
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(enter.__file__)))
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(supervisor_main.__file__)))
     return [sys.executable, "-I", "-S", "-B", "-c", _START.format(folder=folder)]
 
 
@@ -216,7 +216,7 @@ def request(
         links=links,
         path=os.environ.get("PATH", os.defpath),
         temporary=os.path.realpath(tempfile.gettempdir()),
-        max_user_tasks=_tasks_of_user(inside.NOBODY if os.geteuid() == 0 else os.geteuid()) + _MORE_TASKS,
+        max_user_tasks=_tasks_of_user(program_process.NOBODY if os.geteuid() == 0 else os.geteuid()) + _MORE_TASKS,
         counts_alone=_kernel() >= _COUNTS_ALONE,
         limits=plain,
     )

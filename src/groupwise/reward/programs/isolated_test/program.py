@@ -11,7 +11,7 @@ import operator
 import sys
 from types import CoroutineType, ModuleType
 
-from .plain import ARITHMETIC, COMPARISONS, Line, decode, encode
+from .plain_data import ARITHMETIC, COMPARISONS, Line, decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 _START = (
-    "import sys; sys.path.append({folder!r}); from examination.{role} import {role}; sys.path.pop(); {role}({number})"
+    "import sys; sys.path.append({folder!r}); from isolated_test.{role} import {role}; sys.path.pop(); {role}({number})"
 )
 
 

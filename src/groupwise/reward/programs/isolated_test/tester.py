@@ -12,7 +12,7 @@ import operator
 import sys
 from types import ModuleType
 
-from .plain import ARITHMETIC, COMPARISONS, Line, decode, encode
+from .plain_data import ARITHMETIC, COMPARISONS, Line, decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
