@@ -170,7 +170,7 @@ class RemoteLearner:
         self._ask("zero_gradients")
 
     def reduce_gradients(self, world: Any) -> None:
-        """Nothing: one process alone is offered."""
+        """Nothing: one process alone is machine_wall."""
 
     def step(self, numbers: StepNumbers) -> float:
         self.num_steps += 1
@@ -180,7 +180,7 @@ class RemoteLearner:
         self._ask("forget_moments")
 
     def copy(self, *, adapter_off: bool = False) -> RemoteCopy:
-        assert not adapter_off, "not offered"
+        assert not adapter_off, "not machine_wall"
         return RemoteCopy(self.process, self._states)
 
     def record(self) -> dict[str, Any]:
@@ -199,10 +199,10 @@ class RemoteLearner:
         return self._ask("fingerprint")
 
     def checkpoint_activations(self, active: bool) -> None:
-        assert not active, "not offered"
+        assert not active, "not machine_wall"
 
     def rehearsal(self) -> Any:
-        raise AssertionError("not offered")
+        raise AssertionError("not machine_wall")
 
     def close(self) -> None:
         """Nothing: whoever started the process ends it."""

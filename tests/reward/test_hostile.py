@@ -169,13 +169,13 @@ def test_every_kind_reads_hostile_texts_below_or_reads_none() -> None:
 def test_a_hostile_text_costs_its_member_alone(kind: str, name: str, opened: Callable[[str], Rewards]) -> None:
     _, ordinary, columns = READERS[kind]
     rewards = opened(kind)
-    alone = scored(rewards, [ordinary, ordinary], COLUMNS | columns).values["r"]
+    ordinary_values = scored(rewards, [ordinary, ordinary], COLUMNS | columns).values["r"]
     table = scored(rewards, [ordinary, TEXTS[name], ordinary], COLUMNS | columns)
     if kind == "win_rate":
         assert all(value is not None for value in table.values["r"])
     else:
         # A longer neighbour pads the batch of a model, which rounds in another order.
-        assert [table.values["r"][0], table.values["r"][2]] == pytest.approx(alone, rel=1e-4)
+        assert [table.values["r"][0], table.values["r"][2]] == pytest.approx(ordinary_values, rel=1e-4)
     assert not {"timeout", "error"} & {event.name for event in table.events}
 
 
@@ -229,12 +229,12 @@ def gym() -> Iterator[Rewards]:
 
 
 def entries(task: str, num: int = 2) -> list[dict[str, Any]]:
-    made = reasoning_gym.create_dataset(task, seed=5, size=num)
+    dataset = reasoning_gym.create_dataset(task, seed=5, size=num)
     rows = [
         {
-            "question": str(made[i]["question"]),
-            "answer": plain(made[i]["answer"]),
-            "metadata": plain(made[i]["metadata"]),
+            "question": str(dataset[i]["question"]),
+            "answer": plain(dataset[i]["answer"]),
+            "metadata": plain(dataset[i]["metadata"]),
         }
         for i in range(num)
     ]

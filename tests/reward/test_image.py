@@ -15,9 +15,9 @@ from groupwise.reward.images.jpeg_size import JpegSize
 def test_grey_colour_numpy_and_pil_are_the_same_image() -> None:
     grey = torch.tensor([[0, 50], [100, 255]], dtype=torch.uint8)
     expected = np.stack([grey.numpy()] * 3, axis=2)
-    for given in (grey, grey[:, :, None], grey.numpy(), Image.fromarray(grey.numpy()), torch.from_numpy(expected)):
-        assert np.array_equal(as_array(given), expected)
-        assert np.array_equal(np.asarray(as_pil(given)), expected)
+    for image in (grey, grey[:, :, None], grey.numpy(), Image.fromarray(grey.numpy()), torch.from_numpy(expected)):
+        assert np.array_equal(as_array(image), expected)
+        assert np.array_equal(np.asarray(as_pil(image)), expected)
 
 
 @pytest.mark.parametrize(

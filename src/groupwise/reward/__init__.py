@@ -1,6 +1,5 @@
-"""Rewards: callables that score completions, and their combination. Importing this loads neither torch nor
-transformers, and a kind is imported when it is first
-used.
+"""Rewards: callables that score completions, and their combination. Importing this package loads neither torch nor
+transformers; the module of a kind is imported when that kind is first used.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.callable import CallableReward
 from groupwise.reward.config import RewardConfig
 from groupwise.reward.error import RewardError
-from groupwise.reward.noted import Noted
-from groupwise.reward.scoring.judged import as_judge, trained_on
+from groupwise.reward.scoring.judge_role import as_judge, trained_on
 from groupwise.reward.scoring.score import Rewards, needed_by, score
 from groupwise.reward.scoring.table import RewardEvent, RewardTable
+from groupwise.reward.value_with_event import Noted
 
 if TYPE_CHECKING:
     from groupwise.reward.images.jpeg_size import JpegSize

@@ -1,4 +1,4 @@
-"""What every reward of a configuration has: a weight, a time limit, and what to do when it fails."""
+"""The base class of every configured reward: a weight, a time limit, and the consequence of a failure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pydantic import Field
 from groupwise.config import Config
 from groupwise.config.numbers import Seconds
 from groupwise.reward.completions import CompletionForm
-from groupwise.reward.noted import Noted
-from groupwise.reward.parted import Parted
+from groupwise.reward.components import Parted
 from groupwise.reward.text import Text
+from groupwise.reward.value_with_event import Noted
 
 Value = float | Noted | None
 RewardFunction = Callable[..., "Sequence[Value] | Parted | Awaitable[Sequence[Value] | Parted]"]
@@ -27,7 +27,7 @@ member.
 @final
 @dataclass(frozen=True)
 class MemberLimits:
-    """What one member may cost where a reward is scored member by member, in a process that can be killed.
+    """The limits of one member, where a reward is scored member by member in a process that can be killed.
 
     Args:
         seconds: for one member; it is tried with a tenth of that first, so that slow ones do not keep the others
@@ -58,16 +58,16 @@ class Reward(Config):
     """Seconds one batch may take; after that the reward is missing for the batch and counted. No value waits for ever.
     """
     on_error: Literal["raise", "missing"] = "raise"
-    """What an exception inside the reward does: stop the run, or count as a missing reward."""
+    """The consequence of an exception inside the reward: stop the run, or count as a missing reward."""
     role: Literal["train", "judge"] = "train"
     """A judge is measured in evaluation only and never trained on; its weight is not used."""
     isolation: Literal["thread", "process"] = "thread"
-    """Where the reward runs. A process can be killed when it hangs; a thread is abandoned, and cannot be stopped inside
-    a regular expression.
+    """The place where the reward runs. A process can be killed when it hangs; a thread is abandoned, and cannot be
+    stopped inside a regular expression.
     """
 
     calls_function: ClassVar[bool] = False
-    """Whether it calls a function of the user, which is given completions in its form and the trainer's arguments."""
+    """True for a reward that calls a function of the user with completions in its form and the trainer's arguments."""
 
     @property
     def completion_form(self) -> CompletionForm | None:
@@ -76,7 +76,7 @@ class Reward(Config):
 
     @property
     def trains(self) -> bool:
-        """Whether a policy is trained on it: it is no judge, and its weight is not 0."""
+        """True where a policy is trained on the reward: its role is not judge, and its weight is not 0."""
         return self.role != "judge" and self.weight != 0
 
     @property
@@ -86,7 +86,7 @@ class Reward(Config):
 
     @property
     def reads(self) -> tuple[str, ...] | None:
-        """Names of all data columns that it reads, also those it can do without; None where that is not known."""
+        """Names of all data columns that the reward reads, optional ones included; None where they are not known."""
         return None
 
     @property
@@ -96,20 +96,22 @@ class Reward(Config):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The lowest and the highest value it can give; a group is all wrong or all right at these. A reward without
-        ends keeps 0 and 1.
+        """The lowest and the highest value that the reward can give, at which a group counts as all wrong or all right.
+        A reward without bounds keeps 0 and 1.
         """
         return (0.0, 1.0)
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What a reader should know of this reward on this machine, in sentences. Said when a run starts."""
+        """Sentences that a reader should know about this reward on this machine; they are printed when a run starts."""
         return ()
 
     def open(self) -> RewardFunction:
-        """The function that scores, with whatever it must load; most rewards are their own."""
+        """Returns the function that scores, after loading the models and data that it needs; most rewards are that
+        function themselves.
+        """
         return self
 
     @abstractmethod
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> Any:
-        """One number a member."""
+        """Returns one number a member."""

@@ -1,4 +1,4 @@
-"""A reward of your own: any Python function, by import path or by entry point."""
+"""A reward of the user's own: any Python function, by import path or by entry point."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class CallableReward(Reward):
         return self.bounds
 
     def open(self) -> RewardFunction:
-        """The function that scores, its arguments bound; refuses arguments that no parameter takes.
+        """Returns the function that scores, with its arguments bound; refuses arguments that no parameter takes.
 
         Raises:
             ConfigError: there is nothing at `path`, or it does not take `arguments`.
@@ -100,8 +100,8 @@ class CallableReward(Reward):
 
 @final
 class _EachMember:
-    """A function of one prompt and one completion as a function of a batch; its first two parameters are those,
-    whatever their names.
+    """A function of one prompt and one completion, called for every member of a batch. Its first two parameters take
+    the prompt and the completion, whatever their names.
     """
 
     def __init__(
@@ -109,18 +109,18 @@ class _EachMember:
     ) -> None:
         self.function, self.form = function, form
         self.on_error: Literal["raise", "missing"] = on_error
-        named = [
-            each
-            for each in inspect.signature(function).parameters.values()
-            if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+        positional = [
+            parameter
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         ]
-        if len(named) < 2 or inspect.iscoroutinefunction(function):
-            given = inspect.signature(function)
+        if len(positional) < 2 or inspect.iscoroutinefunction(function):
+            signature = inspect.signature(function)
             raise RewardError(
-                f"each = true needs a plain function of (prompt, completion, ...), got {given}; drop each for a"
+                f"each = true needs a plain function of (prompt, completion, ...), got {signature}; drop each for a"
                 " function of whole batches"
             )
-        self._taken = {each.name for each in named[:2]}
+        self._taken = {parameter.name for parameter in positional[:2]}
         self.needs = tuple(name for name in needed_columns(function) if name not in self._taken)
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Any]:
@@ -143,11 +143,10 @@ class _EachMember:
 
 
 def example(completions: Sequence[Text], word: str = "because", **columns: Sequence[Any]) -> list[float]:
-    """A reward as short as they come: whether a word occurs.
+    """Returns 1 where a word occurs and 0 where it does not: the shortest example of a reward.
 
     Args:
-        completions: one a member.
-        word: what is looked for.
+        word: text whose occurrence is rewarded.
 
     Example:
         >>> example(["because it is"])

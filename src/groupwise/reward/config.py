@@ -1,5 +1,5 @@
-"""The place of an experiment where a reward stands: whatever kind an installed package brings, the shipped ones among
-them.
+"""The type of a reward in an experiment's configuration: any kind that an installed package registers, the shipped
+kinds included.
 """
 
 from __future__ import annotations

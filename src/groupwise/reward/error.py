@@ -1,4 +1,6 @@
-"""The error of a reward that cannot be used: which reward, for which prompt and member, what came, what is allowed."""
+"""The error of a reward that cannot be used. It names the reward, the prompt, the member, the returned value and the
+allowed values.
+"""
 
 from __future__ import annotations
 

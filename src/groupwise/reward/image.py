@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from groupwise.reward.base import Value
 from groupwise.reward.error import RewardError
-from groupwise.reward.noted import Noted
+from groupwise.reward.value_with_event import Noted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def is_image(completion: Any) -> bool:
-    """Whether a completion is an array or a PIL image, rather than a text or messages."""
+    """Returns True where a completion is an array or a PIL image, False where it is a text or messages."""
     return hasattr(completion, "__array__") or hasattr(completion, "__array_interface__")
 
 
 def as_array(image: Any) -> np.ndarray:
-    """An image as `uint8 [H, W, 3]`; a grey one is repeated over the channels.
+    """Returns an image as `uint8 [H, W, 3]`; a grey image is repeated over the channels.
 
     Raises:
         RewardError: it is no image of the agreed form; says what it is.
@@ -42,9 +42,11 @@ def as_array(image: Any) -> np.ndarray:
     """  # noqa: E501
     import numpy as np
 
-    wanted = "an image is a torch.uint8 tensor [H, W] or [H, W, 3]"
+    allowed_form = "an image is a torch.uint8 tensor [H, W] or [H, W, 3]"
     if not is_image(image):
-        raise RewardError(f"this reward reads images, and a completion is of type {type(image).__name__}; {wanted}")
+        raise RewardError(
+            f"this reward reads images, and a completion is of type {type(image).__name__}; {allowed_form}"
+        )
     if hasattr(image, "detach"):
         image = image.detach().cpu()
     array = np.asarray(image.convert("RGB") if hasattr(image, "convert") else image)
@@ -54,14 +56,16 @@ def as_array(image: Any) -> np.ndarray:
         or (array.ndim == 3 and array.shape[2] not in (1, 3))
         or 0 in array.shape
     ):
-        raise RewardError(f"this reward reads images, and a completion is {array.dtype} {list(array.shape)}; {wanted}")
+        raise RewardError(
+            f"this reward reads images, and a completion is {array.dtype} {list(array.shape)}; {allowed_form}"
+        )
     if array.ndim == 2:
         array = array[:, :, None]
     return array if array.shape[2] == 3 else array.repeat(3, axis=2)
 
 
 def as_pil(image: Any) -> Image:
-    """An image as PIL holds it, in RGB."""
+    """Returns an image as a PIL image in RGB."""
     from PIL import Image
 
     return Image.fromarray(as_array(image))
@@ -70,7 +74,7 @@ def as_pil(image: Any) -> Image:
 def in_batches(
     images: Sequence[Any], batch_size: int, score: Callable[[Sequence[Any], Sequence[int]], Sequence[float]]
 ) -> list[float]:
-    """`score(images, members)` over batches of at most `batch_size`, joined.
+    """Applies `score(images, members)` to batches of at most `batch_size` images and joins the values.
 
     Example:
         >>> in_batches(
@@ -78,37 +82,37 @@ def in_batches(
         ... )
         [3, 14, 25]
     """
-    found: list[float] = []
+    values: list[float] = []
     for start in range(0, len(images), batch_size):
         members = range(start, min(start + batch_size, len(images)))
-        found += score([images[member] for member in members], members)
-    return found
+        values += score([images[member] for member in members], members)
+    return values
 
 
 def one_by_one(
     images: Sequence[Any], score: Callable[[Any, int], Value], on_error: Literal["raise", "missing"]
 ) -> list[Value]:
-    """`score(image, member)` for each; under `on_error = "missing"` a member that raises is missing and counted, and
-    the others keep their values.
+    """Applies `score(image, member)` to every image. Under `on_error = "missing"` a member that raises is missing and
+    counted, and the remaining members keep their values.
 
     Example:
         >>> one_by_one([1, 0], lambda image, member: 1 / image, "missing")[1].detail
         'ZeroDivisionError: division by zero'
     """
-    found: list[Value] = []
+    values: list[Value] = []
     for member, image in enumerate(images):
         try:
-            found.append(score(image, member))
+            values.append(score(image, member))
         except Exception as error:
             if on_error == "raise":
                 raise
-            found.append(Noted(None, "error", f"{type(error).__name__}: {error}"))
-    return found
+            values.append(Noted(None, "error", f"{type(error).__name__}: {error}"))
+    return values
 
 
 def through_jpeg(image: np.ndarray, quality: int) -> np.ndarray:
-    """An image `uint8 [H, W]` or `[H, W, 3]` as it comes back from a JPEG file of this quality (Pillow's, colour at
-    half resolution).
+    """Compresses an image `uint8 [H, W]` or `[H, W, 3]` to JPEG of this quality (Pillow's, colour at half resolution)
+    and returns the decoded image.
 
     Example:
         >>> import numpy

@@ -8,11 +8,11 @@ from typing import Any
 Message = Mapping[str, Any]
 Text = str | Sequence[Message]
 MAX_CHARACTERS = 1_000_000
-"""What rewards read of one completion."""
+"""Largest number of characters that rewards read of one completion."""
 
 
 def completion_text(completion: Text) -> str:
-    """What the model said last: the string itself, or the content of the last assistant message.
+    """Returns the text of the model's last message: the string itself, or the content of the last assistant message.
 
     A message without a role counts as the assistant's (a completion holds what the model said). No such message gives
     the empty string. Of a longer text the first million characters are read, and halves of surrogate pairs, which no
@@ -45,8 +45,8 @@ def _readable(text: str) -> str:
 
 
 def prompt_text(prompt: Text) -> str:
-    """A prompt as one text: the string itself, or `role: content`, a line a message; a lone message has no role before
-    it.
+    """Returns a prompt as one text: the string itself, or one line `role: content` a message; a single message is
+    written without its role.
 
     Args:
         prompt: a string, or a list of messages.
@@ -63,7 +63,8 @@ def prompt_text(prompt: Text) -> str:
 
 
 def content_text(content: Any) -> str:
-    """The text of a message's content: a string, nothing, or a list of parts of which the text parts count.
+    """Returns the text of a message's content, which is a string, None, or a list of parts of which only the text parts
+    are read.
 
     Args:
         content: what stands under `content` in a message.
@@ -80,11 +81,10 @@ def content_text(content: Any) -> str:
 
 
 def excerpt(text: str, length: int = 60) -> str:
-    """The beginning of a text on one line, for messages.
+    """Returns the beginning of a text on one line, for messages.
 
     Args:
-        text: any.
-        length: characters that stay.
+        length: number of characters after which the text is cut.
 
     Example:
         >>> excerpt("one\\ntwo three", 8)

@@ -40,7 +40,7 @@ def by_hand(image: np.ndarray, target: np.ndarray, window: int) -> np.ndarray:
     sigma = 1.5 * window / 11
 
     def mean(values: np.ndarray) -> np.ndarray:
-        return np.stack([gaussian_filter(each, sigma, mode="mirror", radius=window // 2) for each in values])
+        return np.stack([gaussian_filter(channel, sigma, mode="mirror", radius=window // 2) for channel in values])
 
     one, two = mean(image), mean(target)
     across = mean(image * target) - one * two
@@ -63,10 +63,12 @@ def test_large_images_are_measured_in_pieces() -> None:
     target = np.kron(RANDOM.random((3, 30, 33)), np.ones((9, 16)))
     image = (target + 0.05 * RANDOM.standard_normal(target.shape)).clip(0, 1)
     assert max(target.shape[1:]) > 2 * 256
-    first, second = (torch.as_tensor(each)[None] for each in (image, target))
-    mean, whole = structural_similarity_index_measure(first, second, data_range=1.0, sigma=1.5, return_full_image=True)
+    image_tensor, target_tensor = (torch.as_tensor(pixels)[None] for pixels in (image, target))
+    mean, full_map = structural_similarity_index_measure(
+        image_tensor, target_tensor, data_range=1.0, sigma=1.5, return_full_image=True
+    )
     assert ssim(image, target) == pytest.approx(float(mean), abs=1e-5)
-    assert ssim_map(image, target) == pytest.approx(whole[0].mean(0).numpy(), abs=1e-3)
+    assert ssim_map(image, target) == pytest.approx(full_map[0].mean(0).numpy(), abs=1e-3)
 
 
 def test_small_images_have_a_similarity_too() -> None:
@@ -76,20 +78,20 @@ def test_small_images_have_a_similarity_too() -> None:
 
 
 def test_a_map_of_window_one_is_the_error_of_each_pixel() -> None:
-    found = psnr_map(IMAGE, TARGET, 1)
-    assert found == pytest.approx(-10 * np.log10(np.maximum(np.square(IMAGE - TARGET).mean(0), 1e-10)))
-    whole = psnr_map(np.full((1, 9, 9), 0.6), np.full((1, 9, 9), 0.5), 5)
-    assert whole == pytest.approx(20)
+    decibels = psnr_map(IMAGE, TARGET, 1)
+    assert decibels == pytest.approx(-10 * np.log10(np.maximum(np.square(IMAGE - TARGET).mean(0), 1e-10)))
+    uniform_decibels = psnr_map(np.full((1, 9, 9), 0.6), np.full((1, 9, 9), 0.5), 5)
+    assert uniform_decibels == pytest.approx(20)
 
 
 def test_a_square_of_a_map_speaks_for_itself_alone() -> None:
     image, target = np.zeros((1, 16, 20)), np.zeros((1, 16, 20))
     image[0, 8:, 8:16] = 0.1
-    found = psnr_map(image, target, 8)
-    assert found[8:, 8:16] == pytest.approx(20)
+    decibels = psnr_map(image, target, 8)
+    assert decibels[8:, 8:16] == pytest.approx(20)
     untouched = np.ones((16, 20), dtype=bool)
     untouched[8:, 8:16] = False
-    assert (found[untouched] == 100).all()
+    assert (decibels[untouched] == 100).all()
     # The squares at the right edge are 4 pixels wide.
     image[0, :8, 16:] = 0.1
     assert psnr_map(image, target, 8)[:8, 16:] == pytest.approx(20)

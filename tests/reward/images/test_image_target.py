@@ -44,8 +44,8 @@ def test_maps_become_a_number_and_an_array_a_member() -> None:
     rewards = Rewards({"near": Psnr(result="map", window=1), "ssim": Ssim()})
     with rewards:
         table = rewards.score(["a", "b"], [NEAR, FAR], {"clean": [TARGET, TARGET]})
-    assert [each.shape for each in table.maps["near"]] == [(16, 16), (16, 16)]
-    assert table.values["near"] == pytest.approx([float(each.mean()) for each in table.maps["near"]])
+    assert [pixel_map.shape for pixel_map in table.maps["near"]] == [(16, 16), (16, 16)]
+    assert table.values["near"] == pytest.approx([float(pixel_map.mean()) for pixel_map in table.maps["near"]])
     assert list(table.maps) == ["near"]
     assert table.select([1]).maps["near"][0] is table.maps["near"][1]
 
@@ -138,8 +138,8 @@ def test_lpips_with_a_network_of_random_weights(tmp_path: Path, monkeypatch: pyt
     torch.save(squeezenet1_1().state_dict(), weights)
     target = torch.randint(0, 256, (32, 32, 3), dtype=torch.uint8)
     near = (target.int() + 8).clamp(0, 255).to(torch.uint8)
-    same, other, far = Lpips(network="squeeze")([""] * 3, [target, near, 255 - target], clean=[target] * 3)
-    assert same == 0 > other > far
+    same, different, far = Lpips(network="squeeze")([""] * 3, [target, near, 255 - target], clean=[target] * 3)
+    assert same == 0 > different > far
 
 
 def test_a_grey_image_stays_grey_through_the_codec() -> None:

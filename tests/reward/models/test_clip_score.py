@@ -28,13 +28,13 @@ def by_hand(folder: Path) -> torch.Tensor:
     model = CLIPModel.from_pretrained(folder).eval()
     mean, std = torch.tensor([0.48145466, 0.4578275, 0.40821073]), torch.tensor([0.26862954, 0.26130258, 0.27577711])
     tokenizer = clip_tokenizer()
-    found = []
+    cosines = []
     with torch.no_grad():
         for prompt, image in zip(PROMPTS, IMAGES, strict=True):
             pixels = ((image / 255 - mean) / std).permute(2, 0, 1)[None]
             output = model(pixel_values=pixels, input_ids=tokenizer(prompt, return_tensors="pt")["input_ids"])
-            found.append((output.image_embeds * output.text_embeds).sum())
-    return torch.stack(found)
+            cosines.append((output.image_embeds * output.text_embeds).sum())
+    return torch.stack(cosines)
 
 
 def test_the_score_is_the_cosine_of_image_and_prompt(folder: Path) -> None:
@@ -52,8 +52,8 @@ def test_pick_score_has_the_models_own_scale(folder: Path) -> None:
 def test_a_long_prompt_loses_its_end(folder: Path) -> None:
     rewards = Rewards({"clip": ClipScore(path=str(folder))})
     long, longer = "abcdefghijklmnopqr", "abcdefghijklmnopqrstuv"
-    first, second = rewards.score([long, longer], [IMAGES[0]] * 2).values["clip"]
-    assert first == pytest.approx(second)
+    long_score, longer_score = rewards.score([long, longer], [IMAGES[0]] * 2).values["clip"]
+    assert long_score == pytest.approx(longer_score)
 
 
 def test_what_is_missing_is_said_and_where_to_get_it(tmp_path: Path, folder: Path) -> None:

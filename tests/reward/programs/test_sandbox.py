@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.reward.programs.sandbox import Finished, Limits, python, run_limited
-from groupwise.reward.programs.wall import offered
+from groupwise.reward.programs.wall import machine_wall
 
 
 def run(program: str, limits: Limits | None = None, stdin: str = "") -> Finished:
@@ -79,7 +79,7 @@ def test_environment_holds_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.output == "None True\n"
 
 
-@pytest.mark.skipif(not offered.standing().keeps_network, reason="this system takes the network from nobody")
+@pytest.mark.skipif(not machine_wall.standing().keeps_network, reason="this system takes the network from nobody")
 def test_network() -> None:
     import socket
 
@@ -90,7 +90,7 @@ def test_network() -> None:
 
 
 @pytest.mark.skipif(
-    offered.standing().road != "namespaces", reason="only a user namespace counts its processes by themselves"
+    machine_wall.standing().road != "namespaces", reason="only a user namespace counts its processes by themselves"
 )
 @pytest.mark.parametrize("network", [False, True])
 def test_number_of_processes(network: bool) -> None:

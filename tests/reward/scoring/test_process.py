@@ -114,12 +114,12 @@ def test_failures_name_the_reward_and_the_place(name: str, text: str, message: s
 @pytest.mark.usefixtures("own_module")
 def test_a_dead_process_is_replaced() -> None:
     with Rewards({"r": own("process", on_error="missing")}) as rewards:
-        first = rewards.score(["?"], ["a"]).values["r"][0]
-        assert first == rewards.score(["?"], ["a"]).values["r"][0]
-        assert first is not None
-        os.kill(int(first), signal.SIGKILL)
+        first_value = rewards.score(["?"], ["a"]).values["r"][0]
+        assert first_value == rewards.score(["?"], ["a"]).values["r"][0]
+        assert first_value is not None
+        os.kill(int(first_value), signal.SIGKILL)
         assert rewards.score(["?"], ["a"]).events[0].name == "error"
-        assert rewards.score(["?"], ["a"]).values["r"][0] not in (None, first)
+        assert rewards.score(["?"], ["a"]).values["r"][0] not in (None, first_value)
 
 
 def test_what_cannot_be_sent_is_said() -> None:

@@ -58,8 +58,8 @@ def test_objects_carry_their_settings() -> None:
         timeout_seconds = 5.0
         needs = ("level",)
 
-        def __call__(self, **given: Any) -> list[float]:
-            return [float(level) for level in given["level"]]
+        def __call__(self, **arguments: Any) -> list[float]:
+            return [float(level) for level in arguments["level"]]
 
     assert score({"mine": Mine()}, PROMPTS, TEXTS, {"level": [1, 2]}).total() == [2.0, 4.0]
     assert needed_by({"mine": Mine()}) == {"mine": ("level",)}

@@ -90,11 +90,11 @@ def test_tables_are_checked() -> None:
 
 
 def test_joining_and_selecting() -> None:
-    first = RewardTable({"a": [1.0, None]}, {"a": 2.0}, [RewardEvent("missing", "a", member=1)], {"a": 1.0})
-    joined = RewardTable.concatenate([first, first])
+    first_table = RewardTable({"a": [1.0, None]}, {"a": 2.0}, [RewardEvent("missing", "a", member=1)], {"a": 1.0})
+    joined = RewardTable.concatenate([first_table, first_table])
     assert joined.values == {"a": [1.0, None, 1.0, None]}
     assert [event.member for event in joined.events] == [1, 3]
     assert joined.seconds == {"a": 2.0}
     assert joined.select([2, 0, 1]).total() == [2.0, 2.0, None]
     with pytest.raises(RewardError, match="different rewards"):
-        RewardTable.concatenate([first, RewardTable({"a": [1.0]}, {"a": 1.0})])
+        RewardTable.concatenate([first_table, RewardTable({"a": [1.0]}, {"a": 1.0})])

@@ -35,7 +35,7 @@ def test_numbers_of_every_kind(returned: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "named"),
+    ("bad", "message_part"),
     [
         (float("nan"), "nan"),
         (float("inf"), "inf"),
@@ -48,8 +48,8 @@ def test_numbers_of_every_kind(returned: Any) -> None:
         (Noted(float("nan"), "odd"), "nan"),
     ],
 )
-def test_anything_else_names_reward_prompt_member_value_and_what_is_allowed(bad: Any, named: str) -> None:
-    with pytest.raises(RewardError, match=named) as caught:
+def test_anything_else_names_reward_prompt_member_value_and_what_is_allowed(bad: Any, message_part: str) -> None:
+    with pytest.raises(RewardError, match=message_part) as caught:
         checked_values("brief", [0.0, bad], PROMPTS)
     message = str(caught.value)
     assert "reward 'brief'" in message

@@ -9,7 +9,7 @@ from groupwise.reward import Extract
 
 
 @pytest.mark.parametrize(
-    ("extract", "text", "found"),
+    ("extract", "text", "answer"),
     [
         (Extract(), "  all of it \n", "all of it"),
         (Extract(tag="answer"), "<answer>1</answer><answer>2\n3</answer>", "2\n3"),
@@ -23,8 +23,8 @@ from groupwise.reward import Extract
         (Extract(pattern=r"\d+"), "one", None),
     ],
 )
-def test_finds_the_last_place(extract: Extract, text: str, found: str | None) -> None:
-    assert extract(text) == found
+def test_finds_the_last_place(extract: Extract, text: str, answer: str | None) -> None:
+    assert extract(text) == answer
 
 
 def test_two_ways_at_once_are_refused() -> None:

@@ -16,8 +16,8 @@ from groupwise.domain.selection.reward import Vqa
 from groupwise.domain.selection.reward.running_quantile import RunningQuantile
 from groupwise.domain.selection.reward.vqa_mode import Hybrid
 from groupwise.reward import Rewards, RewardTable, UnitTests
-from groupwise.reward.programs.wall import offered
-from groupwise.reward.programs.wall.offered import Wall
+from groupwise.reward.programs.wall import machine_wall
+from groupwise.reward.programs.wall.machine_wall import Wall
 from groupwise.track import read_metrics
 from groupwise.training import train
 from groupwise.training.step.reward_memory import group_comparisons
@@ -91,7 +91,7 @@ def test_what_this_machine_refuses_a_reward_is_kept_with_every_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        offered, "standing", lambda: Wall("none", filtered=False, refused="clone: Operation not permitted")
+        machine_wall, "standing", lambda: Wall("none", filtered=False, refused="clone: Operation not permitted")
     )
 
     class Tested(ToyDomain):

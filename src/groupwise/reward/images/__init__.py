@@ -1,1 +1,1 @@
-"""Rewards that look at images."""
+"""Rewards of images."""

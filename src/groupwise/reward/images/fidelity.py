@@ -1,5 +1,5 @@
-"""How near an image is to its target: peak signal-to-noise ratio and structural similarity, as numbers and as maps over
-the pixels.
+"""The fidelity of an image to its target: peak signal-to-noise ratio and structural similarity, as numbers and as maps
+over the pixels.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _PIECE = 256
 
 
 def psnr(image: np.ndarray, target: np.ndarray) -> float:
-    """`-10 log10(mean (image - target)^2)`, dB, for images in [0, 1] of one shape; at most 100 dB, which equal images
-    have.
+    """Computes `-10 log10(mean (image - target)^2)` in dB for images in [0, 1] of one shape; at most 100 dB, the value
+    of equal images.
 
     Example:
         >>> import numpy
@@ -29,25 +29,27 @@ def psnr(image: np.ndarray, target: np.ndarray) -> float:
 
     if (image == target).all():
         return -10 * math.log10(_FLOOR)
-    found = peak_signal_noise_ratio(torch.as_tensor(image).double(), torch.as_tensor(target).double(), data_range=1.0)
-    return min(float(found), -10 * math.log10(_FLOOR))
+    decibels = peak_signal_noise_ratio(
+        torch.as_tensor(image).double(), torch.as_tensor(target).double(), data_range=1.0
+    )
+    return min(float(decibels), -10 * math.log10(_FLOOR))
 
 
 def psnr_map(image: np.ndarray, target: np.ndarray, window: int) -> np.ndarray:
-    """`-10 log10` of the squared error, averaged over the channels and over squares of `window` pixels on a side, dB
-    `[H, W]`; at most 100 dB.
+    """Computes `-10 log10` of the squared error, averaged over the channels and over squares of `window` pixels on a
+    side, dB `[H, W]`; at most 100 dB.
 
     The squares lie side by side from the upper left corner, as JPEG's blocks do, so that no pixel speaks for another's
     square; those at the lower and right edge are cut.
 
     Args:
         image, target: `[C, H, W]` in [0, 1].
-        window: pixels.
+        window: side of a square, in pixels.
 
     Example:
         >>> import numpy
-        >>> found = psnr_map(numpy.array([[[0.6, 0.6, 0.51]]]), numpy.array([[[0.5, 0.5, 0.5]]]), 2)
-        >>> found.round(4).tolist()
+        >>> decibels = psnr_map(numpy.array([[[0.6, 0.6, 0.51]]]), numpy.array([[[0.5, 0.5, 0.5]]]), 2)
+        >>> decibels.round(4).tolist()
         [[20.0, 20.0, 40.0]]
     """
     import numpy as np
@@ -62,8 +64,8 @@ def psnr_map(image: np.ndarray, target: np.ndarray, window: int) -> np.ndarray:
 
 
 def ssim(image: np.ndarray, target: np.ndarray) -> float:
-    """Structural similarity with a Gaussian window of 11 pixels (sigma 1.5), the mean over pixels and channels; 1 for
-    equal images.
+    """Computes structural similarity with a Gaussian window of 11 pixels (sigma 1.5), the mean over pixels and
+    channels; 1 for equal images.
 
     Torchmetrics mirrors an image at its edges and averages over every pixel, so that the number is the mean of the map;
     scikit-image leaves 5 pixels at each edge out, and agrees inside them. The window shrinks to the image where that is
@@ -81,7 +83,7 @@ def ssim(image: np.ndarray, target: np.ndarray) -> float:
 
 
 def ssim_map(image: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Structural similarity at every pixel, the mean over channels, `[H, W]`."""
+    """Computes structural similarity at every pixel, the mean over channels, `[H, W]`."""
     return _ssim(image, target)[1]
 
 
@@ -101,23 +103,28 @@ def _ssim(image: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
     }
     height, width = image.shape[1:]
     if max(height, width) <= _PIECE:
-        first, second = (torch.as_tensor(each).double()[None] for each in (image, target))
-        mean, whole = structural_similarity_index_measure(first, second, **settings)
-        return float(mean), whole[0].mean(0).numpy()
-    found = np.empty((height, width))
+        image_tensor, target_tensor = (torch.as_tensor(pixels).double()[None] for pixels in (image, target))
+        mean, full_map = structural_similarity_index_measure(image_tensor, target_tensor, **settings)
+        return float(mean), full_map[0].mean(0).numpy()
+    similarity = np.empty((height, width))
     for top in range(0, height, _PIECE):
         for left in range(0, width, _PIECE):
-            # A window to each side, so that a piece's own edge is nowhere seen.
+            # The piece is extended by a window on each side, so that its edge does not change the result.
             above, before = min(top, _WINDOW), min(left, _WINDOW)
             part = (
                 slice(None),
                 slice(top - above, top + _PIECE + _WINDOW),
                 slice(left - before, left + _PIECE + _WINDOW),
             )
-            first, second = (
-                torch.as_tensor(np.ascontiguousarray(each[part])).float()[None] for each in (image, target)
+            image_tensor, target_tensor = (
+                torch.as_tensor(np.ascontiguousarray(pixels[part])).float()[None] for pixels in (image, target)
             )
-            piece = structural_similarity_index_measure(first, second, **settings)[1][0].double().mean(0).numpy()
+            piece = (
+                structural_similarity_index_measure(image_tensor, target_tensor, **settings)[1][0]
+                .double()
+                .mean(0)
+                .numpy()
+            )
             rows, columns = min(_PIECE, height - top), min(_PIECE, width - left)
-            found[top : top + rows, left : left + columns] = piece[above : above + rows, before : before + columns]
-    return float(found.mean()), found
+            similarity[top : top + rows, left : left + columns] = piece[above : above + rows, before : before + columns]
+    return float(similarity.mean()), similarity

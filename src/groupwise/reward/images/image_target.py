@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class TargetReward(Reward):
-    """What `psnr` and `ssim` share: which column is the target, whether the image goes through a codec first, and
-    number or map.
+    """The common part of the rewards that compare with a target: the column of the target, an optional codec before the
+    comparison, and the choice of a number or a map.
     """
 
     column: str = "clean"
@@ -35,8 +35,8 @@ class TargetReward(Reward):
         return (self.column,)
 
     def open(self) -> RewardFunction:
-        # Imported by the thread that opens it: two rewards that import it at the same time, each in a thread of its
-        # own, can lock each other out.
+        # The import runs in the thread that opens the reward: two rewards that import the library at the same time in
+        # their own threads can deadlock.
         import torchmetrics.functional.image  # noqa: F401
 
         return self
@@ -47,24 +47,33 @@ class TargetReward(Reward):
 
     @abstractmethod
     def number(self, image: np.ndarray, target: np.ndarray) -> float:
-        """The reward of `[C, H, W]` images in [0, 1]."""
+        """Computes the reward of `[C, H, W]` images in [0, 1]."""
 
     @abstractmethod
     def pixels(self, image: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """The reward at every pixel, `[H, W]`."""
+        """Computes the reward at every pixel, `[H, W]`."""
 
     def _compared(self, image: Any, target: Any) -> Any:
-        given, wanted = as_array(image), as_array(target)
-        if given.shape != wanted.shape:
+        image_pixels, target_pixels = as_array(image), as_array(target)
+        if image_pixels.shape != target_pixels.shape:
             raise RewardError(
-                f"the image is {list(given.shape[:2])} pixels and its target (column {self.column!r})"
-                f" {list(wanted.shape[:2])}"
+                f"the image is {list(image_pixels.shape[:2])} pixels and its target (column {self.column!r})"
+                f" {list(target_pixels.shape[:2])}"
             )
-        if all(getattr(each, "ndim", 3) == 2 for each in (image, target)):
-            # One channel stays one: a third of the work, and the file that a grey image would be stored in.
-            given, wanted = given[:, :, :1], wanted[:, :, :1]
+        if all(getattr(pixels, "ndim", 3) == 2 for pixels in (image, target)):
+            # Grey images stay at one channel: this saves two thirds of the work, and matches the file in which a grey
+            # image would be stored.
+            image_pixels, target_pixels = image_pixels[:, :, :1], target_pixels[:, :, :1]
         if self.jpeg_quality is not None:
-            stored = through_jpeg(given if given.shape[2] == 3 else given[:, :, 0], self.jpeg_quality)
-            given = stored if stored.ndim == 3 else stored[:, :, None]
-        first, second = (each.transpose(2, 0, 1).astype("float64") / 255 for each in (given, wanted))
-        return self.number(first, second) if self.result == "number" else self.pixels(first, second)
+            stored = through_jpeg(
+                image_pixels if image_pixels.shape[2] == 3 else image_pixels[:, :, 0], self.jpeg_quality
+            )
+            image_pixels = stored if stored.ndim == 3 else stored[:, :, None]
+        image_channels, target_channels = (
+            pixels.transpose(2, 0, 1).astype("float64") / 255 for pixels in (image_pixels, target_pixels)
+        )
+        return (
+            self.number(image_channels, target_channels)
+            if self.result == "number"
+            else self.pixels(image_channels, target_channels)
+        )

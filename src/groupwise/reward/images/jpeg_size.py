@@ -1,4 +1,4 @@
-"""The size of an image as a JPEG file: the reward that shows what a diffusion model does when nothing holds it back."""
+"""The size of an image as a JPEG file: a reward that shows the drift of a diffusion model without a constraint."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class JpegSize(Reward):
 
     kind: Literal["jpeg_size"] = "jpeg_size"
     prefer: Literal["small", "large"] = "small"
-    """Which files earn more: `small` rewards compressibility, `large` incompressibility."""
+    """The preferred files: `small` rewards compressibility, `large` incompressibility."""
     quality: Annotated[int, Field(ge=1, le=95)] = 95
     """Pillow's quality."""
     subsampling: Literal["4:4:4", "4:2:2", "4:2:0"] = "4:2:0"
-    """How finely colour is stored; 4:2:0 is Pillow's own choice."""
+    """The resolution at which colour is stored; 4:2:0 is Pillow's own choice."""
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> list[Value]:
         sign = -1.0 if self.prefer == "small" else 1.0
         return one_by_one(completions, lambda image, _: sign * self.kilobytes(image), self.on_error)
 
     def kilobytes(self, image: Any) -> float:
-        """Size of the file, kB."""
+        """Returns the size of the file in kB."""
         file = io.BytesIO()
         as_pil(image).save(file, format="JPEG", quality=self.quality, subsampling=self.subsampling)
         return file.tell() / _BYTES_PER_KB

@@ -21,7 +21,7 @@ _FILES: dict[Network, tuple[str, int]] = {
     "vgg": ("vgg16-397923af.pth", 528),
     "squeeze": ("squeezenet1_1-b8a52dc0.pth", 5),
 }
-"""What torchvision calls the weights of each network, and their size in MB."""
+"""File names of each network's weights in torchvision, and their size in MB."""
 
 _INDEX = " --index-url https://download.pytorch.org/whl/cpu (beside a torch without CUDA; PyPI's is built for CUDA)"
 
@@ -55,7 +55,7 @@ class Lpips(Reward):
 
             pairs = zip(completions, columns[self.column], strict=True)
             tensors = (
-                (torch.from_numpy(as_array(each).copy()).permute(2, 0, 1)[None].float() / 255 for each in pair)
+                (torch.from_numpy(as_array(image).copy()).permute(2, 0, 1)[None].float() / 255 for image in pair)
                 for pair in pairs
             )
             with torch.no_grad():
@@ -68,7 +68,7 @@ class Lpips(Reward):
 
 
 def _import_torchvision(network: Network) -> None:
-    """Says what is missing: torchvision, or one that was built for another torch."""
+    """Imports torchvision; raises an error where it is missing or was built for another version of torch."""
     file, size = _FILES[network]
     needs = (
         f"the weights of network = {network!r} ({file}, {size} MB, fetched at first use into"
@@ -84,8 +84,8 @@ def _import_torchvision(network: Network) -> None:
             f' torchvision{_INDEX}, or use kind = "ssim"'
         ) from error
     except (ImportError, OSError, RuntimeError) as error:
-        # Its compiled part does not load where torch has no CUDA and torchvision has: the package index holds CUDA
-        # builds only.
+        # The compiled part of torchvision does not load where torch has no CUDA and torchvision has: the package index
+        # holds CUDA builds only.
         import torch
 
         raise RewardError(
@@ -96,21 +96,21 @@ def _import_torchvision(network: Network) -> None:
 
 
 def _weights(network: Network) -> Path:
-    """Where torchvision looks for a network's weights before it fetches them."""
+    """Returns the path at which torchvision looks for a network's weights before it downloads them."""
     import torch
 
     return Path(torch.hub.get_dir()) / "checkpoints" / _FILES[network][0]
 
 
 def _measure(network: Network) -> Any:
-    """The network, built once."""
+    """Builds the network."""
     from torchmetrics.image.lpip import LearnedPerceptualImagePatchSimilarity
 
     path = _weights(network)
     try:
         return LearnedPerceptualImagePatchSimilarity(net_type=network, normalize=True)
     except Exception as error:
-        # No network, a file cut short, a file of something else: each has an exception of its own.
+        # A missing network, a truncated file and a file with other contents raise different exceptions.
         why = f"{type(error).__name__}: {error}"
         raise RewardError(
             f'kind = "lpips": the weights {path} could not be read or fetched ({why}); put the file there, or use kind'

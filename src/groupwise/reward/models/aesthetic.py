@@ -83,7 +83,7 @@ class AestheticReward:
 
 
 def _head(path: str, width: int, device: Any) -> list[tuple[Any, Any]]:
-    """The affine maps of the head in order, checked to lead from the features to one number."""
+    """Reads the affine maps of the head in order, and checks that they lead from the features to one number."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -93,7 +93,7 @@ def _head(path: str, width: int, device: Any) -> list[tuple[Any, Any]]:
         tensors = load_file(path)
     except SafetensorError as error:
         raise RewardError(f"aesthetic: head = {path!r} is no safetensors file ({error}); {_GET_HEAD}") from error
-    numbers = sorted(int(found[1]) for name in tensors if (found := re.fullmatch(r"layers\.(\d+)\.weight", name)))
+    numbers = sorted(int(match[1]) for name in tensors if (match := re.fullmatch(r"layers\.(\d+)\.weight", name)))
     layers = [
         (tensors[f"layers.{number}.weight"].float().to(device), tensors[f"layers.{number}.bias"].float().to(device))
         for number in numbers

@@ -1,4 +1,4 @@
-"""Whether a frozen classifier sees in an image what was asked for."""
+"""The probability that a frozen classifier gives the requested class of an image."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Classifier(Reward):
     """
     output: Literal["probability", "log_probability", "correct"] = "probability"
     probabilities: bool = False
-    """Whether the function returns probabilities."""
+    """True where the function returns probabilities instead of logits."""
     batch_size: PerStep = 64
     """Images in one call."""
     device: str = "auto"
@@ -71,9 +71,11 @@ class Classifier(Reward):
         if self.function is not None:
             return ClassifierReward(self, user_callable(self.function, "function", group=ENTRY_POINTS), {})
         assert self.path is not None
-        wanted = "an image classifier of transformers (config.json, model.safetensors) and preprocessor_config.json"
+        needed_files = (
+            "an image classifier of transformers (config.json, model.safetensors) and preprocessor_config.json"
+        )
         get = f"hf download google/vit-base-patch16-224 --local-dir {self.path} (or any other classifier)"
-        model = load_from(self.kind, self.path, self._load, wanted, get)
+        model = load_from(self.kind, self.path, self._load, needed_files, get)
         return ClassifierReward(self, model, model.names)
 
     def _load(self) -> FolderClassifier:
@@ -84,14 +86,14 @@ class Classifier(Reward):
         model: Any = AutoModelForImageClassification.from_pretrained(
             self.path, use_safetensors=True, local_files_only=True, trust_remote_code=False
         )
-        # The processors that need nothing but Pillow; torchvision's differ by rounding. In transformers 5.17 the
-        # automatic choice needs torchvision.
-        said = json.loads((Path(self.path) / "preprocessor_config.json").read_text(encoding="utf-8"))[
+        # These processors need only Pillow; torchvision's differ by rounding. In transformers 5.17 the automatic choice
+        # needs torchvision.
+        processor_name = json.loads((Path(self.path) / "preprocessor_config.json").read_text(encoding="utf-8"))[
             "image_processor_type"
         ]
-        processor: Any = getattr(transformers, said.removesuffix("Fast").removesuffix("Pil") + "Pil").from_pretrained(
-            self.path, local_files_only=True
-        )
+        processor: Any = getattr(
+            transformers, processor_name.removesuffix("Fast").removesuffix("Pil") + "Pil"
+        ).from_pretrained(self.path, local_files_only=True)
         return FolderClassifier(model.to(place(self.device)).eval().requires_grad_(False), processor)
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> Any:
@@ -162,17 +164,17 @@ class ClassifierReward:
     def _number(self, label: Any, num_classes: int) -> int:
         number = self.names.get(label) if isinstance(label, str) else int(label)
         if number is None or not 0 <= number < num_classes:
-            named = (
+            allowed = (
                 f"a name among {', '.join(sorted(self.names)[:8])}" if self.names else f"a number below {num_classes}"
             )
             raise RewardError(
-                f"classifier: column {self.config.column!r} asks for {label!r}, which is no class; write {named}"
+                f"classifier: column {self.config.column!r} asks for {label!r}, which is no class; write {allowed}"
             )
         return number
 
 
 def brightness(images: Sequence[Any]) -> list[list[float]]:
-    """A classifier as short as they come: dark (class 0) or bright (class 1).
+    """Classifies images as dark (class 0) or bright (class 1): the shortest example of a classifier.
 
     Example:
         >>> import numpy

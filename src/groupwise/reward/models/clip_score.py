@@ -1,5 +1,5 @@
-"""CLIP as a judge of images: what an image and its prompt have in common, and the features other rewards
-are made of.
+"""CLIP as a reward of images: the similarity of an image and its prompt, and the features that further rewards build
+on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LoadedClip:
 
     @staticmethod
     def load(kind: str, path: str, device: str, get: str) -> LoadedClip:
-        """From a folder of transformers.
+        """Loads a model, its tokenizer and its image processor from a folder of transformers.
 
         Raises:
             RewardError: what is missing, and where to get it.
@@ -42,38 +42,38 @@ class LoadedClip:
             processor: Any = CLIPImageProcessorPil.from_pretrained(path, local_files_only=True)
             return LoadedClip(model.to(place(device)).eval().requires_grad_(False), tokenizer, processor)
 
-        wanted = (
+        needed_files = (
             "a CLIP model of transformers (config.json, model.safetensors), its tokenizer and preprocessor_config.json"
         )
-        return load_from(kind, path, read, wanted, get)
+        return load_from(kind, path, read, needed_files, get)
 
     def image_features(self, images: Sequence[Any]) -> Any:
-        """`[B, D]` unit vectors."""
+        """Returns the unit feature vectors of images, `[B, D]`."""
         pixels = self.processor(images=[as_pil(image) for image in images], return_tensors="pt")["pixel_values"]
-        found = self.model.get_image_features(pixel_values=pixels.to(self.model.device, self.model.dtype))
-        return _unit(found)
+        features = self.model.get_image_features(pixel_values=pixels.to(self.model.device, self.model.dtype))
+        return _unit(features)
 
     def text_features(self, texts: Sequence[str]) -> Any:
-        """`[B, D]` unit vectors."""
+        """Returns the unit feature vectors of texts, `[B, D]`."""
         limit = self.model.config.text_config.max_position_embeddings
-        given = self.tokenizer(list(texts), padding=True, truncation=True, max_length=limit, return_tensors="pt").to(
+        tokens = self.tokenizer(list(texts), padding=True, truncation=True, max_length=limit, return_tensors="pt").to(
             self.model.device
         )
-        found = self.model.get_text_features(input_ids=given["input_ids"], attention_mask=given["attention_mask"])
-        return _unit(found)
+        features = self.model.get_text_features(input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"])
+        return _unit(features)
 
     def cosines(self, prompts: Sequence[str], images: Sequence[Any]) -> list[float]:
-        """The cosine of each image with its prompt."""
+        """Returns the cosine of each image with its prompt."""
         import torch
 
         with torch.inference_mode():
             return (self.image_features(images) * self.text_features(prompts)).sum(-1).float().tolist()
 
 
-def _unit(found: Any) -> Any:
+def _unit(output: Any) -> Any:
     import torch
 
-    features = found if isinstance(found, torch.Tensor) else found.pooler_output
+    features = output if isinstance(output, torch.Tensor) else output.pooler_output
     return torch.nn.functional.normalize(features.float(), dim=-1)
 
 

@@ -1,5 +1,5 @@
-"""What rewards made of a transformers model share: loading from a local folder, saying what is missing, and where it
-computes.
+"""The common part of rewards that use a transformers model: loading from a local folder, the error of a missing model,
+and the device.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from typing import Any
 from groupwise.reward.error import RewardError
 
 
-def load_from(kind: str, path: str, load: Callable[[], Any], wanted: str, get: str) -> Any:
-    """What `load` returns.
+def load_from(kind: str, path: str, load: Callable[[], Any], needed_files: str, get: str) -> Any:
+    """Loads a model from a folder and returns it.
 
     Args:
-        kind: the reward.
         path: where its model should be.
-        load: reads it.
-        wanted: what the folder must hold.
+        load: reads the model from the folder.
+        needed_files: what the folder must hold, for the message.
         get: the command or place that provides it.
 
     Raises:
@@ -31,19 +30,19 @@ def load_from(kind: str, path: str, load: Callable[[], Any], wanted: str, get: s
         groupwise.reward.error.RewardError: clip_score: path = 'nowhere' is no folder; it needs a CLIP model. Get it with: hf download ...
     """  # noqa: E501
     if not Path(path).is_dir():
-        raise RewardError(f"{kind}: path = {path!r} is no folder; it needs {wanted}. Get it with: {get}")
+        raise RewardError(f"{kind}: path = {path!r} is no folder; it needs {needed_files}. Get it with: {get}")
     try:
         return load()
     except (OSError, ValueError, ImportError, KeyError, AttributeError, RuntimeError) as error:
-        there = ", ".join(sorted(each.name for each in Path(path).iterdir())) or "nothing"
+        present_files = ", ".join(sorted(file.name for file in Path(path).iterdir())) or "nothing"
         raise RewardError(
-            f"{kind}: path = {path!r} cannot be loaded: {error}; it needs {wanted}, and holds {there}. Get it with:"
-            f" {get}"
+            f"{kind}: path = {path!r} cannot be loaded: {error}; it needs {needed_files}, and holds"
+            f" {present_files}. Get it with: {get}"
         ) from error
 
 
 def place(device: str) -> str:
-    """A torch device; `auto` is the accelerator where there is one."""
+    """Returns the name of a torch device; `auto` is the accelerator where the machine has one."""
     import torch
 
     if device != "auto":

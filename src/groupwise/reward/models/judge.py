@@ -13,10 +13,10 @@ from pydantic import Field, field_validator, model_validator
 from groupwise.replies import Reply, ReplyError, post
 from groupwise.reward.base import Reward, Value
 from groupwise.reward.error import RewardError
-from groupwise.reward.noted import Noted
 from groupwise.reward.text import Text, completion_text, excerpt, prompt_text
 from groupwise.reward.texts.extract import compiled
 from groupwise.reward.texts.pattern import SlowPattern, last
+from groupwise.reward.value_with_event import Noted
 
 TEMPLATE = """You grade an answer to a question. Judge only whether it is right, complete and clear.
 
@@ -29,9 +29,10 @@ Answer:
 Give one line of reasons, then a last line of the form "Score: N", N from 0 (useless) to 10 (perfect)."""
 
 _FIELD = re.compile(r"\{([A-Za-z_]\w*)\}")
-# Busy or broken servers recover; any other refusal is a mistake in the request, which asking again does not mend.
+# Statuses of busy or broken servers, which recover; any other refusal is a mistake in the request, which a retry does
+# not mend.
 _PASSING = frozenset({408, 409, 425, 429})
-# What a request of this completion may earn and another not: too long, or not to be processed.
+# Statuses that depend on the completion: it is too long, or cannot be processed.
 _OF_COMPLETION = frozenset({400, 413, 422})
 _MAX_BYTES = 4 << 20
 
@@ -53,15 +54,15 @@ class Judge(Reward):
 
     kind: Literal["judge"] = "judge"
     address: str
-    """Where the service is, up to and with its version: `https://host/v1`; `/chat/completions` is added."""
+    """Address of the service, up to and with its version: `https://host/v1`; `/chat/completions` is added."""
     model: str
-    """The model's name there."""
+    """The model's name at that address."""
     api_key_variable: str | None = None
     """Name of the environment variable that holds the key. A key is never written into a configuration."""
     template: str = TEMPLATE
-    """What is asked; `{prompt}`, `{completion}` and the name of any data column in braces are filled in."""
+    """The question to the judge; `{prompt}`, `{completion}` and the name of any data column in braces are filled in."""
     system: str | None = None
-    """A system message before it."""
+    """A system message before the question."""
     pattern: str = r"(?i)score\s*+[:=]?\s*+\**+\s*+(-?\d++(?:\.\d++)?(?:e[-+]?\d++)?)"
     """A regular expression whose first group is the number; its last match counts."""
     lowest: float = 0.0
@@ -151,12 +152,12 @@ class Judge(Reward):
                 reason = str(error)
                 continue
             if reply.status in _PASSING or reply.status >= 500:
-                reason = _told(reply)
+                reason = _described(reply)
                 continue
             if reply.status in _OF_COMPLETION:
-                return Noted(None, "judge_refused", _told(reply))
+                return Noted(None, "judge_refused", _described(reply))
             if reply.status != 200:
-                raise self._refusal(_told(reply))
+                raise self._refusal(_described(reply))
             try:
                 verdict = reply.json()["choices"][0]["message"]["content"]
                 return self._number(verdict if isinstance(verdict, str) else "")
@@ -164,9 +165,9 @@ class Judge(Reward):
                 reason = f"no chat completion: {excerpt(reply.text[:1000])}"
         return Noted(None, "judge_failed", reason)
 
-    def _refusal(self, told: str) -> ValueError:
+    def _refusal(self, reply_text: str) -> ValueError:
         check = f"check address, model and api_key_variable = {self.api_key_variable!r}"
-        return ValueError(f"the judge at {self.address} refused model = {self.model!r} with {told}; {check}")
+        return ValueError(f"the judge at {self.address} refused model = {self.model!r} with {reply_text}; {check}")
 
     def _number(self, verdict: str) -> Value:
         try:
@@ -191,5 +192,5 @@ class Judge(Reward):
         return {"Authorization": f"Bearer {key}"}
 
 
-def _told(reply: Reply) -> str:
+def _described(reply: Reply) -> str:
     return f"status {reply.status}: {excerpt(reply.text[:1000], 200)}"

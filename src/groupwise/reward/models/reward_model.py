@@ -11,8 +11,8 @@ from pydantic import Field
 from groupwise.config.numbers import Count, PerStep, Positive
 from groupwise.reward.base import Reward, RewardFunction, Value
 from groupwise.reward.error import RewardError
-from groupwise.reward.noted import Noted
 from groupwise.reward.text import Text, completion_text, content_text, prompt_text
+from groupwise.reward.value_with_event import Noted
 
 
 @final
@@ -33,7 +33,7 @@ class RewardModel(Reward):
     batch_size: PerStep = 8
     """Texts in one forward pass."""
     label: Count = 0
-    """Which output is the reward; reward models have one."""
+    """Index of the output that is the reward; reward models have one output."""
     output: Literal["logit", "probability"] = "logit"
     """The raw output, or its softmax over the labels (sigmoid where there is one)."""
     max_length: Positive | None = None
@@ -41,7 +41,7 @@ class RewardModel(Reward):
     device: str = "auto"
     """A torch device, or `auto`: the accelerator where there is one."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the weights; `auto` keeps that of the folder. The reward is read in float32."""
+    """Type of the weights; `auto` keeps the type of the folder. The reward is read in float32."""
     timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 600.0
 
     def open(self) -> RewardFunction:
@@ -54,8 +54,8 @@ class RewardModel(Reward):
                 self.path, dtype=self.dtype, use_safetensors=True, trust_remote_code=False
             )
         except (OSError, ValueError) as error:
-            wanted = "write a folder with config.json, model.safetensors and a tokenizer"
-            raise RewardError(f"reward_model cannot be loaded from path = {self.path!r}: {error}; {wanted}") from error
+            advice = "write a folder with config.json, model.safetensors and a tokenizer"
+            raise RewardError(f"reward_model cannot be loaded from path = {self.path!r}: {error}; {advice}") from error
         if self.label >= model.config.num_labels:
             raise RewardError(
                 f"reward_model at {self.path!r} has {model.config.num_labels} outputs; label = {self.label} must be"
@@ -115,12 +115,12 @@ class LoadedRewardModel:
         return logits[:, self.config.label].tolist()
 
     def _limit(self) -> int:
-        given = [
+        limits = [
             self.config.max_length,
             getattr(self.model.config, "max_position_embeddings", None),
             self.tokenizer.model_max_length,
         ]
-        return min(int(each) for each in given if each)
+        return min(int(limit) for limit in limits if limit)
 
     def _chat(self, prompt: Text) -> bool:
         return not isinstance(prompt, str) and bool(self.tokenizer.chat_template)
@@ -128,9 +128,11 @@ class LoadedRewardModel:
     def _text(self, prompt: Text, completion: Text) -> str:
         if not self._chat(prompt):
             return prompt_text(prompt) + completion_text(completion)
-        said = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
+        completion_messages = (
+            [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
+        )
         messages = [
             {"role": message.get("role", "assistant"), "content": content_text(message.get("content"))}
-            for message in [*prompt, *said]
+            for message in [*prompt, *completion_messages]
         ]
         return self.tokenizer.apply_chat_template(messages, tokenize=False)

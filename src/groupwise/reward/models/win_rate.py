@@ -1,4 +1,4 @@
-"""Pairwise preference: how many of its group a member wins against."""
+"""Pairwise preference: the share of its group that a member wins against."""
 
 from __future__ import annotations
 
@@ -57,15 +57,19 @@ class WinRate(Reward):
         won = [0.0] * len(prompts)
         values: list[float | None] = [None] * len(prompts)
         for members in groups.values():
-            for place, first in enumerate(members):
-                for second in members[place + 1 :]:
-                    chance = self._ask(judge, prompts[first], completions[first], completions[second])
+            for place, left_member in enumerate(members):
+                for right_member in members[place + 1 :]:
+                    chance = self._ask(judge, prompts[left_member], completions[left_member], completions[right_member])
                     if self.both_orders:
                         chance = (
-                            chance + 1 - self._ask(judge, prompts[first], completions[second], completions[first])
+                            chance
+                            + 1
+                            - self._ask(
+                                judge, prompts[left_member], completions[right_member], completions[left_member]
+                            )
                         ) / 2
-                    won[first] += chance
-                    won[second] += 1 - chance
+                    won[left_member] += chance
+                    won[right_member] += 1 - chance
             for member in members if len(members) > 1 else ():
                 values[member] = won[member] / (len(members) - 1)
         return values
@@ -87,7 +91,7 @@ class WinRate(Reward):
 
 
 def longer(prompt: Text, first: Any, second: Any) -> float:
-    """A judge as short as they come: the longer one is better.
+    """Returns 1 where the first completion is longer, 0.5 for equal lengths: the shortest example of a judge of two.
 
     Example:
         >>> longer("", "ab", "a")

@@ -1,1 +1,1 @@
-"""The reward that runs a program, and the wall behind which it runs."""
+"""Rewards that run a program, and the wall that isolates the program from the machine."""

@@ -1,5 +1,5 @@
-"""A program that a model wrote, run to its end behind the wall of `groupwise.reward.programs.wall`, within limits on
-all that it starts.
+"""Runs a program that a model wrote to its end, behind the wall of `groupwise.reward.programs.wall`, within limits on
+all processes that it starts.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from groupwise.reward.programs.wall import offered
+from groupwise.reward.programs.wall import machine_wall
 from groupwise.reward.programs.wall.limits import Limits
-from groupwise.reward.programs.wall.readable import python
+from groupwise.reward.programs.wall.readable_paths import python
 
 __all__ = ["LINE", "Finished", "Limits", "python", "run_limited"]
 
@@ -31,7 +31,7 @@ _STATUS_KILLED = -9
 @final
 @dataclass(frozen=True)
 class Finished:
-    """How a program ended.
+    """The end of a program: its status, its output, and the limit that stopped it.
 
     Args:
         status: 0 only where it ended well; 125 where the wall could not be built.
@@ -52,8 +52,8 @@ class Finished:
 
 @final
 class _Keeper:
-    """The process that forks a supervisor for every program: to start a Python for each would cost more than all else
-    that stands around it.
+    """The process that forks a supervisor for every program. Starting a new Python for every program would take longer
+    than all other work around it.
     """
 
     def __init__(self) -> None:
@@ -63,49 +63,49 @@ class _Keeper:
         self._owner = 0
 
     def ask(self, descriptors: Sequence[int]) -> None:
-        """Has a program run.
+        """Requests the run of a program.
 
         Args:
             descriptors: of the request, of the line back, and of the program.
         """
         with self._lock:
-            for last in (False, True):
+            for is_last_try in (False, True):
                 try:
                     socket.send_fds(self._opened(), [b"run"], list(descriptors))
                     return
                 except OSError:
-                    # It may have been killed in between; a second one is started once.
+                    # The process may have been killed in between; it is started a second time, once.
                     self._close()
-                    if last:
+                    if is_last_try:
                         raise
 
     def _opened(self) -> socket.socket:
-        # A process that this one forked has not got its own, and must not speak in its name.
+        # A forked child inherits this object, but must not use the parent's socket.
         if self._socket is None or self._owner != os.getpid():
-            mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                nothing = subprocess.DEVNULL
+            own_end, keeper_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with keeper_end:
+                null_device = subprocess.DEVNULL
                 environment = {"PATH": os.environ.get("PATH", os.defpath)}
                 self._process = subprocess.Popen(
-                    offered.keeper(theirs.fileno()),
-                    pass_fds=[theirs.fileno()],
-                    stdin=nothing,
-                    stdout=nothing,
-                    stderr=nothing,
+                    machine_wall.keeper(keeper_end.fileno()),
+                    pass_fds=[keeper_end.fileno()],
+                    stdin=null_device,
+                    stdout=null_device,
+                    stderr=null_device,
                     env=environment,
                     cwd="/",
                     start_new_session=True,
                 )
-            self._socket, self._owner = mine, os.getpid()
+            self._socket, self._owner = own_end, os.getpid()
         return self._socket
 
     def _close(self) -> None:
-        process, line, mine = self._process, self._socket, self._owner == os.getpid()
+        process, line, is_owner = self._process, self._socket, self._owner == os.getpid()
         self._process = self._socket = None
         if line is not None:
             line.close()
-        if process is not None and mine:
-            # Without a line it ends by itself.
+        if process is not None and is_owner:
+            # The process ends by itself when its socket is closed.
             try:
                 process.wait(_SECONDS_TO_CLEAN)
             except subprocess.TimeoutExpired:
@@ -134,14 +134,14 @@ async def run_limited(
     that is being removed.
 
     It sees an environment without the parent's variables (no keys), the system's and Python's files to read, and a
-    folder of its own, which is its working, home and temporary directory. `offered.standing()` says what the wall is
-    made of on this machine.
+    folder of its own, which is its working, home and temporary directory. `machine_wall.standing()` describes
+    the wall on this machine.
 
     Args:
         command: the program and its arguments.
-        limits: what it may use.
+        limits: limits of the program with all its processes.
         files: name -> text of what lies in its folder at the start.
-        stdin: what it reads.
+        stdin: text of its standard input.
         line: an open socket that it gets, as descriptor `LINE`, and that is closed here.
         readable: paths that it may read beside the usual.
 
@@ -159,43 +159,49 @@ async def run_limited(
     with contextlib.ExitStack() as stack:
         if line is not None:
             stack.enter_context(line)
-        request = offered.request(command, files or {}, limits, readable)
-        # Memory instead of files: nothing that could be found, met or left.
+        request = machine_wall.request(command, files or {}, limits, readable)
+        # Files in memory have no name, so that no program can find them and none remains.
         packed, source, output, errors = (
             stack.enter_context(os.fdopen(os.memfd_create("program"), "w+b", buffering=0)) for _ in range(4)
         )
         packed.write(request.packed())
         source.write(stdin.encode(errors="replace"))
         source.seek(0)
-        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        stack.enter_context(mine)
-        mine.setblocking(False)
-        with theirs:
-            passed = [packed, theirs, source, output, errors, *([] if line is None else [line])]
-            _keeper.ask([one.fileno() for one in passed])
+        own_end, supervisor_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stack.enter_context(own_end)
+        own_end.setblocking(False)
+        with supervisor_end:
+            passed = [packed, supervisor_end, source, output, errors, *([] if line is None else [line])]
+            _keeper.ask([stream.fileno() for stream in passed])
         if line is not None:
             line.close()
-        status, limit, refused, left = await _answer(mine, limits)
-        most = limits.output_mb * 2**20
-        said, complained = (os.pread(one.fileno(), most, 0).decode(errors="replace") for one in (output, errors))
-    return Finished(status, said, limit == "wall", complained, limit, refused or (left and f"would not end: {left}"))
+        status, limit, refused, leftover = await _answer(own_end, limits)
+        max_bytes = limits.output_mb * 2**20
+        output_text, error_text = (
+            os.pread(stream.fileno(), max_bytes, 0).decode(errors="replace") for stream in (output, errors)
+        )
+    return Finished(
+        status, output_text, limit == "wall", error_text, limit, refused or (leftover and f"would not end: {leftover}")
+    )
 
 
 async def _answer(line: socket.socket, limits: Limits) -> tuple[int, str, str, str]:
-    """What the supervisor says at the end, which comes soon after the time is over or after this is cancelled."""
+    """Waits for the supervisor's report, which comes soon after the wall time has passed or after this task is
+    cancelled.
+    """
     loop = asyncio.get_running_loop()
-    heard = loop.create_task(loop.sock_recv(line, 2**16))
+    reply = loop.create_task(loop.sock_recv(line, 2**16))
     limit = ""
     try:
-        done, _ = await asyncio.wait([heard], timeout=limits.wall_seconds)
+        done, _ = await asyncio.wait([reply], timeout=limits.wall_seconds)
         limit = "" if done else "wall"
     finally:
-        if not heard.done():
+        if not reply.done():
             line.shutdown(socket.SHUT_WR)
-            # Also where this was cancelled: what the program has must be gone when it is given up.
-            await asyncio.shield(asyncio.wait([heard], timeout=_SECONDS_TO_CLEAN))
-            heard.cancel()
-    if not heard.done() or heard.cancelled() or heard.exception() is not None or not heard.result():
+            # This also holds after a cancellation: the program's processes must be gone before the program is given up.
+            await asyncio.shield(asyncio.wait([reply], timeout=_SECONDS_TO_CLEAN))
+            reply.cancel()
+    if not reply.done() or reply.cancelled() or reply.exception() is not None or not reply.result():
         return _STATUS_KILLED, limit, "the supervisor of the program ended without a word", ""
-    status, ended_by, refused, left = json.loads(heard.result())
-    return status, limit or ("" if ended_by == "stopped" else ended_by), refused, left
+    status, ended_by, refused, leftover = json.loads(reply.result())
+    return status, limit or ("" if ended_by == "stopped" else ended_by), refused, leftover

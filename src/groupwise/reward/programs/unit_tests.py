@@ -1,4 +1,4 @@
-"""Unit tests: a completion's program, run against tests under limits."""
+"""Unit tests: the program of a completion is run against tests, under limits."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pydantic import Field
 
 from groupwise.reward.base import Reward, Value
 from groupwise.reward.error import RewardError
-from groupwise.reward.noted import Noted
-from groupwise.reward.programs import examination
+from groupwise.reward.programs import isolated_test
 from groupwise.reward.programs.sandbox import LINE, Finished, Limits, python, run_limited
-from groupwise.reward.programs.wall import offered
+from groupwise.reward.programs.wall import machine_wall
 from groupwise.reward.scoring.worker import Worker
 from groupwise.reward.text import Text, completion_text
+from groupwise.reward.value_with_event import Noted
 
 _FENCE = re.compile(r"^```[ \t]*([\w+-]*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _SECONDS_TO_END = 0.5
@@ -40,10 +40,9 @@ out.write("\\n" + token)
 
 
 def python_code(text: str, require_fence: bool = False) -> str | None:
-    """The program in a completion: its last fenced Python block; the whole text where there is no fence at all.
+    """Returns the program in a completion: its last fenced Python block, or the whole text where it has no fence.
 
     Args:
-        text: a completion.
         require_fence: whether code outside a fence does not count.
 
     Example:
@@ -63,7 +62,7 @@ def python_code(text: str, require_fence: bool = False) -> str | None:
 @final
 @dataclass(frozen=True)
 class _Examined:
-    """Whether a program passed a test, whether time ended it, and what went wrong here."""
+    """The result of one test: passed or not, ended by a time limit or not, and the error of the examination itself."""
 
     passed: bool
     late: bool
@@ -105,8 +104,9 @@ class UnitTests(Reward):
     score: Literal["fraction", "all"] = "fraction"
     """The share of tests passed, or all or nothing."""
     process: Literal["apart", "shared"] = "apart"
-    """Where a test that is Python text runs: in a process that the program does not reach, or in the program's own.
-    There a test may do all that Python can, and so may the program: an object that is equal to everything passes.
+    """The process of a test that is Python text: a process that the program cannot reach, or the program's own. In the
+    shared process a test may do all that Python can, and so may the program: an object that is equal to everything
+    passes.
     """
     require_fence: bool = False
     """A completion without a fenced block has no program."""
@@ -146,15 +146,15 @@ class UnitTests(Reward):
 
     @property
     def remarks(self) -> list[str]:
-        """What this machine does not allow of the wall."""
-        missing = offered.standing().missing
+        """The parts of the wall that this machine does not allow."""
+        missing = machine_wall.standing().missing
         return [missing] if missing else []
 
     def open(self) -> UnitTests:
-        """The function that scores; refuses a machine on which no program runs, or none behind the wall that is asked
-        for.
+        """Returns the function that scores; refuses a machine on which no program can run, or none behind the required
+        wall.
         """
-        wall = offered.standing()
+        wall = machine_wall.standing()
         if self.wall == "required" and not wall.stands:
             raise RewardError(
                 f'unit_tests: wall = "required", and this machine refuses it ({wall.refused}); allow user namespaces'
@@ -166,7 +166,7 @@ class UnitTests(Reward):
                 f'unit_tests: this system can take the network from no program ({wall.refused}), so network = "deny"'
                 ' cannot be kept; run in a container without network and write "allow"'
             )
-        # In a thread: a caller may have an event loop of its own, as a notebook has.
+        # The trial runs in a thread, because a caller such as a notebook may have an event loop of its own.
         worker = Worker("unit_tests")
         tried = worker.start(lambda: self._limited([*python(), "-c", "pass"]))
         tried.done.wait()
@@ -207,8 +207,8 @@ class UnitTests(Reward):
             try:
                 return _Examined(*await self._passes(code, test))
             except Exception as error:
-                # What one program brings about is that program's: it must not end a run, which would meet it again when
-                # it is resumed.
+                # An error that one program causes belongs to that program: it must not end a run, which would meet the
+                # same program again when it is resumed.
                 return _Examined(False, False, f"{type(error).__name__}: {error}")
 
     async def _passes(self, code: str, test: Any) -> tuple[bool, bool]:
@@ -221,12 +221,12 @@ class UnitTests(Reward):
         ends = socket.socketpair()
         roles = zip(("program", "tester"), (code, None), ("", test), ends, strict=True)
         program, tester = (
-            asyncio.ensure_future(self._limited([*python(), *examination.command(role, LINE)], text, stdin, end))
+            asyncio.ensure_future(self._limited([*python(), *isolated_test.command(role, LINE)], text, stdin, end))
             for role, text, stdin, end in roles
         )
         try:
             done = await tester
-            # Nobody asks the program any more, and one that means well ends.
+            # The test no longer asks the program, and a well-behaved program ends now.
             await asyncio.wait([program], timeout=_SECONDS_TO_END)
             return done.status == 0, done.timed_out or (
                 program.done() and program.exception() is None and program.result().timed_out

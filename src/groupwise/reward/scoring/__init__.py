@@ -1,1 +1,1 @@
-"""How a batch is scored: in threads and processes, within limits, checked, and as a table."""
+"""The scoring of a batch: in threads and processes, within limits, with checked values, into a table."""

@@ -1,4 +1,4 @@
-"""Data columns a reward reads: which it needs, and which of those at hand it is given."""
+"""Data columns of a reward: the columns that it requires, and the columns that it is called with."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ _NOT_OF_THE_DATA = {
 
 
 def needed_columns(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The columns a reward cannot do without: its `needs`, or its parameters without a default.
-
-    Args:
-        function: a reward.
+    """Returns the columns that a reward requires: its `needs`, or its parameters without a default.
 
     Example:
         >>> def reward(prompts, completions, answer, difficulty=None, **columns): ...
@@ -41,22 +38,21 @@ def needed_columns(function: Callable[..., Any]) -> tuple[str, ...]:
     declared = getattr(function, "needs", None)
     if declared is not None:
         return tuple(declared)
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    named_kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(function).parameters.values()
     return tuple(
-        each.name
-        for each in parameters
-        if each.kind in named and each.default is each.empty and each.name not in NOT_COLUMNS
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in named_kinds and parameter.default is parameter.empty and parameter.name not in NOT_COLUMNS
     )
 
 
-def arguments_for(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the given arguments that the function takes: all of them where it has `**columns`, but never what a
-    partial already holds.
+def arguments_for(function: Callable[..., Any], available: Mapping[str, Any]) -> dict[str, Any]:
+    """Selects the arguments that the function takes: all of them where it has `**columns`, but never an argument that a
+    partial already binds.
 
     Args:
-        function: a reward.
-        given: everything at hand, by name.
+        available: prompts, completions and data columns by name.
 
     Returns:
         what it is called with.
@@ -67,18 +63,16 @@ def arguments_for(function: Callable[..., Any], given: Mapping[str, Any]) -> dic
     """
     parameters = inspect.signature(function).parameters
     bound = function.keywords if isinstance(function, functools.partial) else {}
-    given = {name: value for name, value in given.items() if name not in bound}
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return given
-    return {name: value for name, value in given.items() if name in parameters}
+    available = {name: value for name, value in available.items() if name not in bound}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return available
+    return {name: value for name, value in available.items() if name in parameters}
 
 
 def check_columns(reward: str, needs: Sequence[str], present: Sequence[str]) -> None:
     """Refuses a reward whose column is not in the data.
 
     Args:
-        reward: its name.
-        needs: columns it reads.
         present: columns of the data.
 
     Raises:
@@ -94,7 +88,8 @@ def check_columns(reward: str, needs: Sequence[str], present: Sequence[str]) -> 
         if column not in present and column in _NOT_OF_THE_DATA:
             raise RewardError(f"reward {reward!r} reads {column!r}, {_NOT_OF_THE_DATA[column]}", reward=reward)
         if column not in present:
-            known = ", ".join(sorted(present)) or "none"
+            column_list = ", ".join(sorted(present)) or "none"
             raise RewardError(
-                f"reward {reward!r} needs the column {column!r}, which the data lacks; columns: {known}", reward=reward
+                f"reward {reward!r} needs the column {column!r}, which the data lacks; columns: {column_list}",
+                reward=reward,
             )

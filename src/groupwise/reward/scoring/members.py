@@ -1,5 +1,5 @@
-"""A batch scored member by member in a fork of this process, which is killed when one member takes too long, and goes
-on with the next in another.
+"""Scoring member by member in a fork of this process. A fork whose member takes too long is killed, and a new fork goes
+on with the next member.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import Any, final
 
 from groupwise.reward.base import MemberLimits
-from groupwise.reward.noted import Noted
 from groupwise.reward.scoring.columns import arguments_for
-from groupwise.reward.scoring.process_child import die_with_parent, named, plain
+from groupwise.reward.scoring.process_child import die_with_parent, error_text, plain
+from groupwise.reward.value_with_event import Noted
 
 _MEBIBYTE = 1 << 20
 _SIZES = Path("/proc/self/statm")
-# Of the batch's time: what is left is for sending the answers back.
+# Share of the batch's time for scoring; the remaining time is for sending the answers.
 _SHARE_OF_BATCH = 0.8
 _QUICK = 0.1
 
 
 @final
 class _Raised(Exception):
-    """The reward raised for a member; the text says what and where."""
+    """The reward raised an exception for a member; the text names the exception and its place."""
 
 
 @final
@@ -43,8 +43,6 @@ class Members:
     batch's time did not reach is missing (`timeout`).
 
     Args:
-        function: the reward, opened here.
-        limits: of one member.
         batch_seconds: for a batch, None without an end.
         parent: a file descriptor that hangs up when the process that asks is gone.
     """
@@ -55,13 +53,13 @@ class Members:
         self.function, self.limits, self.batch_seconds, self.parent = function, limits, batch_seconds, parent
 
     def score(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """`values`, one a member, or the `error` that the reward raised for one.
+        """Scores a batch. Returns `values`, one a member, or the `error` that the reward raised for a member.
 
         Args:
             batch: `prompts`, `completions`, and the `columns` by name.
         """
         getattr(self.function, "prepare", lambda columns: None)(batch["columns"])
-        # What is here stays as it is: the collector would copy all of it into every fork.
+        # Existing objects are frozen, because the garbage collector would otherwise copy all of them into every fork.
         gc.freeze()
         end = None if self.batch_seconds is None else time.monotonic() + _SHARE_OF_BATCH * self.batch_seconds
         values: dict[int, Any] = {}
@@ -89,8 +87,8 @@ class Members:
         values: dict[int, Any],
         begun: set[int],
     ) -> list[int]:
-        """Scores as many as possible in as many forks as it takes; those that were too slow, or that nothing was left
-        for.
+        """Scores as many members as possible, in as many forks as necessary. Returns the members that were too slow,
+        and those for which no time was left.
         """
         slow: list[int] = []
         while waiting:
@@ -121,15 +119,15 @@ class Members:
         return slow
 
     def _value(self, answer: bytes) -> Any:
-        """What a line says; none at all is the end of the process."""
-        told = json.loads(answer) if answer else {"large": "its process ended"}
-        if "error" in told:
-            raise _Raised(told["error"])
-        if "large" in told:
+        """Decodes the value of a line; an empty line means that the process has ended."""
+        reply = json.loads(answer) if answer else {"large": "its process ended"}
+        if "error" in reply:
+            raise _Raised(reply["error"])
+        if "large" in reply:
             return Noted(
-                self.limits.wrong, "answer_too_large", f"{told['large']}; it may take {self.limits.memory_mb} MiB"
+                self.limits.wrong, "answer_too_large", f"{reply['large']}; it may take {self.limits.memory_mb} MiB"
             )
-        value = told["value"]
+        value = reply["value"]
         return Noted(**value) if isinstance(value, dict) else value
 
     def _too_slow(self) -> Noted:
@@ -151,12 +149,12 @@ class Members:
             os._exit(0)
 
     def _confine(self) -> None:
-        """No input, nothing to the terminal, no files, no more memory than the limit."""
+        """Takes input, terminal output and files from this process, and limits its memory."""
         import resource
 
-        nothing = os.open(os.devnull, os.O_RDWR)
+        null_device = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
-            os.dup2(nothing, stream)
+            os.dup2(null_device, stream)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         if not _SIZES.exists():
@@ -171,17 +169,17 @@ class Members:
     def _scored(self, batch: Mapping[str, Any], member: int) -> dict[str, Any]:
         try:
             row = {name: values[member : member + 1] for name, values in batch["columns"].items()}
-            given = {
+            arguments = {
                 **row,
                 "prompts": batch["prompts"][member : member + 1],
                 "completions": batch["completions"][member : member + 1],
             }
-            (value,) = self.function(**arguments_for(self.function, given))
+            (value,) = self.function(**arguments_for(self.function, arguments))
             return {"value": plain(value)}
         except MemoryError:
             return {"large": "it ran out of memory"}
         except BaseException as error:
-            return {"error": named(error)}
+            return {"error": error_text(error)}
 
 
 def _write(target: int, answer: Mapping[str, Any]) -> None:
@@ -192,17 +190,17 @@ def _write(target: int, answer: Mapping[str, Any]) -> None:
 
 @final
 class _Answers:
-    """Lines of a pipe, each waited for only so long."""
+    """Lines of a pipe, each with a time limit."""
 
     def __init__(self, reader: int, parent: int) -> None:
         self.reader, self._rest = reader, b""
         self._ready = select.poll()
         self._ready.register(reader, select.POLLIN)
-        # Nothing is read from there: it hangs up by itself.
+        # The parent's descriptor is never read: it only reports that the parent hung up.
         self._ready.register(parent, 0)
 
     def line(self, seconds: float) -> bytes | None:
-        """The next line; empty where the other end is gone, None where it took too long."""
+        """Reads the next line; empty where the writer is gone, None where the time limit has passed."""
         end = time.monotonic() + seconds
         while b"\n" not in self._rest:
             ready = dict(self._ready.poll(max(0.0, 1000 * (end - time.monotonic()))))

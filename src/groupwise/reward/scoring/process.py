@@ -14,12 +14,12 @@ from typing import Any, final
 
 from groupwise.reward.base import Reward
 from groupwise.reward.error import RewardError
-from groupwise.reward.noted import Noted
-from groupwise.reward.scoring.printed import Printed
+from groupwise.reward.scoring.process_output import Printed
 from groupwise.reward.scoring.trainer_arguments import TRAINER_ARGUMENTS
 from groupwise.reward.text import Text
+from groupwise.reward.value_with_event import Noted
 
-_KEPT = frozenset(
+_PASSED_VARIABLES = frozenset(
     {
         "HOME",
         "LANG",
@@ -76,7 +76,7 @@ class ProcessReward:
                     trainer["log_metric"](name, value)
             for column, entries in logged["columns"].items():
                 trainer["log_extra"](column, entries)
-        return [Noted(**each) if isinstance(each, dict) else each for each in answer["values"]]
+        return [Noted(**value) if isinstance(value, dict) else value for value in answer["values"]]
 
     def cancel(self) -> None:
         """Kills the process, with whatever it started."""
@@ -86,15 +86,15 @@ class ProcessReward:
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        # Pipes are left to the garbage collector: a thread may still be reading.
+        # The pipes are left to the garbage collector, because a thread may still be reading.
         process.wait()
 
     close = cancel
 
     def _begin(self) -> subprocess.Popen[str]:
-        # Without the working directory in front of every library, as the command itself has it.
+        # -P keeps the working directory from being searched before every library, as in the command itself.
         command = [sys.executable, "-P", "-m", "groupwise.reward.scoring.process_main"]
-        # One that this process imports from may have been added by hand.
+        # A path from which this process imports may have been added by hand.
         environment = self._environment() | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         error, printed = os.pipe()
         try:
@@ -110,15 +110,15 @@ class ProcessReward:
         return process
 
     def _environment(self) -> dict[str, str]:
-        """The variables of this process; a reward of the package that is scored member by member needs no key that may
-        be among them.
+        """Returns the variables of this process. A shipped reward that is scored member by member receives only a few
+        of them: it needs no key that may be among them.
         """
         if self._reward.member_limits is None:
             return dict(os.environ)
-        # Libraries of C++ start no threads there: it forks.
-        return {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")} | {
-            "OMP_NUM_THREADS": "1"
-        }
+        # The process forks, so libraries of C++ must not start threads in it.
+        return {
+            name: value for name, value in os.environ.items() if name in _PASSED_VARIABLES or name.startswith("LC_")
+        } | {"OMP_NUM_THREADS": "1"}
 
     def _exchange(self, process: subprocess.Popen[str], line: str) -> dict[str, Any]:
         assert process.stdin is not None

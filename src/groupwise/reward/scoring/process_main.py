@@ -1,5 +1,5 @@
-"""The other end of a reward in a process of its own: reads the reward, then batches, a line of JSON each; answers a
-line each.
+"""The main program of a reward's own process: reads the reward and then batches, one line of JSON each, and answers
+with one line each.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from groupwise.reward.config import RewardConfig
 from groupwise.reward.error import RewardError
 from groupwise.reward.scoring.columns import arguments_for
 from groupwise.reward.scoring.members import Members
-from groupwise.reward.scoring.process_child import die_with_parent, named, plain
+from groupwise.reward.scoring.process_child import die_with_parent, error_text, plain
 from groupwise.reward.scoring.trainer_arguments import RewardLog, TrainerState
 
 
 def main() -> None:
     """Serves until standard input ends."""
     die_with_parent()
-    # What the reward prints must not mix with the answers.
+    # The reward's output must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     try:
         reward = TypeAdapter(RewardConfig).validate_json(sys.stdin.readline())
         function = reward.open()
     except Exception as error:
-        _answer(answers, {"error": str(error) if isinstance(error, ConfigError | RewardError) else named(error)})
+        _answer(answers, {"error": str(error) if isinstance(error, ConfigError | RewardError) else error_text(error)})
         return
     _answer(answers, {"ready": True})
     if (limits := reward.member_limits) is not None:
-        # No thread here: what is forked must not find a lock that nobody will open. This process runs nothing of a
-        # policy's, so it sees its input end.
+        # No thread runs here, because a fork must not inherit a lock that no thread would release. This process runs no
+        # code of a policy, so it notices the end of its input.
         members = Members(function, limits, reward.timeout_seconds, sys.stdin.fileno())
         for line in sys.stdin:
             _serve(answers, members.score, line)
@@ -55,7 +55,7 @@ def _serve(answers: TextIO, score: Callable[[Any], dict[str, Any]], line: str) -
     try:
         answer = score(json.loads(line))
     except BaseException as error:
-        answer = {"error": named(error)}
+        answer = {"error": error_text(error)}
     _answer(answers, answer)
 
 
@@ -77,7 +77,7 @@ def _at_once(function: Any, batch: Any) -> dict[str, Any]:
 def _read(source: TextIO, lines: queue.SimpleQueue[str]) -> None:
     for line in source:
         lines.put(line)
-    # The parent is gone or has closed the pipe; the reward may be in the middle of anything.
+    # The parent has ended or has closed the pipe; the reward may be in the middle of a call.
     os._exit(0)
 
 

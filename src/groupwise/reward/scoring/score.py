@@ -10,8 +10,8 @@ from typing import Any, Self, final
 from groupwise.config import ConfigError, why_failed
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.completions import CompletionForm, in_form, shape_advice
+from groupwise.reward.components import Follows, Groups, Parted
 from groupwise.reward.error import RewardError
-from groupwise.reward.parted import Follows, Groups, Parted
 from groupwise.reward.scoring.columns import arguments_for, check_columns, needed_columns
 from groupwise.reward.scoring.event_loop import EventLoop, is_asynchronous
 from groupwise.reward.scoring.process import ProcessReward
@@ -82,7 +82,7 @@ class _Open:
 
     @property
     def advice(self) -> str:
-        """What helps one that ran past its time."""
+        """Advice for a reward that ran past its time limit."""
         killed = isinstance(self.function, ProcessReward)
         return "raise its timeout_seconds" + (
             "" if killed else ', or write isolation = "process" so that what hangs is killed'
@@ -102,8 +102,8 @@ def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
     except (ConfigError, RewardError, RuntimeError, ImportError) as error:
         raise RewardError(f"reward {name!r}: {error}", reward=name) from error
     if not callable(function):
-        wanted = "give a configured reward or a function reward(prompts, completions, **columns)"
-        raise RewardError(f"reward {name!r} is of type {type(reward).__name__}; {wanted}", reward=name)
+        advice = "give a configured reward or a function reward(prompts, completions, **columns)"
+        raise RewardError(f"reward {name!r} is of type {type(reward).__name__}; {advice}", reward=name)
     weight = 0.0 if judge else float(getattr(reward, "weight", 1.0))
     needs = (
         tuple(dict.fromkeys((*reward.needs, *needed_columns(function))))
@@ -190,7 +190,7 @@ class Rewards:
 
     @property
     def remarks(self) -> list[str]:
-        """What rewards say of themselves on this machine, each sentence with the reward's name."""
+        """Remarks of the rewards on this machine, each sentence with the reward's name."""
         return [f"reward {reward.name!r}: {remark}" for reward in self._rewards.values() for remark in reward.remarks]
 
     def check_columns(self, columns: Sequence[str]) -> None:
@@ -210,7 +210,8 @@ class Rewards:
         *,
         judges: bool = False,
     ) -> RewardTable:
-        """All rewards of a batch. They run at the same time, so the slowest is what the batch waits for.
+        """Scores a batch with all rewards. They run at the same time, so that the batch takes as long as the slowest
+        reward.
 
         A reward that runs past its time is missing for the batch and counted (`timeout`); one that raises stops the
         run, or is missing and counted (`error`) under `on_error = "missing"`. A returned value that is no reward is
@@ -260,13 +261,13 @@ class Rewards:
         logs: dict[str, RewardLog] = {}
         try:
             for reward, call in running:
-                values[reward.name], new, own = self._finish(reward, call, prompts)
+                values[reward.name], new_events, member_maps = self._finish(reward, call, prompts)
                 job = call.job
-                events += new
+                events += new_events
                 if isinstance(job.value, Parted):
                     fields[reward.name] = job.value.fields
-                if own is not None:
-                    maps[reward.name] = own
+                if member_maps is not None:
+                    maps[reward.name] = member_maps
                 seconds[reward.name] = job.seconds
                 # What a call logged that has no result may be incomplete.
                 if job.done.is_set() and job.error is None:
@@ -285,20 +286,18 @@ class Rewards:
         return RewardTable(values, weights, tuple(events), seconds, judging, maps, fields, bounds, *joined_logs(logs))
 
     def memory(self) -> dict[str, Any]:
-        """What rewards remember of what training saw, by name, JSON-able; nothing for those that remember nothing."""
+        """Returns the memories of rewards that follow training, by name, JSON-able; rewards without a memory are left
+        out.
+        """
         return {name: memory for name, reward in self._following() if (memory := reward.memory())}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Takes a memory back, for the rewards that are here; a reward without an entry forgets.
-
-        Args:
-            memory: what `memory` gave.
-        """
+        """Restores the memories of the rewards that are present; a reward without an entry is reset."""
         for name, reward in self._following():
             reward.recall(memory.get(name, {}))
 
     def follow(self, groups: Mapping[str, Groups]) -> dict[str, float]:
-        """Lets rewards take in a batch of rollouts, of all processes.
+        """Updates the rewards' memories with a batch of rollouts of all processes.
 
         Args:
             groups: name of a reward -> one entry a group, field -> values of its members.
@@ -346,14 +345,14 @@ class Rewards:
         if job.error is None:
             returned, maps = split_maps(reward.name, job.value.values if isinstance(job.value, Parted) else job.value)
             return *checked_values(reward.name, returned, prompts), maps
-        what = why_failed(job.error)
-        advice = shape_advice(what, call.completions) if reward.written_by_user else ""
-        what += advice
+        reason = why_failed(job.error)
+        advice = shape_advice(reason, call.completions) if reward.written_by_user else ""
+        reason += advice
         if reward.on_error == "missing":
-            return missing, [RewardEvent("error", reward.name, count=len(prompts), detail=what)], None
+            return missing, [RewardEvent("error", reward.name, count=len(prompts), detail=reason)], None
         # Without its values for any member a reward of another form would be missing for ever.
         remedy = "" if advice else '; mend it, or write on_error = "missing" to go on without it'
-        message = f"reward {reward.name!r} raised {what}{remedy}"
+        message = f"reward {reward.name!r} raised {reason}{remedy}"
         raise RewardError(message, reward=reward.name) from job.error
 
 
@@ -389,7 +388,7 @@ def score(
 
 
 def needed_by(rewards: Mapping[str, Reward | RewardFunction]) -> dict[str, tuple[str, ...]]:
-    """The data columns each reward needs, without opening any: for checks before anything is loaded.
+    """Returns the data columns that each reward requires without opening a reward, for checks before a model is loaded.
 
     Args:
         rewards: name -> reward as `Rewards` takes them.

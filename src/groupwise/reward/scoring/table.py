@@ -14,14 +14,14 @@ from groupwise.reward.scoring.trainer_arguments import RewardLog
 @final
 @dataclass(frozen=True)
 class RewardEvent:
-    """Something that happened while scoring, named and counted.
+    """An event during scoring, named and counted.
 
     Args:
         name: what: `missing`, `timeout`, `error`, or a reward's own name for it.
-        reward: which reward.
+        reward: name of the reward.
         prompt: an excerpt of the prompt, where one member is meant.
         member: its place in the batch, where one is meant (the first, where several are counted together).
-        count: how many members.
+        count: number of members.
         detail: what a reader wants to see once.
         scored: whether these members have a value all the same, and stay in the reward's mean.
 
@@ -47,7 +47,6 @@ class RewardTable:
     Args:
         values: name -> `B` numbers or None.
         weights: name -> factor in the sum; 1 where unnamed, 0 for what is only logged.
-        events: what happened while scoring.
         seconds: name -> wall time of the call.
         judges: names of rewards that are measured and never trained on; their weight is 0.
         maps: name -> `B` arrays, where a reward gives a value to every pixel (or decision) of a member; `values` then
@@ -97,7 +96,7 @@ class RewardTable:
         return len(next(iter(self.values.values()), []))
 
     def total(self, partial: Literal["renormalise", "sum"] = "renormalise") -> list[float | None]:
-        """The weighted sum for each member.
+        """Computes the weighted sum for each member.
 
         `sum_j w_j R_j` over the rewards present; with `renormalise` times `sum_j |w_j| / sum_{j present} |w_j|`, so
         that a member with a missing reward is on the scale of the others.
@@ -117,53 +116,53 @@ class RewardTable:
                 f"no reward has a weight other than 0, so there is no sum; rewards: {sorted(self.values)}; give one of"
                 " them a weight"
             )
-        whole = math.fsum(abs(weight) for weight in weights.values())
+        total_weight = math.fsum(abs(weight) for weight in weights.values())
         totals: list[float | None] = []
         for member in range(len(self)):
-            here = [
+            present = [
                 (weight, value) for name, weight in weights.items() if (value := self.values[name][member]) is not None
             ]
-            if not here:
+            if not present:
                 totals.append(None)
                 continue
             # A complete member is left as the plain sum: a factor of "one" made by division need not be exactly one.
             factor = (
                 1.0
-                if partial == "sum" or len(here) == len(weights)
-                else whole / math.fsum(abs(weight) for weight, _ in here)
+                if partial == "sum" or len(present) == len(weights)
+                else total_weight / math.fsum(abs(weight) for weight, _ in present)
             )
-            totals.append(factor * math.fsum(weight * value for weight, value in here))
+            totals.append(factor * math.fsum(weight * value for weight, value in present))
         return totals
 
     def metrics(self) -> dict[str, float]:
-        """Each reward by itself: mean, spread (standard deviation over the batch), share missing, seconds, and every
-        event's count.
+        """Computes the metrics of each reward: mean, standard deviation over the batch, share missing, seconds, and the
+        count of every event.
 
         Example:
             >>> RewardTable({"brief": [0.0, 1.0]}).metrics()
             {'rewards/brief/mean': 0.5, 'rewards/brief/std': 0.5, 'rewards/brief/missing': 0.0}
         """
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for name, values in self.values.items():
             present = [value for value in values if value is not None]
             if present:
                 mean = math.fsum(present) / len(present)
-                found[f"rewards/{name}/mean"] = mean
-                found[f"rewards/{name}/std"] = math.sqrt(
+                metrics[f"rewards/{name}/mean"] = mean
+                metrics[f"rewards/{name}/std"] = math.sqrt(
                     math.fsum((value - mean) ** 2 for value in present) / len(present)
                 )
             if values:
-                found[f"rewards/{name}/missing"] = 1 - len(present) / len(values)
+                metrics[f"rewards/{name}/missing"] = 1 - len(present) / len(values)
             if name in self.seconds:
-                found[f"rewards/{name}/seconds"] = self.seconds[name]
+                metrics[f"rewards/{name}/seconds"] = self.seconds[name]
         for event in self.events:
             if event.name != "missing":
                 key = f"rewards/{event.reward}/num_{event.name}"
-                found[key] = found.get(key, 0.0) + event.count
-        return found | self.logged_means()
+                metrics[key] = metrics.get(key, 0.0) + event.count
+        return metrics | self.logged_means()
 
     def logged_means(self) -> dict[str, float]:
-        """The mean of the numbers that rewards logged, as `logged/NAME`.
+        """Returns the mean of the numbers that rewards logged, as `logged/NAME`.
 
         Example:
             >>> RewardTable({"brief": [0.0, 1.0]}, logged={"solved": [0.0, 1.0]}).logged_means()
@@ -172,7 +171,7 @@ class RewardTable:
         return {f"logged/{name}": math.fsum(values) / len(values) for name, values in self.logged.items() if values}
 
     def select(self, rows: Sequence[int]) -> RewardTable:
-        """The rewards of some members, in this order; events stay those of the whole."""
+        """Returns the rewards of some members, in this order; events stay those of the whole table."""
 
         def pick(table: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
             return {name: [values[int(row)] for row in rows] for name, values in table.items()}
@@ -187,7 +186,7 @@ class RewardTable:
 
     @staticmethod
     def concatenate(tables: Sequence[RewardTable]) -> RewardTable:
-        """Several tables as one, in order; seconds add up.
+        """Joins several tables in order; seconds add up.
 
         Raises:
             RewardError: tables of different rewards or weights.
@@ -196,14 +195,15 @@ class RewardTable:
             >>> RewardTable.concatenate([RewardTable({"a": [1.0]}), RewardTable({"a": [None]})]).values
             {'a': [1.0, None]}
         """
-        first = tables[0]
-        values: dict[str, list[float | None]] = {name: [] for name in first.values}
+        first_table = tables[0]
+        values: dict[str, list[float | None]] = {name: [] for name in first_table.values}
         events: list[RewardEvent] = []
         seconds: dict[str, float] = {}
         for table in tables:
-            if dict(table.weights) != dict(first.weights):
+            if dict(table.weights) != dict(first_table.weights):
                 raise RewardError(
-                    f"tables of different rewards cannot be joined: {dict(first.weights)} and {dict(table.weights)}"
+                    f"tables of different rewards cannot be joined: {dict(first_table.weights)} and"
+                    f" {dict(table.weights)}"
                 )
             offset = len(next(iter(values.values()), []))
             events += [
@@ -214,10 +214,13 @@ class RewardTable:
                 values[name] += table.values[name]
             for name, spent in table.seconds.items():
                 seconds[name] = seconds.get(name, 0.0) + spent
-        maps = {name: [each for table in tables for each in table.maps[name]] for name in first.maps}
+        maps = {name: [pixel_map for table in tables for pixel_map in table.maps[name]] for name in first_table.maps}
         fields = {
-            name: {each: [value for table in tables for value in table.fields[name][each]] for each in own}
-            for name, own in first.fields.items()
+            name: {
+                field_name: [value for table in tables for value in table.fields[name][field_name]]
+                for field_name in reward_fields
+            }
+            for name, reward_fields in first_table.fields.items()
         }
         logged = {
             name: [value for table in tables for value in table.logged.get(name, ())]
@@ -229,7 +232,16 @@ class RewardTable:
             for column in dict.fromkeys(column for table in tables for column in table.extras)
         }
         return RewardTable(
-            values, first.weights, tuple(events), seconds, first.judges, maps, fields, first.bounds, logged, extras
+            values,
+            first_table.weights,
+            tuple(events),
+            seconds,
+            first_table.judges,
+            maps,
+            fields,
+            first_table.bounds,
+            logged,
+            extras,
         )
 
 

@@ -1,4 +1,4 @@
-"""What a reward returned, checked: one finite number or None a member, or an error that says what came instead."""
+"""The check of a reward's return value: one finite number or None a member, or an error that names the value."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from numbers import Real
 from typing import Any
 
 from groupwise.reward.error import RewardError
-from groupwise.reward.noted import Noted
 from groupwise.reward.scoring.table import RewardEvent
 from groupwise.reward.text import Text, excerpt, prompt_text
+from groupwise.reward.value_with_event import Noted
 
 _ALLOWED = "allowed: a finite number, a bool, or None for a missing reward"
 
 
 def as_number(value: Any) -> float | None:
-    """A number or None as such; scalars of numpy and torch count as numbers.
+    """Converts a value to a float, or to None for None; scalars of numpy and torch count as numbers.
 
     Raises:
         ValueError: anything else, NaN and infinity included.
@@ -45,7 +45,8 @@ def as_number(value: Any) -> float | None:
 
 
 def split_maps(reward: str, returned: Any) -> tuple[Any, list[Any] | None]:
-    """What a reward returned with every map replaced by its mean, and the maps themselves; None where there is no map.
+    """Replaces every map in a reward's return value by its mean. Returns these values and the maps, None where there
+    are no maps.
 
     A map is an array or tensor of two dimensions, one value a pixel.
 
@@ -60,39 +61,46 @@ def split_maps(reward: str, returned: Any) -> tuple[Any, list[Any] | None]:
     """
     if getattr(returned, "ndim", 1) >= 3:
         returned = list(returned)
-    if not isinstance(returned, Sequence) or not any(getattr(entry, "ndim", 0) >= 2 for entry in returned):
+    if not isinstance(returned, Sequence) or not any(
+        getattr(member_value, "ndim", 0) >= 2 for member_value in returned
+    ):
         return returned, None
     import numpy as np
 
     maps: list[Any] = []
-    for member, entry in enumerate(returned):
-        if getattr(entry, "ndim", 0) > 2:
-            what = f"an array of shape {list(entry.shape)} for member {member}"
+    for member, member_value in enumerate(returned):
+        if getattr(member_value, "ndim", 0) > 2:
+            description = f"an array of shape {list(member_value.shape)} for member {member}"
             raise RewardError(
-                f"reward {reward!r} gave {what}; a map has one value a pixel, [H, W]", reward=reward, member=member
-            )
-        if getattr(entry, "ndim", 0) != 2:
-            what = f"{excerpt(repr(entry))} for member {member} and maps for others"
-            raise RewardError(
-                f"reward {reward!r} gave {what}; write a map for every member, or a number for every one",
+                f"reward {reward!r} gave {description}; a map has one value a pixel, [H, W]",
                 reward=reward,
                 member=member,
             )
-        maps.append(np.asarray(entry.detach().cpu() if hasattr(entry, "detach") else entry, dtype=np.float64))
+        if getattr(member_value, "ndim", 0) != 2:
+            description = f"{excerpt(repr(member_value))} for member {member} and maps for others"
+            raise RewardError(
+                f"reward {reward!r} gave {description}; write a map for every member, or a number for every one",
+                reward=reward,
+                member=member,
+            )
+        maps.append(
+            np.asarray(
+                member_value.detach().cpu() if hasattr(member_value, "detach") else member_value, dtype=np.float64
+            )
+        )
         if not np.isfinite(maps[-1]).all():
             raise RewardError(
                 f"reward {reward!r} gave a map with NaN or infinity for member {member}; {_ALLOWED}",
                 reward=reward,
                 member=member,
             )
-    return [float(each.mean()) for each in maps], maps
+    return [float(pixel_map.mean()) for pixel_map in maps], maps
 
 
 def checked_values(reward: str, returned: Any, prompts: Sequence[Text]) -> tuple[list[float | None], list[RewardEvent]]:
-    """A reward's return value as numbers and events.
+    """Converts a reward's return value to numbers and events.
 
     Args:
-        reward: its name.
         returned: what it returned: a sequence, an array or a tensor of one entry a member.
         prompts: the prompts, one a member.
 
@@ -114,25 +122,25 @@ def checked_values(reward: str, returned: Any, prompts: Sequence[Text]) -> tuple
     values: list[float | None] = []
     events: list[RewardEvent] = []
     silent: list[int] = []
-    for member, entry in enumerate(returned):
+    for member, member_value in enumerate(returned):
         prompt = excerpt(prompt_text(prompts[member]))
         try:
-            values.append(as_number(entry.value if isinstance(entry, Noted) else entry))
+            values.append(as_number(member_value.value if isinstance(member_value, Noted) else member_value))
         except ValueError as error:
             message = f"reward {reward!r} gave {error} for member {member} (prompt: {prompt!r}); {_ALLOWED}"
             raise RewardError(message, reward=reward, prompt=prompt, member=member) from None
-        if isinstance(entry, Noted):
+        if isinstance(member_value, Noted):
             events.append(
                 RewardEvent(
-                    entry.event,
+                    member_value.event,
                     reward,
                     prompt=prompt,
                     member=member,
-                    detail=entry.detail,
-                    scored=entry.value is not None,
+                    detail=member_value.detail,
+                    scored=member_value.value is not None,
                 )
             )
-        elif entry is None:
+        elif member_value is None:
             silent.append(member)
     if silent:
         events.append(

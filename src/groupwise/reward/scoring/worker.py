@@ -1,4 +1,4 @@
-"""A thread that calls a reward, and can be left behind when the reward hangs."""
+"""A thread that calls a reward, and that can be abandoned when the reward hangs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ _SECONDS_TO_WAKE = 0.5
 
 @final
 class Job:
-    """One call: `done` is set when `value` or `error` is there; `seconds` is how long it took.
-
-    Args:
-        call: what is called.
+    """One call: `done` is set as soon as `value` or `error` is; `seconds` is the duration.
 
     Example:
         >>> Job(lambda: 4).done.is_set()
@@ -36,7 +33,7 @@ class Job:
         self.seconds = 0.0
 
     def ends_within(self, seconds: float | None) -> bool:
-        """Waits for the end of the call, and says whether it came.
+        """Waits for the end of the call, and returns whether it ended in time.
 
         A signal that arrives just before Python's main thread blocks, or in another thread, is handled when it wakes:
         it wakes every half second, so that Ctrl-C is heard however long the call takes.
@@ -80,9 +77,6 @@ class Worker:
     def start(self, call: Callable[[], Any]) -> Job:
         """Begins a call; its result is awaited where it is awaitable.
 
-        Args:
-            call: what is called there.
-
         Returns:
             the call, which is under way.
         """
@@ -91,7 +85,7 @@ class Worker:
         return job
 
     def leave(self) -> None:
-        """Ends the thread after the call under way; a call that awaits is cancelled."""
+        """Ends the thread after the running call; a call that awaits is cancelled."""
         self._jobs.put(None)
         if (running := self._running) is not None:
             loop, task = running

@@ -1,1 +1,1 @@
-"""Rewards that read a completion's text, and the grammars by which they read it."""
+"""Rewards of a completion's text, and the grammars by which they read it."""

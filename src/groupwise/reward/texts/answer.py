@@ -1,4 +1,6 @@
-"""What rewards that compare with an expected answer share: the column it stands in, and what right and wrong earn."""
+"""The common part of rewards that compare with an expected answer: its column, and the values of right and wrong
+answers.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ class Answer(Reward):
     column: str = "answer"
     """The data column with the expected answer."""
     correct: float = 1.0
-    """What a right answer earns."""
+    """Reward of a right answer."""
     wrong: float = 0.0
-    """What any other completion earns."""
+    """Reward of every completion without a right answer."""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -27,15 +29,14 @@ class Answer(Reward):
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
         return [
-            self.judge(completion_text(completion), wanted)
-            for completion, wanted in zip(completions, columns[self.column], strict=True)
+            self.judge(completion_text(completion), expected)
+            for completion, expected in zip(completions, columns[self.column], strict=True)
         ]
 
     @abstractmethod
-    def judge(self, text: str, wanted: Any) -> Value:
-        """What one completion earns.
+    def judge(self, text: str, expected: Any) -> Value:
+        """Computes the reward of one completion.
 
         Args:
-            text: the completion.
-            wanted: the expected answer, as it stands in the column.
+            expected: the expected answer, as it stands in the column.
         """

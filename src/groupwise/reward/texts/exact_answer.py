@@ -1,4 +1,4 @@
-"""Exact answer: the text that was asked for, up to case and spaces."""
+"""Exact answer: the completion's answer equals the expected text, up to case and spaces."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ class ExactAnswer(Answer):
 
     kind: Literal["exact_answer"] = "exact_answer"
     extract: Extract = Extract()
-    """Where the answer stands in the completion."""
+    """The place of the answer in the completion."""
     ignore_case: bool = True
-    """Whether capital and small letters are the same."""
+    """True where capital and small letters count as the same."""
 
-    def judge(self, text: str, wanted: Any) -> float:
-        """`correct` where the extracted answer is one of those allowed.
+    def judge(self, text: str, expected: Any) -> float:
+        """Returns `correct` where the extracted answer is one of the allowed ones.
 
         Args:
-            text: the completion.
-            wanted: a string, a number, or a list of answers.
+            expected: a string, a number, or a list of answers.
         """
-        found = self.extract(text)
-        allowed = wanted if isinstance(wanted, list | tuple) else [wanted]
+        answer = self.extract(text)
+        allowed = expected if isinstance(expected, list | tuple) else [expected]
         return (
             self.correct
-            if found is not None and self._plain(found) in {self._plain(str(each)) for each in allowed}
+            if answer is not None and self._plain(answer) in {self._plain(str(alternative)) for alternative in allowed}
             else self.wrong
         )
 

@@ -1,4 +1,4 @@
-"""Expressions of numbers, names and functions: whether a text is one, told by reading it and never by running it."""
+"""Expressions of numbers, names and functions, recognised by a parser that never evaluates them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_DIGITS = 5000
 
 
 class RefusedText(ValueError):
-    """A text outside its grammar; says where and what."""
+    """A text outside its grammar; the message names the place and the characters."""
 
 
 @final
@@ -36,9 +36,9 @@ class Expression:
         letters: whether every single letter is a name, alone or with a number after it.
         integers: whether numbers are decimal whole numbers only.
         hexadecimal: whether `0x1f` is a number.
-        max_length: characters.
+        max_length: largest number of characters of a text.
         max_depth: brackets, signs, functions and powers inside each other.
-        max_digits: of one number.
+        max_digits: largest number of digits of one number.
 
     Example:
         >>> Expression(frozenset("+-*/")).check("(19 - 9) * 3")
@@ -62,7 +62,6 @@ class Expression:
         """Refuses a text that is no such expression.
 
         Args:
-            text: any.
             names: further names of this one, such as the variable of its puzzle.
 
         Raises:
@@ -70,7 +69,7 @@ class Expression:
         """
         if len(text) > self.max_length:
             raise RefusedText(f"{len(text)} characters; at most {self.max_length} are read")
-        _Reader(self, text, names).whole()
+        _Reader(self, text, names).read_all()
 
 
 @final
@@ -80,11 +79,11 @@ class _Reader:
     def __init__(self, grammar: Expression, text: str, names: Collection[str]) -> None:
         self.grammar, self.text, self.place, self.depth = grammar, text, 0, 0
         self.names = {*grammar.names, *names}
-        # The longest first: `**` is not two `*`.
-        self.binary = sorted((each for each in grammar.operators if each != "**"), key=len, reverse=True)
+        # The longest operators come first, so that `**` is not read as two `*`.
+        self.binary = sorted((operator for operator in grammar.operators if operator != "**"), key=len, reverse=True)
         self._space()
 
-    def whole(self) -> None:
+    def read_all(self) -> None:
         self._sum()
         if self.place < len(self.text):
             raise self._refused()
@@ -92,7 +91,9 @@ class _Reader:
     def _sum(self) -> int:
         self._deeper()
         digits = self._signed()
-        while operator := next((each for each in self.binary if self.text.startswith(each, self.place)), ""):
+        while operator := next(
+            (candidate for candidate in self.binary if self.text.startswith(candidate, self.place)), ""
+        ):
             self._take(len(operator))
             digits = self._bounded(digits + self._signed())
         self.depth -= 1
@@ -109,9 +110,9 @@ class _Reader:
         return digits
 
     def _exponent(self) -> int:
-        """The size of a whole number or fraction, signed or in brackets."""
+        """Reads a whole number or fraction, signed or in brackets, and returns its size."""
         brackets = self._signs("(+-")
-        whole = self._whole_number()
+        exponent = self._whole_number()
         if brackets and self.text[self.place : self.place + 1] == "/":
             self._take(1)
             self._whole_number()
@@ -119,7 +120,7 @@ class _Reader:
             self._expect(")")
         if self.text.startswith("**", self.place):
             raise self._refused()
-        return max(whole, 1)
+        return max(exponent, 1)
 
     def _power_of_e(self) -> int:
         self._deeper()
@@ -128,7 +129,7 @@ class _Reader:
         return digits
 
     def _signs(self, marks: str) -> int:
-        """Takes signs (and brackets) before a number; how many brackets there were."""
+        """Reads signs (and brackets) before a number. Returns the number of brackets."""
         brackets = length = 0
         while (mark := self.text[self.place : self.place + 1]) and mark in marks:
             brackets, length = brackets + (mark == "("), length + 1
@@ -207,5 +208,7 @@ class _Reader:
         self.place = match.end()
 
     def _refused(self) -> RefusedText:
-        rest = self.text[self.place : self.place + 20]
-        return RefusedText(f"{rest!r} at character {self.place} is not allowed there" if rest else "it ends too early")
+        remainder = self.text[self.place : self.place + 20]
+        return RefusedText(
+            f"{remainder!r} at character {self.place} is not allowed there" if remainder else "it ends too early"
+        )

@@ -1,4 +1,4 @@
-"""Where in a completion the answer stands: everything, a tag, after a marker, or a regular expression."""
+"""The place of the answer in a completion: the whole text, a tag, the text after a marker, or a regular expression."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from groupwise.reward.texts import pattern as patterns
 
 
 def compiled(pattern: str | None) -> str | None:
-    """The pattern itself, refused where it is no regular expression.
+    """Returns the pattern itself; refuses a text that is no regular expression.
 
     Args:
         pattern: a regular expression, or nothing.
@@ -58,19 +58,19 @@ class Extract(Config):
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        given = [name for name in ("tag", "after", "pattern") if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} are different ways to find an answer; keep one of them")
+        ways = [name for name in ("tag", "after", "pattern") if getattr(self, name) is not None]
+        if len(ways) > 1:
+            raise ValueError(f"{' and '.join(ways)} are different ways to find an answer; keep one of them")
         return self
 
     def __call__(self, text: str) -> str | None:
         if self.tag is not None:
             # Between two opening tags there is at most one answer.
-            parts = (part.partition(f"</{self.tag}>") for part in reversed(text.split(f"<{self.tag}>")[1:]))
-            return next((answer.strip() for answer, closing, _ in parts if closing), None)
+            sections = (part.partition(f"</{self.tag}>") for part in reversed(text.split(f"<{self.tag}>")[1:]))
+            return next((answer.strip() for answer, closing, _ in sections if closing), None)
         if self.after is not None:
-            _, marker, rest = text.rpartition(self.after)
-            return (rest.strip().splitlines() or [""])[0].strip() if marker else None
+            _, marker, remainder = text.rpartition(self.after)
+            return (remainder.strip().splitlines() or [""])[0].strip() if marker else None
         if self.pattern is not None:
             try:
                 match = patterns.last(self.pattern, text)

@@ -1,4 +1,4 @@
-"""Format: whether a completion has the shape that was asked for, by tags or by a regular expression."""
+"""Format: the completion has the required shape, stated by tags or by a regular expression."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import Any, Literal, Self, final
 from pydantic import field_validator, model_validator
 
 from groupwise.reward.base import Reward, Value
-from groupwise.reward.noted import Noted
 from groupwise.reward.text import Text, completion_text
 from groupwise.reward.texts.extract import compiled
 from groupwise.reward.texts.pattern import SlowPattern, fits
+from groupwise.reward.value_with_event import Noted
 
 
 def follows_tags(text: str, tags: Sequence[str]) -> bool:
-    """Whether a text is these tags in this order, each once, opened and closed, with nothing but spaces between and
-    around them.
+    """Returns True where a text consists of these tags in this order, each once, opened and closed, with only spaces
+    between and around them.
 
     Args:
-        text: a completion.
         tags: in the order in which they must come.
 
     Example:
@@ -58,7 +57,7 @@ class Format(Reward):
     pattern: str | None = None
     """A regular expression the whole completion must match; `.` matches line breaks."""
     prefilled: str = ""
-    """What the prompt already wrote at the start of the answer; it is put before the completion."""
+    """Text that the prompt already wrote at the start of the answer; it is put before the completion."""
     correct: float = 1.0
     wrong: float = 0.0
 

@@ -1,4 +1,6 @@
-"""What may reach a scorer of reasoning-gym that evaluates: of an answer, and of the data it is compared with."""
+"""Grammars of the texts that may reach a scorer of reasoning-gym that evaluates them: answers, and the data that
+answers are compared with.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from types import CodeType, FunctionType
 from typing import Any, final
 
 from groupwise.reward.texts.expression import Expression, RefusedText
-from groupwise.reward.texts.nested import Nested
+from groupwise.reward.texts.nested_list import Nested
 
 _EVALUATORS = frozenset({"eval", "exec", "__import__", "parse_expr", "sympify", "lambdify"})
 
@@ -18,7 +20,7 @@ _EVALUATORS = frozenset({"eval", "exec", "__import__", "parse_expr", "sympify", 
 @final
 @dataclass(frozen=True)
 class Rule:
-    """What a task's scorer may be given.
+    """The texts that the scorer of a task may receive.
 
     Args:
         answer: the grammar of an answer; None where the scorer evaluates no answer.
@@ -36,11 +38,11 @@ _FUNCTIONS = (
     " Si Ci li Integral"
 )
 ARITHMETIC = Expression(frozenset("+-*/"), integers=True)
-"""What Countdown and 24 ask for."""
+"""The grammar of answers to Countdown and 24."""
 BITWISE = Expression({"+", "-", "*", "<<", ">>", "&", "|", "^"}, hexadecimal=True)
-"""What the problems of bitwise arithmetic are written in."""
+"""The grammar of the problems of bitwise arithmetic."""
 SYMBOLIC = Expression({"+", "-", "*", "/", "**"}, names={"pi"}, functions=frozenset(_FUNCTIONS.split()), letters=True)
-"""What integrals and polynomials are written in."""
+"""The grammar of integrals and polynomials."""
 _INTEGRAL = Rule(SYMBOLIC, {"metadata.integrand": SYMBOLIC, "metadata.variable": SYMBOLIC})
 RULES: Mapping[str, Rule] = {
     "countdown": Rule(ARITHMETIC),
@@ -54,18 +56,16 @@ RULES: Mapping[str, Rule] = {
     "n_queens": Rule(Nested()),
     "bitwise_arithmetic": Rule(references={"metadata.problem": BITWISE}),
     "number_sorting": Rule(references={"answer": Nested()}),
-    # Its distance to a number that is none counts as no distance.
+    # The scorer treats a distance of nan like a distance of 0, so that such an answer would count as right.
     "complex_arithmetic": Rule(refused="(?i)nan|inf"),
 }
-"""Tasks whose scorer evaluates, and what it may be given."""
+"""Tasks whose scorer evaluates text, and the texts that it may receive."""
 
 
 def check_reference(task: str, entry: Mapping[str, Any]) -> None:
-    """Refuses an entry of the data whose fields the scorer would evaluate and that hold something else than the task
-    writes there.
+    """Refuses a data entry whose evaluated fields hold a text that the task itself would not write.
 
     Args:
-        task: name of the task.
         entry: `question`, `answer` and `metadata`.
 
     Raises:
@@ -88,13 +88,12 @@ def check_reference(task: str, entry: Mapping[str, Any]) -> None:
 
 
 def check_answer(task: str, scorer: Callable[..., Any], answer: str, entry: Mapping[str, Any]) -> None:
-    """Refuses an answer that a scorer would evaluate and that is not of the task's grammar. One that is the expected
-    text itself is let through.
+    """Refuses an answer that the scorer would evaluate and that is outside the task's grammar. An answer equal to the
+    expected text is allowed.
 
     Args:
-        task: name of the task.
         scorer: its function; where it evaluates and no grammar is stated, every answer is refused.
-        answer: what the policy said.
+        answer: text of the policy.
         entry: `question`, `answer` and `metadata`.
 
     Raises:
@@ -123,7 +122,7 @@ def _expected(entry: Mapping[str, Any]) -> list[str]:
 
 
 def _variables(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names that a puzzle is written in, as far as they are names and nothing else."""
+    """Returns the variable names of a puzzle, without those that are no plain names."""
     metadata = entry.get("metadata") or {}
     names = [metadata.get("variable"), *(metadata.get("variables") or ())]
     return tuple(
@@ -131,14 +130,11 @@ def _variables(entry: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-_KNOWN: dict[Any, bool] = {}
+_EVALUATES: dict[Any, bool] = {}
 
 
 def evaluates(scorer: Callable[..., Any]) -> bool:
-    """Whether a scorer, or anything of its library that it calls, names a function that evaluates text.
-
-    Args:
-        scorer: a bound `score_answer`.
+    """Returns True where a scorer, or a function of its library that it calls, names a function that evaluates text.
 
     Example:
         >>> from reasoning_gym.factory import get_score_answer_fn
@@ -148,9 +144,11 @@ def evaluates(scorer: Callable[..., Any]) -> bool:
     function = getattr(scorer, "__func__", None)
     if not isinstance(function, FunctionType):
         return True
-    if function not in _KNOWN:
-        _KNOWN[function] = any(_names_evaluator(each) for each in _reached(function, type(scorer.__self__)))  # type: ignore[attr-defined]
-    return _KNOWN[function]
+    if function not in _EVALUATES:
+        _EVALUATES[function] = any(
+            _names_evaluator(reached_function) for reached_function in _reached(function, type(scorer.__self__))
+        )  # type: ignore[attr-defined]
+    return _EVALUATES[function]
 
 
 def _names_evaluator(function: FunctionType) -> bool:
@@ -162,13 +160,13 @@ def _names_evaluator(function: FunctionType) -> bool:
 def _reached(function: FunctionType, owner: type) -> Iterator[FunctionType]:
     waiting, seen = [function], set()
     while waiting:
-        each = waiting.pop()
-        if each in seen:
+        current = waiting.pop()
+        if current in seen:
             continue
-        seen.add(each)
-        yield each
-        for name in (name for code in _codes(each.__code__) for name in code.co_names):
-            for target in (each.__globals__.get(name), inspect.getattr_static(owner, name, None)):
+        seen.add(current)
+        yield current
+        for name in (name for code in _codes(current.__code__) for name in code.co_names):
+            for target in (current.__globals__.get(name), inspect.getattr_static(owner, name, None)):
                 target = getattr(target, "__func__", target)
                 if isinstance(target, FunctionType) and _is_own(target):
                     waiting.append(target)

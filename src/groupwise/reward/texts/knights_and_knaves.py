@@ -31,7 +31,7 @@ ROLES = (
 
 
 def roles_by_name(text: str, roles: Sequence[str] = ROLES) -> dict[str, str] | None:
-    """Who is said to be what; None where somebody is said to be two things.
+    """Reads the role of every named person; None where the text gives a person two roles.
 
     Example:
         >>> roles_by_name("(1) Zoey is a knight\\n(2) Avery is a KNAVE")
@@ -47,11 +47,11 @@ def roles_by_name(text: str, roles: Sequence[str] = ROLES) -> dict[str, str] | N
         rf"([^\W\d_][\w'-]{{0,63}})\s*+(?:\bis\s++(?:an?\s++)?|[:=]\s*+(?:an?\s++)?)({'|'.join(map(re.escape, roles))})\b(?!\s*/)",  # noqa: E501
         re.IGNORECASE,
     )
-    found: dict[str, str] = {}
+    role_by_name: dict[str, str] = {}
     for name, role in claim.findall(text):
-        if found.setdefault(name.casefold(), role.casefold()) != role.casefold():
+        if role_by_name.setdefault(name.casefold(), role.casefold()) != role.casefold():
             return None
-    return found
+    return role_by_name
 
 
 @final
@@ -68,7 +68,7 @@ class KnightsAndKnaves(Reward):
 
     Example:
         >>> texts = [
-        ...     f"<think>.</think><answer>{said}</answer>" for said in ("Al is a knight", "Al is a knave", "?")
+        ...     f"<think>.</think><answer>{claim}</answer>" for claim in ("Al is a knight", "Al is a knave", "?")
         ... ] + ["?"]
         >>> KnightsAndKnaves()([""] * 4, texts, answer=["Al is a knight."] * 4)
         [3.0, -0.5, -1.0, -3.0]
@@ -78,9 +78,9 @@ class KnightsAndKnaves(Reward):
     column: str = "answer"
     """The data column with the expected answer, such as `Zoey is a knight, and Avery is a knave.`"""
     prefilled: str = ""
-    """What the prompt already wrote at the start of the answer, such as `<think>`."""
+    """Text that the prompt already wrote at the start of the answer, such as `<think>`."""
     roles: tuple[str, ...] = ROLES
-    """Words for what somebody can be."""
+    """Names of the roles that a person can have."""
     format_right: float = 1.0
     format_wrong: float = -1.0
     answer_right: float = 2.0
@@ -101,24 +101,24 @@ class KnightsAndKnaves(Reward):
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[float]:
         return [
-            self._score(self.prefilled + completion_text(completion), wanted)
-            for completion, wanted in zip(completions, columns[self.column], strict=True)
+            self._score(self.prefilled + completion_text(completion), expected_answer)
+            for completion, expected_answer in zip(completions, columns[self.column], strict=True)
         ]
 
-    def _score(self, text: str, wanted: Any) -> float:
-        expected = roles_by_name(str(wanted), self.roles)
+    def _score(self, text: str, expected_answer: Any) -> float:
+        expected = roles_by_name(str(expected_answer), self.roles)
         if not expected:
             raise ValueError(
-                f"column {self.column!r} holds {wanted!r}, which does not say who is what; write it as 'Zoey is a"
-                " knight, and Avery is a knave.'"
+                f"column {self.column!r} holds {expected_answer!r}, which does not say who is what; write it as 'Zoey"
+                " is a knight, and Avery is a knave.'"
             )
         if not follows_tags(text, ("think", "answer")):
             return self.format_wrong + self.answer_unparsable
         answer = Extract(tag="answer")(text) or ""
-        said = roles_by_name(answer, self.roles)
-        named = re.findall(rf"\b(?:{'|'.join(map(re.escape, self.roles))})", answer, re.IGNORECASE)
-        if said is None or len(named) != len(expected) or not set(expected) <= set(said):
+        claimed = roles_by_name(answer, self.roles)
+        role_mentions = re.findall(rf"\b(?:{'|'.join(map(re.escape, self.roles))})", answer, re.IGNORECASE)
+        if claimed is None or len(role_mentions) != len(expected) or not set(expected) <= set(claimed):
             return self.format_right + self.answer_unparsable
         return self.format_right + (
-            self.answer_right if all(said[name] == role for name, role in expected.items()) else self.answer_wrong
+            self.answer_right if all(claimed[name] == role for name, role in expected.items()) else self.answer_wrong
         )

@@ -25,7 +25,7 @@ class Length(Reward):
     kind: Literal["length"] = "length"
     target: Positive = 50
     unit: Literal["words", "characters"] = "words"
-    """What is counted; characters are counted without spaces."""
+    """The counted unit; characters are counted without spaces."""
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[float]:
         return [self._score(completion_text(completion).split()) for completion in completions]

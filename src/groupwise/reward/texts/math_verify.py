@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal, final
 from pydantic import Field
 
 from groupwise.reward.base import MemberLimits, Value
-from groupwise.reward.noted import Noted
 from groupwise.reward.texts.answer import Answer
+from groupwise.reward.value_with_event import Noted
 
-# Dollar signs and the like, or prose, which as mathematics would be a product of letters.
+# Marks of mathematics such as dollar signs, or prose, which would be read as a product of letters.
 _DELIMITER = re.compile(r"\$|\\boxed|\\\(|\\\[|(?<!\\)\b[A-Za-z]{2,}\s+[A-Za-z]{2,}")
 
 
@@ -24,8 +24,8 @@ def _library() -> ModuleType:
     import math_verify
     from math_verify import grader, parser
 
-    # It warns that its own time limits are off: an alarm, which a computation in C does not hear, and which tells the
-    # log the whole text it came for.
+    # The library warns that its own time limits are off. Those limits are alarms, which a computation in C does not
+    # notice, and the warning writes the whole text to the log.
     grader.TIMEOUT_WARNING_SHOWN = parser.TIMEOUT_WARNING_SHOWN = True
     return math_verify
 
@@ -65,22 +65,23 @@ class MathVerify(Answer):
         return MemberLimits(self.seconds_per_answer, self.memory_mb, self.wrong)
 
     def open(self) -> MathVerify:
-        """The function that scores, with the library's grammar loaded: no member's time is spent on that."""
+        """Returns the function that scores, after loading the library's grammar, so that no member's time is spent on
+        loading.
+        """
         self.judge("$1$", "$1$")
         return self
 
-    def judge(self, text: str, wanted: Any) -> Value:
-        """`correct` where the two are equal as mathematics.
+    def judge(self, text: str, expected: Any) -> Value:
+        """Returns `correct` where the two answers are equal as mathematics.
 
         Args:
-            text: the completion.
-            wanted: the expected answer, in LaTeX or plain.
+            expected: the expected answer, in LaTeX or plain.
         """
         parse, verify = _library().parse, _library().verify
         # Without dollar signs the library reads only numbers: of "(1, 2)" it would take the 2.
-        wanted = str(wanted)
-        bare = _DELIMITER.search(wanted) is None
-        gold = (bare and parse(f"${wanted}$", parsing_timeout=None)) or parse(wanted, parsing_timeout=None)
+        expected = str(expected)
+        bare = _DELIMITER.search(expected) is None
+        gold = (bare and parse(f"${expected}$", parsing_timeout=None)) or parse(expected, parsing_timeout=None)
         if not gold:
-            return Noted(None, "gold_unparsable", wanted)
+            return Noted(None, "gold_unparsable", expected)
         return self.correct if verify(gold, parse(text, parsing_timeout=None), timeout_seconds=None) else self.wrong

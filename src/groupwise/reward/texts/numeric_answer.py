@@ -1,4 +1,4 @@
-"""Numeric answer: the number that was asked for, compared exactly or within a tolerance."""
+"""Numeric answer: the completion's number equals the expected one, exactly or within a tolerance."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NUMBER = re.compile(
 
 
 def last_number(text: str) -> Fraction | None:
-    """The last number in a text, exactly; thousands separators and simple fractions are read, a division by zero is no
-    number.
+    """Reads the last number in a text, exactly. Thousands separators and simple fractions are read; a division by zero
+    is no number.
 
     Example:
         >>> last_number("It costs $1,250.50."), last_number("3/4"), last_number("5-3"), last_number("none")
         (Fraction(2501, 2), Fraction(3, 4), Fraction(3, 1), None)
     """
-    # One at a time: a long text holds millions.
+    # The deque stores one match at a time, because a long text has millions.
     last = collections.deque(_NUMBER.finditer(text), maxlen=1)
     if not last:
         return None
@@ -57,29 +57,28 @@ class NumericAnswer(Answer):
 
     kind: Literal["numeric_answer"] = "numeric_answer"
     extract: Extract = Extract()
-    """Where the answer stands in the completion."""
+    """The place of the answer in the completion."""
     absolute_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-9
-    """How far the number may be from the expected one."""
+    """Largest allowed distance of the number from the expected one."""
     relative_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """The same, as a share of the expected number; the larger of the two holds."""
+    """Largest allowed distance as a share of the expected number; the larger of the two tolerances applies."""
 
-    def judge(self, text: str, wanted: Any) -> float:
-        """`correct` where the last number of the extracted answer is within the margin.
+    def judge(self, text: str, expected: Any) -> float:
+        """Returns `correct` where the last number of the extracted answer is within the tolerance of the expected one.
 
         Args:
-            text: the completion.
-            wanted: a number, or a text with one.
+            expected: a number, or a text with one.
 
         Raises:
-            ValueError: there is no number in `wanted`.
+            ValueError: there is no number in `expected`.
         """
-        target = last_number(str(wanted))
+        target = last_number(str(expected))
         if target is None:
             raise ValueError(
-                f'column {self.column!r} holds {wanted!r}, in which there is no number; use kind = "exact_answer" for'
+                f'column {self.column!r} holds {expected!r}, in which there is no number; use kind = "exact_answer" for'
                 " answers in words"
             )
         answer = self.extract(text)
-        found = None if answer is None else last_number(answer)
+        number = None if answer is None else last_number(answer)
         margin = max(Fraction(self.absolute_tolerance), Fraction(self.relative_tolerance) * abs(target))
-        return self.correct if found is not None and abs(found - target) <= margin else self.wrong
+        return self.correct if number is not None and abs(number - target) <= margin else self.wrong

@@ -1,4 +1,6 @@
-"""A regular expression of yours on a text of a policy's: within its time, and without holding the interpreter."""
+"""A search with a user's regular expression in a policy's text: within a time limit, and without holding the
+interpreter's lock.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ than anybody waits.
 
 
 class SlowPattern(ValueError):
-    """A search that was given up."""
+    """A search that passed its time limit."""
 
 
 @cache
 def compiled(pattern: str) -> Any:
-    """The pattern for `last` and `fits`; `.` in `fits` matches line breaks.
+    """Compiles the pattern for `last` and `fits`; `.` in `fits` matches line breaks.
 
     Args:
         pattern: a regular expression in the language of Python's `re`.
@@ -32,7 +34,7 @@ def compiled(pattern: str) -> Any:
         ...
         ValueError: '(a' is no regular expression (missing ) at position 2); write one that Python's re compiles, in single quotes in TOML
     """  # noqa: E501
-    # Python's own cannot be stopped, and holds the interpreter while it searches.
+    # Python's own re module cannot be interrupted, and holds the interpreter's lock while it searches.
     import regex
 
     try:
@@ -45,11 +47,7 @@ def compiled(pattern: str) -> Any:
 
 
 def last(pattern: str, text: str) -> Any:
-    """The last match in a text, None where there is none.
-
-    Args:
-        pattern: a regular expression.
-        text: any.
+    """Returns the last match in a text, None where there is none.
 
     Raises:
         SlowPattern: it took longer than `SECONDS`.
@@ -66,11 +64,7 @@ def last(pattern: str, text: str) -> Any:
 
 
 def fits(pattern: str, text: str) -> bool:
-    """Whether the whole text matches; `.` matches line breaks.
-
-    Args:
-        pattern: a regular expression.
-        text: any.
+    """Returns True where the whole text matches; `.` matches line breaks.
 
     Raises:
         SlowPattern: it took longer than `SECONDS`.

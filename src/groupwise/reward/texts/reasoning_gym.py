@@ -11,11 +11,11 @@ from pydantic import Field
 
 from groupwise.reward.base import MemberLimits, Reward, Value
 from groupwise.reward.error import RewardError
-from groupwise.reward.noted import Noted
 from groupwise.reward.text import Text, completion_text, excerpt, prompt_text
 from groupwise.reward.texts.expression import RefusedText
 from groupwise.reward.texts.extract import Extract
 from groupwise.reward.texts.gym_grammar import RULES, check_answer, check_reference, evaluates
+from groupwise.reward.value_with_event import Noted
 
 Scorer = Callable[[str | None, dict[str, Any]], float]
 
@@ -54,7 +54,7 @@ class ReasoningGym(Reward):
     task: str | None = None
     """Name of the task; where absent, each entry's own `metadata.source_dataset`."""
     extract: Extract = Extract()
-    """Where the answer stands in the completion."""
+    """The place of the answer in the completion."""
     seconds_per_answer: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
     """Seconds for one answer; beyond that it counts as wrong."""
     memory_mb: Annotated[int, Field(ge=64)] = 1024
@@ -73,7 +73,7 @@ class ReasoningGym(Reward):
         return MemberLimits(self.seconds_per_answer, self.memory_mb)
 
     def open(self) -> ReasoningGym:
-        """The function that scores; refuses a task that the library does not have."""
+        """Returns the function that scores; refuses a task that the library does not have."""
         try:
             if self.task is not None:
                 _scorer(self.task)
@@ -85,11 +85,7 @@ class ReasoningGym(Reward):
         return self
 
     def prepare(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Loads the tasks of a batch, so that no member's time is spent on it.
-
-        Args:
-            columns: of the batch.
-        """
+        """Loads the tasks of a batch, so that no member's time is spent on loading."""
         for metadata in columns["metadata"]:
             _scorer(self._task(metadata))
 
@@ -137,7 +133,7 @@ class ReasoningGym(Reward):
 
 
 def _of_none(scorer: Scorer, entry: dict[str, Any]) -> float:
-    """What no answer earns; 0 where the scorer expects one."""
+    """Returns the score of a missing answer; 0 where the scorer raises without an answer."""
     try:
         return float(scorer(None, entry))
     except Exception:
@@ -145,7 +141,9 @@ def _of_none(scorer: Scorer, entry: dict[str, Any]) -> float:
 
 
 def _takes_expected(scorer: Scorer, entry: dict[str, Any]) -> bool:
-    """Whether the scorer can read the entry at all: then it is the answer that it failed on, and not the data."""
+    """Returns True where the scorer accepts the expected answer: an error on another answer is then due to that answer,
+    not to the data.
+    """
     try:
         scorer(str(entry["answer"]), entry)
     except Exception:

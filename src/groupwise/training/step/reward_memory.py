@@ -22,7 +22,7 @@ GroupComparisons = list[tuple[int, dict[str, list[dict[str, list[float]]]]]]
 
 
 class HasRewards(Protocol):
-    """A domain whose rewards may have a memory (`groupwise.reward.parted.Follows`)."""
+    """A domain whose rewards may have a memory (`groupwise.reward.components.Follows`)."""
 
     rewards: Rewards
     num_prompts: int

@@ -11,8 +11,8 @@ import pytest
 
 from groupwise.reward.programs.wall import cgroup
 from groupwise.reward.programs.wall.limits import Limits
-from groupwise.reward.programs.wall.offered import Wall, behind, standing
-from groupwise.reward.programs.wall.readable import python
+from groupwise.reward.programs.wall.machine_wall import Wall, behind, standing
+from groupwise.reward.programs.wall.readable_paths import python
 
 
 def second(folder: Path, subtree: str = "memory pids") -> tuple[str, str]:
@@ -42,9 +42,12 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         if "groupwise-" not in os.path.basename(path):
             return
         place = str(path)
-        one, other = ("memory.limit_in_bytes", "memory.oom_control"), ("pids.max",)
-        both = ("memory.max", "memory.swap.max", "memory.events", "pids.max")
-        for name in ("cgroup.procs", *(both if "/user/" in place else one if "/memory/" in place else other)):
+        memory_files, pids_files = ("memory.limit_in_bytes", "memory.oom_control"), ("pids.max",)
+        version_2_files = ("memory.max", "memory.swap.max", "memory.events", "pids.max")
+        for name in (
+            "cgroup.procs",
+            *(version_2_files if "/user/" in place else memory_files if "/memory/" in place else pids_files),
+        ):
             Path(place, name).touch()
 
     def rmdir(path: str) -> None:
@@ -102,11 +105,11 @@ def test_what_is_missing_is_said() -> None:
     assert "no control group may be made" in Wall("namespaces", bounded=False).missing
     assert "no control group may be made" in Wall("landlock", 6, bounded=False).missing
     assert Wall("namespaces").missing == ""
-    assert standing().bounded == cgroup.offered()
+    assert standing().bounded == cgroup.available()
 
 
 @pytest.mark.skipif(
-    not cgroup.offered(),
+    not cgroup.available(),
     reason=(
         "this machine lets no control group be made; the sums are counted, and"
         " tests/reward/programs/wall/test_hostile.py tries that"

@@ -21,9 +21,9 @@ import pytest
 from tests.reward.programs.wall.hostile import CHAPTERS, GOOD, TESTS
 
 from groupwise.reward import UnitTests
-from groupwise.reward.noted import Noted
-from groupwise.reward.programs.examination import tester
-from groupwise.reward.programs.wall import offered
+from groupwise.reward.programs.isolated_test import tester
+from groupwise.reward.programs.wall import machine_wall
+from groupwise.reward.value_with_event import Noted
 
 _SECONDS = 300.0
 _MARKER = 98_765
@@ -124,18 +124,18 @@ def test_every_hostile_program_gets_what_it_deserves_and_hurts_nobody(
     programs = CHAPTERS[chapter]
     pattern = re.compile("{(" + "|".join(outside.names) + ")}")
     codes, tests = [], []
-    for code, own, _ in programs.values():
+    for code, program_tests, _ in programs.values():
         # Each has a neighbour, whose mark it must not touch.
         codes += [pattern.sub(lambda match: outside.names[match[1]], code), GOOD]
-        tests += [own, TESTS]
+        tests += [program_tests, TESTS]
     reward = UnitTests(cpu_seconds=2.0, wall_seconds=12.0).open()
     values = asyncio.run(asyncio.wait_for(reward([""] * len(codes), codes, tests=tests), _SECONDS))
     assert values[1::2] == [1.0] * len(programs)
     marks = dict(zip(programs, map(_value, values[::2]), strict=True))
-    wanted = {
+    expected = {
         name: deserved if isinstance(deserved, float) else marks[name] for name, (_, _, deserved) in programs.items()
     }
-    assert marks == wanted
+    assert marks == expected
     assert [
         value.detail for value in values if isinstance(value, Noted) and value.event == "program_not_examined"
     ] == []
@@ -162,9 +162,9 @@ def test_nothing_outlives_a_trainer_that_is_killed(road: str, tmp_path: Path) ->
     marker = str(10**8 + os.getpid())
     trainer = (
         "import asyncio, tempfile\nfrom groupwise.reward import UnitTests\n"
-        "from groupwise.reward.programs.wall import offered\n"
-        "from groupwise.reward.programs.wall.offered import Wall\n"
-        f"wall = {offered.standing()!r}\noffered.standing = lambda: wall\ntempfile.tempdir = {str(tmp_path)!r}\n"
+        "from groupwise.reward.programs.wall import machine_wall\n"
+        "from groupwise.reward.programs.wall.machine_wall import Wall\n"
+        f"wall = {machine_wall.standing()!r}\noffered.standing = lambda: wall\ntempfile.tempdir = {str(tmp_path)!r}\n"
         "asyncio.run(UnitTests(wall_seconds=500.0)([''],"
         f" [{program.replace('{marker}', marker)!r}], tests=[['assert True']]))"
     )

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from groupwise.reward import UnitTests
-from groupwise.reward.noted import Noted
 from groupwise.reward.programs.sandbox import Finished, Limits, python, run_limited
-from groupwise.reward.programs.wall import offered
+from groupwise.reward.programs.wall import machine_wall
+from groupwise.reward.value_with_event import Noted
 
 ORDINARY = {
     "numpy": "import numpy as np\nprint(int((np.arange(10) @ np.arange(10))))",
@@ -84,7 +84,7 @@ def test_a_test_imports_the_solution_and_reads_what_it_may(road: str, tmp_path: 
 
 def test_a_command_behind_the_wall_speaks_by_its_own_pipes_and_ends_with_its_program(road: str) -> None:
     program = "import sys\nfor line in sys.stdin: print(line.strip() * 2, flush=True)\nsys.exit(7)"
-    command = offered.behind([*python(), "-c", program], Limits(cpu_seconds=None, wall_seconds=None))
+    command = machine_wall.behind([*python(), "-c", program], Limits(cpu_seconds=None, wall_seconds=None))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -95,7 +95,7 @@ def test_a_command_behind_the_wall_speaks_by_its_own_pipes_and_ends_with_its_pro
         process.stdin.close()
         assert process.wait(60) == 7
     with subprocess.Popen(
-        offered.behind(["sh", "-c", "echo begun; sleep 600"], Limits(wall_seconds=None)), stdout=subprocess.PIPE
+        machine_wall.behind(["sh", "-c", "echo begun; sleep 600"], Limits(wall_seconds=None)), stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"

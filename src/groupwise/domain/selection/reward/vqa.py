@@ -23,8 +23,8 @@ from groupwise.domain.selection.reward.vqa_mode import (
     Mode,
 )
 from groupwise.reward.base import Reward, RewardFunction
+from groupwise.reward.components import Groups, Parted
 from groupwise.reward.error import RewardError
-from groupwise.reward.parted import Groups, Parted
 from groupwise.reward.text import Text, excerpt, prompt_text
 
 SHOTS = "shots"

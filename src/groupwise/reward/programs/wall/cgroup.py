@@ -1,5 +1,5 @@
-"""A group of processes whose memory and number the kernel bounds, where this machine lets one be made: version 2 of
-control groups, or version 1.
+"""A control group (version 2 or version 1), in which the kernel bounds the memory and the number of processes; only
+where this machine lets a process create one.
 """
 
 from __future__ import annotations
@@ -13,35 +13,31 @@ from . import kernel
 _NAME = "groupwise-"
 _SECONDS_TO_REMOVE = 2.0
 _ABANDONED = 3600.0
-"""An empty group of this age is of a supervisor that was killed."""
+"""Age in seconds of an empty group from which on its supervisor counts as killed."""
 _BESIDE_MB = 64
-"""What the kernel counts beside a program's own pages: its files' copies in memory, and the kernel's own."""
+"""Megabytes that the kernel counts beside a program's own pages: the cached copies of its files, and the kernel's own
+memory.
+"""
 _BESIDE_TASKS = 32
-"""Between two looks a flood comes this far; then the number that was asked for is counted, and named."""
+"""Processes that a flood may start between two measurements; the next measurement compares with the configured limit
+and reports it.
+"""
 
 
 class Cgroup:
-    """One group, of one folder a controller.
-
-    Args:
-        folders: those that were made.
-    """
+    """One control group, with one folder a controller."""
 
     def __init__(self, folders: list[str]) -> None:
         self._folders = folders
 
     def take(self, process: int) -> None:
-        """Puts a process into the group; what it starts is born there.
-
-        Args:
-            process: its number.
-        """
+        """Puts a process into the group; the processes that it starts belong to the group as well."""
         for folder in self._folders:
             kernel.write(f"{folder}/cgroup.procs", str(process))
 
     @property
     def ran_out(self) -> bool:
-        """Whether the kernel ended a process of the group because its memory was full."""
+        """True where the kernel killed a process of the group because its memory was full."""
         return any(
             _number(f"{folder}/{file}", "oom_kill") > 0
             for folder in self._folders
@@ -49,7 +45,7 @@ class Cgroup:
         )
 
     def remove(self) -> None:
-        """Removes the group, whose processes have ended; it takes the kernel a moment to know that."""
+        """Removes the group after its processes have ended; the kernel may take a moment to notice their end."""
         until = time.monotonic() + _SECONDS_TO_REMOVE
         for folder in self._folders:
             while not _removed(folder) and time.monotonic() < until:
@@ -59,7 +55,7 @@ class Cgroup:
 def make(
     memory_mb: float, num_processes: int, top: str = "/sys/fs/cgroup", mine: str = "/proc/self/cgroup"
 ) -> Cgroup | None:
-    """A new group below this process's own.
+    """Creates a control group below the group of this process.
 
     Args:
         memory_mb: what its processes may use together, what they write to a file system in memory included.
@@ -90,8 +86,8 @@ def make(
     return Cgroup(folders) if folders else None
 
 
-def offered() -> bool:
-    """Whether a group that bounds memory may be made here."""
+def available() -> bool:
+    """Returns True where this process may create a group that bounds memory."""
     group = make(16, 16)
     if group is None:
         return False
@@ -105,7 +101,7 @@ def offered() -> bool:
 
 
 def _parents(top: str, mine: str) -> list[tuple[str, list[str]]]:
-    """The folders in which groups could be made, and which of our controllers each has."""
+    """Returns the folders in which groups can be created, and the controllers of each folder."""
     try:
         with open(mine) as file:
             lines = [line.rstrip("\n").split(":", 2) for line in file]
@@ -127,8 +123,8 @@ def _parents(top: str, mine: str) -> list[tuple[str, list[str]]]:
 
 
 def _hands_on(parent: str, controllers: list[str]) -> bool:
-    """Whether groups below this one have the controllers; asked for where they have not, which the kernel refuses where
-    processes live beside them.
+    """Returns True where groups below this one have the controllers. Missing controllers are requested; the kernel
+    refuses them to a group that contains processes itself.
     """
     if not set(controllers) <= set(_words(f"{parent}/cgroup.subtree_control")):
         try:
@@ -144,20 +140,20 @@ def _limit(folder: str, controller: str, most: str) -> None:
         return
     second = os.path.exists(f"{folder}/memory.max")
     kernel.write(f"{folder}/{'memory.max' if second else 'memory.limit_in_bytes'}", most)
-    # Swap is memory too; a kernel without it has no such file.
+    # Swap counts as memory; a kernel without swap has no such file.
     for file, value in (("memory.swap.max", "0"), ("memory.memsw.limit_in_bytes", most)):
         if os.path.exists(f"{folder}/{file}"):
             kernel.write(f"{folder}/{file}", value)
 
 
 def _forget_abandoned(parent: str) -> None:
-    for entry in os.scandir(parent):
-        if entry.name.startswith(_NAME) and time.time() - entry.stat().st_mtime > _ABANDONED:
-            _removed(entry.path)
+    for folder in os.scandir(parent):
+        if folder.name.startswith(_NAME) and time.time() - folder.stat().st_mtime > _ABANDONED:
+            _removed(folder.path)
 
 
 def _removed(folder: str) -> bool:
-    """Whether the folder is gone; a group with a living process in it stays."""
+    """Removes a folder and returns True where the folder no longer exists; a group with a living process stays."""
     try:
         os.rmdir(folder)
     except OSError as error:
@@ -166,7 +162,7 @@ def _removed(folder: str) -> bool:
 
 
 def _number(path: str, name: str) -> int:
-    """The number behind a name in a file of names and numbers."""
+    """Returns the number that follows a name in a file of names and numbers."""
     words = _words(path)
     return int(words[words.index(name) + 1]) if name in words else 0
 

@@ -1,5 +1,5 @@
-"""The folder of a program that has no file system of its own: how much is in it, and its removal. Neither follows a
-link nor goes deeper by calling itself.
+"""The folder of a program that has no file system of its own: the size of its contents, and its removal. Neither
+function follows links or recurses.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NON
 
 
 def used_mb(folder: int) -> float:
-    """The megabytes of all files in an open folder; infinite for one that holds too many, or folders nested too deep.
+    """Returns the megabytes of all files in an open folder; infinite for a folder with too many files or folders nested
+    too deep.
 
     Args:
-        folder: its descriptor.
+        folder: descriptor of the open folder.
 
     Example:
         >>> used_mb(os.open("/proc/self/fdinfo", os.O_RDONLY))
@@ -30,10 +31,10 @@ def used_mb(folder: int) -> float:
             while level:
                 place = level.pop()
                 try:
-                    bytes_here, entries_here = _count(place, below)
+                    folder_bytes, folder_entries = _count(place, below)
                 finally:
                     os.close(place)
-                size, number = size + bytes_here, number + entries_here
+                size, number = size + folder_bytes, number + folder_entries
             level = below
             if not level or number > MAX_FILES or len(level) > MAX_FOLDERS:
                 break
@@ -44,7 +45,7 @@ def used_mb(folder: int) -> float:
 
 
 def _count(folder: int, below: list[int]) -> tuple[int, int]:
-    """Bytes and number of entries of one folder; its folders are opened, as many as may be."""
+    """Returns the bytes and the number of entries of one folder, and opens its subfolders, up to the limit."""
     size = number = 0
     try:
         with os.scandir(folder) as entries:
@@ -58,7 +59,8 @@ def _count(folder: int, below: list[int]) -> tuple[int, int]:
                     if stat.S_ISDIR(status.st_mode) and len(below) <= MAX_FOLDERS:
                         below.append(os.open(entry.name, _FOLDER, dir_fd=folder))
                 except OSError:
-                    # Gone in between, or one that it has shut to itself: nothing is written there either.
+                    # The entry was removed in between, or the program has closed the folder to itself and cannot write
+                    # there.
                     continue
     except OSError:
         pass
@@ -66,11 +68,10 @@ def _count(folder: int, below: list[int]) -> tuple[int, int]:
 
 
 def remove(path: str, seconds: float = 60.0) -> bool:
-    """Removes a folder with all that is in it. What lies deep is brought up, so that nothing needs a long path or many
-    open folders.
+    """Removes a folder and its contents. Deep contents are moved up first, so that neither a long path nor many open
+    folders are needed.
 
     Args:
-        path: of the folder.
         seconds: how long this may take.
 
     Returns:
@@ -108,7 +109,7 @@ def remove(path: str, seconds: float = 60.0) -> bool:
 
 
 def _one(top: int, name: str, new: str) -> int:
-    """Removes a file, or a folder after what is in it was brought up; how many that were."""
+    """Removes a file, or a folder after moving its contents up. Returns the number of moved folders."""
     try:
         os.unlink(name, dir_fd=top)
         return 0

@@ -1,6 +1,4 @@
-"""The system calls that Python has no function for. Each raises `Refused`, which names what was asked of the kernel and
-what it said.
-"""
+"""The system calls that Python has no function for. Each raises `Refused`, naming the call and the kernel's error."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import os
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
-# The interpreter's lock is kept over a clone: the child has no other thread that could give it back.
+# PyDLL keeps the interpreter's lock during a clone: the child has no other thread that could release it.
 _clone = ctypes.PyDLL(None, use_errno=True).syscall
 _clone.restype = ctypes.c_long
 
@@ -64,15 +62,15 @@ _CAPABILITY_VERSION_3, _NUM_CAPABILITIES, _SIGCHLD, _SIGKILL = 0x20080522, 64, 1
 
 
 class Refused(Exception):
-    """What the kernel, or the one who set it up, does not allow: the wall cannot be built in this way.
+    """A system call that the kernel or its administrator does not allow: the wall cannot be built in this way.
 
     Args:
-        what: was asked.
+        request: the call that was refused.
         number: of the error, as `errno` has them.
     """
 
-    def __init__(self, what: str, number: int) -> None:
-        super().__init__(f"{what}: {os.strerror(number)}")
+    def __init__(self, request: str, number: int) -> None:
+        super().__init__(f"{request}: {os.strerror(number)}")
         self.number = number
 
 
@@ -85,25 +83,24 @@ def write(path: str, text: str) -> None:
         os.close(place)
 
 
-def _done(what: str, result: int) -> int:
+def _done(request: str, result: int) -> int:
     if result < 0:
-        raise Refused(what, ctypes.get_errno())
+        raise Refused(request, ctypes.get_errno())
     return result
 
 
-def call(name: str, *given: object) -> int:
+def call(name: str, *arguments: object) -> int:
     """Does a system call by its number on this machine.
 
     Args:
-        name: of the call.
-        given: integers, bytes, pointers or None.
+        arguments: integers, bytes, pointers or None.
 
     Raises:
         Refused: the kernel said no.
     """
     if _PLACE is None:
         raise Refused(f"{name} on a machine of kind {os.uname().machine}", errno.ENOSYS)
-    converted = [ctypes.c_long(one) if isinstance(one, int) else one for one in given]
+    converted = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
     return _done(name, (_clone if name == "clone" else _libc.syscall)(ctypes.c_long(_CALLS[name][_PLACE]), *converted))
 
 
@@ -113,15 +110,15 @@ def clone(flags: int) -> int:
 
 
 def mount(source: str, target: str, kind: str | None = None, flags: int = 0, options: str | None = None) -> None:
-    """Mounts, as mount(2)."""
-    given = (
+    """Mounts a file system, as mount(2) does."""
+    arguments = (
         source.encode(),
         target.encode(),
         kind and kind.encode(),
         ctypes.c_ulong(flags),
         options and options.encode(),
     )
-    _done(f"mount {kind or source} on {target}", _libc.mount(*given))
+    _done(f"mount {kind or source} on {target}", _libc.mount(*arguments))
 
 
 def unmount(target: str) -> None:
@@ -136,7 +133,7 @@ def make_read_only(path: str) -> None:
 
 
 def die_with_parent() -> None:
-    """Has the kernel kill this process when the thread that started it is gone."""
+    """Makes the kernel kill this process when the thread that started it has ended."""
     _done("prctl PDEATHSIG", _libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
 
 
@@ -151,21 +148,23 @@ def hide() -> None:
 
 
 def never_more_privileges() -> None:
-    """No program that this process starts gains anything by its owner or its capabilities."""
+    """Forbids that a program started by this process gains rights from its owner or its capabilities."""
     _done("prctl NO_NEW_PRIVS", _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
 def drop_bounds() -> None:
-    """No capability can be had again. Before the user changes: afterwards the right to do this is gone too."""
+    """Makes it impossible to regain any capability. It must run before the user changes: the right to do this is lost
+    afterwards.
+    """
     for capability in range(_NUM_CAPABILITIES):
-        # Beyond the last that this kernel has, and without the right to: with no_new_privs what is empty stays so all
-        # the same.
+        # The call fails beyond the kernel's last capability, and without the right to drop one; with no_new_privs an
+        # empty set stays empty in both cases.
         if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break
 
 
 def drop_capabilities() -> None:
-    """Gives every capability up."""
+    """Gives up every capability."""
     _libc.prctl(_PR_CAP_AMBIENT, 4, 0, 0, 0)
     header, sets = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
     call("capset", ctypes.byref(header), ctypes.byref(sets))

@@ -1,5 +1,5 @@
-"""What a process may reach of the file system, the network and others, where it may have no namespaces: Landlock (Linux
-5.13), as far as this kernel's goes.
+"""Limits on a process's access to the file system, the network and other processes where it may create no namespaces:
+Landlock (Linux 5.13), as far as this kernel's version supports it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from . import kernel
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _TRUNCATE, _IOCTL_DEVICE = 1 << 14, 1 << 15
 _FIRST_ABI = (1 << 13) - 1
-# What later versions know of the file system: moving between folders, truncating, controlling devices.
+# version -> rights that it added: moving between folders, truncating, controlling devices.
 _SINCE = {2: 1 << 13, 3: _TRUNCATE, 5: _IOCTL_DEVICE}
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
 _TCP = 0b11
@@ -24,7 +24,7 @@ _READ = _EXECUTE | _READ_FILE | _READ_DIR
 
 
 def version() -> int:
-    """Which version of Landlock this kernel has; 0 for none."""
+    """Returns the version of Landlock of this kernel; 0 for none."""
     try:
         return kernel.call("landlock_create_ruleset", None, 0, 1)
     except kernel.Refused:
@@ -32,32 +32,31 @@ def version() -> int:
 
 
 def attributes(abi: int, network: bool) -> bytes:
-    """What is forbidden wherever no rule allows it, as `struct landlock_ruleset_attr` of this version.
+    """Returns the rights that are forbidden wherever no rule allows them, as `struct landlock_ruleset_attr` of this
+    version.
 
     Args:
-        abi: version of Landlock.
         network: whether TCP is left alone.
 
     Example:
         >>> attributes(1, network=False).hex(), len(attributes(7, network=False))
         ('ff1f000000000000', 24)
     """
-    parts = [_files(abi)]
+    fields = [_files(abi)]
     if abi >= 4:
-        parts.append(0 if network else _TCP)
+        fields.append(0 if network else _TCP)
     if abi >= 6:
-        parts.append(_SCOPED)
-    return struct.pack(f"={len(parts)}Q", *parts)
+        fields.append(_SCOPED)
+    return struct.pack(f"={len(fields)}Q", *fields)
 
 
 def rule(abi: int, folder: int, writable: bool, is_folder: bool) -> bytes:
-    """What is allowed at and below an open path, as `struct landlock_path_beneath_attr`.
+    """Returns the rights that are allowed at and below an open path, as `struct landlock_path_beneath_attr`.
 
     Args:
-        abi: version of Landlock.
         folder: descriptor of the path.
         writable: whether all that this version knows is allowed there, or reading alone.
-        is_folder: files have fewer rights.
+        is_folder: whether the path is a folder; files have fewer rights.
 
     Example:
         >>> rule(1, 5, writable=False, is_folder=True).hex()
@@ -72,10 +71,10 @@ def _files(abi: int) -> int:
 
 
 def restrict(abi: int, readable: list[str], writable: list[str], network: bool) -> None:
-    """Restricts this process and all that it will start; never to be taken back. Needs no_new_privs.
+    """Restricts this process and all processes that it will start. The restriction cannot be taken back, and needs
+    no_new_privs.
 
     Args:
-        abi: version of Landlock.
         readable: paths of folders and files; what does not exist is left out.
         writable: the same, for all that one can do there.
         network: whether TCP is left alone.

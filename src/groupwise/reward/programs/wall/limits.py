@@ -1,4 +1,4 @@
-"""What a program may use."""
+"""The limits of a program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import final
 @final
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use, all of its processes together where nothing else is said.
+    """The limits of a program, for the sum of its processes where no other meaning is stated.
 
     Args:
         cpu_seconds: processor time; for a single process rounded up to whole seconds. None for no limit.
@@ -17,7 +17,7 @@ class Limits:
         wall_seconds: time on the clock. None for no limit.
         output_mb: size of each file it writes, its output included.
         disk_mb: size of everything it writes: its folder, temporary files, shared memory.
-        network: leave it the network.
+        network: whether it may use the network.
         num_processes: processes and threads at one time.
     """
 

@@ -1,5 +1,5 @@
-"""What a program is to run behind: filled in where the reward is, read where the wall is built. Plain data
-in between.
+"""The description of a program and its wall, as plain data: written by the process of the reward, read by the process
+that builds the wall.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Request:
         user: number of the user and the group that it becomes; None where it stays who started it.
         readable: real paths that it may read, none inside another.
         links: path and target of symbolic links on the way there.
-        path: its PATH.
+        path: value of its PATH variable.
         temporary: where its folder is made, where it has no file system of its own.
         max_user_tasks: how many processes and threads its user may have in all, where they cannot be counted for it
             alone.
         counts_alone: whether the kernel counts the processes of a user namespace by themselves (Linux 5.14).
-        limits: as `Limits` has them.
+        limits: fields of `Limits` and their values.
     """
 
     command: list[str]
@@ -45,16 +45,16 @@ class Request:
     counts_alone: bool
     limits: dict[str, Any]
 
-    def __init__(self, **given: Any) -> None:
-        self.__dict__.update(given)
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
 
     def packed(self) -> bytes:
-        """This as bytes."""
+        """Encodes the request as bytes."""
         return json.dumps(self.__dict__).encode()
 
     @staticmethod
     def unpacked(content: bytes) -> Request:
-        """What `packed` gave.
+        """Decodes a request from the bytes of `packed`.
 
         Args:
             content: written by this package, never by a program.

@@ -1,5 +1,5 @@
-"""A root folder of its own: what a program may read, read-only, one bounded folder in memory for all that it writes,
-and nothing else.
+"""A root folder for the program: its readable paths, mounted read-only, and one bounded folder in memory for everything
+that it writes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _DEVICE_LINKS = {
     "shm": "/tmp",
 }
 _MAX_FILES = 16384
-# What a mount keeps when it is made read-only: a user namespace may not take these away. Names as statvfs(2) and
-# mount(2) number them.
+# Flags that a mount must keep when it is made read-only, because a user namespace may not remove them: numbers of
+# statvfs(2) and of mount(2).
 _KEPT = ((2, 2), (4, 4), (8, 8), (1024, 1024), (2048, 2048), (4096, 1 << 21))
 _OLD = "/.old"
 
 
 def build(readable: list[str], links: list[tuple[str, str]], disk_mb: int, user: int, group: int) -> None:
-    """Makes the new root and moves this process into it. Only for the first process of new namespaces.
+    """Builds the new root and moves this process into it. Only the first process of new namespaces may call it.
 
     Args:
         readable: real paths of folders and files; none lies inside another.
@@ -38,7 +38,7 @@ def build(readable: list[str], links: list[tuple[str, str]], disk_mb: int, user:
     Raises:
         kernel.Refused: a mount that the kernel does not allow.
     """
-    # Nothing of what follows may reach the mounts of others.
+    # The mounts below must not propagate to other namespaces.
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("tmpfs", "/tmp", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,nr_inodes=4096,mode=755")
     os.mkdir(f"/tmp{_OLD}")
@@ -89,8 +89,8 @@ def _bind(path: str) -> None:
 
 
 def _link(path: str, target: str) -> None:
-    # One that lies in a folder that is there as a whole is there with it, and one below /tmp can be made only in the
-    # new one.
+    # A link inside a mounted folder exists already, and a link below /tmp can be created only after the new /tmp is
+    # mounted.
     try:
         if not os.path.lexists(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -102,10 +102,10 @@ def _link(path: str, target: str) -> None:
 
 def _mount_proc() -> None:
     try:
-        # The first process is shown to nobody: its command holds paths of the machine.
+        # The first process is hidden from the program, because its command line contains paths of the machine.
         kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC, "hidepid=2")
     except kernel.Refused:
-        # A container that hides parts of its own /proc refuses a fresh one. A program does without.
+        # A container that hides parts of its own /proc refuses a new one; the program then has no /proc.
         return
 
 
@@ -115,12 +115,12 @@ def _read_only(path: str) -> None:
     except kernel.Refused as refused:
         if refused.number != errno.ENOSYS:
             raise
-    # Before Linux 5.12: one by one.
+    # Linux before 5.12 has no recursive call, so every mount is changed by itself.
     with open(f"{_OLD}/proc/self/mountinfo") as file:
         points = [line.split()[4].encode().decode("unicode_escape") for line in file]
     for point in points:
         if (point == path or point.startswith(path.rstrip("/") + "/")) and not point.startswith(_OLD):
-            kept = sum(flag for named, flag in _KEPT if os.statvfs(point).f_flag & named)
+            flags = sum(mount_flag for statvfs_flag, mount_flag in _KEPT if os.statvfs(point).f_flag & statvfs_flag)
             kernel.mount(
-                "none", point, flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID | kept
+                "none", point, flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID | flags
             )

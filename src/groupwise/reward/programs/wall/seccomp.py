@@ -1,4 +1,6 @@
-"""A filter of system calls: what no program of a policy needs, and what namespaces or Landlock do not hold."""
+"""A filter of system calls: it refuses the calls that no program of a policy needs, and those that neither namespaces
+nor Landlock restrict.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 
 # name -> number on x86_64, on aarch64; None where it does not exist.
 _NEVER = {
-    # Into other processes, and around what the filter sees.
+    # Calls that reach into other processes, or around the filter.
     **{
         "ptrace": (101, 117),
         "process_vm_readv": (310, 270),
@@ -62,7 +64,7 @@ _NEVER = {
         "name_to_handle_at": (303, 264),
         "fanotify_init": (300, 262),
     },
-    # Keys, which no namespace divides, and the machine itself.
+    # Calls on keys, which no namespace separates, and on the machine itself.
     **{
         "add_key": (248, 217),
         "request_key": (249, 218),
@@ -87,8 +89,8 @@ _NEVER = {
         "clock_settime": (227, 112),
     },
 }
-# Memory that outlives a process or that no limit of a process counts; a caller that asks for the newest call takes the
-# older one.
+# Calls that create memory which outlives a process or which no limit of a process counts. A caller of the newest call
+# falls back to an older one when it gets ENOSYS.
 _NOT_THERE = {
     **{
         "shmget": (29, 194),
@@ -100,17 +102,18 @@ _NOT_THERE = {
     },
     **{"memfd_create": (319, 279), "memfd_secret": (447, 447), "clone3": (435, 435), "openat2": (437, 437)},
 }
-# Landlock says nothing about these, and without a file system of its own they reach the user's other files and
-# processes.
+# Landlock does not restrict these calls, and without a file system of its own a program could change the user's other
+# files and processes with them.
 _WITHOUT_EFFECT = {
     **{"chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452)},
     **{"chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54)},
     **{"utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88)},
-    # All its processes stay in one group, which one signal ends: those of a flood would otherwise start faster than
-    # they are found.
+    # All processes of the program stay in one process group, which one signal ends: a flood would otherwise start
+    # processes faster than they can be found.
     **{"setsid": (112, 157), "setpgid": (109, 154)},
 }
-# What its processes count as, where that is another user than whose files they may read.
+# Calls that change the user for whom the program's processes count, where that user differs from the owner of the
+# readable files.
 _USERS = {"setuid": (105, 146), "setreuid": (113, 145), "setresuid": (117, 147), "setfsuid": (122, 151)}
 _OF_OTHERS = {
     "setxattr": (188, 5),
@@ -128,7 +131,7 @@ _SIGNALS = {
     "rt_tgsigqueueinfo": (297, 240),
 }
 _SIGNALS |= {"pidfd_send_signal": (424, 424)}
-# name -> numbers, and which argument must be 0: the process itself, not another one.
+# name -> numbers, and the index of the argument that must be 0, which stands for the process itself.
 _OF_ITSELF = {
     **{
         "prlimit64": ((302, 261), 0),
@@ -152,7 +155,7 @@ def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
 
 
 def filter_program(namespaces: bool, network: bool, signals: bool) -> bytes:
-    """The filter, as the kernel's `struct sock_filter` one after another.
+    """Returns the filter, as the kernel's `struct sock_filter` one after another.
 
     Args:
         namespaces: whether the process has its own, which hold part of this already.
@@ -180,13 +183,13 @@ def filter_program(namespaces: bool, network: bool, signals: bool) -> bytes:
                 steps.extend([_step(_EQUAL, called, no=1), _refusal(number)])
 
     def where(numbers: _Numbers, tests: list[bytes], number: int = errno.EPERM) -> None:
-        """The tests end on the refusal, or jump over it."""
+        """Adds a call with tests, which end at the refusal or jump over it."""
         if (called := numbers[place]) is not None:
             steps.extend([_step(_EQUAL, called, no=len(tests) + 2), *tests, _refusal(number), _step(_LOAD, _NUMBER)])
 
     always(_NEVER, errno.EPERM)
     always(_NOT_THERE, errno.ENOSYS)
-    # All flags of new namespaces, and those of time and of control groups.
+    # The mask holds all flags of new namespaces, those of time and of control groups included.
     where(_CLONE, [_step(_LOAD, _word(0)), _step(_ANY_BIT, 0x7E020080, no=1)])
     families = [_AF_INET, _AF_INET6] if namespaces or network else []
     families += ([_AF_UNIX] if namespaces else []) + ([_AF_NETLINK] if network else [])
@@ -206,7 +209,7 @@ def filter_program(namespaces: bool, network: bool, signals: bool) -> bytes:
         for numbers, commands in ((_FCNTL, _OWNERS_OF_SIGNALS), (_IOCTL, _OWNERS_OF_SOCKETS)):
             for command in commands:
                 where(numbers, [_step(_LOAD, _word(1)), _step(_EQUAL, command, no=1)])
-        # Opening to read and truncating: before Landlock knew of truncating, nothing held it.
+        # The test refuses opening to read with truncation: early versions of Landlock do not restrict truncation.
         for numbers, argument in ((_OPEN, 1), (_OPENAT, 2)):
             reading = [
                 _step(_LOAD, _word(argument)),
@@ -224,10 +227,8 @@ def _refusal(number: int) -> bytes:
 
 
 def install(program: bytes) -> None:
-    """Puts a filter over this process and all that it will start; never to be taken back. Needs no_new_privs.
-
-    Args:
-        program: of `filter_program`.
+    """Installs a filter on this process and all processes that it will start. The filter cannot be taken back, and
+    needs no_new_privs.
 
     Raises:
         kernel.Refused: the kernel takes no filter.

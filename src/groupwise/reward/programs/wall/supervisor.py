@@ -1,5 +1,5 @@
-"""Stands over one program from outside its wall: counts what its processes use together, ends them all when it is time,
-and leaves nothing of it behind.
+"""Supervises one program from outside its wall: measures the use of all its processes, ends them when a limit is
+passed, and removes everything that the program left.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import select
 import time
 from signal import SIGKILL
 
-from . import cgroup, inside, kernel
+from . import cgroup, kernel, program_process
 from . import folder as folders
 from .usage import Usage, descendants, unlinked_mb
 
@@ -25,7 +25,7 @@ _NAMESPACES = kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC | 
 
 
 class Ended:
-    """How a program ended.
+    """The end of a program: its status, the limit that ended it, and the processes and files that remain.
 
     Args:
         status: its exit status, or the negative number of the signal that ended it.
@@ -43,13 +43,13 @@ class Ended:
         self.status, self.limit, self.refused, self.left, self.folder = status, limit, refused, left, folder
 
     def clean_up(self) -> None:
-        """Removes what is still there; who waited for the program need not wait for this."""
+        """Removes the remaining folder; a caller that waited for the program need not wait for this."""
         if self.folder:
             folders.remove(self.folder, _SECONDS_TO_REMOVE)
 
 
 def supervise(request: Request, descriptors: dict[int, int], stop: list[int]) -> Ended:
-    """Runs one program behind its wall, to the end of all its processes.
+    """Runs one program behind its wall, until all its processes have ended.
 
     Args:
         request: the program and its wall.
@@ -58,39 +58,39 @@ def supervise(request: Request, descriptors: dict[int, int], stop: list[int]) ->
     """
     began = time.monotonic()
     kernel.adopt_orphans()
-    # What is written in a namespace lies in memory.
+    # Files that are written in a namespace lie in memory, so the disk limit is added.
     limits = request.limits
     group = cgroup.make(limits["memory_mb"] + limits["disk_mb"], limits["num_processes"])
     folder = None if request.road == "namespaces" else f"{request.temporary}/groupwise-{os.urandom(8).hex()}"
     try:
         if folder is not None:
             _fill(folder, request)
-        heard, told = os.pipe()
-        wrong, error = os.pipe()
-        first = _start(request, folder, group, descriptors, told, error)
+        status_reader, status_writer = os.pipe()
+        error_reader, error_writer = os.pipe()
+        first_process = _start(request, folder, group, descriptors, status_writer, error_writer)
     except (kernel.Refused, OSError) as refused:
         if folder is not None:
             folders.remove(folder)
         if group is not None:
             group.remove()
         return Ended(125, refused=str(refused))
-    for number in {*descriptors.values(), told, error}:
+    for number in {*descriptors.values(), status_writer, error_writer}:
         os.close(number)
-    limit = _watch(request, first, began, stop, folder)
-    status, left = _end(first, heard, folder is None)
+    limit = _watch(request, first_process, began, stop, folder)
+    status, left = _end(first_process, status_reader, folder is None)
     if group is not None:
         limit = limit or ("memory" if group.ran_out else "")
         group.remove()
-    rest = folder if folder is not None and not folders.remove(folder, _MOMENT) else ""
-    refused = os.read(wrong, 4096).decode(errors="replace") if _readable(wrong) else ""
-    return Ended(125 if refused else status, limit, refused, left, rest)
+    leftover_folder = folder if folder is not None and not folders.remove(folder, _MOMENT) else ""
+    refused = os.read(error_reader, 4096).decode(errors="replace") if _readable(error_reader) else ""
+    return Ended(125 if refused else status, limit, refused, left, leftover_folder)
 
 
 def _fill(path: str, request: Request) -> None:
     os.mkdir(path, 0o700)
     user = os.geteuid() if request.user is None else request.user
     group = os.getegid() if request.user is None else request.user
-    inside.write_files(request.files, path, user, group)
+    program_process.write_files(request.files, path, user, group)
     os.chown(path, user, group)
 
 
@@ -99,64 +99,66 @@ def _start(
     folder: str | None,
     group: cgroup.Cgroup | None,
     descriptors: dict[int, int],
-    told: int,
-    error: int,
+    status_writer: int,
+    error_writer: int,
 ) -> int:
     if folder is not None:
-        begin, known = os.pipe()
-        first = os.fork()
-        if first == 0:
-            os.close(known)
-            _child(lambda: os.read(begin, 1) and inside.become(request, folder, descriptors), error)
-        os.close(begin)
-        _let_begin(first, group, known)
-        return first
-    mapped, known = os.pipe()
-    first = kernel.clone(_NAMESPACES | (0 if request.limits["network"] else kernel.CLONE_NEWNET))
-    if first == 0:
-        os.close(known)
-        _child(lambda: inside.first(request, descriptors, told, mapped), error)
-    os.close(mapped)
+        begin_reader, begin_writer = os.pipe()
+        first_process = os.fork()
+        if first_process == 0:
+            os.close(begin_writer)
+            _child(
+                lambda: os.read(begin_reader, 1) and program_process.become(request, folder, descriptors), error_writer
+            )
+        os.close(begin_reader)
+        _let_begin(first_process, group, begin_writer)
+        return first_process
+    mapped_reader, begin_writer = os.pipe()
+    first_process = kernel.clone(_NAMESPACES | (0 if request.limits["network"] else kernel.CLONE_NEWNET))
+    if first_process == 0:
+        os.close(begin_writer)
+        _child(lambda: program_process.init_process(request, descriptors, status_writer, mapped_reader), error_writer)
+    os.close(mapped_reader)
     try:
-        _map_users(first, everyone=request.user is not None)
+        _map_users(first_process, everyone=request.user is not None)
     except OSError as refused:
-        os.close(known)
+        os.close(begin_writer)
         raise kernel.Refused("map the users of a namespace", refused.errno or errno.EPERM) from refused
-    _let_begin(first, group, known)
-    return first
+    _let_begin(first_process, group, begin_writer)
+    return first_process
 
 
-def _let_begin(first: int, group: cgroup.Cgroup | None, known: int) -> None:
-    """The program waits until it is in its group."""
+def _let_begin(first_process: int, group: cgroup.Cgroup | None, begin_writer: int) -> None:
+    """Puts the program into its control group and then lets it begin."""
     try:
         if group is not None:
-            group.take(first)
-        os.write(known, b"1")
+            group.take(first_process)
+        os.write(begin_writer, b"1")
     except OSError as refused:
         raise kernel.Refused("put the program into its control group", refused.errno or errno.EPERM) from refused
     finally:
-        os.close(known)
+        os.close(begin_writer)
 
 
-def _child(act: object, error: int) -> None:
+def _child(act: object, error_writer: int) -> None:
     try:
         act()  # pyright: ignore
     except BaseException as refused:
-        os.write(error, f"{refused}"[:4000].encode(errors="replace"))
+        os.write(error_writer, f"{refused}"[:4000].encode(errors="replace"))
     finally:
         os._exit(125)
 
 
 def _map_users(process: int, everyone: bool) -> None:
-    """Lets a user namespace know the same users under the same numbers: all, where this process may say so, or its own
-    alone.
+    """Maps users into a user namespace under the same numbers: all users where this process may do that, otherwise its
+    own user only.
     """
-    for kind, own in (("uid", os.geteuid()), ("gid", os.getegid())):
+    for kind, number in (("uid", os.geteuid()), ("gid", os.getegid())):
         if everyone:
             with open(f"/proc/self/{kind}_map") as file:
                 lines = "".join("{0} {0} {2}\n".format(*line.split()) for line in file)
         else:
-            lines = f"{own} {own} 1\n"
+            lines = f"{number} {number} 1\n"
             if kind == "gid":
                 kernel.write(f"/proc/{process}/setgroups", "deny")
         kernel.write(f"/proc/{process}/{kind}_map", lines)
@@ -166,18 +168,18 @@ def _readable(place: int) -> bool:
     return bool(select.select([place], [], [], 0)[0])
 
 
-def _watch(request: Request, first: int, began: float, stop: list[int], folder: str | None) -> str:
-    """Waits for the end of a program, or until it must end: the name of the limit."""
-    limits, usage = request.limits, Usage(first if folder is None else os.getpid())
+def _watch(request: Request, first_process: int, began: float, stop: list[int], folder: str | None) -> str:
+    """Waits for the end of a program or for a limit. Returns the name of the limit, or an empty string."""
+    limits, usage = request.limits, Usage(first_process if folder is None else os.getpid())
     place = None if folder is None else os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    ended = _pidfd(first)
+    ended = _pidfd(first_process)
     poll = select.poll()
     for number in [*stop, *([] if ended is None else [ended])]:
         poll.register(number, select.POLLIN)
     try:
         while True:
             events = {number for number, _ in poll.poll(1000 * _LOOK)}
-            if _has_ended(first):
+            if _has_ended(first_process):
                 return ""
             if events - {ended}:
                 return "stopped"
@@ -192,10 +194,12 @@ def _watch(request: Request, first: int, began: float, stop: list[int], folder: 
                 os.close(number)
 
 
-def _has_ended(first: int) -> bool:
-    """Whether the first process has; it is left to be waited for, and what it left behind and has ended is not."""
+def _has_ended(first_process: int) -> bool:
+    """Returns True where the first process has ended. That process is not reaped here; orphans of the program that have
+    ended are.
+    """
     while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-        if child.si_pid == first:
+        if child.si_pid == first_process:
             return True
         os.waitpid(child.si_pid, 0)
     return False
@@ -223,47 +227,49 @@ def _pidfd(process: int) -> int | None:
     try:
         return os.pidfd_open(process)
     except (AttributeError, OSError):
-        # Before Linux 5.3: its end is seen at the next look.
+        # Linux before 5.3 has no pidfd; the end is noticed at the next poll.
         return None
 
 
-def _end(first: int, heard: int, namespaces: bool) -> tuple[int, str]:
-    """Ends every process: the program's status, and what would not end."""
+def _end(first_process: int, status_reader: int, namespaces: bool) -> tuple[int, str]:
+    """Ends every process. Returns the program's status, and the processes that could not be ended."""
     until = time.monotonic() + _SECONDS_TO_END
     status = -SIGKILL
     if namespaces:
-        # The others end with the first, before it counts as ended.
-        os.kill(first, SIGKILL)
-        while os.waitpid(first, os.WNOHANG)[0] == 0:
+        # The kernel ends all other processes of the namespace before the first process counts as ended.
+        os.kill(first_process, SIGKILL)
+        while os.waitpid(first_process, os.WNOHANG)[0] == 0:
             if time.monotonic() > until:
-                return status, f"processes of the program, below {first}"
+                return status, f"processes of the program, below {first_process}"
             time.sleep(0.001)
-        if text := os.read(heard, 100) if _readable(heard) else b"":
+        if text := os.read(status_reader, 100) if _readable(status_reader) else b"":
             status = int(text)
         return status, ""
-    ended = _end_all(first, until)
+    ended = _end_all(first_process, until)
     return (status, "processes of the program") if ended is None else (ended, "")
 
 
-def _end_all(first: int, until: float) -> int | None:
-    """Ends all descendants; the exit status of the first, or None where some would not end."""
+def _end_all(first_process: int, until: float) -> int | None:
+    """Ends all descendants. Returns the exit status of the first process, or None where some descendants could not be
+    ended.
+    """
     statuses: dict[int, int] = {}
     while time.monotonic() < until:
-        # One group, which the filter lets none leave, and which one signal ends: nothing is looked for first, as a
-        # flood leaves no time for it.
-        if first not in statuses:
-            _signal(-first, SIGKILL)
-        if _reaped(first, statuses):
-            return statuses.get(first, -SIGKILL)
+        # The filter lets no process leave the process group, and one signal ends the group. No search comes first,
+        # because a flood leaves no time for it.
+        if first_process not in statuses:
+            _signal(-first_process, SIGKILL)
+        if _reaped(first_process, statuses):
+            return statuses.get(first_process, -SIGKILL)
         time.sleep(0.001)
-        # Without the filter some may have left it.
+        # Without the filter some processes may have left the group.
         for number in descendants(os.getpid()):
             _signal(number, SIGKILL)
     return None
 
 
-def _reaped(first: int, statuses: dict[int, int]) -> bool:
-    """Whether no child is left; notes how each ended."""
+def _reaped(first_process: int, statuses: dict[int, int]) -> bool:
+    """Reaps ended children and records their statuses. Returns True where no child is left."""
     try:
         while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
             statuses[ended[0]] = os.waitstatus_to_exitcode(ended[1])

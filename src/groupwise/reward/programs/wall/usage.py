@@ -1,4 +1,4 @@
-"""What all that a process has started uses together, counted from `/proc`."""
+"""The resources that a process and all its descendants use together, read from `/proc`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def descendants(root: int, most: float = float("inf")) -> list[int]:
-    """The processes below one, at this moment; itself is not among them.
+    """Returns the processes below a process at this moment, without the process itself.
 
     Args:
-        root: its number.
         most: how many are enough: who counts a flood must not drown in it.
 
     Example:
@@ -27,7 +26,7 @@ def descendants(root: int, most: float = float("inf")) -> list[int]:
                 with open(f"/proc/{process}/task/{thread}/children", "rb") as file:
                     numbers += map(int, file.read().split())
         except OSError:
-            # It has ended in between.
+            # The process has ended in between.
             continue
     return numbers[1:]
 
@@ -49,7 +48,7 @@ class Usage:
         self.memory_mb = 0.0
 
     def count(self, num_processes: int, memory_mb: float) -> None:
-        """Looks at every process once.
+        """Measures every process once.
 
         Args:
             num_processes: where more than these are there, nothing but their number is counted.
@@ -63,14 +62,18 @@ class Usage:
         kilobytes, seconds, self.tasks = 0, _times(self._root)[2], 0
         for number in numbers:
             try:
-                started, own, waited_for = _times(number)
+                started, own_seconds, child_seconds = _times(number)
                 threads, resident = _threads_and_memory(number)
             except (OSError, IndexError, ValueError):
                 continue
-            # Who ignores that its children end never learns their times: what was seen of every process is kept as
-            # well.
-            self._seen[number, started] = own
-            seconds, kilobytes, self.tasks = seconds + own + waited_for, kilobytes + resident, self.tasks + threads
+            # A process that ignores the end of its children never learns their times, so the last time of every process
+            # is stored as well.
+            self._seen[number, started] = own_seconds
+            seconds, kilobytes, self.tasks = (
+                seconds + own_seconds + child_seconds,
+                kilobytes + resident,
+                self.tasks + threads,
+            )
         self.cpu_seconds = max(self.cpu_seconds, seconds, sum(self._seen.values()))
         self.memory_mb = kilobytes / 1024
         if self.memory_mb > memory_mb:
@@ -78,7 +81,7 @@ class Usage:
 
 
 def unlinked_mb(root: int, device: int) -> float:
-    """The megabytes of files of one file system that processes hold open and that no folder shows any more.
+    """Returns the megabytes of deleted files of one file system that processes still hold open.
 
     Args:
         root: number of the process below which they are.
@@ -101,20 +104,22 @@ def unlinked_mb(root: int, device: int) -> float:
 
 
 def _times(number: int) -> tuple[int, float, float]:
-    """When a process started, its own seconds, and those of the children it has waited for."""
+    """Returns the start time of a process, its own CPU seconds, and those of the children that it has reaped."""
     with open(f"/proc/{number}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
     return int(fields[19]), (int(fields[11]) + int(fields[12])) / _TICKS, (int(fields[13]) + int(fields[14])) / _TICKS
 
 
 def _threads_and_memory(number: int) -> tuple[int, int]:
-    """Threads of a process, and its memory that no file holds, in kilobytes."""
+    """Counts the threads of a process, and its memory without mapped files, in kilobytes."""
     fields = _fields(f"/proc/{number}/status")
     return fields.get(b"Threads", 1), fields.get(b"RssAnon", 0) + fields.get(b"RssShmem", 0)
 
 
 def _shared_out(number: int) -> int:
-    """The memory of a process in kilobytes, where a page that several have counts for each in part."""
+    """Returns the memory of a process in kilobytes; a page that several processes share counts for each of them in
+    part.
+    """
     try:
         fields = _fields(f"/proc/{number}/smaps_rollup")
         return fields[b"Pss_Anon"] + fields.get(b"Pss_Shmem", 0)
@@ -127,4 +132,4 @@ def _shared_out(number: int) -> int:
 def _fields(path: str) -> dict[bytes, int]:
     with open(path, "rb") as file:
         lines = (line.split() for line in file)
-        return {parts[0][:-1]: int(parts[1]) for parts in lines if len(parts) > 1 and parts[1].isdigit()}
+        return {words[0][:-1]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}

@@ -1,4 +1,4 @@
-"""Which wall this machine allows, and commands that run behind it."""
+"""The wall that this machine allows, and commands that run behind it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from functools import cache
 from pathlib import Path
 from typing import final
 
-# Those that nothing here needs lie compiled then, where the processes behind `_START` read them.
-from groupwise.reward.programs.wall import cgroup, enter, inside, landlock, seccomp
+# Importing these modules also compiles them, so that the processes of `_START` read the compiled files.
+from groupwise.reward.programs.wall import cgroup, landlock, program_process, seccomp, supervisor_main
 from groupwise.reward.programs.wall.limits import Limits
-from groupwise.reward.programs.wall.readable import python, readable
+from groupwise.reward.programs.wall.readable_paths import python, readable
 from groupwise.reward.programs.wall.request import Request
 
-_START = "import sys; sys.path.append({folder!r}); from wall.enter import main; sys.path.pop(); main()"
+_START = "import sys; sys.path.append({folder!r}); from wall.supervisor_main import main; sys.path.pop(); main()"
 _TRIAL = (
     "import os, tempfile; tempfile.TemporaryFile(dir=os.environ['HOME']).write(b'x'); open(os.environ['HOME'] + '/x',"
     " 'w').close()"
 )
 _SECONDS = 60.0
-# Above what the user has at this moment: where the processes of one program cannot be counted alone, only a flood of
-# them is stopped by the kernel.
+# Added to the user's current number of processes: where the kernel cannot count the processes of one program
+# separately, it stops only a flood of them.
 _MORE_TASKS = 1024
 _COUNTS_ALONE = (5, 14)
 
@@ -35,7 +35,7 @@ _COUNTS_ALONE = (5, 14)
 @final
 @dataclass(frozen=True)
 class Wall:
-    """The wall that programs stand behind.
+    """The wall around a program.
 
     Args:
         road: "namespaces", "landlock", or "none".
@@ -56,17 +56,17 @@ class Wall:
 
     @property
     def stands(self) -> bool:
-        """Whether this keeps a hostile program from the files and processes of others."""
+        """True where the wall keeps a hostile program from the files and processes of other users."""
         return self.road != "none" and self.filtered
 
     @property
     def keeps_network(self) -> bool:
-        """Whether this takes the network from a program."""
+        """True where the wall takes the network from a program."""
         return self.road == "namespaces" or self.filtered
 
     @property
     def missing(self) -> str:
-        """What this machine does not allow, in sentences; empty where nothing is missing.
+        """The parts of the wall that this machine does not allow, in sentences; empty where no part is missing.
 
         Example:
             >>> Wall("namespaces").missing
@@ -109,7 +109,7 @@ class Wall:
 
 @cache
 def standing() -> Wall:
-    """The best wall that this machine allows, found by running an empty program behind each.
+    """Returns the best wall that this machine allows, found by running an empty program behind each candidate.
 
     Example:
         >>> standing().road in ("namespaces", "landlock", "none")
@@ -119,15 +119,15 @@ def standing() -> Wall:
     for wall in _candidates():
         why = tried(wall)
         if not why:
-            return replace(wall, refused="; ".join(dict.fromkeys(refused)), bounded=cgroup.offered())
+            return replace(wall, refused="; ".join(dict.fromkeys(refused)), bounded=cgroup.available())
         refused.append(why)
     return Wall("none", filtered=False, refused="; ".join(dict.fromkeys(refused)))
 
 
 def _candidates() -> list[Wall]:
-    # Root's own files are root's to read, whatever it gave up: its programs become somebody else where they can still
-    # reach Python then.
-    users = [inside.NOBODY, None] if os.geteuid() == 0 else [None]
+    # A program of root can read root's files even without capabilities, so it runs as another user where that user can
+    # still reach Python.
+    users = [program_process.NOBODY, None] if os.geteuid() == 0 else [None]
     abi = landlock.version()
     roads = [
         ("namespaces", 0, True),
@@ -139,11 +139,7 @@ def _candidates() -> list[Wall]:
 
 
 def tried(wall: Wall) -> str:
-    """Why an empty program does not run behind a wall; empty where it does.
-
-    Args:
-        wall: to try.
-    """
+    """Runs an empty program behind a wall. Returns the reason why the program does not run; empty where it runs."""
     command = behind([*python(), "-c", _TRIAL], Limits(cpu_seconds=_SECONDS, wall_seconds=_SECONDS), wall=wall)
     try:
         done = subprocess.run(
@@ -155,7 +151,8 @@ def tried(wall: Wall) -> str:
 
 
 def behind(command: Sequence[str], limits: Limits, further: Sequence[str] = (), wall: Wall | None = None) -> list[str]:
-    """The command that runs another one behind the wall: for a process that lives long, or that somebody else starts.
+    """Returns the command that runs another command behind the wall, for a process that lives long or that other code
+    starts.
 
     Start it as you would start the other, with pipes or files of your own: standard input, output, errors and the
     descriptors that are passed on reach the program, and of the environment nothing. It ends with the program's status
@@ -172,20 +169,16 @@ def behind(command: Sequence[str], limits: Limits, further: Sequence[str] = (), 
         >>> subprocess.run(behind(["echo", "hello"], Limits()), capture_output=True, text=True).stdout
         'hello\\n'
     """
-    return [*_python_inside(), "alone", request(command, {}, limits, further, wall).packed().hex()]
+    return [*_python_inside(), "single", request(command, {}, limits, further, wall).packed().hex()]
 
 
 def keeper(number: int) -> list[str]:
-    """The command of the process that forks supervisors.
-
-    Args:
-        number: of its open socket.
-    """
+    """Returns the command of the process that forks supervisors."""
     return [*_python_inside(), "serve", str(number)]
 
 
 def _python_inside() -> list[str]:
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(enter.__file__)))
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(supervisor_main.__file__)))
     return [sys.executable, "-I", "-S", "-B", "-c", _START.format(folder=folder)]
 
 
@@ -196,18 +189,17 @@ def request(
     further: Sequence[str] = (),
     wall: Wall | None = None,
 ) -> Request:
-    """One program and its wall, as the processes that build it read it.
+    """Describes one program and its wall in the form that the processes of the wall read.
 
     Args:
         command: the program and its arguments.
         files: name -> text of what lies in its folder at the start.
-        limits: what it may use.
         further: paths that it may read beside the system's and Python's.
         wall: another than the best that this machine allows.
     """
     wall = wall or standing()
     if wall.user is not None and any(map(_is_private, further)):
-        # Nobody could not read what this user shows to nobody else.
+        # The user nobody could not read paths that are private to this user.
         wall = replace(wall, user=None)
     paths, links = readable(limits.network, tuple(further))
     plain = asdict(limits)
@@ -224,15 +216,15 @@ def request(
         links=links,
         path=os.environ.get("PATH", os.defpath),
         temporary=os.path.realpath(tempfile.gettempdir()),
-        max_user_tasks=_tasks_of_user(inside.NOBODY if os.geteuid() == 0 else os.geteuid()) + _MORE_TASKS,
+        max_user_tasks=_tasks_of_user(program_process.NOBODY if os.geteuid() == 0 else os.geteuid()) + _MORE_TASKS,
         counts_alone=_kernel() >= _COUNTS_ALONE,
         limits=plain,
     )
 
 
 def _is_private(path: str) -> bool:
-    wanted = stat.S_IROTH | (stat.S_IXOTH if os.path.isdir(path) else 0)
-    return os.path.exists(path) and os.stat(path).st_mode & wanted != wanted
+    public_bits = stat.S_IROTH | (stat.S_IXOTH if os.path.isdir(path) else 0)
+    return os.path.exists(path) and os.stat(path).st_mode & public_bits != public_bits
 
 
 def _kernel() -> tuple[int, ...]:
@@ -246,7 +238,7 @@ def _filter(namespaces: bool, network: bool, signals: bool) -> str:
 
 @cache
 def _tasks_of_user(owner: int) -> int:
-    """Processes and threads of a user at the first time that somebody asks."""
+    """Counts the processes and threads of a user, once: later calls return the first count."""
     tasks = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,5 +1,5 @@
-"""What a program's process does before the program is there: it gives up everything that the program is not to have,
-for good, and becomes the program.
+"""The first steps of a program's process: it gives up all rights that the program must not have, for good, and then
+executes the program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOBODY = 65534
 
 
 def become(request: Request, folder: str, descriptors: dict[int, int]) -> None:
-    """Becomes the program. Does not return.
+    """Replaces this process by the program. Does not return.
 
     Args:
         request: the program and its wall.
@@ -32,7 +32,7 @@ def become(request: Request, folder: str, descriptors: dict[int, int]) -> None:
         kernel.Refused, OSError: it cannot be built, or there is no such program.
     """
     os.setsid()
-    # Before the user changes: who may no longer reach a folder by its path can stay in it.
+    # This comes before the change of user, which may take the right to reach the folder by its path.
     os.chdir(folder)
     os.umask(0o077)
     for number, place in descriptors.items():
@@ -47,8 +47,9 @@ def become(request: Request, folder: str, descriptors: dict[int, int]) -> None:
         os.setresgid(request.user, request.user, request.user)
         os.setresuid(request.user, request.user, request.user)
     elif os.geteuid() == 0 and request.road != "namespaces":
-        # Root is held to no number of processes, whatever its limit says; a real user of another number is, and files
-        # are read by the effective one. Who is root only in a namespace that knows nobody else is held as it is.
+        # The kernel does not limit the number of root's processes. It does limit a different real user, while files are
+        # read by the effective user. A process that is root only inside a namespace without other users is limited
+        # already.
         with contextlib.suppress(OSError):
             os.setresuid(NOBODY, 0, 0)
     if request.road != "namespaces":
@@ -63,16 +64,16 @@ def become(request: Request, folder: str, descriptors: dict[int, int]) -> None:
 
 
 def _environment(path: str, folder: str) -> dict[str, str]:
-    """Nothing of the trainer's: it may hold keys."""
+    """Returns an environment without the trainer's variables, which may contain keys."""
     homes = dict.fromkeys(("HOME", "TMPDIR", "TEMP", "TMP"), folder)
-    # One thread each: many run at once, and every thread's stack counts as memory.
+    # Libraries use one thread: many programs run at once, and every thread's stack counts as memory.
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return {"PATH": path, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", **homes, **threads}
 
 
 def _limit(request: Request) -> None:
     limits, mib = request.limits, 2**20
-    wanted = {
+    resource_limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_AS: limits["memory_mb"] * mib,
         resource.RLIMIT_FSIZE: limits["output_mb"] * mib,
@@ -83,28 +84,28 @@ def _limit(request: Request) -> None:
         ),
     }
     if limits["cpu_seconds"] is not None:
-        wanted[resource.RLIMIT_CPU] = limits["cpu_seconds"]
-    for kind, number in wanted.items():
+        resource_limits[resource.RLIMIT_CPU] = limits["cpu_seconds"]
+    for kind, number in resource_limits.items():
         most = resource.getrlimit(kind)[1]
         number = number if most == resource.RLIM_INFINITY else min(number, most)
         resource.setrlimit(kind, (number, number))
 
 
-def first(request: Request, descriptors: dict[int, int], told: int, mapped: int) -> None:
-    """The first process of new namespaces: builds the root, starts the program, waits for it. With its end the kernel
-    ends all others. Does not return.
+def init_process(request: Request, descriptors: dict[int, int], status_writer: int, mapped_reader: int) -> None:
+    """Runs as the first process of new namespaces: builds the root, starts the program and waits for it. When this
+    process ends, the kernel ends all others of the namespace. Does not return.
 
     Args:
         request: the program and its wall.
         descriptors: number that the program sees -> open descriptor.
-        told: where the program's status is written to.
-        mapped: where a byte comes when the users of the namespace are known.
+        status_writer: descriptor that the program's exit status is written to.
+        mapped_reader: descriptor from which one byte comes as soon as the users of the namespace are mapped.
 
     Raises:
         kernel.Refused, OSError: it cannot be built, or there is no such program.
     """
     kernel.die_with_parent()
-    if not os.read(mapped, 1):
+    if not os.read(mapped_reader, 1):
         os._exit(1)
     user = os.geteuid() if request.user is None else request.user
     group = os.getegid() if request.user is None else request.user
@@ -113,27 +114,27 @@ def first(request: Request, descriptors: dict[int, int], told: int, mapped: int)
     program = os.fork()
     if program == 0:
         become(request, root.WORK, descriptors)
-    # What looks into this process would find what the program is not to see.
+    # This process holds data that the program must not read, so it is hidden.
     kernel.hide()
     kernel.never_more_privileges()
     kernel.drop_capabilities()
     kernel.die_with_parent()
-    os.closerange(0, told)
-    os.closerange(told + 1, _MAX_OPEN)
+    os.closerange(0, status_writer)
+    os.closerange(status_writer + 1, _MAX_OPEN)
     while True:
         number, status = os.waitpid(-1, 0)
         if number == program:
-            os.write(told, b"%d" % os.waitstatus_to_exitcode(status))
+            os.write(status_writer, b"%d" % os.waitstatus_to_exitcode(status))
             os._exit(0)
 
 
 def write_files(files: dict[str, str], folder: str, user: int, group: int) -> None:
-    """Puts files into the program's folder.
+    """Writes files into the program's folder.
 
     Args:
         files: name -> text.
         folder: where.
-        user, group: whose they are.
+        user, group: numbers of the owner of the files.
     """
     for name, content in files.items():
         path = f"{folder}/{name}"

@@ -1,5 +1,5 @@
-"""The process of the program: runs it and does what the test asks of it. Nothing here is secret, and nothing that it
-says is trusted.
+"""The process of the program: runs the program and executes the test's requests. It holds no secret, and its answers
+are not trusted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import operator
 import sys
 from types import CoroutineType, ModuleType
 
-from .plain import ARITHMETIC, COMPARISONS, Line, decode, encode
+from .plain_data import ARITHMETIC, COMPARISONS, Line, decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,11 +56,8 @@ _END = object()
 
 
 def bare(value: Any, kinds: tuple[type, ...]) -> Any:
-    """The value of a built-in kind that an object derived from one holds; `None` where it is derived from none.
-
-    Args:
-        value: any object.
-        kinds: built-in kinds.
+    """Returns the built-in value of an object whose class is derived from a built-in class; `None` where it is derived
+    from none of them.
 
     Example:
         >>> class Always(int):
@@ -78,7 +75,7 @@ def bare(value: Any, kinds: tuple[type, ...]) -> Any:
 
 
 class Program:
-    """The program's names, and its objects that the test holds by number.
+    """The program's names, and the objects of the program that the test refers to by number.
 
     Args:
         number: of the socket to the test.
@@ -88,70 +85,70 @@ class Program:
         self._line = Line(number, self.answer)
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
-        self._said = io.StringIO()
+        self._printed = io.StringIO()
         self._space: dict[str, Any] = {"__name__": "solution"}
         self._acts: dict[str, Callable[..., Any]] = {
             **{name: getattr(operator, name) for name in _OPERATORS},
             **{name: getattr(builtins, name) for name in _FUNCTIONS},
             **{name: getattr(math, name) for name in ("floor", "ceil", "trunc")},
             "name": lambda name: self._space[name],
-            "call": lambda call, given, named: call(*given, **named),
-            "enter": lambda held: type(held).__enter__(held),
-            "exit": lambda held, *why: type(held).__exit__(held, *why),
-            "bare": lambda held: bare(held, _CHANGING),
+            "call": lambda call, arguments, keywords: call(*arguments, **keywords),
+            "enter": lambda manager: type(manager).__enter__(manager),
+            "exit": lambda manager, *why: type(manager).__exit__(manager, *why),
+            "bare": lambda manager: bare(manager, _CHANGING),
             "run": _run,
         }
 
     def run(self, path: str) -> None:
-        """Runs the program, then does what is asked.
-
-        Args:
-            path: of its text.
-        """
-        sys.stdout = self._said
+        """Runs the program, then executes requests until the line is closed."""
+        sys.stdout = self._printed
         with open(path, encoding="utf-8") as file:
             exec(compile(file.read(), path, "exec"), self._space)
         self._line.serve()
 
     def answer(self, question: list[Any]) -> Any:
-        """What the test is told: a value or what was raised, which arguments changed, and what was printed.
+        """Executes one request of the test. Returns the value or the exception, the arguments that changed, and the
+        printed text.
 
         Args:
             question: what to do and with what.
         """
-        act, *given = question
+        act, *arguments = question
         if act == "names":
             return [name for name in self._space if not (name.startswith("__") or hasattr(builtins, name))]
-        inputs = [decode(each, self._known) for each in given]
+        inputs = [decode(argument, self._decode_other) for argument in arguments]
         try:
-            told: dict[str, Any] = {"value": self._told(self._acts[act](*inputs))}
+            reply: dict[str, Any] = {"value": self._encode(self._acts[act](*inputs))}
         except BaseException as error:
-            told = {"raised": self._raised(error)}
+            reply = {"raised": self._raised(error)}
         if act == "call":
-            # What was given by value and has changed goes back, at its place.
-            told["changed"] = [
+            # Arguments are passed by value: those that changed are sent back with their position.
+            reply["changed"] = [
                 [place, after]
-                for place, before in enumerate(given[1:3])
-                if (after := self._told(inputs[1:3][place])) != before
+                for place, before in enumerate(arguments[1:3])
+                if (after := self._encode(inputs[1:3][place])) != before
             ]
-        told["printed"] = self._said.getvalue()
-        self._said.seek(0)
-        self._said.truncate()
-        return told
+        reply["printed"] = self._printed.getvalue()
+        self._printed.seek(0)
+        self._printed.truncate()
+        return reply
 
-    def _told(self, value: Any) -> Any:
-        return encode(value, self._other)
+    def _encode(self, value: Any) -> Any:
+        return encode(value, self._encode_other)
 
-    def _other(self, value: Any) -> list[Any]:
+    def _encode_other(self, value: Any) -> list[Any]:
         if isinstance(value, ModuleType):
             return ["module", value.__name__]
         if isinstance(value, type) and issubclass(value, BaseException):
-            return ["exception", [self._number(value), value.__name__, [self._told(base) for base in value.__bases__]]]
+            return [
+                "exception",
+                [self._number(value), value.__name__, [self._encode(base) for base in value.__bases__]],
+            ]
         if isinstance(value, CoroutineType):
             return ["coroutine", self._number(value)]
         plain = bare(value, _BASES)
         if plain is not None:
-            return ["derived", [self._number(value), self._told(plain)]]
+            return ["derived", [self._number(value), self._encode(plain)]]
         return ["object", [self._number(value), callable(value)]]
 
     def _number(self, value: Any) -> int:
@@ -160,26 +157,28 @@ class Program:
             self._objects.append(value)
         return self._numbers[id(value)]
 
-    def _known(self, tag: str, content: Any) -> Any:
+    def _decode_other(self, tag: str, content: Any) -> Any:
         if tag == "object":
             return self._objects[content]
         if tag == "function":
-            return lambda *given, **named: self._asked("call", content, given, named)
+            return lambda *arguments, **keywords: self._ask("call", content, arguments, keywords)
         if tag == "iterator":
-            return iter(lambda: self._asked("next", content), _END)
+            return iter(lambda: self._ask("next", content), _END)
         raise ValueError(f"unknown: {tag}")
 
-    def _asked(self, act: str, number: int, given: tuple[Any, ...] = (), named: dict[str, Any] | None = None) -> Any:
-        told = self._line.ask(act, number, self._told(given), self._told(named or {}))
-        if "end" in told:
+    def _ask(
+        self, act: str, number: int, arguments: tuple[Any, ...] = (), keywords: dict[str, Any] | None = None
+    ) -> Any:
+        reply = self._line.ask(act, number, self._encode(arguments), self._encode(keywords or {}))
+        if "end" in reply:
             return _END
-        if "raised" in told:
-            raise getattr(builtins, told["raised"][0], Exception)(told["raised"][1])
-        return decode(told["value"], self._known)
+        if "raised" in reply:
+            raise getattr(builtins, reply["raised"][0], Exception)(reply["raised"][1])
+        return decode(reply["value"], self._decode_other)
 
     def _raised(self, error: BaseException) -> list[Any]:
         try:
-            return [self._told(type(error)), self._told(tuple(error.args)), self._number(error), str(error)]
+            return [self._encode(type(error)), self._encode(tuple(error.args)), self._number(error), str(error)]
         except Exception:
             return [["builtin", "Exception"], ["tuple", []], self._number(error), "an error that cannot be told"]
 
@@ -191,7 +190,7 @@ def _run(coroutine: CoroutineType[Any, Any, Any]) -> Any:
 
 
 def program(number: int) -> None:
-    """Runs `solution.py` and does what the test asks.
+    """Runs `solution.py` and executes the test's requests.
 
     Args:
         number: of the open socket to the test.

@@ -1,4 +1,4 @@
-"""What another process prints, passed on up to a limit: a text of megabytes in a message of a library does not flood
+"""The output of a reward's process, passed on up to a limit, so that a library's message of megabytes does not flood
 the terminal.
 """
 
@@ -13,8 +13,8 @@ _LIMIT = 1 << 16
 
 @final
 class Printed:
-    """Passes on to standard error what comes out of a pipe, so many bytes a batch, and says once where more was left
-    out.
+    """Passes the bytes of a pipe on to standard error, up to a limit a batch, and reports once that the remaining bytes
+    were left out.
 
     Args:
         reader: the pipe's end; it is closed when nobody can write there any more.
@@ -32,7 +32,7 @@ class Printed:
     def _pass_on(self) -> None:
         while chunk := os.read(self.reader, _LIMIT):
             left = self._left
-            # Below zero once it was said that something is left out.
+            # The number is below zero after the report that bytes were left out.
             self._left = left - len(chunk)
             if left >= 0:
                 _print(chunk[:left])
@@ -48,6 +48,6 @@ def _print(text: bytes) -> None:
     try:
         while text:
             text = text[os.write(2, text) :]
-    # Nobody listens, which is no failure of the reward.
+    # A closed standard error is no failure of the reward.
     except OSError:
         pass

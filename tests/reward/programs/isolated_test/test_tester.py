@@ -10,8 +10,8 @@ from textwrap import dedent
 import pytest
 
 from groupwise.reward import UnitTests
-from groupwise.reward.noted import Noted
-from groupwise.reward.programs.wall import offered
+from groupwise.reward.programs.wall import machine_wall
+from groupwise.reward.value_with_event import Noted
 
 HONEST = {
     """
@@ -200,9 +200,9 @@ OTHERS = (
 
 def score(program: str, tests: list[str]) -> float:
     (value,) = asyncio.run(UnitTests(wall_seconds=60.0)([""], [dedent(program)], tests=[tests]))
-    found = value.value if isinstance(value, Noted) else value
-    assert found is not None
-    return float(found)
+    number = value.value if isinstance(value, Noted) else value
+    assert number is not None
+    return float(number)
 
 
 def test_honest_programs_pass():
@@ -229,7 +229,7 @@ def test_no_trick_finds_what_is_expected_or_says_that_it_was_right():
     assert {program: passed for program in HOSTILE if (passed := score(program, [EQUAL]))} == {}
 
 
-@pytest.mark.skipif(not offered.standing().stands, reason="only a wall keeps one process of a user from another")
+@pytest.mark.skipif(not machine_wall.standing().stands, reason="only a wall keeps one process of a user from another")
 def test_other_processes_cannot_be_read() -> None:
     assert score(OTHERS, [EQUAL]) == 0.0
 

@@ -1,5 +1,5 @@
-"""Plain data as lines of JSON: what two processes tell each other, one of which is not trusted. Nothing is unpickled
-and nothing is evaluated.
+"""Plain data as lines of JSON, which two processes exchange, one of them untrusted. No data is unpickled and none is
+evaluated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from types import BuiltinFunctionType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    # Two of these processes start for every test: what takes long to import is left out, or imported where it is met.
+    # Two of these processes start for every test, so slow imports are left out or made where they are needed.
     from collections.abc import Callable
     from typing import Any
 
@@ -47,7 +47,7 @@ _WRITTEN: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]]]
     "int": ("builtins", hex, lambda kind, text: kind(text, 16)),
     "bytes": ("builtins", bytes.hex, lambda kind, text: kind.fromhex(text)),
     "bytearray": ("builtins", bytearray.hex, lambda kind, text: kind.fromhex(text)),
-    "complex": ("builtins", lambda value: [value.real, value.imag], lambda kind, parts: kind(*parts)),
+    "complex": ("builtins", lambda value: [value.real, value.imag], lambda kind, components: kind(*components)),
     "range": (
         "builtins",
         lambda value: [hex(end) for end in (value.start, value.stop, value.step)],
@@ -61,7 +61,7 @@ _WRITTEN: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]]]
     "timedelta": (
         "datetime",
         lambda value: [value.days, value.seconds, value.microseconds],
-        lambda kind, parts: kind(*parts),
+        lambda kind, components: kind(*components),
     ),
     "ellipsis": ("types", lambda value: 0, lambda kind, zero: ...),
 }
@@ -69,7 +69,9 @@ _ARRAY_KINDS = "?biufcSU"
 
 
 def _is(kind: type, module: str | None) -> bool:
-    """Whether a kind is the one of its name in a module. One whose module nobody has imported is not."""
+    """Returns True where a class is the class of its name in a module. It is not where the module has not been
+    imported.
+    """
     if module == "types":
         return kind is type(...)
     return module is not None and getattr(sys.modules.get(module), kind.__name__, None) is kind
@@ -79,15 +81,15 @@ def _kind(module: str, name: str) -> Any:
     return None if module == "types" else getattr(__import__(module), name)
 
 
-def encode(value: Any, other: Callable[[Any], list[Any]]) -> Any:
-    """A value as JSON.
+def encode(value: Any, fallback: Callable[[Any], list[Any]]) -> Any:
+    """Encodes a value as JSON.
 
     Args:
         value: of exactly a built-in kind (or a date, a decimal, a numpy array, ...), or a container of such.
-        other: what becomes of everything else: a tag of its own and what belongs to it.
+        fallback: encodes every other value, as a tag of its own and the content of that tag.
 
     Example:
-        >>> encode([1, ("a", None)], other=repr)
+        >>> encode([1, ("a", None)], fallback=repr)
         ['list', [1, ['tuple', ['a', None]]]]
     """
     kind = type(value)
@@ -97,9 +99,9 @@ def encode(value: Any, other: Callable[[Any], list[Any]]) -> Any:
     if kind is list and _says_itself(value):
         return [name, value.copy()]
     if _is(kind, _SEQUENCES.get(name)):
-        return [name, [encode(each, other) for each in value]]
+        return [name, [encode(element, fallback) for element in value]]
     if _is(kind, _MAPPINGS.get(name)):
-        return [name, [[encode(key, other), encode(each, other)] for key, each in value.items()]]
+        return [name, [[encode(key, fallback), encode(element, fallback)] for key, element in value.items()]]
     if name in _WRITTEN and _is(kind, _WRITTEN[name][0]):
         return [name, _WRITTEN[name][1](value)]
     if kind in (type, BuiltinFunctionType) and getattr(builtins, value.__name__, None) is value:
@@ -112,12 +114,12 @@ def encode(value: Any, other: Callable[[Any], list[Any]]) -> Any:
         array = numpy.asarray(value)
         if array.dtype.kind in _ARRAY_KINDS:
             return ["array", [array.dtype.str, list(array.shape), array.tobytes().hex(), kind is numpy.ndarray]]
-    return other(value)
+    return fallback(value)
 
 
 def _says_itself(values: list[Any]) -> bool:
-    """Whether all entries are such as JSON has, told without looking at each in Python: a list of a million is nothing
-    unusual.
+    """Returns True where JSON has all elements as they are. The test runs without a Python loop over the elements,
+    because lists of a million elements are common.
     """
     kinds = set(map(type, values))
     if kinds == {int}:
@@ -125,15 +127,15 @@ def _says_itself(values: list[Any]) -> bool:
     return kinds <= {bool, float, str, type(None)}
 
 
-def decode(content: Any, other: Callable[[str, Any], Any]) -> Any:
-    """A value from JSON, of exactly a built-in kind.
+def decode(content: Any, fallback: Callable[[str, Any], Any]) -> Any:
+    """Decodes a value from JSON; the value is exactly of a built-in class.
 
     Args:
         content: what `encode` gave, or anything else that a stranger sent.
-        other: what becomes of tags that are not known here; it raises where it does not know them either.
+        fallback: decodes a tag that is none of these, from tag and content; raises for a tag that it does not know.
 
     Example:
-        >>> decode(["list", [1, ["tuple", ["a", None]]]], other=print)
+        >>> decode(["list", [1, ["tuple", ["a", None]]]], fallback=print)
         [1, ('a', None)]
     """
     if not isinstance(content, list):
@@ -142,9 +144,9 @@ def decode(content: Any, other: Callable[[str, Any], Any]) -> Any:
     if name == "list" and list not in set(map(type, inner)):
         return inner.copy()
     if name in _SEQUENCES:
-        return _kind(_SEQUENCES[name], name)(decode(each, other) for each in inner)
+        return _kind(_SEQUENCES[name], name)(decode(element, fallback) for element in inner)
     if name in _MAPPINGS:
-        items = {decode(key, other): decode(each, other) for key, each in inner}
+        items = {decode(key, fallback): decode(element, fallback) for key, element in inner}
         return _kind(_MAPPINGS[name], name)(*([None] if name == "defaultdict" else []), items)
     if name in _WRITTEN:
         module, _, read = _WRITTEN[name]
@@ -154,10 +156,10 @@ def decode(content: Any, other: Callable[[str, Any], Any]) -> Any:
     if name == "array":
         import numpy
 
-        kind, shape, data, whole = inner
+        kind, shape, data, is_array = inner
         array = numpy.frombuffer(bytes.fromhex(data), dtype=_array_kind(kind)).reshape(shape).copy()
-        return array if whole else array[()]
-    return other(name, inner)
+        return array if is_array else array[()]
+    return fallback(name, inner)
 
 
 def _array_kind(name: str) -> Any:
@@ -170,32 +172,32 @@ def _array_kind(name: str) -> Any:
 
 
 class Line:
-    """The line to the other process. Who asks waits for the answer, and meanwhile answers what is asked.
+    """The line to the second process. A process that asks waits for the answer, and answers incoming questions
+    meanwhile.
 
     Args:
-        number: of the open socket.
         answer: what is said to a question.
     """
 
     def __init__(self, number: int, answer: Callable[[list[Any]], Any]) -> None:
-        # Both stay open for as long as the process.
-        self._said = open(number, "w", encoding="ascii", closefd=False)  # noqa: SIM115
-        self._heard = open(number, encoding="ascii")  # noqa: SIM115
+        # Both files stay open for as long as the process lives.
+        self._writer = open(number, "w", encoding="ascii", closefd=False)  # noqa: SIM115
+        self._reader = open(number, encoding="ascii")  # noqa: SIM115
         self._answer = answer
 
     def ask(self, *question: Any) -> Any:
-        """What the other process says to a question.
+        """Sends a question and returns the answer of the second process.
 
         Raises:
             EOFError: it has ended.
         """
         self._say("ask", question)
-        while (heard := self._hear())[0] == "ask":
-            self._say("answer", self._answer(heard[1]))
-        return heard[1]
+        while (message := self._hear())[0] == "ask":
+            self._say("answer", self._answer(message[1]))
+        return message[1]
 
     def serve(self) -> None:
-        """Answers until nobody asks any more."""
+        """Answers questions until the line is closed."""
         try:
             while True:
                 self._say("answer", self._answer(self._hear()[1]))
@@ -203,11 +205,11 @@ class Line:
             return
 
     def _say(self, kind: str, content: Any) -> None:
-        self._said.write(json.dumps([kind, content]) + "\n")
-        self._said.flush()
+        self._writer.write(json.dumps([kind, content]) + "\n")
+        self._writer.flush()
 
     def _hear(self) -> list[Any]:
-        text = self._heard.readline()
+        text = self._reader.readline()
         if not text:
             raise EOFError("the other process has ended")
         return json.loads(text)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from tests.reward.programs.wall.conftest import wall
 
-from groupwise.reward.programs.wall import offered
-from groupwise.reward.programs.wall.offered import Wall
+from groupwise.reward.programs.wall import machine_wall
+from groupwise.reward.programs.wall.machine_wall import Wall
 
 _SAYS = (
-    "from groupwise.reward.programs.wall import offered; wall = offered.standing(); print(wall.road, wall.stands, '|',"
-    " wall.missing)"
+    "from groupwise.reward.programs.wall import machine_wall; wall = machine_wall.standing();"
+    " print(wall.road, wall.stands, '|', wall.missing)"
 )
 # The user namespaces that one allows in itself are its own to forbid.
 _FORBID = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
@@ -30,9 +30,9 @@ def test_where_namespaces_are_refused_landlock_is_taken_and_said(tmp_path: Path)
         command, capture_output=True, text=True, timeout=120, check=True, env=os.environ | {"TMPDIR": str(tmp_path)}
     )
     assert list(tmp_path.iterdir()) == []
-    road, _, said = done.stdout.partition("|")
+    road, _, remark = done.stdout.partition("|")
     assert road.split() == ["landlock", "True"]
-    assert "namespaces are refused (clone: No space left on device" in said
+    assert "namespaces are refused (clone: No space left on device" in remark
 
 
 def test_what_is_missing_is_named() -> None:
@@ -46,7 +46,7 @@ def test_what_is_missing_is_named() -> None:
 
 
 def test_a_program_reads_python_and_the_system_and_not_what_lies_around_them(road: str) -> None:
-    paths, links = offered.readable(False)
+    paths, links = machine_wall.readable(False)
     assert all(os.path.realpath(path) == path for path in paths)
     assert not any(outer != inner and inner.startswith(outer + "/") for outer in paths for inner in paths)
     assert {"/", "/etc", "/home", "/root", "/tmp", str(Path.cwd()), str(Path.home())}.isdisjoint(paths)

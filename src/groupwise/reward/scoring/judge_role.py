@@ -13,9 +13,6 @@ from groupwise.reward.scoring.columns import arguments_for, needed_columns
 class Judged:
     """A function in the role of a judge; its weight is 0.
 
-    Args:
-        function: the reward.
-
     Example:
         >>> judge = Judged(lambda completions: [1.0 for _ in completions])
         >>> judge.role, judge(prompts=["?"], completions=["a"])
@@ -31,17 +28,14 @@ class Judged:
         self.timeout_seconds: float | None = getattr(function, "timeout_seconds", 60.0)
         self.on_error: str = getattr(function, "on_error", "raise")
 
-    def __call__(self, **given: Sequence[Any]) -> Any:
-        return self.function(**arguments_for(self.function, given))
+    def __call__(self, **arguments: Sequence[Any]) -> Any:
+        return self.function(**arguments_for(self.function, arguments))
 
 
 def as_judge(reward: Reward | RewardFunction) -> Reward | Judged:
-    """The same reward, told apart: scored only where judges are asked for, and out of every sum.
+    """Returns the same reward as a judge: scored only where judges are requested, and excluded from every sum.
 
     A claim that training helped is worth something when a number that was not the reward went up.
-
-    Args:
-        reward: configured, or a function.
 
     Example:
         >>> from groupwise.reward import Length, score
@@ -59,7 +53,7 @@ def as_judge(reward: Reward | RewardFunction) -> Reward | Judged:
 
 
 def trained_on(rewards: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the rewards that enter the sum: no judges, and no weight of 0.
+    """Returns the names of the rewards that enter the sum: no judges, and no weight of 0.
 
     Args:
         rewards: name -> reward.

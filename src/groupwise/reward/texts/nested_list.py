@@ -1,4 +1,4 @@
-"""Lists inside each other: whether a text is one, told by reading it and never by running it."""
+"""Lists inside each other, recognised by a parser that never evaluates them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Nested:
     """Lists (or tuples) of whole and decimal numbers and of plain words in quotes, inside each other.
 
     Args:
-        max_length: characters.
-        max_depth: brackets inside each other.
+        max_length: largest number of characters of a text.
+        max_depth: largest number of brackets inside each other.
 
     Example:
         >>> Nested().check("[[0, 1], ['Q', \\"_\\"]]")
@@ -37,7 +37,6 @@ class Nested:
         """Refuses a text that is no such list.
 
         Args:
-            text: any.
             names: no use is made of them.
 
         Raises:

@@ -1,5 +1,5 @@
-"""A reward with what it was made of: numbers beside the number, for rewards that follow their own parts while training
-goes on.
+"""A reward with its components: numbers beside the reward, for rewards that adapt to their own components during
+training.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ Groups = Sequence[Mapping[str, Sequence[float]]]
 @final
 @dataclass(frozen=True)
 class Parted:
-    """What a reward returns in place of a list: the rewards, and the fields they were made of.
+    """The return value of a reward that reports its components: the rewards, and the fields from which they were
+    computed.
 
     Args:
         values: one a member, as a reward returns them.
@@ -32,27 +33,23 @@ class Parted:
 
 @runtime_checkable
 class Follows(Protocol):
-    """An opened reward that changes with what training has seen; its memory is explicit, JSON-able and part of every
-    checkpoint.
+    """An opened reward that changes with the batches that training has seen. Its memory is explicit, JSON-able and part
+    of every checkpoint.
 
     What it follows are the fields of a whole batch of rollouts, of all processes, given once after the batch was
     rewarded: a batch is rewarded by what came before it, the same on every process.
     """
 
     def memory(self) -> dict[str, Any]:
-        """What it remembers; empty before anything was seen."""
+        """Returns the reward's memory; empty before the first batch."""
         ...
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Takes a memory back; an empty one forgets.
-
-        Args:
-            memory: what `memory` gave.
-        """
+        """Restores a memory; an empty memory resets the reward."""
         ...
 
     def follow(self, groups: Groups) -> dict[str, float]:
-        """Takes in a batch.
+        """Updates the memory with a batch.
 
         Args:
             groups: of all processes, in the order they were drawn.

@@ -1,5 +1,5 @@
-"""Two ways to supervise: a process for one program, which takes its place in a command, and a process that forks a
-supervisor for each that it is asked for.
+"""Two ways to supervise programs: a process for one program, which takes the program's place in a command, and a
+process that forks a supervisor for every request.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 _MAX_MESSAGE, _NUMBERS_OF_PROGRAMS = 4096, 8
 
 
-def alone(packed: str) -> None:
-    """Runs one program in the place of this process, with its descriptors, to its status; a terminating signal, or the
-    end of who started it, ends both.
+def run_single(packed: str) -> None:
+    """Runs one program in the place of this process, with its descriptors and its exit status. A terminating signal, or
+    the end of the process that started this one, ends the program too.
 
     Args:
         packed: of the request, in base 16.
     """
     request = Request.unpacked(bytes.fromhex(packed))
     parent = _parent()
-    heard, said = os.pipe()
+    stop_reader, stop_writer = os.pipe()
 
-    def told(*_: Any) -> None:
-        os.write(said, b"1")
+    def request_stop(*_: Any) -> None:
+        os.write(stop_writer, b"1")
 
     for number in (SIGTERM, SIGINT):
-        signal(number, told)
-    # Those that may be inherited are the program's; this process holds none of its pipes open.
+        signal(number, request_stop)
+    # Inheritable descriptors belong to the program; this process keeps none of the program's pipes open.
     passed = {number: number for number in _open() if os.get_inheritable(number)}
     reports = os.dup(2)
-    ended = supervise(request, passed, [heard, *parent])
+    ended = supervise(request, passed, [stop_reader, *parent])
     ended.clean_up()
     if ended.refused:
         os.write(reports, f"{ended.refused}\n".encode())
@@ -57,15 +57,11 @@ def _parent() -> list[int]:
 
 
 def serve(number: int) -> None:
-    """Forks a supervisor for every message that comes, until nobody is left who could send one.
-
-    Args:
-        number: of the open socket.
-    """
+    """Forks a supervisor for every message, until no process is left that could send one."""
     import select
     import socket
 
-    # The numbers that a program sees are free for it.
+    # The descriptor numbers that a program expects stay free for it.
     while os.open(os.devnull, os.O_RDWR) < _NUMBERS_OF_PROGRAMS:
         pass
     parent = _parent()
@@ -99,8 +95,8 @@ def _reaped() -> bool:
 
 
 def _one(descriptors: list[int], parent: list[int]) -> None:
-    """One program: its request lies in the first descriptor, the second is the line to who asked, the others are the
-    program's.
+    """Runs one program. The first descriptor holds the request, the second is the line back to the sender, the
+    remaining ones belong to the program.
     """
     content, line, *others = descriptors
     try:
@@ -119,9 +115,9 @@ def _one(descriptors: list[int], parent: list[int]) -> None:
 
 
 def main() -> None:
-    """Does what the arguments of this Python say."""
-    way, given = sys.argv[1:3]
-    if way == "alone":
-        alone(given)
+    """Runs the mode that the arguments of this Python name: "single" or "serve"."""
+    mode, argument = sys.argv[1:3]
+    if mode == "single":
+        run_single(argument)
     else:
-        serve(int(given))
+        serve(int(argument))

@@ -1,5 +1,5 @@
-"""What a program may read: the system's programs and libraries, this Python and its packages. Nobody's home, no
-temporary files, no data.
+"""The paths that a program may read: the system's programs and libraries, this Python and its packages. No home folder,
+no temporary file and no data are among them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _SETTINGS = (
     "mime.types",
 )
 _NETWORK = ("hosts", "resolv.conf", "services", "protocols", "gai.conf", "ssl", "pki", "ca-certificates")
-# A Python may be installed into a home folder itself: of such a folder only these.
+# Python may be installed into a home folder: of such a folder only these entries are readable.
 _OF_PYTHON = ("bin", "lib", "lib64", "share", "ssl", "pyvenv.cfg")
 
 
 @cache
 def readable(network: bool, further: tuple[str, ...] = ()) -> tuple[list[str], list[tuple[str, str]]]:
-    """Paths that a program may read.
+    """Returns the paths that a program may read.
 
     Args:
         network: whether it may have the network, and so needs names and certificates.
@@ -56,28 +56,29 @@ def readable(network: bool, further: tuple[str, ...] = ()) -> tuple[list[str], l
 
 
 def _followed(path: str, links: dict[str, str]) -> str:
-    """The real path; notes every link that is met."""
-    at, rest = "/", [part for part in os.path.abspath(path).split("/") if part]
-    while rest:
-        step = os.path.join(at, rest.pop(0))
+    """Returns the real path, and adds every link on the way to `links`."""
+    resolved, remaining = "/", [part for part in os.path.abspath(path).split("/") if part]
+    while remaining:
+        step = os.path.join(resolved, remaining.pop(0))
         if os.path.islink(step):
             links[step] = os.readlink(step)
-            target = os.path.normpath(os.path.join(at, links[step]))
-            at, rest = "/", [part for part in target.split("/") if part] + rest
+            target = os.path.normpath(os.path.join(resolved, links[step]))
+            resolved, remaining = "/", [part for part in target.split("/") if part] + remaining
         else:
-            at = step
-    return at
+            resolved = step
+    return resolved
 
 
 def _of_python() -> Iterable[str]:
-    """Folders of this Python, of the packages that a program of its finds, and of the libraries that this process has
-    loaded.
+    """Yields the folders of this Python, of the packages that its programs can import, and of the libraries that this
+    process has loaded.
     """
     for prefix in dict.fromkeys((sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)):
         yield from (os.path.join(prefix, part) for part in _OF_PYTHON)
     yield sys.executable
     yield os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    # As a program starts: without this process's variables, which may add folders that are no packages.
+    # The question is asked as a program starts: without this process's variables, which may add folders that hold no
+    # packages.
     asking = [*python(), "-c", "import json, sys; print(json.dumps(sys.path))"]
     asked = subprocess.run(
         asking,
@@ -89,7 +90,7 @@ def _of_python() -> Iterable[str]:
     )
     if asked.returncode == 0:
         yield from (path for path in json.loads(asked.stdout.splitlines()[-1]) if path)
-    # A Python of a cluster has libraries in folders of their own.
+    # The Python of a cluster may load libraries from folders of its own.
     for line in Path("/proc/self/maps").read_text().splitlines():
         path = line[line.find("/") :] if "/" in line else ""
         if ".so" in os.path.basename(path) and os.path.isfile(path):
@@ -97,7 +98,7 @@ def _of_python() -> Iterable[str]:
 
 
 def python() -> list[str]:
-    """The command of this Python without user packages, and without the working directory on its path.
+    """Returns the command of this Python without user packages, and without the working directory on its path.
 
     Example:
         >>> python()[1:]

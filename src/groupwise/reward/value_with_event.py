@@ -1,4 +1,4 @@
-"""A value with a remark: what a reward returns to have something counted beside the number."""
+"""A reward value with an event: a reward returns it so that the event is counted beside the number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import final
 @final
 @dataclass(frozen=True)
 class Noted:
-    """A reward and the name of what happened, counted in the table's events.
+    """A reward value and the name of an event, which the reward table counts.
 
     A reward may return this in place of a number; `value = None` is a missing reward with its reason.
 

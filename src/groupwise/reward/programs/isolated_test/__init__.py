@@ -1,5 +1,5 @@
-"""A program and a test of it in two processes, between which only plain data go: nothing of the program runs where
-results are compared.
+"""A program and its test in two processes that exchange only plain data: no code of the program runs in the process
+that compares results.
 
 Both are started with `command`: by a Python that need not know this package, and in which nothing but the standard
 library is imported.
@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 
 _START = (
-    "import sys; sys.path.append({folder!r}); from examination.{role} import {role}; sys.path.pop(); {role}({number})"
+    "import sys; sys.path.append({folder!r}); from isolated_test.{role} import {role}; sys.path.pop(); {role}({number})"
 )
 
 
 def command(role: str, number: int) -> list[str]:
-    """What a Python is given to be one of the two.
+    """Returns the arguments with which a Python becomes the process of the program or of the test.
 
     Args:
         role: "program", which runs `solution.py` of its working directory, or "tester", which runs the test that it

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.reward.programs.examination.plain import decode, encode
-from groupwise.reward.programs.examination.program import bare
+from groupwise.reward.programs.isolated_test.plain_data import decode, encode
+from groupwise.reward.programs.isolated_test.program import bare
 
 
-def refuse(*what: Any) -> Any:
-    raise ValueError(f"not plain: {what}")
+def refuse(*arguments: Any) -> Any:
+    raise ValueError(f"not plain: {arguments}")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""The process of the test: runs it, and ends with status 0 where nothing was raised. Nothing of the program runs here.
+"""The process of the test: runs the test, and ends with status 0 where the test raised no exception. No code of the
+program runs here.
 
 The program's functions and classes are stand-ins. Arguments and results go over as plain data; what is no plain data
 stays with the program and is called, read and compared there.
@@ -11,14 +12,14 @@ import operator
 import sys
 from types import ModuleType
 
-from .plain import ARITHMETIC, COMPARISONS, Line, decode, encode
+from .plain_data import ARITHMETIC, COMPARISONS, Line, decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_TOLD = (
+_CONVERSIONS = (
     "len",
     "iter",
     "next",
@@ -36,16 +37,15 @@ _TOLD = (
     "ceil",
     "trunc",
 )
-_DONE = ("neg", "pos", "invert", "enter", "round", "format", "contains", "getitem", "setitem", "delitem", "exit")
+_OPERATIONS = ("neg", "pos", "invert", "enter", "round", "format", "contains", "getitem", "setitem", "delitem", "exit")
 _VIEWS = tuple(type(getattr({}, part)()) for part in ("keys", "values", "items"))
 
 
 class Remote:
-    """An object of the program. Beside plain data it is never equal and takes no part in arithmetic: only two of the
-    program's objects ask its own operators.
+    """An object of the program. It is never equal to plain data and takes no part in arithmetic with plain data: the
+    program's own operators are called only between two of the program's objects.
 
     Args:
-        tester: that holds it.
         number: by which the program knows it.
     """
 
@@ -58,19 +58,19 @@ class Remote:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__array"):
             raise AttributeError(name)
-        return self._tester.asked("getattr", self, name)
+        return self._tester.ask("getattr", self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self._tester.asked("setattr", self, name, value)
+        self._tester.ask("setattr", self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        self._tester.asked("delattr", self, name)
+        self._tester.ask("delattr", self, name)
 
     def __instancecheck__(self, value: Any) -> bool:
-        return isinstance(value, Remote | _Derived) and bool(self._tester.asked("isinstance", value, self))
+        return isinstance(value, Remote | _Derived) and bool(self._tester.ask("isinstance", value, self))
 
     def __subclasscheck__(self, kind: Any) -> bool:
-        return isinstance(kind, Remote) and bool(self._tester.asked("issubclass", kind, self))
+        return isinstance(kind, Remote) and bool(self._tester.ask("issubclass", kind, self))
 
 
 class RemoteCall(Remote):
@@ -78,12 +78,14 @@ class RemoteCall(Remote):
 
     __slots__ = ()
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        return self._tester.asked("call", self, given, named)
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._tester.ask("call", self, arguments, keywords)
 
 
 class _Derived:
-    """Beside a built-in kind: what else an object derived from it has."""
+    """The mixin of an object whose class is derived from a built-in class: its attributes are read in the program's
+    process.
+    """
 
     _tester: Tester
     _number: int
@@ -91,11 +93,11 @@ class _Derived:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self._tester.asked("getattr", self, name)
+        return self._tester.ask("getattr", self, name)
 
 
 class _Raised:
-    """Beside a built-in kind of error: what else the program's own has."""
+    """The mixin of an exception of the program: its text, and its attributes, which the program's process reads."""
 
     _tester: Tester
     _number: int
@@ -108,31 +110,31 @@ class _Raised:
 
 
 def _between_two(act: str) -> Callable[[Remote, Any], Any]:
-    def between(self: Remote, other: Any) -> Any:
-        if isinstance(other, Remote):
-            return self._tester.asked(act, self, other)
-        # A list, a dictionary or a set of a kind of its own is what it holds.
-        plain = self._tester.asked("bare", self)
-        return NotImplemented if plain is None else getattr(operator, act)(plain, other)
+    def between(self: Remote, operand: Any) -> Any:
+        if isinstance(operand, Remote):
+            return self._tester.ask(act, self, operand)
+        # An object whose class is derived from list, dict or set is compared by its built-in value.
+        plain = self._tester.ask("bare", self)
+        return NotImplemented if plain is None else getattr(operator, act)(plain, operand)
 
     return between
 
 
 def _passed_on(act: str) -> Callable[..., Any]:
-    return lambda self, *given: self._tester.asked(act, self, *given)
+    return lambda self, *arguments: self._tester.ask(act, self, *arguments)
 
 
-for _names, _make in (((*COMPARISONS, *ARITHMETIC), _between_two), ((*_TOLD, *_DONE), _passed_on)):
+for _names, _make in (((*COMPARISONS, *ARITHMETIC), _between_two), ((*_CONVERSIONS, *_OPERATIONS), _passed_on)):
     for _name in _names:
         setattr(Remote, f"__{_name.strip('_')}__", _make(_name))
-Remote.__doc__ = property(lambda self: self._tester.asked("getattr", self, "__doc__"))  # pyright: ignore
+Remote.__doc__ = property(lambda self: self._tester.ask("getattr", self, "__doc__"))  # pyright: ignore
 
 
 class _Space(dict):  # pyright: ignore[reportMissingTypeArgument]
-    """The names that a test finds: its own, the program's as they are now, Python's."""
+    """The names that a test can read: its own names, the program's current names, and Python's built-in names."""
 
     def __init__(self, tester: Tester, names: list[str]) -> None:
-        # What stands behind `if __name__ == "__main__":` would otherwise never run, and the test pass whatever the
+        # Otherwise code behind `if __name__ == "__main__":` would never run, and the test would pass whatever the
         # program does.
         super().__init__(__name__="__main__")
         self._tester, self.names = tester, frozenset(names) - frozenset(dir(builtins))
@@ -140,7 +142,7 @@ class _Space(dict):  # pyright: ignore[reportMissingTypeArgument]
     def __missing__(self, name: str) -> Any:
         if name not in self.names:
             raise KeyError(name)
-        return self._tester.asked("name", name)
+        return self._tester.ask("name", name)
 
 
 class _Solution(ModuleType):
@@ -167,15 +169,12 @@ class Tester:
 
     def __init__(self, number: int) -> None:
         self._line = Line(number, self.answer)
-        self._held: dict[int, Any] = {}
+        self._objects: dict[int, Any] = {}
         self._lent: list[Any] = []
         self._kinds: dict[type, type] = {}
 
     def run(self, text: str) -> None:
-        """Runs a test in the program's names; Python's own mean what they always do.
-
-        Args:
-            text: Python.
+        """Runs a test with the program's names; Python's built-in names keep their meaning.
 
         Raises:
             BaseException: what the test raises.
@@ -184,73 +183,74 @@ class Tester:
         sys.modules["solution"] = _Solution(space)
         exec(compile(text, "test.py", "exec"), space)
 
-    def asked(self, act: str, *given: Any) -> Any:
-        """What the program's process makes of objects and plain data.
+    def ask(self, act: str, *arguments: Any) -> Any:
+        """Asks the program's process to perform an operation on objects and plain data, and returns the result.
 
         Args:
-            act: what to do.
-            given: with what.
+            act: name of the operation.
+            arguments: objects of the program and plain data.
 
         Raises:
             BaseException: what the program raised, of a built-in kind or of one derived from it.
         """
-        told = self._line.ask(act, *(encode(each, self._other) for each in given))
-        sys.stdout.write(str(told["printed"]))
-        for place, content in told.get("changed", ()):
-            _take_over(given[1 + place], self._told(content))
-        if "raised" in told:
-            raise self._error(*told["raised"])
-        return self._told(told["value"])
+        reply = self._line.ask(act, *(encode(argument, self._encode_other) for argument in arguments))
+        sys.stdout.write(str(reply["printed"]))
+        for place, content in reply.get("changed", ()):
+            _take_over(arguments[1 + place], self._decode(content))
+        if "raised" in reply:
+            raise self._error(*reply["raised"])
+        return self._decode(reply["value"])
 
     def answer(self, question: list[Any]) -> Any:
-        """What the program is told where it calls a function that the test gave it.
+        """Calls a function of the test on behalf of the program, or advances an iterator of the test, and returns the
+        result.
 
         Args:
             question: whether to call or to go on with an iteration, the number of what was given, and the arguments.
         """
-        act, number, given, named = question
+        act, number, arguments, keywords = question
         try:
             if act == "call":
-                value = self._lent[number](*self._told(given), **self._told(named))
+                value = self._lent[number](*self._decode(arguments), **self._decode(keywords))
             else:
                 value = next(self._lent[number])
         except StopIteration:
             return {"end": True}
         except Exception as error:
             return {"raised": [type(error).__name__, str(error)]}
-        return {"value": encode(value, self._other)}
+        return {"value": encode(value, self._encode_other)}
 
-    def _other(self, value: Any) -> list[Any]:
+    def _encode_other(self, value: Any) -> list[Any]:
         if isinstance(value, Remote | _Derived | _Raised):
             return ["object", object.__getattribute__(value, "_number")]
         if isinstance(value, type) and "_number" in value.__dict__:
             return ["object", value.__dict__["_number"]]
         if isinstance(value, _VIEWS):
-            return encode(list(value), self._other)  # pyright: ignore
+            return encode(list(value), self._encode_other)  # pyright: ignore
         if callable(value) or hasattr(value, "__next__"):
             self._lent.append(value)
             return ["function" if callable(value) else "iterator", len(self._lent) - 1]
         raise TypeError(f"a test gives the program plain data and functions, and {type(value).__name__} is neither")
 
-    def _told(self, content: Any) -> Any:
-        return decode(content, self._known)
+    def _decode(self, content: Any) -> Any:
+        return decode(content, self._decode_other)
 
-    def _known(self, tag: str, content: Any) -> Any:
+    def _decode_other(self, tag: str, content: Any) -> Any:
         if tag == "module":
             __import__(content)
             return sys.modules[content]
         number = content if tag == "coroutine" else int(content[0])
-        if number in self._held:
-            return self._held[number]
+        if number in self._objects:
+            return self._objects[number]
         if tag == "object":
             value: Any = (RemoteCall if content[1] else Remote)(self, number)
         elif tag == "derived":
-            plain = self._told(content[1])
+            plain = self._decode(content[1])
             kind = self._kinds.setdefault(type(plain), type(type(plain).__name__, (type(plain), _Derived), {}))
             value = kind(plain)
             value._tester, value._number = self, number
         elif tag == "exception":
-            bases = tuple(self._told(base) for base in content[2])
+            bases = tuple(self._decode(base) for base in content[2])
             value = type(
                 content[1],
                 bases if any(issubclass(base, _Raised) for base in bases) else (_Raised, *bases),
@@ -260,32 +260,32 @@ class Tester:
             value = self._awaited(number)
         else:
             raise ValueError(f"unknown: {tag}")
-        self._held[number] = value
+        self._objects[number] = value
         return value
 
     async def _awaited(self, number: int) -> Any:
-        return self.asked("run", Remote(self, number))
+        return self.ask("run", Remote(self, number))
 
-    def _error(self, kind: Any, given: Any, number: int, text: str) -> BaseException:
-        made = self._told(kind)
-        assert issubclass(made, BaseException)
+    def _error(self, kind: Any, arguments: Any, number: int, text: str) -> BaseException:
+        error_class = self._decode(kind)
+        assert issubclass(error_class, BaseException)
         try:
-            error = made(*self._told(given))
+            error = error_class(*self._decode(arguments))
         except TypeError:
-            error = made(text)
+            error = error_class(text)
         if isinstance(error, _Raised):
             error._tester, error._number, error._text = self, number, text
         return error
 
 
-def _take_over(given: Any, after: Any) -> None:
-    """Arguments that the program changed in place are changed here too."""
-    if isinstance(given, tuple):
-        for old, new in zip(given, after, strict=True):
+def _take_over(arguments: Any, after: Any) -> None:
+    """Copies the changes that the program made to its arguments in place to the test's arguments."""
+    if isinstance(arguments, tuple):
+        for old, new in zip(arguments, after, strict=True):
             _take_one(old, new)
     else:
         for name, new in after.items():
-            _take_one(given[name], new)
+            _take_one(arguments[name], new)
 
 
 def _take_one(old: Any, new: Any) -> None:
@@ -312,6 +312,6 @@ def tester(number: int) -> None:
     try:
         Tester(number).run(sys.stdin.read())
     except BaseException as error:
-        # Also what would end this process well: a program may raise it.
+        # SystemExit is caught too: a program may raise it to end this process with status 0.
         sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(1)
