@@ -19,7 +19,7 @@ from torch import Tensor
 from groupwise.objective import Batch, Objective, Plan
 from groupwise.objective.stop_gradient import recording, replaying
 from groupwise.records import Scored
-from groupwise.statistics import Reduce, add, alone, finish
+from groupwise.statistics import Reduce, add, finish, sum_over_one_process
 from groupwise.testing.world import World
 
 Gradients = dict[str, Tensor]
@@ -58,7 +58,7 @@ def outcome(objective: Objective, world: World) -> Outcome:
     return Outcome(loss.total.detach(), gradients_of(loss.total, scored), finish(loss.statistics))
 
 
-def prepared(objective: Objective, world: World, reduce: Reduce = alone) -> Batch:
+def prepared(objective: Objective, world: World, reduce: Reduce = sum_over_one_process) -> Batch:
     """Returns the prepared batch."""
     shift = 0.0 if objective.advantage.takes_negative else 0.5
     return objective.prepare(world.rollouts(shift=shift), objective.init(), reduce)
