@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.laws import Together
+from tests.laws import SimulatedProcesses
 from tests.objective.small import close, member_ratios
 
 from groupwise.objective.covariance import covariance, keyed_uniform, largest, share_of
@@ -83,7 +83,7 @@ def test_ties_go_to_the_smallest_lots(number: int, expected: list[int]) -> None:
 
 def test_processes_choose_together() -> None:
     values, where = torch.randn(8, 5, generator=torch.Generator().manual_seed(0)), torch.ones(8, 5, dtype=torch.bool)
-    together = Together(2)
+    together = SimulatedProcesses(2)
     rows = [slice(0, 3), slice(3, 8)]
     parts = together.run(
         lambda rank: largest(values[rows[rank]], where[rows[rank]], torch.tensor(11.0), together.reduce(rank))
