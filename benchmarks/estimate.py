@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from groupwise.estimate.calibration import calibrate_machine, timed
+from groupwise.estimate.calibration import calibrate_machine, time_probe
 from groupwise.estimate.estimate import estimate
 from groupwise.estimate.shape import shape_of
 from groupwise.estimate.work import Step
@@ -83,7 +83,7 @@ def main() -> None:
     for name, table in SIZES.items():
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "run"
-            measured, rows = timed(table, train, out)
+            measured, rows = time_probe(table, train, out)
             shape = shape_of(json.loads((out / "model" / "config.json").read_text()))
         settings = table["train"]
         step = Step(
