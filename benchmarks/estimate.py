@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from groupwise.estimate.calibration import calibrated, timed
+from groupwise.estimate.calibration import calibrate_machine, time_probe
 from groupwise.estimate.estimate import estimate
 from groupwise.estimate.shape import shape_of
 from groupwise.estimate.work import Step
@@ -75,7 +75,7 @@ def train(table: Mapping[str, Any], out: Path) -> None:
 
 
 def main() -> None:
-    machine = calibrated(train, say=print)
+    machine = calibrate_machine(train, say=print)
     print(
         f"{machine.name}; the fit misses its own measurements by (in the middle, at most) {dict(machine.residuals)}\n"
     )
@@ -83,7 +83,7 @@ def main() -> None:
     for name, table in SIZES.items():
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "run"
-            measured, rows = timed(table, train, out)
+            measured, rows = time_probe(table, train, out)
             shape = shape_of(json.loads((out / "model" / "config.json").read_text()))
         settings = table["train"]
         step = Step(

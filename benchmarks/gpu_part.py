@@ -222,7 +222,7 @@ def with_estimate(result: Result, experiment: Any, out: Path) -> Result:
     import torch
 
     from groupwise.estimate.estimate import estimate
-    from groupwise.estimate.machine import GPUS, documented
+    from groupwise.estimate.machine import GPUS, documented_machine
     from groupwise.estimate.memory import Numbers
     from groupwise.estimate.shape import read_shape
     from groupwise.estimate.work import Step
@@ -245,7 +245,7 @@ def with_estimate(result: Result, experiment: Any, out: Path) -> Result:
     )
     lora = settings.model.lora
     numbers = Numbers(2 if settings.model.dtype == "bfloat16" else 4, 2, None if lora is None else lora.r)
-    found = estimate(read_shape(settings.model.path), step, documented(known, half=True), numbers=numbers)
+    found = estimate(read_shape(settings.model.path), step, documented_machine(known, half=True), numbers=numbers)
     for part, foretold in found.seconds.items():
         if part in result["seconds_by_part"]:
             took = result["seconds_by_part"][part]

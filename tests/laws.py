@@ -26,7 +26,7 @@ from groupwise.testing.laws import (
     Outcome as Outcome,
 )
 from groupwise.testing.laws import (
-    Together as Together,
+    SimulatedProcesses as SimulatedProcesses,
 )
 from groupwise.testing.laws import (
     derivative as derivative,
@@ -275,7 +275,7 @@ class Prepared:
 
     @staticmethod
     def of(objective: Objective, given: World) -> Prepared:
-        together, parts = Together(2), dealt(given)
+        together, parts = SimulatedProcesses(2), dealt(given)
         batches = together.run(lambda rank: prepared(objective, parts[rank], together.reduce(rank)))
         return Prepared(given, prepared(objective, given), tuple(zip(parts, batches, strict=True)))
 
@@ -330,7 +330,7 @@ def _in_micro_batches(objective: Objective, batch: Prepared) -> list[tuple[Tenso
 
 def _through_cotangents(objective: Objective, batch: Prepared) -> list[tuple[Tensor, Gradients]]:
     """The same where the loss of a part reads the whole."""
-    together = Together(2)
+    together = SimulatedProcesses(2)
 
     def work(rank: int) -> tuple[Tensor, Gradients]:
         mine, own = batch.dealt[rank]

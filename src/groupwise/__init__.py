@@ -1,6 +1,6 @@
 """Group-relative policy optimisation for any stochastic policy.
 
-The names here are imported when they are first used, so that the command starts at once.
+Each name of this package is imported at its first use, so that the command line starts at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "train",
 ]
 
-_PLACES = {
+_MODULE_OF_NAME = {
     "Config": "groupwise.config",
     "Domain": "groupwise.domain.base",
     "Experiment": "groupwise.experiment.schema",
@@ -51,9 +51,9 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+    return getattr(import_module(_MODULE_OF_NAME[name]), name)
 
 
 def __dir__() -> list[str]:

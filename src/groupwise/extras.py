@@ -1,4 +1,4 @@
-"""The extras of this package: which of them brings a package that is missing, and the line that says so."""
+"""The extras of this package, and the advice on which of them installs a missing package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IMPORTED_AS = {
     "scikit-image": "skimage",
     "scikit-learn": "sklearn",
 }
-"""Packages by the name under which they are installed, and the name under which they are imported."""
+"""Name under which a package is installed -> name under which it is imported, where the two differ."""
 
 _LINE = re.compile(r"([A-Za-z0-9_.-]+).*;.*extra\s*==\s*['\"]([a-z]+)['\"]")
 _EXTRAS = ("report", "language", "diffusion", "restoration", "selection")
@@ -31,8 +31,8 @@ def _modules() -> dict[str, tuple[str, ...]]:
     except PackageNotFoundError:
         lines = []
     modules: dict[str, list[str]] = {}
-    for line in lines:
-        if match := _LINE.fullmatch(line.strip()):
+    for requirement in lines:
+        if match := _LINE.fullmatch(requirement.strip()):
             name, extra = match.groups()
             modules.setdefault(extra, []).append(_IMPORTED_AS.get(name, name.replace("-", "_")))
     return {extra: tuple(names) for extra, names in modules.items()}
@@ -55,10 +55,10 @@ def advice(module: str) -> str | None:
     """Says in one line which extra brings a module that is missing.
 
     Args:
-        module: its name as it is imported.
+        module: name of the missing module, as it is imported.
 
     Returns:
-        the line; None where no extra of this package brings it.
+        the advice; `None` where no extra of this package brings the module.
 
     Example:
         >>> advice("scipy")
@@ -70,8 +70,8 @@ def advice(module: str) -> str | None:
     if not extras:
         return None
     *front, last = extras
-    which = f"the extras {', '.join(front)} and {last} bring it" if front else f"the extra {last} brings it"
-    return f"{module} is not installed; {which}: {install(extras[0])}"
+    extras_text = f"the extras {', '.join(front)} and {last} bring it" if front else f"the extra {last} brings it"
+    return f"{module} is not installed; {extras_text}: {install(extras[0])}"
 
 
 def install(extra: str) -> str:
@@ -79,15 +79,15 @@ def install(extra: str) -> str:
     return f"pip install '.[{extra}]'"
 
 
-def require(extra: str, what: str) -> None:
+def require(extra: str, subject: str) -> None:
     """Refuses a setting or a verb whose extra is not installed.
 
     Args:
         extra: name of the extra.
-        what: the setting or the verb, as the user wrote it.
+        subject: the setting or the verb, as the user wrote it.
 
     Raises:
-        ConfigError: naming the packages that are missing and what installs them.
+        ConfigError: packages of the extra are missing; the message names them and the command that installs them.
 
     Example:
         >>> require("language", "domain.kind = 'language'")
@@ -95,7 +95,7 @@ def require(extra: str, what: str) -> None:
     if modules := missing(extra):
         raise ConfigError(
             Problem(
-                what,
+                subject,
                 f"needs the extra {extra}; not installed are {', '.join(modules)}; write {install(extra)}",
             )
         )

@@ -1,4 +1,4 @@
-"""A lock on an open file, which the system lets go when the process ends, however it ends."""
+"""A lock on an open file, which the system releases when the process ends, even when it is killed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ def take(descriptor: int, *, shared: bool = False) -> bool:
     """Locks an open file without waiting.
 
     Args:
-        descriptor: number of the open file. Without `shared` the file is open for writing, since file systems of
-            clusters lock no other.
+        descriptor: number of the open file. For an exclusive lock the file has to be open for writing, since the file
+            systems of clusters refuse to lock any other.
         shared: lets other processes hold a shared lock on the file as well.
 
     Returns:

@@ -7,7 +7,7 @@ import signal
 import sys
 
 PARENT = "GROUPWISE_PARENT"
-"""The environment variable in which a process that starts others writes its id for them."""
+"""The environment variable that passes the id of a process to the processes that it starts."""
 
 _NO_MEMORY = (
     "can't allocate memory",
@@ -70,7 +70,7 @@ def end_with_parent() -> None:
 
 
 def peak_memory_bytes() -> int | None:
-    """Returns the most bytes that this process ever held in memory; None where the system does not say (Windows).
+    """Returns the largest number of bytes that this process has had in memory, or `None` on Windows.
 
     Example:
         >>> peak_memory_bytes() > 1_000_000

@@ -1,4 +1,4 @@
-"""The processor and its instructions: on another processor libraries choose other code, which rounds otherwise."""
+"""The name of the processor and of its instructions, by which libraries choose their code and so its rounding."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import torch
 
 @lru_cache(maxsize=1)
 def processor() -> str:
-    """Returns the processor's name and which of its instructions torch uses.
+    """Returns the processor's name and the instructions that torch uses, in one line.
 
-    Returns:
-        one line; where the system does not tell the name, the architecture in its place.
+    Where the system does not tell the processor's name, the architecture stands in its place.
 
     Example:
         >>> processor().endswith(torch.backends.cpu.get_cpu_capability())

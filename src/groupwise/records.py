@@ -1,7 +1,7 @@
-"""The records that travel between the rooms. Axes: `B` members, `T` decisions, `K` 1 or `T`. Log-probs are in nats.
+"""The records that the packages exchange. Axes: `B` members, `T` decisions, `K` 1 or `T`. Log-probs are in nats.
 
 A member is one sample of a group; a decision is one choice with a log-prob; `mask` is true where a decision counts.
-Masked entries may hold anything.
+Values where the mask is false have no effect.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ class Rollouts:
     Args:
         group: `[B]` integers; members with the same number share a prompt.
         mask: `[B, T]` bool, true where a decision counts.
-        old_log_prob: `[B, T]` log-prob (nats) under the full distribution at the sampling temperature; a constant, its
-            graph is cut here as that of the others.
+        old_log_prob: `[B, T]` log-prob (nats) under the full distribution at the sampling temperature; a constant, as
+            all recorded log-probs: their graphs are cut here.
         rewards: name -> `[B]`, or `[B, T]` for a reward map, or a list in which `None` is a missing reward. NaN and
             infinity are errors.
         reward_weights: name -> weight in the sum; 1 where unnamed.
-        behaviour_log_prob: `[B, T]` log-prob under what really sampled (top-p, another engine), where that differs.
+        behaviour_log_prob: `[B, T]` log-prob under the distribution that sampled, where it differs from the full one of
+            the policy (top-p, another engine).
         reference_log_prob: `[B, T]` log-prob under the reference policy.
         step_size: `[B, T]` positive, the time step `dt` of a transition, for methods that weigh by it.
         truncated: `[B]` bool, true where a member was cut off by a limit.
-        member: `[B]` integer ids, unique over processes, for methods that draw at random; the place in the batch if not
-            given.
-        density: the log-probs are of densities, which may exceed zero.
-        auxiliary_count: name -> `[B]`: what an auxiliary term's sum is divided by (over the whole update).
-        reward_bounds: name -> the lowest and the highest value that the reward can give, 0 and 1 where unnamed. Read by
-            metrics only: what a group must have earned to be all right or all wrong.
+        member: `[B]` integer ids, unique over processes, for methods that draw at random; by default the index in the
+            batch.
+        density: whether the log-probs are those of densities, which may exceed zero.
+        auxiliary_count: name -> `[B]`: the divisor of an auxiliary term's sum, itself summed over the whole update.
+        reward_bounds: name -> the lowest and the highest value that the reward can give, 0 and 1 where unnamed. Only
+            metrics read them, to count groups whose members are all right or all wrong.
         reward_history: `[B, H]` earlier rewards (their weighted sum) of the member's prompt, oldest first, NaN where
             there are fewer; for advantages that compare with a prompt's past.
 
     Raises:
-        ValueError: a shape or type that does not fit, NaN or infinity where the mask is true, a log-prob above zero
-            that is not a density.
+        ValueError: a shape or type does not fit, a value is NaN or infinite where the mask is true, or a log-prob that
+            is not of a density lies above zero.
 
     Example:
         >>> rollouts = Rollouts(
@@ -195,16 +196,16 @@ def _check_decisions(name: str, value: Tensor | None, mask: Tensor, may_exceed_z
     lowest, highest = torch.stack(value.detach().aminmax()).tolist()
     if math.isfinite(lowest) and math.isfinite(highest) and (may_exceed_zero or highest <= ABOVE_ZERO):
         return
-    broken = mask & ~value.isfinite()
-    if broken.any():
-        member, decision = (int(i) for i in broken.nonzero()[0])
+    not_finite = mask & ~value.isfinite()
+    if not_finite.any():
+        member, decision = (int(i) for i in not_finite.nonzero()[0])
         raise ValueError(
             f"Rollouts.{name}[{member}, {decision}] is {value[member, decision].item()} where the mask is true"
-            f" ({int(broken.sum())} such places); a decision that carries no log-prob must be masked out"
+            f" ({int(not_finite.sum())} such places); a decision that carries no log-prob must be masked out"
         )
-    above = mask & (value > ABOVE_ZERO)
-    if not may_exceed_zero and above.any():
-        member, decision = (int(i) for i in above.nonzero()[0])
+    above_zero = mask & (value > ABOVE_ZERO)
+    if not may_exceed_zero and above_zero.any():
+        member, decision = (int(i) for i in above_zero.nonzero()[0])
         raise ValueError(
             f"Rollouts.{name}[{member}, {decision}] is {value[member, decision].item():.6g}, above zero: a"
             " log-probability is at most 0. Pass log-probs, not probabilities; for densities write density=True"
@@ -223,12 +224,12 @@ def _reward_tensors(name: str, reward_values: RewardValues, mask: Tensor) -> tup
                 f"Rollouts.rewards[{name!r}] is {reward_values!r}; give a number a member: a tensor [B], a map [B, T],"
                 " or a list with None where missing"
             )
-        for place, number in enumerate(reward_values):
+        for index, number in enumerate(reward_values):
             is_scalar = isinstance(number, Tensor) and number.dim() == 0
             if number is not None and not isinstance(number, Real) and not is_scalar:
                 kind = type(number).__name__
                 raise ValueError(
-                    f"Rollouts.rewards[{name!r}][{place}] is {number!r} ({kind}); a list holds numbers and None, a map"
+                    f"Rollouts.rewards[{name!r}][{index}] is {number!r} ({kind}); a list holds numbers and None, a map"
                     " is a tensor [B, T]"
                 )
         value = torch.tensor(
@@ -243,18 +244,18 @@ def _reward_tensors(name: str, reward_values: RewardValues, mask: Tensor) -> tup
             f" {list(value.shape)}"
         )
     counted = present & (mask if value.dim() == 2 else torch.ones_like(present))
-    broken = counted & ~value.isfinite()
-    if broken.any():
-        place = broken.nonzero()[0].tolist()
+    not_finite = counted & ~value.isfinite()
+    if not_finite.any():
+        index = not_finite.nonzero()[0].tolist()
         raise ValueError(
-            f"Rollouts.rewards[{name!r}]{place} is {value[tuple(place)].item()}; a reward is finite, or None where it"
+            f"Rollouts.rewards[{name!r}]{index} is {value[tuple(index)].item()}; a reward is finite, or None where it"
             " is missing"
         )
-    large = counted & (value.abs() > LARGEST_REWARD)
-    if large.any():
-        place = large.nonzero()[0].tolist()
+    overflowing = counted & (value.abs() > LARGEST_REWARD)
+    if overflowing.any():
+        index = overflowing.nonzero()[0].tolist()
         raise ValueError(
-            f"Rollouts.rewards[{name!r}]{place} is {value[tuple(place)].item():.6g}, whose square overflows; divide the"
+            f"Rollouts.rewards[{name!r}]{index} is {value[tuple(index)].item():.6g}, whose square overflows; divide the"
             " reward, or bound it"
         )
     return torch.where(counted, value, torch.zeros_like(value)), counted
@@ -263,8 +264,8 @@ def _reward_tensors(name: str, reward_values: RewardValues, mask: Tensor) -> tup
 @final
 @dataclass(frozen=True)
 class Scored:
-    """The fields that a domain returns when it rescores decisions under the live policy. Only `log_prob` is always
-    there, the others when `objective.requires` names them.
+    """The fields that a domain returns when it rescores decisions under the live policy. Only `log_prob` is required;
+    the others are present when `objective.requires` names them.
 
     Args:
         log_prob: `[B, T]` nats, with gradient. NaN or infinite where the mask is true is an error that names the place;
@@ -289,15 +290,15 @@ class Scored:
     def tensors(self) -> dict[str, Tensor]:
         """Returns the fields that are set, auxiliary terms as `auxiliary.NAME`."""
         scored_fields = {
-            f.name: getattr(self, f.name)
-            for f in fields(self)
-            if f.name != "auxiliary" and getattr(self, f.name) is not None
+            scored_field.name: getattr(self, scored_field.name)
+            for scored_field in fields(self)
+            if scored_field.name != "auxiliary" and getattr(self, scored_field.name) is not None
         }
         return scored_fields | {f"auxiliary.{name}": value for name, value in self.auxiliary.items()}
 
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor]) -> Scored:
-        """Builds the record from what `tensors` returned."""
+        """Builds the record from the dictionary that `tensors` returned."""
         plain: dict[str, Any] = {name: value for name, value in tensors.items() if not name.startswith("auxiliary.")}
         return Scored(
             **plain,

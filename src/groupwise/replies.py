@@ -1,4 +1,4 @@
-"""Replies of servers, read within limits: of seconds, of bytes as sent and unpacked, of the depth of JSON."""
+"""Replies of servers, read within limits on seconds, on bytes (sent and unpacked), and on the depth of JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, final
 
 @final
 class ReplyError(Exception):
-    """The error of a request without a usable reply; its message says why in one line."""
+    """The error of a request without a usable reply; its message states the reason in one line."""
 
 
 @final
@@ -63,7 +63,8 @@ async def post(client: Any, url: str, body: Mapping[str, Any], *, seconds: float
         max_bytes: limit of the reply's size, as sent and unpacked.
 
     Raises:
-        ReplyError: no connection, no end within its time, too large, or packed in a way that was not asked for.
+        ReplyError: there is no connection, the reply does not end within its time, is too large, or has an encoding
+            that was not requested.
     """
     import httpx
 
@@ -77,7 +78,7 @@ async def post(client: Any, url: str, body: Mapping[str, Any], *, seconds: float
             content = Unpacked(answer.headers.get("content-encoding", "identity"), max_bytes)
             async for chunk in answer.aiter_raw():
                 content.add(chunk)
-            return Reply(answer.status_code, content.whole())
+            return Reply(answer.status_code, content.joined())
     except TimeoutError:
         raise ReplyError(f"TimeoutError: no whole reply within {seconds:g} s") from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -108,7 +109,7 @@ class Unpacked:
         packed = encoding.strip().lower()
         if packed not in ("", "identity", "gzip", "x-gzip", "deflate"):
             raise ReplyError(f"the reply is packed as {packed[:40]!r}, which was not asked for")
-        # 32 makes zlib tell gzip and deflate by their head, 15 is its widest window.
+        # 32 makes zlib detect gzip or deflate from the header; 15 is its widest window.
         window_bits = 32 + 15
         self._unpack = None if packed in ("", "identity") else zlib.decompressobj(window_bits)
 
@@ -130,6 +131,6 @@ class Unpacked:
             raise ReplyError(f"the reply is larger than {self.max_bytes:,} bytes")
         self._chunks.append(unpacked)
 
-    def whole(self) -> bytes:
+    def joined(self) -> bytes:
         """Returns the body."""
         return b"".join(self._chunks)

@@ -1,7 +1,7 @@
 """Additive statistics: sums that add over micro-batches and processes, and become numbers only when they are logged.
 
-A statistic keeps what it measures, without its graph, and sums it when it is first read: when parts are added, or
-logged. A loop that logs nothing pays nothing, and nothing waits for a device until `finish`.
+A statistic keeps the tensors that it measures, without their graphs, and sums them when it is first read: when
+statistics are added or logged. A loop that logs nothing computes no sums, and only `finish` waits for a device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 Reduce = Callable[[Tensor], Tensor]
 
 
-def alone(tensor: Tensor) -> Tensor:
+def sum_over_one_process(tensor: Tensor) -> Tensor:
     """Returns the sum over processes where there is one process: the tensor itself."""
     return tensor
 
@@ -29,9 +29,9 @@ def as_float(where: Tensor, dtype: torch.dtype) -> Tensor:
     return where.view(torch.uint8).to(dtype)
 
 
-def both(first: Tensor, second: Tensor) -> Tensor:
-    """Returns `first & second` of two bool tensors that broadcast."""
-    return (first.view(torch.uint8) & second.view(torch.uint8)).view(torch.bool)
+def logical_and(left: Tensor, right: Tensor) -> Tensor:
+    """Returns `left & right` of two bool tensors that broadcast."""
+    return (left.view(torch.uint8) & right.view(torch.uint8)).view(torch.bool)
 
 
 def row_count(where: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ class Statistic(ABC):
     """One additive statistic: a vector of fp64 sums and the rule that turns the whole sum into numbers.
 
     Args:
-        sums: the vector, or how to compute it.
+        sums: the vector of sums, or a function that computes it.
     """
 
     def __init__(self, sums: Tensor | Callable[[], Tensor]) -> None:
@@ -66,13 +66,13 @@ class Statistic(ABC):
 
     @property
     def sums(self) -> Tensor:
-        """The vector. It is computed at the first reading, which also frees the tensors that it is computed from."""
+        """The vector of sums. The first reading computes it and frees the tensors from which it is computed."""
         if not isinstance(self._sums, Tensor):
             self._sums = self._sums()
         return self._sums
 
-    def __add__(self, other: Statistic) -> Statistic:
-        return type(self)(self.sums + other.sums.to(self.sums.device))
+    def __add__(self, addend: Statistic) -> Statistic:
+        return type(self)(self.sums + addend.sums.to(self.sums.device))
 
     @abstractmethod
     def finish(self, name: str) -> dict[str, float]:
@@ -107,8 +107,10 @@ class Mean(Statistic):
         """
 
         def sums() -> Tensor:
-            places = where if among is None else both(where, among)
-            return torch.stack([count(both(hits if isinstance(hits, Tensor) else hits(), places)), count(places)])
+            places = where if among is None else logical_and(where, among)
+            return torch.stack(
+                [count(logical_and(hits if isinstance(hits, Tensor) else hits(), places)), count(places)]
+            )
 
         return Mean(sums)
 
@@ -158,7 +160,7 @@ class AboveZero(Statistic):
     def of(log_prob: Tensor, where: Tensor) -> AboveZero:
         """Counts the places where `where` is true and the log-prob lies above zero."""
         constant = log_prob.detach()
-        return AboveZero(lambda: count(both(constant > ABOVE_ZERO, where)).reshape(1))
+        return AboveZero(lambda: count(logical_and(constant > ABOVE_ZERO, where)).reshape(1))
 
     def finish(self, name: str) -> dict[str, float]:
         if (number := int(self.sums)) > 0:
@@ -213,7 +215,7 @@ def _moments(values: Tensor, where: Tensor) -> Tensor:
 
 
 def _variance(count: float, total: float, squares: float) -> float:
-    """Returns the variance, 0 where it is below what rounding leaves of equal values."""
+    """Returns the variance; 0 where it is no larger than the rounding errors of equal values."""
     mean_square = squares / count
     mean = total / count
     variance = mean_square - mean * mean  # a power of Python's floats raises where it overflows, a product does not
@@ -286,9 +288,7 @@ class VarianceReduction(Statistic):
 
 @final
 class EffectiveSampleSize(Statistic):
-    """`(sum w)^2 / (count sum w^2)`: 1 where all weights are equal, towards `1 / count` where one carries
-    everything.
-    """
+    """`(sum w)^2 / (count sum w^2)`: 1 where all weights are equal, near `1 / count` where one weight dominates."""
 
     @staticmethod
     def of_logs(log_weight: Tensor, where: Tensor) -> EffectiveSampleSize:
@@ -303,7 +303,7 @@ class EffectiveSampleSize(Statistic):
 
 _EDGE = 4.0
 _FINEST = 1e-7
-"""Log-ratios below this, in nats, are told apart by differences, larger ones by their ratios to each other."""
+"""The scale of the bins in nats: smaller log-ratios have bins of equal width, larger ones of equal relative width."""
 # Odd, so that a log-ratio of 0 is the middle of a bin and an on-policy ratio reads 1.
 _NUM_BINS = 2001
 _BIN = 2 * math.asinh(_EDGE / _FINEST) / (_NUM_BINS - 1)
@@ -312,10 +312,10 @@ _BIN = 2 * math.asinh(_EDGE / _FINEST) / (_NUM_BINS - 1)
 def _histogram(log_values: Tensor, where: Tensor) -> Tensor:
     """Counts log-ratios by bins that are even in `asinh(log-ratio / 1e-7)`."""
     size = log_values.abs().clamp_(max=_EDGE).div_(_FINEST)
-    # asinh by its definition: the library's own is ten times as slow, and more exact than a bin needs.
+    # asinh is written out: the library's function is ten times as slow, and more exact than a bin needs.
     even = size.square().add_(1).sqrt_().add_(size).log_().copysign_(log_values)
-    # Half a bin more, so that the integer part is the nearest bin; what `where` leaves out and what is no number goes
-    # to one bin more, which is dropped.
+    # Half a bin is added, so that the integer part is the nearest bin; masked values and NaN go to one more bin, which
+    # is dropped.
     scaled = even.div_(_BIN).add_((_NUM_BINS - 1) / 2 + 0.5).clamp_(0.5, _NUM_BINS - 0.5)
     clamped = torch.where(where, scaled, torch.full((), _NUM_BINS + 0.5, dtype=scaled.dtype, device=scaled.device))
     bins = clamped.nan_to_num_(nan=_NUM_BINS + 0.5).to(torch.int64).reshape(-1)
@@ -325,11 +325,10 @@ def _histogram(log_values: Tensor, where: Tensor) -> Tensor:
 
 @final
 class Percentiles(Statistic):
-    """Percentiles of a log-ratio from a histogram whose bins are even in `asinh(log-ratio / 1e-7)`: each is right to 1
-    % of the log-ratio, or to 1e-9 nats.
+    """Percentiles of a log-ratio, from a histogram whose bins have equal width in `asinh(log-ratio / 1e-7)`.
 
-    So methods that clip at 1e-6 are seen as well as those that clip at 0.2. Beyond 4 nats values count in the outer
-    bins.
+    A percentile is right to 1 % of the log-ratio, or to 1e-9 nats, so that it resolves methods that clip at 1e-6 as
+    well as those that clip at 0.2. Values beyond 4 nats count in the outermost bins.
     """
 
     PERCENTS = (1, 5, 50, 95, 99)
@@ -354,11 +353,11 @@ class Percentiles(Statistic):
         }
 
 
-def add(parts: Iterable[Mapping[str, Statistic]]) -> dict[str, Statistic]:
-    """Adds the statistics of several parts, name by name."""
+def add(batches: Iterable[Mapping[str, Statistic]]) -> dict[str, Statistic]:
+    """Adds the statistics of several micro-batches, name by name."""
     sums: dict[str, Statistic] = {}
-    for part in parts:
-        for name, statistic in part.items():
+    for statistics in batches:
+        for name, statistic in statistics.items():
             sums[name] = sums[name] + statistic if name in sums else statistic
     return sums
 
@@ -369,8 +368,8 @@ def reduce_statistics(statistics: Mapping[str, Statistic], reduce: Reduce) -> di
     if not names:
         return {}
     flat = reduce(torch.cat([statistics[name].sums.reshape(-1) for name in names]))
-    pieces = flat.split([statistics[name].sums.numel() for name in names])
-    return {name: type(statistics[name])(piece) for name, piece in zip(names, pieces, strict=True)}
+    reduced_sums = flat.split([statistics[name].sums.numel() for name in names])
+    return {name: type(statistics[name])(sums) for name, sums in zip(names, reduced_sums, strict=True)}
 
 
 def finish(statistics: Mapping[str, Statistic]) -> dict[str, float]:

@@ -1,6 +1,4 @@
-"""Named random streams: every draw is keyed by (seed, name, ids), so resuming a run needs its counters and nothing
-else.
-"""
+"""Named random streams: every draw is keyed by (seed, name, ids), so that a resumed run needs only its counters."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ _SEED_BITS = 63
 class Streams:
     """Stateless random streams of one run.
 
-    `seed(name, *key) = blake2b(run seed, name, key)`, so that a draw depends on what it is for and never on what was
-    drawn before it.
+    `seed(name, *key) = blake2b(run seed, name, key)`, so that a draw depends on its purpose and never on earlier draws.
 
     Args:
         seed: the seed of the run, any integer.
@@ -36,7 +33,7 @@ class Streams:
         self.run_seed = int(seed)
 
     def seed(self, name: str, *key: int | str) -> int:
-        """Returns a 63-bit seed for one purpose. `key` parts are told apart by type: `1` and `"1"` differ."""
+        """Returns a 63-bit seed for one purpose. Keys of different types differ: `1` is not `"1"`."""
         text = "\x1f".join([repr(self.run_seed), name, *(repr(part) for part in key)])
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> (64 - _SEED_BITS)
 
@@ -74,9 +71,7 @@ def capture() -> dict[str, Any]:
 
 
 def restore(captured: dict[str, Any]) -> None:
-    """Puts the global generators back to a captured state; a CUDA state is left out where there is no CUDA
-    device now.
-    """
+    """Puts the global generators back to a captured state, apart from a CUDA state where no CUDA device exists."""
     version, internal, gauss = captured["python"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, position, has_gauss, cached = captured["numpy"]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 from tests.browser.conftest import Open, Opened
-from tests.report import runs
-from tests.report.written import NASTY, large, written
+from tests.report import trained_runs
+from tests.report.run_folders import NASTY, write_large_run, write_run
 
 from groupwise.report.page import write_page
 from groupwise.runs import Run, read_run
@@ -32,7 +32,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
         ("temporal_decay", {"credit.temporal_decay.gamma": 0.7}),
     ]
     return [
-        runs.language(home / f"{method}-{seed}", method=method, seed=seed, rewards=rewards, **objective)
+        trained_runs.language(home / f"{method}-{seed}", method=method, seed=seed, rewards=rewards, **objective)
         for method, objective in settings
         for seed in (0, 1)
     ]
@@ -207,7 +207,7 @@ def test_tokens_are_coloured_by_credit_log_ratio_and_surprisal(open_page: Open, 
 
 
 def test_pictures_stand_side_by_side_and_demonstrations_in_their_order(open_page: Open, tmp_path: Path) -> None:
-    drawing, choosing = runs.pictures(tmp_path / "drawing"), runs.demonstrations(tmp_path / "choosing")
+    drawing, choosing = trained_runs.pictures(tmp_path / "drawing"), trained_runs.demonstrations(tmp_path / "choosing")
     opened = open_page([drawing, choosing])
     page = to_groups(opened)
     assert page.locator(".gallery .member img").count() == 4
@@ -221,7 +221,7 @@ def test_pictures_stand_side_by_side_and_demonstrations_in_their_order(open_page
 
 
 def test_held_out_prompts_are_shown_before_and_after(open_page: Open, compared: list[Run], tmp_path: Path) -> None:
-    opened = open_page([compared[0], runs.pictures(tmp_path / "drawing")])
+    opened = open_page([compared[0], trained_runs.pictures(tmp_path / "drawing")])
     page = to_groups(opened)
     # The drawing run has no prompts apart from those it trains on.
     assert [text.partition(": ")[0] for text in page.locator("select option").all_text_contents()][2:] == [
@@ -349,13 +349,13 @@ def test_hostile_texts_are_texts(open_page: Open, tmp_path: Path) -> None:
         {**member, "messages": [{"role": NASTY, "content": NASTY}]},
     ]
     config = {"name": NASTY, "description": NASTY, "seed": 0, NASTY: {NASTY: NASTY}}
-    run = written(
+    run = write_run(
         tmp_path / "run",
         rows=[{"step": step, "stage": NASTY + str(step), NASTY: step, "reward": 1.0} for step in (1, 2, 3)],
         members=records,
         config=config,
     )
-    other = written(tmp_path / "other", config={**config, "name": NASTY + "2"})
+    other = write_run(tmp_path / "other", config={**config, "name": NASTY + "2"})
     opened = open_page([run, other], size=(700, 900))
     page = to_groups(opened)
     assert page.evaluate("window.pwned") is None
@@ -413,7 +413,7 @@ def test_a_damaged_run_opens_and_says_so(open_page: Open, compared: list[Run], t
 
 @pytest.mark.slow
 def test_five_thousand_steps_of_64_members_open_within_two_seconds(open_page: Open, tmp_path: Path) -> None:
-    run = large(tmp_path / "run")
+    run = write_large_run(tmp_path / "run")
     path = write_page([run], tmp_path / "report.html")
     shutil.rmtree(tmp_path / "run")
     assert path.stat().st_size < 20e6

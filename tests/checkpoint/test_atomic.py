@@ -1,4 +1,4 @@
-"""A write is wholly there or not there at all."""
+"""A write replaces the old content in one step, or changes nothing."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.checkpoint import clear_torn, new_folder, torn, write_file
+from groupwise.checkpoint import clear_unfinished_writes, new_folder, unfinished_writes, write_file
 
 
 def test_a_failed_block_leaves_nothing(tmp_path: Path) -> None:
     def interrupted() -> None:
         with new_folder(tmp_path / "a") as partial:
             (partial / "x").write_text("half")
-            assert torn(tmp_path) == [partial]
+            assert unfinished_writes(tmp_path) == [partial]
             raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):
@@ -27,16 +27,16 @@ def test_a_folder_appears_only_at_the_end(tmp_path: Path) -> None:
         (partial / "x").write_text("1")
         assert not (tmp_path / "deep" / "a").exists()
     assert (tmp_path / "deep" / "a" / "x").read_text() == "1"
-    assert torn(tmp_path / "deep") == []
+    assert unfinished_writes(tmp_path / "deep") == []
 
 
-@pytest.mark.parametrize(("replace", "kept"), [(False, "first"), (True, "second")])
-def test_the_second_writer_of_a_folder(tmp_path: Path, replace: bool, kept: str) -> None:
+@pytest.mark.parametrize(("replace", "expected_text"), [(False, "first"), (True, "second")])
+def test_the_second_writer_of_a_folder(tmp_path: Path, replace: bool, expected_text: str) -> None:
     for text in ("first", "second"):
         with new_folder(tmp_path / "a", replace=replace) as partial:
             (partial / "x").write_text(text)
-    assert (tmp_path / "a" / "x").read_text() == kept
-    assert torn(tmp_path) == []
+    assert (tmp_path / "a" / "x").read_text() == expected_text
+    assert unfinished_writes(tmp_path) == []
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -48,21 +48,23 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
 
 
 def test_leftovers_are_removed_at_any_depth_and_nothing_else_is(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "kept").touch()
+    outside_folder = tmp_path / "outside"
+    outside_folder.mkdir()
+    (outside_folder / "kept").touch()
     run = tmp_path / "run"
     for name in ("models/.step-3.partial-0123abcd/weights", "controls/a/.best.partial-01234567/x", "rollouts/step-1"):
         (run / name).mkdir(parents=True)
     (run / ".config.json.partial-89abcdef").touch()
-    (run / ".link.partial-89abcdef").symlink_to(outside)
-    others = {".hidden", ".a.partial-mine", "b.partial-0123abcd", ".partial-0123abcd"}
-    for name in others:
+    (run / ".link.partial-89abcdef").symlink_to(outside_folder)
+    unrelated_names = {".hidden", ".a.partial-mine", "b.partial-0123abcd", ".partial-0123abcd"}
+    for name in unrelated_names:
         (run / "models" / name).touch()
-    clear_torn(run)
-    assert {path.name for path in run.rglob("*") if path.name.startswith(".") or "partial" in path.name} == others
+    clear_unfinished_writes(run)
+    assert {
+        path.name for path in run.rglob("*") if path.name.startswith(".") or "partial" in path.name
+    } == unrelated_names
     assert (run / "rollouts" / "step-1").is_dir()
-    assert (outside / "kept").exists()
+    assert (outside_folder / "kept").exists()
 
 
 def test_half_a_surrogate_pair_is_written_as_json_escapes_it(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_last_best_and_every_nth_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "manifest"])
-def test_a_torn_checkpoint_is_ignored_and_named(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_checkpoint_is_ignored_and_listed(tmp_path: Path, damage: str) -> None:
     store = CheckpointStore(tmp_path, CheckpointConfig())
     store.save(1, RECORD)
     path = store.save(2, RECORD)
@@ -57,13 +57,13 @@ def test_a_torn_checkpoint_is_ignored_and_named(tmp_path: Path, damage: str) -> 
     assert store.damaged() == [path]
 
 
-WHOLE = '"step": 2, "score": null, "best": false'
+MANIFEST_HEAD = '"step": 2, "score": null, "best": false'
 MANIFESTS = {
-    "files is a list": f'{{{WHOLE}, "files": []}}',
-    "no file is named": f'{{{WHOLE}, "files": {{}}}}',
-    "one file is named": f'{{{WHOLE}, "files": {{"values.json": [2, 3]}}}}',
-    "files outside": f'{{{WHOLE}, "files": {{"/dev/zero": [2, 3], "../../values.json": [2, 3]}}}}',
-    "sizes are texts": f'{{{WHOLE}, "files": {{"values.json": ["2", "3"], "tensors.safetensors": [1, 1]}}}}',
+    "files is a list": f'{{{MANIFEST_HEAD}, "files": []}}',
+    "no file is named": f'{{{MANIFEST_HEAD}, "files": {{}}}}',
+    "one file is named": f'{{{MANIFEST_HEAD}, "files": {{"values.json": [2, 3]}}}}',
+    "files outside": f'{{{MANIFEST_HEAD}, "files": {{"/dev/zero": [2, 3], "../../values.json": [2, 3]}}}}',
+    "sizes are texts": f'{{{MANIFEST_HEAD}, "files": {{"values.json": ["2", "3"], "tensors.safetensors": [1, 1]}}}}',
     "a list": "[]",
     "null": "null",
     "empty": "",
@@ -77,7 +77,7 @@ MANIFESTS = {
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS.values(), ids=list(MANIFESTS))
-def test_no_manifest_keeps_the_checkpoint_before_from_being_found(tmp_path: Path, manifest: str) -> None:
+def test_a_hostile_manifest_leaves_the_checkpoint_before_it_readable(tmp_path: Path, manifest: str) -> None:
     store = CheckpointStore(tmp_path, CheckpointConfig())
     store.save(1, RECORD)
     path = store.save(2, RECORD)
@@ -89,7 +89,7 @@ def test_no_manifest_keeps_the_checkpoint_before_from_being_found(tmp_path: Path
     assert store.damaged() == [path]
 
 
-def test_a_manifest_of_another_step_or_with_pipes_for_files_is_none(tmp_path: Path) -> None:
+def test_a_checkpoint_whose_manifest_has_another_step_or_whose_files_are_pipes_is_not_complete(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, CheckpointConfig())
     store.save(1, RECORD)
     path = store.save(2, RECORD)
@@ -103,7 +103,7 @@ def test_a_manifest_of_another_step_or_with_pipes_for_files_is_none(tmp_path: Pa
         assert steps(store) == [1]
 
 
-def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_folder_is_never_removed(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, CheckpointConfig())
     store.save(1, RECORD)
     (tmp_path / "step-by-step").mkdir()
@@ -111,7 +111,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "step-by-step").is_dir()
 
 
-def test_a_limit_on_file_size_says_what_was_kept(tmp_path: Path) -> None:
+def test_a_limit_on_file_size_names_the_checkpoint_that_is_safe(tmp_path: Path) -> None:
     """RLIMIT_FSIZE makes a real write fail in the middle, in a process of its own."""
     code = (
         "import signal, resource, sys, torch, pathlib\n"
@@ -126,14 +126,14 @@ def test_a_limit_on_file_size_says_what_was_kept(tmp_path: Path) -> None:
         "    print(error)\n"
     )
     assert resource.getrlimit(resource.RLIMIT_FSIZE)
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert "step-2 could not be written: no space is left" in done.stdout
-    assert "step-1 is complete; nothing before step 1 is lost" in done.stdout
-    assert f"groupwise resume {tmp_path}" in done.stdout
+    process = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert "step-2 could not be written: no space is left" in process.stdout
+    assert "step-1 is complete; nothing before step 1 is lost" in process.stdout
+    assert f"groupwise resume {tmp_path}" in process.stdout
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-1"]
 
 
-def test_a_full_disk_says_what_was_kept(disk: Path) -> None:
+def test_a_full_disk_names_the_checkpoint_that_is_safe(disk: Path) -> None:
     store = CheckpointStore(disk / "checkpoints", CheckpointConfig())
     store.save(1, {"weight": torch.zeros(100_000)})
     with pytest.raises(StorageError, match=r"no space is left.*step-1 is complete") as caught:

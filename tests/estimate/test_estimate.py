@@ -1,9 +1,9 @@
-"""The estimate of a step: its parts, and what is said of numbers that were not measured."""
+"""The estimate of a step: its parts, and the remarks on numbers that no measurement supports."""
 
 from __future__ import annotations
 
 from groupwise.estimate.estimate import estimate
-from groupwise.estimate.machine import Measured, documented
+from groupwise.estimate.machine import CalibratedRates, documented_machine
 from groupwise.estimate.shape import Shape
 from groupwise.estimate.work import Step
 
@@ -21,25 +21,36 @@ PART = {
     "layer_rates": {"64": 1e10, "448": 4e10},
     "head_rates": {"64": 1e10, "448": 4e10},
 }
-HERE = Measured("a processor", {"sampling": PART, "scoring": PART, "update": PART}, widest=448, tokens=33).machine()
+HERE = CalibratedRates(
+    "a processor", {"sampling": PART, "scoring": PART, "update": PART}, widest=448, tokens=33
+).machine()
 
 
-def test_what_was_measured_is_said_as_it_is_and_the_rest_is_called_extrapolated():
+def test_numbers_beyond_the_measured_ones_are_called_extrapolated():
     assert estimate(SMALL, STEP, HERE).extrapolated == []
     assert "communication" not in estimate(SMALL, STEP, HERE).seconds
-    said = estimate(LARGE, Step(16, 8, 2000, 500, 500), HERE, num_processes=2, sharding="full").extrapolated
-    assert [line.split(":")[0] for line in said] == [
+    remarks = estimate(LARGE, Step(16, 8, 2000, 500, 500), HERE, num_processes=2, sharding="full").extrapolated
+    assert [line.split(":")[0] for line in remarks] == [
         "hidden width 4096",
         "2500 tokens a member",
         "2 devices",
         "sharded weights",
     ]
-    assert estimate(SMALL, STEP, documented("H200", half=True)).extrapolated[0].startswith("H200: documented peaks")
+    assert (
+        estimate(SMALL, STEP, documented_machine("H200", half=True))
+        .extrapolated[0]
+        .startswith("H200: documented peaks")
+    )
 
 
 def test_more_devices_take_less_time_and_talk():
     alone, eight = (
-        estimate(LARGE, Step(64, 8, 200, 300, 300, micro_batch=4), documented("H100", half=True), num_processes=number)
+        estimate(
+            LARGE,
+            Step(64, 8, 200, 300, 300, micro_batch=4),
+            documented_machine("H100", half=True),
+            num_processes=number,
+        )
         for number in (1, 8)
     )
     assert eight.seconds["update"] < alone.seconds["update"] / 4
@@ -47,7 +58,7 @@ def test_more_devices_take_less_time_and_talk():
     shards = estimate(
         LARGE,
         Step(64, 8, 200, 300, 300, micro_batch=4),
-        documented("H100", half=True),
+        documented_machine("H100", half=True),
         num_processes=8,
         sharding="full",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.estimate.machine import GPUS, Machine, Rates, between, documented
+from groupwise.estimate.machine import GPUS, Machine, Rates, documented_machine, interpolate_rate
 from groupwise.estimate.shape import Shape
 from groupwise.estimate.work import Work
 
@@ -25,19 +25,19 @@ def test_seconds_by_hand():
 
 def test_rates_outside_the_measured_widths_are_the_nearest():
     rates = {64: 1e9, 256: 4e9, 1024: 4e9}
-    assert [between(rates, width) for width in (32, 64, 512, 9999)] == pytest.approx([1e9, 1e9, 4e9, 4e9])
+    assert [interpolate_rate(rates, width) for width in (32, 64, 512, 9999)] == pytest.approx([1e9, 1e9, 4e9, 4e9])
 
 
 def test_a_faster_gpu_is_faster_and_its_bandwidth_counts_when_few_tokens_are_sampled():
     done = Work(calls=100, tokens=100, layer_flops=1e12, head_flops=0.0, bytes_read=100 * 14e9)
-    seconds = {name: documented(name, half=True).parts["sampling"].seconds(done, SHAPE) for name in GPUS}
+    seconds = {name: documented_machine(name, half=True).part_rates["sampling"].seconds(done, SHAPE) for name in GPUS}
     assert seconds["H200"] < seconds["H100"] < seconds["A100"]
     assert seconds["H100"] == pytest.approx(100 * 4 * 4e-4 + 1.4e12 / (0.6 * 3350e9))
 
 
 def test_a_ring_moves_twice_the_gradient_but_for_one_part():
-    machine = Machine("pair", {}, measured=False, link=1e9)
+    machine = Machine("pair", {}, is_measured=False, link=1e9)
     assert machine.communication(1e9, 4, times=2) == pytest.approx(2 * 2 * 3 / 4 / 0.7)
     assert machine.communication(1e9, 1, times=2) == 0.0
-    wide = documented("H100", half=True)
+    wide = documented_machine("H100", half=True)
     assert wide.communication(1e9, 16, 1) == pytest.approx(2 * 15 / 16 * 1e9 / (0.7 * 50e9))

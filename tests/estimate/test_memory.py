@@ -25,7 +25,7 @@ def test_counts_by_hand():
     assert found["peak"] == 16 * count + max(found["cache"], 4 * count + found["activations"] + found["head"])
 
 
-def test_an_adapter_has_no_second_copy_and_shards_are_parts():
+def test_an_adapter_needs_no_second_copy_and_shards_divide_the_bytes():
     adapter = memory(SHAPE, replace(STEP, reference=True), numbers=Numbers(weight=2, lora_rank=4))
     assert adapter["reference"] == 0
     assert adapter["moments"] == 8 * SHAPE.lora(4)

@@ -54,7 +54,7 @@ def test_an_adapter_is_counted_as_peft_makes_it():
     )
 
 
-def test_what_is_no_dense_decoder_is_said(tmp_path: Path):
+def test_a_model_that_is_no_dense_decoder_is_refused(tmp_path: Path):
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**SIZES, "num_experts": 8}))
     with pytest.raises(ConfigError, match="mixture of experts"):

@@ -21,18 +21,18 @@ def test_a_step_by_hand():
     # prompts.
     assert SMALL.layer_weights == 144
     prompts, written = 15 * 2 * (288 + 2 * 4 * 5), 24 * 2 * (288 + 4 * 4 * 7)
-    parts = work(SMALL, STEP)
-    assert (parts["sampling"].layer_flops, parts["sampling"].head_flops, parts["sampling"].calls) == (
+    part_work = work(SMALL, STEP)
+    assert (part_work["sampling"].layer_flops, part_work["sampling"].head_flops, part_work["sampling"].calls) == (
         prompts + written,
         24 * 80,
         6,
     )
-    assert (parts["update"].layer_flops, parts["update"].head_flops, parts["update"].calls) == (
+    assert (part_work["update"].layer_flops, part_work["update"].head_flops, part_work["update"].calls) == (
         3 * (prompts + written),
         3 * 24 * 80,
         1,
     )
-    assert "scoring" not in parts
+    assert "scoring" not in part_work
 
 
 def test_what_the_settings_change():

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.laws import Together
+from tests.laws import SimulatedProcesses
 from tests.objective.small import close, member_ratios
 
 from groupwise.objective.covariance import covariance, keyed_uniform, largest, share_of
-from groupwise.statistics import alone
+from groupwise.statistics import sum_over_one_process
 
 
 def test_covariance_is_centred_on_all_decisions() -> None:
@@ -48,14 +48,14 @@ def test_largest_is_topk(dtype: torch.dtype, number: int) -> None:
     expected = torch.zeros_like(where)
     best = torch.where(where, values, float("-inf")).flatten().topk(min(number, int(where.sum()))).indices
     expected.view(-1)[best] = True
-    assert largest(values, where, torch.tensor(float(number)), alone).equal(expected)
+    assert largest(values, where, torch.tensor(float(number)), sum_over_one_process).equal(expected)
 
 
 def test_largest_of_neighbouring_numbers() -> None:
     unit = torch.tensor(1.0)
     above, below = torch.nextafter(unit, unit + 1), torch.nextafter(unit, unit - 1)
     values = torch.stack([below, unit, above, -above])[None]
-    assert largest(values, torch.ones(1, 4, dtype=torch.bool), torch.tensor(2.0), alone).tolist() == [
+    assert largest(values, torch.ones(1, 4, dtype=torch.bool), torch.tensor(2.0), sum_over_one_process).tolist() == [
         [False, True, True, False]
     ]
 
@@ -65,9 +65,9 @@ def test_largest_of_neighbouring_numbers() -> None:
 )
 def test_ties_that_do_not_all_fit_are_left_out_without_lots(number: int, expected: list[int]) -> None:
     values = torch.tensor([[1.0, 1.0, 0.0, -0.0]])
-    assert largest(values, torch.ones(1, 4, dtype=torch.bool), torch.tensor(float(number)), alone).int().tolist() == [
-        expected
-    ]
+    assert largest(
+        values, torch.ones(1, 4, dtype=torch.bool), torch.tensor(float(number)), sum_over_one_process
+    ).int().tolist() == [expected]
 
 
 @pytest.mark.parametrize(
@@ -77,18 +77,18 @@ def test_ties_go_to_the_smallest_lots(number: int, expected: list[int]) -> None:
     values, lots = torch.tensor([[1.0, 1.0, 0.0, -0.0]]), torch.tensor([0.75, 0.25, 0.5, 0.125])
     where = torch.ones(1, 4, dtype=torch.bool)
     assert largest(
-        values, where, torch.tensor(float(number)), alone, lots=lambda places: lots[places]
+        values, where, torch.tensor(float(number)), sum_over_one_process, lots=lambda places: lots[places]
     ).int().tolist() == [expected]
 
 
 def test_processes_choose_together() -> None:
     values, where = torch.randn(8, 5, generator=torch.Generator().manual_seed(0)), torch.ones(8, 5, dtype=torch.bool)
-    together = Together(2)
+    together = SimulatedProcesses(2)
     rows = [slice(0, 3), slice(3, 8)]
     parts = together.run(
         lambda rank: largest(values[rows[rank]], where[rows[rank]], torch.tensor(11.0), together.reduce(rank))
     )
-    assert torch.cat(parts).equal(largest(values, where, torch.tensor(11.0), alone))
+    assert torch.cat(parts).equal(largest(values, where, torch.tensor(11.0), sum_over_one_process))
 
 
 def test_lots_are_uniform_and_independent() -> None:

@@ -262,7 +262,9 @@ def test_law_5_advantages(table: laws.Table) -> None:
     shifted = of(*([reward + 7.0 for reward in group] for group in rewards))
     assert (float((shifted - actual).abs().max()) <= 1e-9 * float(actual.abs().max())) == keeps.shift
     if keeps.scale is not None:
-        same(of(*([10 * reward for reward in group] for group in rewards)), keeps.scale * actual, "scale", within=1e-9)
+        same(
+            of(*([10 * reward for reward in group] for group in rewards)), keeps.scale * actual, "scale", tolerance=1e-9
+        )
 
 
 @pytest.mark.parametrize("table", slot_tables("credit", switches=True), ids=str)

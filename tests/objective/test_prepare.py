@@ -12,7 +12,7 @@ import torch
 from groupwise.objective import Objective
 from groupwise.objective.prepare import grouped_rewards
 from groupwise.records import Rollouts
-from groupwise.statistics import alone, finish
+from groupwise.statistics import finish, sum_over_one_process
 
 OBJECTIVE = Objective.preset("bnpo")
 
@@ -26,19 +26,19 @@ def rollouts(
 
 def test_rewards_are_summed_by_weight() -> None:
     group_rollouts = rollouts([0, 0], {"correct": [1.0, 0.0], "format": [0.5, 1.0]}, {"format": 3.0})
-    assert grouped_rewards(group_rollouts, "renormalise", alone).value.tolist() == [[2.5], [3.0]]
+    assert grouped_rewards(group_rollouts, "renormalise", sum_over_one_process).value.tolist() == [[2.5], [3.0]]
 
 
 @pytest.mark.parametrize(("partial", "expected"), [("renormalise", 4.0), ("sum", 1.0)])
 def test_a_missing_reward_leaves_the_sum(partial: Any, expected: float) -> None:
     # Weights 1 and 3, only the first present: 1 * (4 / 1), or 1.
     group_rollouts = rollouts([0, 0], {"correct": [1.0, 1.0], "format": [None, 1.0]}, {"format": 3.0})
-    assert grouped_rewards(group_rollouts, partial, alone).value.tolist() == [[expected], [4.0]]
+    assert grouped_rewards(group_rollouts, partial, sum_over_one_process).value.tolist() == [[expected], [4.0]]
 
 
 def test_a_reward_of_weight_zero_is_measured_and_never_counted() -> None:
     group_rollouts = rollouts([0, 0], {"correct": [1.0, None], "length": [7.0, 9.0]}, {"length": 0.0})
-    rewards = grouped_rewards(group_rollouts, "renormalise", alone)
+    rewards = grouped_rewards(group_rollouts, "renormalise", sum_over_one_process)
     assert rewards.value.tolist() == [[1.0], [0.0]]
     assert rewards.present.tolist() == [[True], [False]]
     assert finish(OBJECTIVE.prepare(group_rollouts, OBJECTIVE.init()).statistics)["rewards/length/mean"] == 8.0
@@ -209,7 +209,7 @@ def test_a_missing_reward_of_negative_weight_counts_by_its_size() -> None:
     # Weights 1 and -0.5: with both 2 - 0.5 * 2; only the second, -0.5 * 2 scaled by 1.5 / 0.5; only the first, 2 scaled
     # by 1.5.
     group_rollouts = rollouts([0, 0, 0], {"correct": [2.0, None, 2.0], "length": [2.0, 2.0, None]}, {"length": -0.5})
-    assert grouped_rewards(group_rollouts, "renormalise", alone).value.tolist() == [[1.0], [-3.0], [3.0]]
+    assert grouped_rewards(group_rollouts, "renormalise", sum_over_one_process).value.tolist() == [[1.0], [-3.0], [3.0]]
 
 
 @pytest.mark.parametrize("name", ["rloo", "opo", "dr_grpo", "grpo", "max_rl"])
@@ -223,7 +223,7 @@ def test_rewards_too_large_for_their_squares_are_named(name: str) -> None:
         ValueError,
         match=r"the weighted sum of rewards comes to 1e\+160, whose square overflows; lower Rollouts.reward_weights",
     ):
-        grouped_rewards(rollouts([0, 0], {"correct": [0.0, 1e140]}, {"correct": 1e20}), "sum", alone)
+        grouped_rewards(rollouts([0, 0], {"correct": [0.0, 1e140]}, {"correct": 1e20}), "sum", sum_over_one_process)
 
 
 def test_advantages_too_large_for_a_gradient_are_named() -> None:

@@ -21,7 +21,7 @@ from groupwise.objective.prepare import grouped_rewards
 from groupwise.objective.preset import method_names, overlay_names, read_method
 from groupwise.objective.running import Running
 from groupwise.records import Rollouts, Scored
-from groupwise.statistics import alone
+from groupwise.statistics import sum_over_one_process
 
 TOLERANCE = 1e-10
 
@@ -283,7 +283,7 @@ def test_a_preset_says_where_it_differs(name: str) -> None:
     floored = getattr(objective.advantage, "min_std", None)
     if floored is not None:
         assert f"{floored:g}".replace("e-0", "e-") in deviations
-    two = grouped_rewards(flat_and_other(), "renormalise", alone)
+    two = grouped_rewards(flat_and_other(), "renormalise", sum_over_one_process)
     if not objective.advantage(two, Running())[0][:3].any() and objective.advantage.kind not in (
         "constant",
         "accepted",

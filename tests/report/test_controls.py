@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.written import NASTY, written
+from tests.report.run_folders import NASTY, write_run
 
 from groupwise.report.controls import controls
 from groupwise.report.page import render
@@ -31,7 +31,7 @@ def ended(
 ) -> Run:
     """A run that has ended, with controls beside it."""
     config = {"name": "ended", "seed": seed, "train": train, "controls": {name: {} for name in scores}}
-    written(folder, rows=[{"step": 1, "stage": "grpo", f"eval/{METRIC}": after}], config=config)
+    write_run(folder, rows=[{"step": 1, "stage": "grpo", f"eval/{METRIC}": after}], config=config)
     summary = {
         "metric": METRIC,
         "before": 0.1,

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.report import runs
-from tests.report.written import written as by_hand
+from tests.report import trained_runs
+from tests.report.run_folders import write_run
 
 from groupwise.report.figures import write_figures
 from groupwise.report.variants import Variant, group_runs
@@ -16,50 +16,50 @@ from groupwise.runs import Run
 
 
 @pytest.fixture(scope="module")
-def betas(tmp_path_factory: pytest.TempPathFactory, compared: list[Run]) -> list[Variant]:
+def betas(tmp_path_factory: pytest.TempPathFactory, compared_runs: list[Run]) -> list[Variant]:
     """Plain GRPO and two values of beta, two seeds each."""
-    home = tmp_path_factory.mktemp("betas")
+    folder = tmp_path_factory.mktemp("betas")
     smoothed = [
-        runs.language(home / f"{beta}-{seed}", method="ema", seed=seed, **{"smoothing.beta": beta})
+        trained_runs.language(folder / f"{beta}-{seed}", method="ema", seed=seed, **{"smoothing.beta": beta})
         for beta in (0.3, 0.6)
         for seed in (0, 1)
     ]
-    return group_runs([*compared[:2], *smoothed])
+    return group_runs([*compared_runs[:2], *smoothed])
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory, betas: list[Variant]) -> tuple[Path, list[Path], list[str]]:
+def figure_files(tmp_path_factory: pytest.TempPathFactory, betas: list[Variant]) -> tuple[Path, list[Path], list[str]]:
     """The figures of these runs, and what was said of them."""
     folder = tmp_path_factory.mktemp("figures")
     return folder, *write_figures(betas, folder)
 
 
-def words(pdf: Path) -> str:
+def pdf_text(pdf: Path) -> str:
     """Everything that a PDF's streams write, as far as letters are letters."""
     content = pdf.read_bytes()
     assert content.startswith(b"%PDF-1.")
     assert content.rstrip().endswith(b"%%EOF")
     streams = [
-        zlib.decompress(found)
-        for found in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", content, re.DOTALL)
-        if found[:1] == b"x"
+        zlib.decompress(stream_content)
+        for stream_content in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", content, re.DOTALL)
+        if stream_content[:1] == b"x"
     ]
     return "".join(
-        part.decode("latin-1") for stream in streams for part in re.findall(rb"\(((?:[^()\\]|\\.)*)\)", stream)
+        text.decode("latin-1") for stream in streams for text in re.findall(rb"\(((?:[^()\\]|\\.)*)\)", stream)
     ).replace("\0", "")
 
 
 def test_every_figure_of_the_paper_support_opens_and_says_what_it_shows(
-    written: tuple[Path, list[Path], list[str]],
+    figure_files: tuple[Path, list[Path], list[str]],
 ) -> None:
-    folder, paths, left_out = written
+    folder, paths, left_out = figure_files
     names = ["variance_reduction", "beta_comparison", "stability", "gains"]
     assert [path.name for path in paths] == [f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
     assert left_out == []
-    for name, shown in zip(
+    for name, expected_text in zip(
         names, ("Variance reduction", "smoothing.beta", "Reward", "held-out greedy/reward"), strict=True
     ):
-        assert shown.replace(" ", "") in words(folder / f"{name}.pdf").replace(" ", "")
+        assert expected_text.replace(" ", "") in pdf_text(folder / f"{name}.pdf").replace(" ", "")
         with Image.open(folder / f"{name}.png") as image:
             pixels = np.asarray(image.convert("RGB")).astype(int)
         assert 1200 < pixels.shape[1] < 1600, "across two columns at 200 dots an inch"
@@ -68,14 +68,14 @@ def test_every_figure_of_the_paper_support_opens_and_says_what_it_shows(
 
 
 def test_the_same_runs_give_the_same_files(
-    betas: list[Variant], written: tuple[Path, list[Path], list[str]], tmp_path: Path
+    betas: list[Variant], figure_files: tuple[Path, list[Path], list[str]], tmp_path: Path
 ) -> None:
     for path in write_figures(betas, tmp_path)[0]:
-        assert path.read_bytes() == (written[0] / path.name).read_bytes()
+        assert path.read_bytes() == (figure_files[0] / path.name).read_bytes()
 
 
-def test_a_figure_without_numbers_is_named_with_what_would_give_them(tmp_path: Path) -> None:
-    paths, left_out = write_figures(group_runs([by_hand(tmp_path / "run", rows=[])]), tmp_path / "out")
+def test_a_figure_without_numbers_is_reported_with_the_setting_that_gives_them(tmp_path: Path) -> None:
+    paths, left_out = write_figures(group_runs([write_run(tmp_path / "run", rows=[])]), tmp_path / "out")
     assert paths == []
     assert [line.partition(":")[0] for line in left_out] == [
         "variance_reduction",
@@ -87,7 +87,9 @@ def test_a_figure_without_numbers_is_named_with_what_would_give_them(tmp_path: P
 
 
 def test_a_name_with_dollars_is_a_name(tmp_path: Path) -> None:
-    run = by_hand(tmp_path / "run", rows=[{"step": step, "reward": step, "eval/greedy/a_$b": step} for step in (1, 2)])
+    run = write_run(
+        tmp_path / "run", rows=[{"step": step, "reward": step, "eval/greedy/a_$b": step} for step in (1, 2)]
+    )
     ended = Run(
         run.path, run.config, [], {"metric": "greedy/a_$b", "before": 0.1, "after": 0.9}, run.rows, "finished", []
     )

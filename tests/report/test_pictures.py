@@ -17,7 +17,7 @@ def save(path: Path, size: int, seed: int = 0) -> Path:
     return path
 
 
-def opened(address: str) -> Image.Image:
+def open_address(address: str) -> Image.Image:
     head, _, content = address.partition(",")
     assert head in ("data:image/png;base64", "data:image/webp;base64")
     return Image.open(io.BytesIO(base64.b64decode(content)))
@@ -27,8 +27,8 @@ def test_a_small_picture_stays_as_it_is_and_a_large_one_is_made_smaller(tmp_path
     small, large = save(tmp_path / "a.png", 8), save(tmp_path / "b.png", 400)
     pictures = Pictures(10**6)
     assert [pictures.add(tmp_path, path.name) for path in (small, large)] == [0, 1]
-    assert np.array_equal(np.asarray(opened(pictures.addresses[0])), np.asarray(Image.open(small)))
-    assert opened(pictures.addresses[1]).size == (160, 160)
+    assert np.array_equal(np.asarray(open_address(pictures.addresses[0])), np.asarray(Image.open(small)))
+    assert open_address(pictures.addresses[1]).size == (160, 160)
 
 
 def test_equal_pictures_are_held_once(tmp_path: Path) -> None:
@@ -41,8 +41,8 @@ def test_the_budget_is_kept_and_what_is_left_out_counted(tmp_path: Path) -> None
     for number in range(5):
         save(tmp_path / f"{number}.png", 32, seed=number)
     pictures = Pictures(10_000)
-    found = [pictures.add(tmp_path, f"{number}.png") for number in range(5)]
-    assert found == [0, 1, None, None, None]
+    picture_numbers = [pictures.add(tmp_path, f"{number}.png") for number in range(5)]
+    assert picture_numbers == [0, 1, None, None, None]
     assert sum(map(len, pictures.addresses)) <= 10_000
     assert pictures.num_left_out == 3
 

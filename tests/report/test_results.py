@@ -30,12 +30,12 @@ def run(seed: int, before: Any, after: Any, *, ended: bool = True, **summary: An
 def test_differences_are_of_runs_of_the_same_seed() -> None:
     first = Variant("a", (run(0, 0.1, 0.5), run(1, 0.2, 0.7)))
     second = Variant("b", (run(1, 0.2, 0.9), run(2, 0.0, 0.4)))
-    one, other = results([first, second])
-    assert one.differences == ()
-    assert other.differences == pytest.approx((0.2,))
-    assert one.gains == pytest.approx((0.4, 0.5))
-    assert (one.mean("after"), one.deviation("after")) == pytest.approx((0.6, 0.02**0.5))
-    assert other.deviation("differences") is None
+    first_result, second_result = results([first, second])
+    assert first_result.differences == ()
+    assert second_result.differences == pytest.approx((0.2,))
+    assert first_result.gains == pytest.approx((0.4, 0.5))
+    assert (first_result.mean("after"), first_result.deviation("after")) == pytest.approx((0.6, 0.02**0.5))
+    assert second_result.deviation("differences") is None
 
 
 def test_a_run_that_has_not_ended_counts_as_far_as_it_came() -> None:
@@ -46,7 +46,7 @@ def test_a_run_that_has_not_ended_counts_as_far_as_it_came() -> None:
     assert row.states == ("finished", "training")
 
 
-def test_what_a_summary_lacks_is_no_number() -> None:
+def test_a_score_that_a_summary_lacks_is_left_out() -> None:
     (row,) = results([Variant("a", (run(0, None, "good", baseline=None), run(1, 0.5, None, seconds=7)))])
     assert row.after == ()
     assert row.before == (0.5,)
@@ -55,6 +55,6 @@ def test_what_a_summary_lacks_is_no_number() -> None:
 
 
 def test_other_metrics_are_not_subtracted() -> None:
-    _, other = results([Variant("a", (run(0, 0.0, 1.0),)), Variant("b", (run(0, 0.0, 20.0, metric="psnr"),))])
-    assert other.metric == "psnr"
-    assert other.differences == ()
+    _, psnr_result = results([Variant("a", (run(0, 0.0, 1.0),)), Variant("b", (run(0, 0.0, 20.0, metric="psnr"),))])
+    assert psnr_result.metric == "psnr"
+    assert psnr_result.differences == ()

@@ -37,11 +37,11 @@ def test_where_less_is_better_the_lowest_is_bold() -> None:
     assert "**" not in markdown([rows[0], row("c", 0.1)]), "more is better in one row, less in the other"
 
 
-def test_the_goal_of_a_variant_is_its_runs(compared: list[Run]) -> None:
-    first = next(iter(group_runs(compared))).runs[0].config["method"]
+def test_the_goal_of_a_variant_is_its_runs(compared_runs: list[Run]) -> None:
+    first_method = next(iter(group_runs(compared_runs))).runs[0].config["method"]
 
     def ended(run: Run, goal: str) -> Run:
-        after = 0.3 if run.config["method"] == first else 0.6
+        after = 0.3 if run.config["method"] == first_method else 0.6
         return replace(
             run,
             config={**run.config, "train": {**run.config.get("train", {}), "metric_goal": goal}},
@@ -51,7 +51,7 @@ def test_the_goal_of_a_variant_is_its_runs(compared: list[Run]) -> None:
     for goal, best in (("min", "0.300"), ("max", "0.600")):
         bold = [
             line
-            for line in markdown(results(group_runs([ended(run, goal) for run in compared]))).splitlines()
+            for line in markdown(results(group_runs([ended(run, goal) for run in compared_runs]))).splitlines()
             if "**" in line
         ]
         assert len(bold) == 1
@@ -62,9 +62,9 @@ def test_names_are_names_in_markdown_and_in_latex() -> None:
     line = markdown([row(NASTY, 0.5)]).splitlines()[2]
     assert len(re.findall(r"(?<!\\)\|", line)) == 7, "as many cells as heads"
     assert r"\<script>" in line
-    shown = latex([row(NASTY, 0.5)])
-    assert r"a\_b \& 50\% of \$x\$ \#1 \{c\} \textbackslash{}d \textasciitilde{} \textasciicircum{}" in shown
-    assert shown.count(" & ") == 2 * 5
+    table = latex([row(NASTY, 0.5)])
+    assert r"a\_b \& 50\% of \$x\$ \#1 \{c\} \textbackslash{}d \textasciitilde{} \textasciicircum{}" in table
+    assert table.count(" & ") == 2 * 5
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
@@ -82,12 +82,12 @@ def test_latex_sets_it(tmp_path: Path) -> None:
     )
 
 
-def test_real_runs_have_a_row_a_variant(compared: list[Run], tmp_path: Path) -> None:
-    variants = group_runs(compared)
+def test_real_runs_have_a_row_a_variant(compared_runs: list[Run], tmp_path: Path) -> None:
+    variants = group_runs(compared_runs)
     text, paper = (path.read_text(encoding="utf-8") for path in write_tables(variants, tmp_path / "out"))
     assert [line.split(" | ")[0] for line in text.splitlines()[2:]] == ["| grpo", "| ema"]
-    for each in results(variants):
-        assert f"{each.mean('after'):.3f} ± {each.deviation('after'):.3f}" in text
+    for result in results(variants):
+        assert f"{result.mean('after'):.3f} ± {result.deviation('after'):.3f}" in text
     assert paper.startswith(r"\begin{tabular}{lrrrrr}")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["table.md", "table.tex"]
 

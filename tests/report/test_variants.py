@@ -16,8 +16,8 @@ def names(*runs: Run) -> list[tuple[str, str]]:
 
 
 def test_seeds_trackers_and_threads_make_no_variant() -> None:
-    one = run("a", name="x", seed=1, track={"console": "none"}, train={"num_threads": 1, "num_steps": 3})
-    other = run(
+    first_run = run("a", name="x", seed=1, track={"console": "none"}, train={"num_threads": 1, "num_steps": 3})
+    second_run = run(
         "b",
         name="x",
         seed=0,
@@ -25,7 +25,7 @@ def test_seeds_trackers_and_threads_make_no_variant() -> None:
         train={"num_threads": 2, "num_steps": 3},
         description="other words",
     )
-    assert names(one, other) == [("x", "0, 1")]
+    assert names(first_run, second_run) == [("x", "0, 1")]
 
 
 def test_a_method_is_named_without_the_objective_that_follows_from_it() -> None:
@@ -38,15 +38,18 @@ def test_a_method_is_named_without_the_objective_that_follows_from_it() -> None:
 
 
 def test_many_differences_are_counted_and_equal_names_have_their_folders() -> None:
-    one, other = (
+    first_run, second_run = (
         run(name, name="x", a=value, b=value, c=value, d=value, e=value) for name, value in (("p", 1), ("q", 2))
     )
-    assert [name for name, _ in names(one, other)] == ["a=1, b=1, c=1 and 2 more", "a=2, b=2, c=2 and 2 more"]
+    assert [name for name, _ in names(first_run, second_run)] == [
+        "a=1, b=1, c=1 and 2 more",
+        "a=2, b=2, c=2 and 2 more",
+    ]
     assert [name for name, _ in names(run("p"), run("q"))] == ["p", "q"]
     assert [name for name, _ in names(run("p/run"), run("q/run"))] == ["run (p/run)", "run (q/run)"]
 
 
-def test_what_a_comparison_ran_as_one_variant_is_one(tmp_path: Path) -> None:
+def test_the_runs_of_a_variant_of_a_comparison_are_one_variant(tmp_path: Path) -> None:
     (tmp_path / "comparison.json").write_text("{}")
     folders = [tmp_path / variant / f"seed-{seed}" for variant in ("method=grpo", "method=dapo") for seed in (0, 1)]
     runs = [

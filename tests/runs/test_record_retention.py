@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.report.browser import browse
+from groupwise.report.group_browser import browse
 from groupwise.report.groups import scan
 from groupwise.runs import read_run
 from groupwise.training.run.record_retention import remove_old_records

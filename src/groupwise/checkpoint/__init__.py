@@ -1,6 +1,14 @@
-"""Everything a bit-exact resume needs, in safetensors and JSON, written whole or not at all."""
+"""Checkpoints: everything that a bit-exact resume needs, in safetensors and JSON, written completely or not at all."""
 
-from groupwise.checkpoint.atomic import StorageError, clear_torn, is_empty, new_folder, remove_folder, torn, write_file
+from groupwise.checkpoint.atomic import (
+    StorageError,
+    clear_unfinished_writes,
+    is_empty,
+    new_folder,
+    remove_folder,
+    unfinished_writes,
+    write_file,
+)
 from groupwise.checkpoint.cache import Cache, cache_folder, content_key
 from groupwise.checkpoint.config import CheckpointConfig
 from groupwise.checkpoint.store import Checkpoint, CheckpointStore, natural
@@ -13,7 +21,7 @@ __all__ = [
     "CheckpointStore",
     "StorageError",
     "cache_folder",
-    "clear_torn",
+    "clear_unfinished_writes",
     "content_key",
     "is_empty",
     "load_tree",
@@ -21,6 +29,6 @@ __all__ = [
     "new_folder",
     "remove_folder",
     "save_tree",
-    "torn",
+    "unfinished_writes",
     "write_file",
 ]

@@ -1,8 +1,8 @@
-"""Files and folders that are either wholly there or not there at all.
+"""Atomic writes of files and folders: a reader sees the old content or the new one, never a part of it.
 
 A write goes to a hidden neighbour, reaches the disk (`fsync`), and takes its name in one rename. A process killed at
-any point therefore leaves the old content or the new one; what it leaves besides is a hidden `.NAME.partial-XXXXXXXX`,
-which readers ignore and `torn` names.
+any point therefore leaves the old content or the new one, and perhaps a hidden `.NAME.partial-XXXXXXXX`, which readers
+ignore and `unfinished_writes` lists.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class StorageError(RuntimeError):
-    """Something could not be written; the message says what, why and what is still safe.
+    """The error of a failed write; its message names the file, the cause and the data that is still safe.
 
     Example:
         >>> raise StorageError("a.json could not be written: no space is left for it.")
@@ -35,14 +35,12 @@ def write_file(path: Path | str, data: bytes | str, *, durable: bool = True) -> 
     """Replaces a file's content in one step.
 
     Args:
-        path: the file.
-        data: its new content. Half a surrogate pair, which UTF-8 cannot hold, is written as the escape that JSON has
-            for it.
-        durable: waits until it is on the disk. Without, a file survives the process but perhaps not a power cut, and
-            hundreds of small ones take no time.
+        data: the file's new content. A lone surrogate, which UTF-8 cannot encode, is written as its JSON escape.
+        durable: waits until the content is on the disk. Without waiting, a file survives the end of the process but
+            perhaps no power cut, and writing hundreds of small files takes no time.
 
     Raises:
-        StorageError: it could not be written; the old content stays.
+        StorageError: the file could not be written; its old content stays.
 
     Example:
         >>> import tempfile
@@ -74,9 +72,9 @@ def new_folder(path: Path | str, *, replace: bool = False) -> Iterator[Path]:
     """Yields an empty hidden folder which becomes `path` when the block ends well, and vanishes when it does not.
 
     Args:
-        path: the folder to appear.
-        replace: what to do when `path` exists by then: take its place, or (the default) leave the one that came first
-            and drop ours, which is what two writers of the same content want.
+        path: path that the folder has after the block.
+        replace: whether the folder takes the place of one that exists at `path` by then. By default the existing one
+            stays and the new one is dropped, which suits two writers of the same content.
 
     Yields:
         the hidden folder to fill.
@@ -102,7 +100,7 @@ def new_folder(path: Path | str, *, replace: bool = False) -> Iterator[Path]:
             for name in files:
                 _sync_file(Path(folder) / name)
             sync_folder(Path(folder))
-        old = _set_aside(path) if replace and path.exists() else None
+        replaced_folder = _set_aside(path) if replace and path.exists() else None
         try:
             os.rename(partial, path)
         except OSError as error:
@@ -110,8 +108,8 @@ def new_folder(path: Path | str, *, replace: bool = False) -> Iterator[Path]:
                 raise
             shutil.rmtree(partial, ignore_errors=True)
         sync_folder(path.parent)
-        if old is not None:
-            shutil.rmtree(old, ignore_errors=True)
+        if replaced_folder is not None:
+            shutil.rmtree(replaced_folder, ignore_errors=True)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
         if isinstance(error, OSError):
@@ -122,10 +120,7 @@ def new_folder(path: Path | str, *, replace: bool = False) -> Iterator[Path]:
 
 
 def remove_folder(path: Path) -> None:
-    """Deletes a folder so that a kill in the middle leaves only something hidden.
-
-    Args:
-        path: the folder.
+    """Deletes a folder; a process killed on the way leaves a hidden remainder, never a damaged folder of that name.
 
     Example:
         >>> import tempfile
@@ -137,36 +132,32 @@ def remove_folder(path: Path) -> None:
     shutil.rmtree(_set_aside(path), ignore_errors=True)
 
 
-def torn(folder: Path) -> list[Path]:
-    """Leftovers of writes that did not finish, oldest name first.
-
-    Args:
-        folder: where writes went.
+def unfinished_writes(folder: Path) -> list[Path]:
+    """Returns the hidden files and folders that unfinished writes left in a folder, sorted by name.
 
     Example:
-        >>> torn(Path("nowhere"))
+        >>> unfinished_writes(Path("nowhere"))
         []
     """
     return sorted(entry for entry in folder.iterdir() if _LEFTOVER.fullmatch(entry.name)) if folder.is_dir() else []
 
 
-def clear_torn(folder: Path) -> None:
-    """Removes what writes that did not finish left in a folder and in every folder below it: one of them can be a whole
-    copy of a model.
+def clear_unfinished_writes(folder: Path) -> None:
+    """Removes what unfinished writes left in a folder and in all its subfolders, which can be a whole copy of a model.
 
     Args:
-        folder: whose writers have all ended.
+        folder: a folder into which no process is writing any more.
 
     Example:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
         >>> (folder / "models" / ".step-3.partial-0123abcd").mkdir(parents=True)
-        >>> clear_torn(folder)
+        >>> clear_unfinished_writes(folder)
         >>> [path.name for path in folder.rglob("*")]
         ['models']
     """
-    for place, folders, _ in os.walk(folder):
-        for leftover in torn(Path(place)):
+    for subfolder, folders, _ in os.walk(folder):
+        for leftover in unfinished_writes(Path(subfolder)):
             if leftover.is_dir() and not leftover.is_symlink():
                 shutil.rmtree(leftover, ignore_errors=True)
                 folders.remove(leftover.name)
@@ -175,10 +166,10 @@ def clear_torn(folder: Path) -> None:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether a folder holds nothing, or nothing but what writes that did not finish left.
+    """Returns whether a folder is empty, apart from the remainders of unfinished writes.
 
     Args:
-        folder: that exists.
+        folder: path of an existing folder.
 
     Example:
         >>> import tempfile
@@ -191,13 +182,12 @@ def is_empty(folder: Path) -> bool:
 
 
 def check_writable(folder: Path) -> None:
-    """Makes a hidden file in a folder and removes it; after a kill in between it counts as what a write left.
+    """Creates a hidden file in an existing folder and removes it again.
 
-    Args:
-        folder: that exists.
+    A process killed in between leaves a file that counts as an unfinished write.
 
     Raises:
-        OSError: no file can be made in it.
+        OSError: no file can be created in the folder.
     """
     probe = _partial(folder / "writable")
     probe.touch()
@@ -205,11 +195,7 @@ def check_writable(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable; not every file system can, and then there is nothing to do.
-
-    Args:
-        folder: whose names.
-    """
+    """Makes the names in a folder durable, on file systems that support it."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -222,13 +208,13 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def storage_error(path: Path | str, error: OSError, kept: str = "") -> StorageError:
-    """Turns the operating system's error into one that says what to do.
+def storage_error(path: Path | str, error: OSError, safety_note: str = "") -> StorageError:
+    """Returns the error of a failed write, with the cause and the remedy in words.
 
     Args:
-        path: what was written.
-        error: what the system said.
-        kept: a sentence on what is safe.
+        path: file or folder that could not be written.
+        error: error of the operating system.
+        safety_note: a sentence on the data that is still safe.
 
     Returns:
         the error to raise.
@@ -239,14 +225,14 @@ def storage_error(path: Path | str, error: OSError, kept: str = "") -> StorageEr
     """
     path = Path(path)
     if error.errno in _SPACE:
-        why = f"no space is left for it ({_free(path)}, or a limit on the size of files is reached)"
+        reason = f"no space is left for it ({_free(path)}, or a limit on the size of files is reached)"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        why = "the folder is not writable"
+        reason = "the folder is not writable"
     elif error.errno in (errno.ENOENT, errno.ENOTDIR):
-        why = f"there is no folder {path.parent}"
+        reason = f"there is no folder {path.parent}"
     else:
-        why = str(error)
-    return StorageError(f"{path} could not be written: {why}.{' ' + kept if kept else ''}")
+        reason = str(error)
+    return StorageError(f"{path} could not be written: {reason}.{' ' + safety_note if safety_note else ''}")
 
 
 def _free(path: Path) -> str:

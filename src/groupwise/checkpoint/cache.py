@@ -1,8 +1,8 @@
-"""Results that depend only on their inputs, stored between runs under a name that is a hash of those inputs.
+"""A cache of results that depend only on their inputs, stored between runs under a hash of those inputs.
 
-A trained task model is the same every time its settings and the version of its training are; the second run reads the
-result of the first. Entries appear in one rename, so readers never see half of one, and two writers of the same entry
-leave one of the two.
+Training a task model twice with the same settings and the same version of the code gives the same model, so that the
+second run reads the result of the first. An entry appears in one rename: readers never see a part of it, and of two
+writers of the same entry one wins.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from groupwise.checkpoint.atomic import new_folder
 
 
 def cache_folder() -> Path:
-    """`$GROUPWISE_CACHE`, or `~/.cache/groupwise` (below `$XDG_CACHE_HOME` where that is set).
+    """Returns `$GROUPWISE_CACHE`, or `~/.cache/groupwise` (below `$XDG_CACHE_HOME` where that is set).
 
     Example:
         >>> cache_folder().name != ""
         True
     """
-    if named := os.environ.get("GROUPWISE_CACHE"):
-        return Path(named)
+    if configured_folder := os.environ.get("GROUPWISE_CACHE"):
+        return Path(configured_folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "groupwise"
 
 
 def content_key(inputs: Mapping[str, Any]) -> str:
-    """Hash of JSON-able inputs; the order of keys does not matter.
+    """Returns the hash of inputs that JSON can hold; the order of keys does not matter.
 
     Args:
-        inputs: all that the result depends on.
+        inputs: all values on which the cached result depends.
 
     Returns:
         32 hexadecimal digits.
@@ -49,7 +49,7 @@ class Cache:
     """A folder of entries by kind and key.
 
     Args:
-        root: the folder; unset takes `cache_folder()`.
+        root: folder of the cache; unset takes `cache_folder()`.
 
     Example:
         >>> import tempfile
@@ -65,11 +65,11 @@ class Cache:
         self.root = root or cache_folder()
 
     def get(self, kind: str, key: str) -> Path | None:
-        """The entry's folder, or `None`.
+        """Returns the folder of an entry, or `None`.
 
         Args:
-            kind: of entry.
-            key: hash of what it depends on.
+            kind: name of the kind of entry, such as `task_model`.
+            key: hash of the entry's inputs, as `content_key` returns it.
         """
         path = self.root / kind / key
         return path if path.is_dir() else None
@@ -78,15 +78,15 @@ class Cache:
         """Lets `write` fill a new entry; where another writer was first, its entry stays.
 
         Args:
-            kind: of entry.
-            key: hash of what it depends on.
-            write: fills the folder it is given.
+            kind: name of the kind of entry, such as `task_model`.
+            key: hash of the entry's inputs, as `content_key` returns it.
+            write: writes the entry into the folder that it receives.
 
         Returns:
             the entry's folder.
 
         Raises:
-            StorageError: it could not be written. A cache is a convenience: callers say so and go on.
+            StorageError: the entry could not be written. Callers go on without the cache and report that.
         """
         path = self.root / kind / key
         with new_folder(path) as partial:

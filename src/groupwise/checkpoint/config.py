@@ -1,4 +1,4 @@
-"""How often a run is saved and what it keeps."""
+"""The configuration of checkpoints: how often a run is saved, and which checkpoints stay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from groupwise.config.numbers import Positive
 
 @final
 class CheckpointConfig(Config):
-    """Which checkpoints exist at any moment.
+    """The rule for saving and removing checkpoints.
 
     Args:
         every: steps between checkpoints; the last step, the end of a stage and Ctrl-C always save one.

@@ -1,4 +1,4 @@
-"""The checkpoints of one run: written whole or not at all, kept by rule, found again after any crash."""
+"""The checkpoints of one run: written completely or not at all, pruned by a rule, and readable after any crash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from groupwise.checkpoint.atomic import StorageError, new_folder, remove_folder, torn
+from groupwise.checkpoint.atomic import StorageError, new_folder, remove_folder, unfinished_writes
 from groupwise.checkpoint.config import CheckpointConfig
 from groupwise.checkpoint.tree import FILES, load_tree, save_tree
 from groupwise.config import Config, ConfigError
@@ -17,18 +17,18 @@ from groupwise.runs.natural_order import natural
 
 _MANIFEST = "manifest.json"
 _MANIFEST_BYTES = 2**16
-"""More than the manifest of any checkpoint has."""
+"""An upper bound on the size of a manifest; a longer file is not read."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One complete checkpoint: the step it belongs to, the score then (or `None`), and whether it was the best so far.
+    """One complete checkpoint of a run.
 
     Args:
-        path: its folder.
-        step: of the run.
-        score: the score then.
-        best: whether it was the best so far.
+        path: folder of the checkpoint.
+        step: step of the run after which it was saved.
+        score: score of the evaluation at this step; `None` without one.
+        best: whether that score was the best so far.
     """
 
     path: Path
@@ -37,14 +37,14 @@ class Checkpoint:
     best: bool
 
     def load(self) -> Any:
-        """The saved record, tensors on the CPU.
+        """Reads the saved record, with tensors on the CPU.
 
         Raises:
-            ConfigError: its files are those of its manifest, and hold no record: somebody made both.
+            ConfigError: the files match their manifest but hold no record, since something else wrote them.
         """
         try:
             return load_tree(self.path)
-        except Exception as error:  # whatever the readers of a stranger's file say
+        except Exception as error:  # the readers raise many kinds of exceptions on a foreign file
             advice = "remove that folder, and `groupwise resume` goes on from the checkpoint before it"
             raise ConfigError(
                 f"{self.path} holds no record that can be read ({type(error).__name__}: {error}); {advice}"
@@ -55,8 +55,8 @@ class CheckpointStore:
     """Saves, lists and prunes the checkpoints of a folder.
 
     Args:
-        folder: `RUN/checkpoints`.
-        config: how many to keep.
+        folder: the folder `RUN/checkpoints`, created with the first save.
+        config: the rule for removing checkpoints.
 
     Example:
         >>> import tempfile
@@ -72,19 +72,19 @@ class CheckpointStore:
         self.config = config
 
     def save(self, step: int, record: Any, *, score: float | None = None, best: bool = False) -> Path:
-        """Writes `step-N`, then removes what the rule no longer keeps.
+        """Writes the checkpoint `step-N`, then removes those that the rule no longer keeps.
 
         Args:
-            step: of the run.
+            step: the number of steps that the run has taken.
             record: nested tensors and plain values.
-            score: the score, where this is the best.
-            best: whether it is the best so far.
+            score: score of the evaluation at this step, where this is the best one.
+            best: whether that score is the best so far.
 
         Returns:
             the checkpoint's folder.
 
         Raises:
-            StorageError: it could not be written; the message names the newest checkpoint that is still safe.
+            StorageError: the checkpoint could not be written; the message names the newest one that is still safe.
         """
         path = self.folder / f"step-{step}"
         try:
@@ -99,50 +99,52 @@ class CheckpointStore:
                     json.dumps({"step": step, "score": score, "best": best, "files": files})
                 )
         except (StorageError, OSError) as error:
-            raise StorageError(f"{error} {self.kept()}") from error
+            raise StorageError(f"{error} {self.safety_note()}") from error
         self.prune()
         return path
 
     def complete(self) -> list[Checkpoint]:
-        """Every whole checkpoint, by step."""
-        return [found for path in self._steps() if (found := _read(path)) is not None]
+        """Returns every complete checkpoint, in the order of steps."""
+        return [checkpoint for path in self._steps() if (checkpoint := _read(path)) is not None]
 
     def latest(self) -> Checkpoint | None:
-        """The newest whole checkpoint, or `None`."""
-        return next((found for path in reversed(self._steps()) if (found := _read(path)) is not None), None)
+        """Returns the newest complete checkpoint, or `None`."""
+        return next((checkpoint for path in reversed(self._steps()) if (checkpoint := _read(path)) is not None), None)
 
     def damaged(self) -> list[Path]:
-        """What a crash left: unfinished writes, and folders whose files do not match their manifest."""
-        return torn(self.folder) + [path for path in self._steps() if _read(path) is None]
+        """Lists what a crash left: unfinished writes, and folders whose files do not match their manifest."""
+        return unfinished_writes(self.folder) + [path for path in self._steps() if _read(path) is None]
 
     def clear_damaged(self) -> list[Path]:
-        """Removes what `damaged` names, and returns it."""
-        found = self.damaged()
-        for path in found:
+        """Removes the paths that `damaged` lists, and returns them."""
+        damaged_paths = self.damaged()
+        for path in damaged_paths:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-        return found
+        return damaged_paths
 
     def prune(self) -> None:
         """Keeps the newest `keep_last`, the best one, and every `keep_every`-th step."""
-        found = self.complete()
-        keep = {checkpoint.step for checkpoint in found[-self.config.keep_last :]}
+        checkpoints = self.complete()
+        steps_to_keep = {checkpoint.step for checkpoint in checkpoints[-self.config.keep_last :]}
         if self.config.keep_best:
-            keep |= {
+            steps_to_keep |= {
                 checkpoint.step
-                for checkpoint in found
-                if checkpoint.best and not any(later.best for later in found if later.step > checkpoint.step)
+                for checkpoint in checkpoints
+                if checkpoint.best and not any(later.best for later in checkpoints if later.step > checkpoint.step)
             }
         if self.config.keep_every is not None:
-            keep |= {checkpoint.step for checkpoint in found if checkpoint.step % self.config.keep_every == 0}
-        for checkpoint in found:
-            if checkpoint.step not in keep:
+            steps_to_keep |= {
+                checkpoint.step for checkpoint in checkpoints if checkpoint.step % self.config.keep_every == 0
+            }
+        for checkpoint in checkpoints:
+            if checkpoint.step not in steps_to_keep:
                 remove_folder(checkpoint.path)
 
-    def kept(self) -> str:
-        """One sentence on what is safe after a failed write."""
+    def safety_note(self) -> str:
+        """Returns one sentence on the checkpoint that is safe after a failed write, and on how to go on from it."""
         latest = self.latest()
         if latest is None:
             return "No earlier checkpoint of this run exists. Free some space and start it again."
@@ -152,7 +154,7 @@ class CheckpointStore:
         )
 
     def _steps(self) -> list[Path]:
-        """What is named like a checkpoint, oldest first."""
+        """Returns the paths whose name is that of a checkpoint, the lowest step first."""
         return sorted(
             (path for path in self.folder.glob("step-*") if path.name.removeprefix("step-").isdecimal()), key=natural
         )
@@ -160,7 +162,7 @@ class CheckpointStore:
 
 @final
 class _Manifest(Config):
-    """What a checkpoint says of itself: its step and score, and the size and checksum of every file."""
+    """The manifest of a checkpoint: its step and score, and the size and checksum of every file."""
 
     step: int
     score: float | None
@@ -169,12 +171,12 @@ class _Manifest(Config):
 
 
 def _read(path: Path) -> Checkpoint | None:
-    """The checkpoint in a folder; `None` where a file is missing or differs from the manifest, or the
-    manifest is none.
+    """Reads the checkpoint in a folder; returns `None` where a file is missing or differs from the manifest, or where
+    the manifest cannot be read.
     """
     try:
         file = path / _MANIFEST
-        # A pipe of that name would never end, and nothing of ours is that long.
+        # Reading a pipe of that name would never end, and a manifest is never longer than this.
         if not file.is_file() or file.stat().st_size > _MANIFEST_BYTES:
             return None
         manifest = _Manifest.model_validate_json(file.read_bytes())

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 _TENSORS, _VALUES = "tensors.safetensors", "values.json"
 FILES = frozenset({_TENSORS, _VALUES})
-"""The names of the files that a record is written as."""
+"""The names of the files in which a record is stored."""
 
 
 def save_tree(folder: Path, tree: Any) -> None:
@@ -28,7 +28,7 @@ def save_tree(folder: Path, tree: Any) -> None:
         tree: nested dictionaries, lists and tuples of tensors and plain values.
 
     Raises:
-        TypeError: a value is of another type; the message gives its place.
+        TypeError: a value is of another type; the message gives its path in the record.
 
     Example:
         >>> import tempfile
@@ -44,13 +44,7 @@ def save_tree(folder: Path, tree: Any) -> None:
 
 
 def load_tree(folder: Path) -> Any:
-    """Reads what `save_tree` wrote; tensors arrive on the CPU.
-
-    Args:
-        folder: a folder that `save_tree` filled.
-
-    Returns:
-        the nested record.
+    """Reads the nested record that `save_tree` wrote into a folder; its tensors are on the CPU.
 
     Example:
         >>> import tempfile
@@ -75,16 +69,16 @@ def _encode(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
         return {"$bytes": value.hex()}
     if isinstance(value, dict):
         if all(isinstance(key, str) and not key.startswith("$") for key in value):
-            return {key: _encode(entry, f"{path}/{key}", tensors) for key, entry in value.items()}
+            return {key: _encode(child, f"{path}/{key}", tensors) for key, child in value.items()}
         return {
             "$items": [
-                [_encode(key, f"{path}/key", tensors), _encode(entry, f"{path}/{key}", tensors)]
-                for key, entry in value.items()
+                [_encode(key, f"{path}/key", tensors), _encode(child, f"{path}/{key}", tensors)]
+                for key, child in value.items()
             ]
         }
     if isinstance(value, list | tuple):
-        entries = [_encode(entry, f"{path}/{index}", tensors) for index, entry in enumerate(value)]
-        return entries if isinstance(value, list) else {"$tuple": entries}
+        children = [_encode(child, f"{path}/{index}", tensors) for index, child in enumerate(value)]
+        return children if isinstance(value, list) else {"$tuple": children}
     raise TypeError(
         f"checkpoint entry {path or '/'} is a {type(value).__name__}; it must be a tensor, a plain value or a nest of"
         " them"
@@ -93,7 +87,7 @@ def _encode(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
 
 def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, list):
-        return [_decode(entry, tensors) for entry in value]
+        return [_decode(child, tensors) for child in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1:
@@ -106,7 +100,7 @@ def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
             case "$bytes":
                 return bytes.fromhex(content)
             case "$tuple":
-                return tuple(_decode(entry, tensors) for entry in content)
+                return tuple(_decode(child, tensors) for child in content)
             case "$items":
-                return {_decode(key, tensors): _decode(entry, tensors) for key, entry in content}
-    return {key: _decode(entry, tensors) for key, entry in value.items()}
+                return {_decode(key, tensors): _decode(child, tensors) for key, child in content}
+    return {key: _decode(child, tensors) for key, child in value.items()}

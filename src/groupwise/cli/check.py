@@ -54,7 +54,7 @@ def check(
         check_domain(recipe.adapt(domain), recipe, Streams(loaded.seed), World())
     sizes = domain.learner.sizes()
     say(f"experiment  {loaded.name}, method {loaded.objective.name}, seed {loaded.seed}")
-    say(f"model       {sizes.trained:,} of {sizes.whole:,} parameters are trained; log-probs in {domain.unit}")
+    say(f"model       {sizes.trained:,} of {sizes.total:,} parameters are trained; log-probs in {domain.unit}")
     say(
         f"data        {domain.num_prompts:,} training prompts; a step takes {span.train.prompts_per_step} with"
         f" {span.train.group_size} members each"

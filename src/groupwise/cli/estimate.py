@@ -188,15 +188,15 @@ def _as_run(step: Step, path: Path) -> tuple[Step, Mapping[str, float]]:
 
 
 def _machine(gpu: str | None, half: bool, span: Experiment, again: bool) -> Machine:
-    from groupwise.estimate.machine import documented
+    from groupwise.estimate.machine import documented_machine
 
     if gpu is not None:
-        return documented(gpu, half=half)
+        return documented_machine(gpu, half=half)
     import torch
     from rich.text import Text
 
     from groupwise.cli.output import console
-    from groupwise.estimate.calibration import calibrated
+    from groupwise.estimate.calibration import calibrate_machine
     from groupwise.experiment import load_experiment, run
 
     def train(table: Mapping[str, Any], out: Path) -> None:
@@ -206,7 +206,7 @@ def _machine(gpu: str | None, half: bool, span: Experiment, again: bool) -> Mach
 
     on_gpu = span.train.device != "cpu" and torch.cuda.is_available()
     device = torch.cuda.get_device_name() if on_gpu else "cpu"
-    return calibrated(
+    return calibrate_machine(
         train,
         num_threads=span.train.num_threads,
         device=device,
@@ -242,7 +242,7 @@ def _about(step_estimate: Estimate) -> list[str]:
             f" {step.completion_tokens:.0f} tokens, {step.updates * step.minibatches} optimiser"
             f" step{'s' if step.updates * step.minibatches > 1 else ''}{share}"
         ),
-        f"on {devices}, {'measured' if step_estimate.machine.measured else 'by documented peaks'}",
+        f"on {devices}, {'measured' if step_estimate.machine.is_measured else 'by documented peaks'}",
         *waits,
     ]
 

@@ -1,7 +1,7 @@
-"""A machine's rates, measured on it: short real runs of small models through `groupwise.train`, and a fit of the cost
-model to what they took.
+"""The rates of this machine, measured by short real runs of small models and a fit of the cost model to their seconds.
 
-The result is kept in the cache under a hash of the device, the threads and the versions, so a machine is measured once.
+The result is stored in the cache under a hash of the device, the threads and the versions, so that a machine is
+measured once.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ import numpy as np
 
 from groupwise.checkpoint.cache import cache_folder, content_key
 from groupwise.config import merge
-from groupwise.estimate.machine import Measured
+from groupwise.estimate.machine import CalibratedRates
 from groupwise.estimate.shape import Shape
 from groupwise.estimate.work import Step, work
 
 Train = Callable[[Mapping[str, Any], Path], None]
-"""Runs an experiment's table into a folder: given by whoever knows experiments, since this room lies below them."""
+"""A function that runs an experiment's table into a folder; callers pass it: this package imports no experiment."""
 
 _PROBE = resources.files("groupwise.presets") / "probe.toml"
-"""The run that is measured, but for its sizes and prompts."""
+"""The experiment of the measured runs, without its sizes and prompts."""
 
 VERSION = 1
-"""The version of the calibration. Every change of the code that changes the rates that it measures raises
-it, and a stored one of an earlier version is not used.
+"""The version of the calibration. A change of the code that changes the measured rates has to raise this number; stored
+rates of an earlier version are not used.
 """
 
 NUM_STEPS = 5
@@ -46,11 +46,12 @@ _PARTS = ("sampling", "scoring", "update")
 @final
 @dataclass(frozen=True)
 class Probe:
-    """A small model and the step it is measured on.
+    """A small model, and the step on which its seconds are measured.
 
     Args:
-        width, layers, words: of the model; `words` is what its prompts are made of, and so its vocabulary.
-        prompts, group_size: of the step.
+        width, layers: sizes of the model.
+        words: number of different words in the prompts, which sets the model's vocabulary.
+        prompts, group_size: sizes of the measured step.
 
     Example:
         >>> Probe(64, 2, 64, 2, 4).shape(70).intermediate
@@ -64,19 +65,19 @@ class Probe:
     group_size: int
 
     def shape(self, vocabulary: int) -> Shape:
-        """The model's.
+        """Returns the shape of the model.
 
         Args:
-            vocabulary: what its tokenizer came to.
+            vocabulary: number of tokens of the tokenizer.
         """
         heads = max(2, self.width // 64)
         return Shape(self.width, 3 * self.width, vocabulary, self.layers, heads, heads, self.width // heads)
 
     def experiment(self, num_threads: int) -> dict[str, Any]:
-        """The run that is measured: rewards that always differ, so that every member learns.
+        """Returns the experiment's table; its rewards always differ inside a group, so that every member learns.
 
         Args:
-            num_threads: on a CPU.
+            num_threads: threads of the run on a CPU.
         """
         shape = self.shape(1)
         sizes = {"hidden_size": shape.hidden, "intermediate_size": shape.intermediate, "num_layers": shape.layers}
@@ -87,10 +88,10 @@ class Probe:
         }
         count = max(2 * self.prompts, -(-self.words // PROMPT_WORDS)) + 1
         prompts = [
-            " ".join(f"w{(PROMPT_WORDS * place + word) % self.words}" for word in range(PROMPT_WORDS)) + f" n{place}"
-            for place in range(count)
+            " ".join(f"w{(PROMPT_WORDS * index + word) % self.words}" for word in range(PROMPT_WORDS)) + f" n{index}"
+            for index in range(count)
         ]
-        over = {
+        overrides = {
             "domain": {
                 "model": {"shape": {**sizes, **heads}},
                 "data": {"source": {"prompts": prompts}},
@@ -103,7 +104,7 @@ class Probe:
                 "num_threads": num_threads,
             },
         }
-        return merge(tomllib.loads(_PROBE.read_text(encoding="utf-8")), over)
+        return merge(tomllib.loads(_PROBE.read_text(encoding="utf-8")), overrides)
 
 
 PROBES = tuple(
@@ -119,8 +120,8 @@ PROBES = tuple(
 
 @final
 @dataclass(frozen=True)
-class Taken:
-    """The mean seconds of each part of one probe's step.
+class ProbeTiming:
+    """The measured seconds of one probe: the mean over steps for each part of a step.
 
     Args:
         shape: the shape of the model that the probe built.
@@ -133,7 +134,7 @@ class Taken:
 
 
 def differs(prompts: Sequence[str], completions: Sequence[str], **columns: Any) -> list[float]:
-    """A reward that gives every second member 1.
+    """Returns reward 1 for every second member and 0 for the others.
 
     Example:
         >>> differs(["a", "a", "a"], ["", "", ""])
@@ -142,29 +143,26 @@ def differs(prompts: Sequence[str], completions: Sequence[str], **columns: Any) 
     return [float(place % 2) for place in range(len(completions))]
 
 
-def calibrated(
+def calibrate_machine(
     train: Train,
     *,
     num_threads: int = 1,
     device: str = "cpu",
     again: bool = False,
     say: Callable[[str], None] | None = None,
-) -> Measured:
-    """The rates of this machine: those kept in the cache, or measured now, which takes about a minute.
+) -> CalibratedRates:
+    """Returns the rates of this machine from the cache, or measures them, which takes about a minute.
 
     Args:
-        train: runs an experiment.
-        num_threads: on a CPU.
-        device: its name.
-        again: measure even though something is kept.
-        say: receives a sentence before a measurement.
-
-    Returns:
-        the rates.
+        train: function that runs an experiment's table into a folder.
+        num_threads: number of threads on a CPU.
+        device: name of the device; `cpu` takes the processor's name.
+        again: whether the machine is measured even though the cache has its rates.
+        say: function that receives a sentence before a measurement.
     """
     import torch
 
-    about = {
+    identity = {
         "device": device if device != "cpu" else _processor(),
         "num_threads": num_threads,
         "versions": {name: metadata.version(name) for name in ("groupwise", "torch", "transformers")},
@@ -172,22 +170,23 @@ def calibrated(
         "run": _PROBE.read_text(encoding="utf-8"),
         "calibration": VERSION,
     }
-    path = cache_folder() / "calibration" / f"{content_key(about)}.json"
+    path = cache_folder() / "calibration" / f"{content_key(identity)}.json"
     if path.is_file() and not again:
         try:
-            return Measured(**json.loads(path.read_text(encoding="utf-8")))
+            return CalibratedRates(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError):
             pass
     if say is not None:
         say("measuring this machine with small runs; it takes about a minute and is kept")
-    before = torch.get_num_threads()
+    num_threads_before = torch.get_num_threads()
     try:
-        taken = [measure(probe, train, num_threads) for probe in PROBES]
+        timings = [measure(probe, train, num_threads) for probe in PROBES]
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(num_threads_before)
     calibration = fit(
-        taken,
-        str(about["device"]) + (f", {num_threads} thread{'s' if num_threads > 1 else ''}" if device == "cpu" else ""),
+        timings,
+        str(identity["device"])
+        + (f", {num_threads} thread{'s' if num_threads > 1 else ''}" if device == "cpu" else ""),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}.partial")
@@ -196,40 +195,40 @@ def calibrated(
     return calibration
 
 
-def measure(probe: Probe, train: Train, num_threads: int) -> Taken:
-    """Runs one probe.
+def measure(probe: Probe, train: Train, num_threads: int) -> ProbeTiming:
+    """Runs one probe and returns its seconds.
 
     Args:
-        probe: which.
-        train: runs an experiment.
-        num_threads: on a CPU.
+        train: function that runs an experiment's table into a folder.
+        num_threads: number of threads on a CPU.
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        seconds, rows = timed(probe.experiment(num_threads), train, out)
+        seconds, rows = time_probe(probe.experiment(num_threads), train, out)
         vocabulary = int(json.loads((out / "model" / "config.json").read_text(encoding="utf-8"))["vocab_size"])
-    written = statistics.mean(row["completions/mean_length"] for row in rows)
-    return Taken(
+    completion_tokens = statistics.mean(row["completions/mean_length"] for row in rows)
+    return ProbeTiming(
         probe.shape(vocabulary),
-        Step(probe.prompts, probe.group_size, PROMPT_WORDS + 1, written, NEW_TOKENS, reference=True),
+        Step(probe.prompts, probe.group_size, PROMPT_WORDS + 1, completion_tokens, NEW_TOKENS, reference=True),
         seconds,
     )
 
 
-def timed(table: Mapping[str, Any], train: Train, out: Path) -> tuple[dict[str, float], Sequence[Mapping[str, Any]]]:
-    """Seconds a step by part, as they would be on a quiet machine, and the rows they come from.
+def time_probe(
+    table: Mapping[str, Any], train: Train, out: Path
+) -> tuple[dict[str, float], Sequence[Mapping[str, Any]]]:
+    """Runs an experiment and returns the seconds of each part of a step on an idle machine, and the rows of metrics.
 
     On a CPU a process that has to wait for others takes longer by the clock than it computes; the clock's seconds are
-    scaled to those computed.
+    scaled to the seconds that the process computed.
 
     Args:
         table: an experiment that calls `tick` after every step.
-        train: runs it.
-        out: the run folder.
+        train: function that runs the table into a folder.
 
     Returns:
-        `sampling`, `scoring` where there is any, and `update`, means over all steps but the first, which pays for what
-        is done once.
+        seconds of `sampling`, of `scoring` where a reference scores, and of `update`, as means over all steps but the
+        first, which includes work that is done once.
     """
     import torch
 
@@ -238,52 +237,49 @@ def timed(table: Mapping[str, Any], train: Train, out: Path) -> tuple[dict[str, 
     _ticks.clear()
     train(table, out)
     rows = [row for row in read_run(out).rows if "seconds/update" in row][1:]
-    (clock, computed), (last_clock, last_computed) = _ticks[-1 - len(rows)], _ticks[-1]
-    quiet = 1.0 if torch.cuda.is_available() else min(1.0, (last_computed - computed) / (last_clock - clock))
+    (first_clock, first_computed), (last_clock, last_computed) = _ticks[-1 - len(rows)], _ticks[-1]
+    quiet_factor = (
+        1.0 if torch.cuda.is_available() else min(1.0, (last_computed - first_computed) / (last_clock - first_clock))
+    )
     return {
-        part: quiet * statistics.mean(row[f"seconds/{part}"] for row in rows)
+        part: quiet_factor * statistics.mean(row[f"seconds/{part}"] for row in rows)
         for part in _PARTS
         if f"seconds/{part}" in rows[0]
     }, rows
 
 
 def tick(step: int, metrics: Mapping[str, float]) -> None:
-    """Notes the clock and the processor's own time after a step.
-
-    Args:
-        step: of the run.
-        metrics: not looked at.
-    """
+    """Records the clock and the processor time of this process after a step."""
     _ticks.append((time.perf_counter(), time.process_time()))
 
 
 _ticks: list[tuple[float, float]] = []
 
 
-def fit(taken: Sequence[Taken], name: str) -> Measured:
-    """The rates that fit what was taken: least squares of relative errors, no rate negative.
+def fit(timings: Sequence[ProbeTiming], name: str) -> CalibratedRates:
+    """Fits rates to the probes' seconds by least squares of relative errors, with no rate negative.
 
     Args:
-        taken: of the probes.
-        name: of the device.
+        timings: measured seconds, one record a probe.
+        name: name of the device.
 
     Returns:
-        the rates, with how well they fit.
+        the rates, with the errors of the fit.
     """
     from scipy.optimize import nnls
 
-    widths = sorted({probe.shape.hidden for probe in taken})
+    widths = sorted({timing.shape.hidden for timing in timings})
     part_rates, residuals = {}, {}
     for part in _PARTS:
-        rows = [_features(probe, part, widths) for probe in taken]
-        seconds = np.array([probe.seconds[part] for probe in taken])
+        rows = [_features(timing, part, widths) for timing in timings]
+        seconds = np.array([timing.seconds[part] for timing in timings])
         weighed = np.array(rows) / seconds[:, None]
         scale = weighed.max(axis=0)
         scale[scale == 0] = 1.0
-        costs = nnls(weighed / scale, np.ones(len(taken)))[0] / scale
+        costs = nnls(weighed / scale, np.ones(len(timings)))[0] / scale
         errors = np.abs(weighed @ costs - 1)
         residuals[part] = [round(float(np.median(errors)), 3), round(float(errors.max()), 3)]
-        # A width whose arithmetic could not be told from nothing is as fast as the fastest.
+        # A width whose arithmetic takes no measurable time gets the rate of the fastest width.
         rates = [1 / cost if cost > 0 else 0.0 for cost in costs[5:].tolist()]
         layer, head = rates[: len(widths)], rates[len(widths) :]
         part_rates[part] = {
@@ -293,22 +289,24 @@ def fit(taken: Sequence[Taken], name: str) -> Measured:
                 str(width): rate or max(head) or max(layer) for width, rate in zip(widths, head, strict=True)
             },
         }
-    return Measured(name, part_rates, widest=widths[-1], tokens=PROMPT_WORDS + 1 + NEW_TOKENS, residuals=residuals)
+    return CalibratedRates(
+        name, part_rates, widest=widths[-1], tokens=PROMPT_WORDS + 1 + NEW_TOKENS, residuals=residuals
+    )
 
 
-def _features(taken: Taken, part: str, widths: Sequence[int]) -> list[float]:
-    """The columns of the fit: calls, layers called, tokens, parameters changed, logits, operations in layers and in the
-    head by width.
+def _features(timing: ProbeTiming, part: str, widths: Sequence[int]) -> list[float]:
+    """Returns the columns of the fit: calls, calls times layers, tokens, changed parameters, logits, and operations in
+    layers and in the head by width.
     """
-    part_work = work(taken.shape, taken.step)[part]
-    is_width = [float(taken.shape.hidden == width) for width in widths]
-    changed = float(taken.shape.parameters) if part == "update" else 0.0
+    part_work = work(timing.shape, timing.step)[part]
+    is_width = [float(timing.shape.hidden == width) for width in widths]
+    changed = float(timing.shape.parameters) if part == "update" else 0.0
     layers, heads = (
         [indicator * flops for indicator in is_width] for flops in (part_work.layer_flops, part_work.head_flops)
     )
     return [
         part_work.calls,
-        part_work.calls * taken.shape.layers,
+        part_work.calls * timing.shape.layers,
         part_work.tokens,
         changed,
         part_work.logits,

@@ -1,4 +1,4 @@
-"""The estimate of a step: memory, operations and seconds by part, each with where it comes from."""
+"""The estimate of a step: memory, operations and seconds by part, and the assumptions behind them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from groupwise.estimate.shape import Shape
 from groupwise.estimate.work import Step, Work, work
 
 WIDER, LONGER = 1.5, 8.0
-"""Beyond what was measured by these factors, a number is called extrapolated."""
+"""Factors of width and of length beyond the measured ones from which on a number is called extrapolated."""
 
 
 @final
@@ -21,10 +21,10 @@ class Estimate:
     """The cost of a step of a model on a machine.
 
     Args:
-        work: part -> what one process computes.
-        seconds: part -> seconds; `communication` among them.
-        bytes: part -> bytes on one process; `peak` is what is held at once.
-        extrapolated: sentences on what was not measured; empty where all of it was.
+        work: part -> calls, tokens and operations of one process.
+        seconds: part -> seconds, with `communication` where there are several processes.
+        bytes: part -> bytes on one process; `peak` is the largest sum at any moment.
+        extrapolated: sentences on numbers that no measurement supports; empty where all are measured.
     """
 
     shape: Shape
@@ -51,48 +51,47 @@ def estimate(
     numbers: Numbers | None = None,
     sharding: Sharding = "none",
 ) -> Estimate:
-    """Applies the cost model.
+    """Applies the cost model to a step of a model on a machine.
 
     Args:
-        shape: of the model.
-        step: its sizes, over all processes.
-        machine: its rates.
+        step: sizes of the step, over all processes.
         num_processes: devices that share the step's prompts.
-        numbers: bytes of numbers.
-        sharding: whether weights, gradients and moments are dealt to the processes.
-
-    Returns:
-        the estimate.
+        sharding: whether weights, gradients and moments are divided among the processes.
 
     Example:
-        >>> from groupwise.estimate.machine import documented
+        >>> from groupwise.estimate.machine import documented_machine
         >>> small = Shape(
         ...     hidden=896, intermediate=4864, vocabulary=151936, layers=24, heads=14, kv_heads=2, head_width=64
         ... )
-        >>> found = estimate(small, Step(64, 8, 200, 300, 512), documented("H100", half=True), num_processes=8)
-        >>> sorted(found.seconds), found.extrapolated[0]
+        >>> step_estimate = estimate(
+        ...     small, Step(64, 8, 200, 300, 512), documented_machine("H100", half=True), num_processes=8
+        ... )
+        >>> sorted(step_estimate.seconds), step_estimate.extrapolated[0]
         (['communication', 'sampling', 'update'], 'H100: documented peaks and assumed efficiencies, nothing was measured')
     """  # noqa: E501
     numbers = numbers or Numbers()
     part_work = work(shape, step, num_processes, numbers.weight)
     trained = shape.parameters if numbers.lora_rank is None else shape.lora(numbers.lora_rank)
-    steps = step.updates * step.minibatches
-    share = num_processes if sharding == "full" else 1
+    optimiser_steps = step.updates * step.minibatches
+    num_shards = num_processes if sharding == "full" else 1
     seconds = {
         part: (
-            machine.parts[part].seconds(
-                done, shape, steps if part == "update" else 0, round(trained / share) if part == "update" else 0
+            machine.part_rates[part].seconds(
+                part_of_work,
+                shape,
+                optimiser_steps if part == "update" else 0,
+                round(trained / num_shards) if part == "update" else 0,
             )
         )
-        for part, done in part_work.items()
+        for part, part_of_work in part_work.items()
     }
     gradient = (numbers.weight if numbers.lora_rank is None else 4) * trained
     # Sharded, the gradient is scattered, half the traffic of an all-reduce; the weights, gathered, are the other half:
     # forwards and backwards in every pass, and once for every call that samples or scores.
-    seconds["communication"] = machine.communication(gradient, num_processes, steps)
+    seconds["communication"] = machine.communication(gradient, num_processes, optimiser_steps)
     if sharding == "full":
         gathers = 2 * part_work["update"].calls + sum(
-            done.calls for part, done in part_work.items() if part != "update"
+            part_of_work.calls for part, part_of_work in part_work.items() if part != "update"
         )
         seconds["communication"] = (
             machine.communication(numbers.weight * shape.parameters / 2, num_processes, gathers)
@@ -114,7 +113,7 @@ def estimate(
 
 def _extrapolated(shape: Shape, step: Step, machine: Machine, num_processes: int, sharding: Sharding) -> list[str]:
     remarks = []
-    if not machine.measured:
+    if not machine.is_measured:
         remarks.append(f"{machine.name}: documented peaks and assumed efficiencies, nothing was measured")
     else:
         if shape.hidden > WIDER * machine.widest:

@@ -1,10 +1,10 @@
-"""The speed of a machine: measured on it, or a GPU's documented peaks with stated assumptions.
+"""The speed of a machine: measured rates, or a GPU's documented peaks with stated assumptions.
 
     seconds = calls (a + b L) + d tokens + e parameters + f logits + max(layer flops / R(h) + head flops / R'(h), bytes
     / bandwidth)
 
-`a`, `b`, `d`, `e`, `f` are what calls, layers, tokens, weights and words to choose from cost beside their arithmetic;
-rates are measured at some widths and taken between them.
+`a`, `b`, `d`, `e`, `f` are the seconds of a call, a layer, a token, a changed weight and a logit beside their
+arithmetic; rates are measured at some widths and interpolated between them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from groupwise.estimate.shape import Shape
 from groupwise.estimate.work import Work
 
 UPDATE_SHARE, SAMPLING_SHARE, BANDWIDTH_SHARE = 0.4, 0.3, 0.6
-"""Assumed of a GPU's peaks: what large matrix products in training, those of sampling, and reads of weights come to."""
+"""Assumed shares of a GPU's peaks: large matrix products in training, those in sampling, reading of weights."""
 LAYER_SECONDS = 4e-4
-"""Assumed of a GPU: starting the kernels of one layer from Python, forwards; three times as much with the backward
-pass.
+"""Assumed seconds for starting the forward kernels of one layer from Python on a GPU; with the backward pass three
+times as many.
 """
 NETWORK_BYTES = 50e9
 """Assumed between machines of eight GPUs: 400 Gbit/s each, in bytes a second."""
@@ -34,9 +34,10 @@ class Rates:
     """The speed of one part of a step.
 
     Args:
-        call, layer, token, parameter, logit: seconds that each costs beside its arithmetic.
+        call, layer, token, parameter, logit: seconds of a call, of a layer in a call, of a token, of a parameter that
+            an optimiser step changes, and of a logit, beside their arithmetic.
         layer_rates, head_rates: width -> operations a second.
-        bandwidth: bytes a second; unset is not looked at.
+        bandwidth: bytes a second that memory delivers; unset ignores the time of reading.
     """
 
     call: float
@@ -49,35 +50,33 @@ class Rates:
     bandwidth: float | None = None
 
     def seconds(self, work: Work, shape: Shape, optimiser_steps: int = 0, parameters: int = 0) -> float:
-        """Seconds of some work.
+        """Returns the seconds of the work of one part of a step.
 
         Args:
-            work: of one part.
-            shape: of the model.
-            optimiser_steps: in it.
-            parameters: that an optimiser step changes.
+            optimiser_steps: number of optimiser steps in this part.
+            parameters: number of parameters that an optimiser step changes.
         """
-        beside = (
+        overhead = (
             work.calls * (self.call + self.layer * shape.layers)
             + self.token * work.tokens
             + self.parameter * optimiser_steps * parameters
             + self.logit * work.logits
         )
-        arithmetic = work.layer_flops / between(self.layer_rates, shape.hidden) + work.head_flops / between(
-            self.head_rates, shape.hidden
-        )
-        return beside + max(arithmetic, work.bytes_read / self.bandwidth if self.bandwidth else 0.0)
+        arithmetic = work.layer_flops / interpolate_rate(
+            self.layer_rates, shape.hidden
+        ) + work.head_flops / interpolate_rate(self.head_rates, shape.hidden)
+        return overhead + max(arithmetic, work.bytes_read / self.bandwidth if self.bandwidth else 0.0)
 
 
-def between(rates: Mapping[int, float], width: int) -> float:
-    """A rate at a width: between the measured ones in logarithms, and at the nearest one outside them.
+def interpolate_rate(rates: Mapping[int, float], width: int) -> float:
+    """Returns the rate at a width, interpolated in logarithms; outside the measured widths the nearest rate.
 
     Args:
         rates: width -> operations a second.
-        width: asked for.
+        width: width of the model.
 
     Example:
-        >>> between({64: 1e9, 256: 4e9}, 128), between({64: 1e9, 256: 4e9}, 4096)
+        >>> interpolate_rate({64: 1e9, 256: 4e9}, 128), interpolate_rate({64: 1e9, 256: 4e9}, 4096)
         (2000000000.0, 4000000000.0)
     """
     widths = sorted(rates)
@@ -85,8 +84,8 @@ def between(rates: Mapping[int, float], width: int) -> float:
     above = min((measured_width for measured_width in widths if measured_width >= width), default=widths[-1])
     if below == above or not widths[0] < width < widths[-1]:
         return rates[above if width <= widths[0] else below]
-    place = math.log(width / below) / math.log(above / below)
-    return round(math.exp((1 - place) * math.log(rates[below]) + place * math.log(rates[above])), 3)
+    fraction = math.log(width / below) / math.log(above / below)
+    return round(math.exp((1 - fraction) * math.log(rates[below]) + fraction * math.log(rates[above])), 3)
 
 
 @final
@@ -95,30 +94,29 @@ class Machine:
     """A device that computes a step.
 
     Args:
-        name: of it.
-        parts: rates of `sampling`, `scoring` and `update`.
-        measured: whether they were measured, or come from documents and assumptions.
-        memory: bytes it has; unset is unknown.
+        name: name of the device in messages.
+        part_rates: rates of `sampling`, `scoring` and `update`.
+        is_measured: whether the rates were measured, or come from documents and assumptions.
+        memory: bytes of the device's memory; unset where unknown.
         link: bytes a second between devices of one machine; unset where there is one device.
-        widest: the widest model that was measured.
-        tokens: the most tokens of a sequence that was measured.
+        widest: the largest hidden width of a measured model.
+        tokens: tokens of the longest measured sequence.
     """
 
     name: str
-    parts: Mapping[str, Rates]
-    measured: bool
+    part_rates: Mapping[str, Rates]
+    is_measured: bool
     memory: float | None = None
     link: float | None = None
     widest: int = 0
     tokens: int = 0
 
     def communication(self, gradient_bytes: float, num_processes: int, times: float) -> float:
-        """Seconds of `times` all-reduces of a gradient in a ring, `2 (N - 1) / N` of its bytes each.
+        """Returns the seconds of `times` all-reduces of a gradient in a ring, `2 (N - 1) / N` of its bytes each.
 
         Args:
-            gradient_bytes: of one gradient.
-            num_processes: `N`.
-            times: how often.
+            gradient_bytes: bytes of one whole gradient.
+            num_processes: number `N` of processes in the ring.
         """
         if num_processes == 1 or self.link is None:
             return 0.0
@@ -133,9 +131,9 @@ class Gpu:
 
     Args:
         bf16, fp32: dense operations a second.
-        bandwidth: of its memory, bytes a second.
-        memory: bytes.
-        link: to each other GPU of its machine, bytes a second in one direction.
+        bandwidth: bytes a second that its memory delivers.
+        memory: bytes of its memory.
+        link: bytes a second in one direction to another GPU of the same machine.
     """
 
     bf16: float
@@ -146,7 +144,7 @@ class Gpu:
 
 
 GPUS: Mapping[str, Gpu] = {
-    # NVIDIA's data sheets; dense, without sparsity. NVLink's figure is for both directions, half of it is counted.
+    # The numbers are from NVIDIA's data sheets, without sparsity. NVLink's number is for two directions: half counts.
     "A100": Gpu(312e12, 19.5e12, 2039e9, 80e9, 300e9),
     "H100": Gpu(989e12, 67e12, 3350e9, 80e9, 450e9),
     "H200": Gpu(989e12, 67e12, 4800e9, 141e9, 450e9),
@@ -156,15 +154,15 @@ GPUS: Mapping[str, Gpu] = {
 }
 
 
-def documented(name: str, *, half: bool) -> Machine:
-    """A GPU by its documented peaks.
+def documented_machine(name: str, *, half: bool) -> Machine:
+    """Returns the rates of a GPU that follow from its documented peaks.
 
     Args:
-        name: one of `GPUS`.
+        name: name of a GPU in `GPUS`.
         half: whether matrix products are bfloat16.
 
     Example:
-        >>> documented("H200", half=True).measured
+        >>> documented_machine("H200", half=True).is_measured
         False
     """
     gpu = GPUS[name]
@@ -187,18 +185,18 @@ def documented(name: str, *, half: bool) -> Machine:
         "scoring": rates(UPDATE_SHARE, 1, None),
         "update": rates(UPDATE_SHARE, 3, None),
     }
-    return Machine(name, part_rates, measured=False, memory=gpu.memory, link=gpu.link)
+    return Machine(name, part_rates, is_measured=False, memory=gpu.memory, link=gpu.link)
 
 
 @final
 @dataclass(frozen=True)
-class Measured:
-    """The record that a calibration writes; `machine` makes rates of it.
+class CalibratedRates:
+    """The record that a calibration writes; `machine` turns it into rates.
 
     Args:
         parts: part -> the arguments of its `Rates`.
-        widest, tokens: the largest hidden width and the most tokens of a sequence that were measured.
-        residuals: part -> the share by which the fit misses its own measurements, in the middle and at most.
+        widest, tokens: the largest hidden width and the longest sequence that were measured.
+        residuals: part -> median and largest relative error of the fit on its own measurements.
     """
 
     name: str
@@ -208,7 +206,7 @@ class Measured:
     residuals: Mapping[str, list[float]] = field(default_factory=dict)
 
     def machine(self) -> Machine:
-        """The device with its rates."""
+        """Returns the device with its rates."""
         part_rates = {}
         for part, table in self.parts.items():
             by_width = {
@@ -216,4 +214,4 @@ class Measured:
                 for name in ("layer_rates", "head_rates")
             }
             part_rates[part] = Rates(**{**table, **by_width})
-        return Machine(self.name, part_rates, measured=True, widest=self.widest, tokens=self.tokens)
+        return Machine(self.name, part_rates, is_measured=True, widest=self.widest, tokens=self.tokens)

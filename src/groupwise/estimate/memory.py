@@ -1,6 +1,6 @@
-"""The most memory that a process holds, in bytes by part.
+"""The peak memory of a process, in bytes by part.
 
-    weights, gradients, AdamW's two moments    of what is trained; divided by the processes where they are sharded
+    weights, gradients, AdamW's two moments    of trained weights; divided by the processes where they are sharded
     reference                                  a second copy of the weights; an adapter that is switched off needs none
     cache                                      keys and values of the members sampled at once
     activations                                of one micro-batch, kept for the backward pass:
@@ -22,7 +22,7 @@ from groupwise.estimate.shape import Shape
 from groupwise.estimate.work import Step
 
 TILE = 1 << 22
-"""Numbers of logits that the head makes at a time."""
+"""Number of logits that the head computes at a time."""
 
 Sharding = Literal["none", "full"]
 
@@ -30,12 +30,12 @@ Sharding = Literal["none", "full"]
 @final
 @dataclass(frozen=True)
 class Numbers:
-    """Bytes of a number.
+    """Bytes of the numbers of a model.
 
     Args:
-        weight: of a weight, its gradient and each of its moments.
-        activation: of an activation.
-        lora_rank: of an adapter, the only thing trained; its weights are fp32.
+        weight: bytes of a weight, of its gradient and of each of its moments.
+        activation: bytes of one activation.
+        lora_rank: rank of an adapter, which alone is trained, with fp32 weights; unset trains all weights.
     """
 
     weight: int = 4
@@ -46,18 +46,15 @@ class Numbers:
 def memory(
     shape: Shape, step: Step, num_processes: int = 1, numbers: Numbers | None = None, sharding: Sharding = "none"
 ) -> Mapping[str, float]:
-    """Bytes by part on one process.
+    """Returns the bytes of each part on one process.
 
     Args:
-        shape: of the model.
-        step: its sizes.
-        num_processes: among which prompts are dealt, and weights where they are sharded.
-        numbers: their bytes.
-        sharding: `none` (every process holds all) or `full` (weights, gradients and moments are dealt out, one layer
-            gathered at a time).
+        num_processes: processes that divide the prompts, and with `sharding` the weights.
+        sharding: `none` (every process has all weights) or `full` (weights, gradients and moments are divided, and one
+            layer is gathered at a time).
 
     Returns:
-        part -> bytes; `peak` is what is held at once.
+        part -> bytes; `peak` is the largest sum at any moment.
 
     Example:
         A model of 7 billion weights in fp32 on eight devices: 16 bytes a weight, or two.
@@ -75,38 +72,40 @@ def memory(
         >>> small_step = Step(
         ...     prompts=8, group_size=8, prompt_tokens=100, completion_tokens=100, longest=100, micro_batch=1
         ... )
-        >>> whole, shard = (memory(large, small_step, 8, sharding=each) for each in ("none", "full"))
+        >>> whole, shard = (memory(large, small_step, 8, sharding=sharding) for sharding in ("none", "full"))
         >>> round(sum(whole[name] for name in ("weights", "gradients", "moments")) / large.parameters, 3)
         16.0
         >>> round(whole["moments"] / shard["moments"])
         8
     """
     numbers = numbers or Numbers()
-    share = num_processes if sharding == "full" else 1
-    trained, wide = (
+    num_shards = num_processes if sharding == "full" else 1
+    num_trained, bytes_per_number = (
         (shape.parameters, numbers.weight) if numbers.lora_rank is None else (shape.lora(numbers.lora_rank), 4)
     )
-    adapter = 0 if numbers.lora_rank is None else 4 * trained
+    adapter = 0 if numbers.lora_rank is None else 4 * num_trained
     members = math.ceil(step.prompts / num_processes) * step.group_size
     micro_batch = min(members, step.micro_batch) if step.micro_batch else math.ceil(members / step.minibatches)
     tokens = micro_batch * (step.prompt_tokens + step.completion_tokens)
     layer_activations = 8 * shape.hidden + 5 * shape.attention + 5 * shape.key_value + 4 * shape.intermediate
     layers = shape.hidden * shape.layers + layer_activations if step.checkpointing else layer_activations * shape.layers
     part_bytes = {
-        "weights": (numbers.weight * shape.parameters + adapter) / share,
-        "gradients": wide * trained / share,
-        "moments": 2 * wide * trained / share,
-        "reference": numbers.weight * shape.parameters / share if step.reference and numbers.lora_rank is None else 0.0,
-        "gathered": numbers.weight * (2 * shape.layer_weights + shape.head_weights) if share > 1 else 0.0,
+        "weights": (numbers.weight * shape.parameters + adapter) / num_shards,
+        "gradients": bytes_per_number * num_trained / num_shards,
+        "moments": 2 * bytes_per_number * num_trained / num_shards,
+        "reference": numbers.weight * shape.parameters / num_shards
+        if step.reference and numbers.lora_rank is None
+        else 0.0,
+        "gathered": numbers.weight * (2 * shape.layer_weights + shape.head_weights) if num_shards > 1 else 0.0,
         "cache": (
             numbers.activation * 2 * shape.layers * shape.key_value * members * (step.prompt_tokens + step.longest)
         ),
         "activations": numbers.activation * tokens * layers,
         "head": numbers.activation * min(TILE, micro_batch * step.completion_tokens * shape.vocabulary),
     }
-    standing = sum(part_bytes[name] for name in ("weights", "moments", "reference", "gathered"))
+    resident = sum(part_bytes[name] for name in ("weights", "moments", "reference", "gathered"))
     return {
         **part_bytes,
-        "peak": standing
+        "peak": resident
         + max(part_bytes["cache"], part_bytes["gradients"] + part_bytes["activations"] + part_bytes["head"]),
     }

@@ -1,4 +1,4 @@
-"""The sizes of a causal language model that its cost depends on, read from its `config.json` without loading it."""
+"""The sizes of a causal language model that set its cost, read from its `config.json` without loading the model."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ _PLAIN = frozenset(
         "starcoder2",
     )
 )
-"""Families of dense decoders whose layers are what `layer_weights` counts, with a feed-forward part of three matrices,
-or of two.
+"""Families of dense decoders whose layers have the matrices that `layer_weights` counts; the feed-forward layer has
+three matrices in gated families and two in plain ones.
 """
 
 _TIED = frozenset(
@@ -96,12 +96,12 @@ class Shape:
     """A dense decoder with attention of grouped heads.
 
     Args:
-        hidden, intermediate, vocabulary: widths.
-        layers: decoder layers.
-        heads, kv_heads: query heads, and heads of keys and values.
-        head_width: of one head.
-        tied: the head shares the embedding's weight.
-        gated: the feed-forward layer has three matrices, not two.
+        hidden, intermediate, vocabulary: widths of the residual stream, of the feed-forward layer and of the head.
+        layers: number of decoder layers.
+        heads, kv_heads: number of query heads, and of heads of keys and values.
+        head_width: width of one head.
+        tied: whether the head shares the embedding's weight.
+        gated: whether the feed-forward layer has three matrices, not two.
 
     Example:
         >>> small = Shape(hidden=64, intermediate=192, vocabulary=32, layers=3, heads=4, kv_heads=2, head_width=16)
@@ -144,7 +144,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """All of them; norms and biases, which differ from family to family, are counted as four widths a layer."""
+        """All weights; norms and biases, which differ from family to family, count as four hidden widths a layer."""
         return (
             self.layers * (self.layer_weights + 4 * self.hidden)
             + self.hidden
@@ -152,11 +152,7 @@ class Shape:
         )
 
     def lora(self, rank: int) -> int:
-        """Weights of an adapter on every matrix of every layer.
-
-        Args:
-            rank: of the adapter.
-        """
+        """Returns the number of weights of an adapter of this rank on every matrix of every layer."""
         ends = (
             2 * (self.hidden + self.attention)
             + 2 * (self.hidden + self.key_value)
@@ -166,13 +162,13 @@ class Shape:
 
 
 def read_shape(path: str | Path) -> Shape:
-    """The shape of a model folder, or of a `config.json`.
+    """Reads the shape of a model.
 
     Args:
-        path: the folder or the file.
+        path: a model folder, or a `config.json`.
 
     Raises:
-        ConfigError: no such file, or a model that is no dense decoder.
+        ConfigError: the file does not exist, or the model is no dense decoder.
 
     Example:
         >>> read_shape("nowhere")  # doctest: +ELLIPSIS
@@ -190,14 +186,14 @@ def read_shape(path: str | Path) -> Shape:
 
 
 def shape_of(config: Mapping[str, Any], source: str = "config.json") -> Shape:
-    """The shape that a configuration of transformers describes.
+    """Returns the shape that a configuration of transformers describes.
 
     Args:
-        config: its table; one of several modalities holds the language model's under `text_config`.
-        source: what an error calls it.
+        config: table of the configuration; a model of several modalities has its language model under `text_config`.
+        source: name of the configuration in messages.
 
     Raises:
-        ConfigError: a size is missing, or the model is no dense decoder of a family that is known here.
+        ConfigError: a size is missing, or the model is no dense decoder of a supported family.
 
     Example:
         >>> shape_of(

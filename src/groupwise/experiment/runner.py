@@ -108,14 +108,14 @@ def default_run_folder(experiment: Experiment) -> Path:
 
 def _forget(folder: Path) -> None:
     """Removes a run folder in which nothing was computed, so that the corrected command may use its name."""
-    from groupwise.checkpoint import torn
+    from groupwise.checkpoint import unfinished_writes
     from groupwise.processes import is_first_process
 
     if not is_first_process() or not folder.is_dir():
         return
     run = RunFolder(folder)
     has_metrics = run.metrics.is_file() and run.metrics.stat().st_size > 0
-    names = {path.name for path in set(folder.iterdir()) - set(torn(folder))}
+    names = {path.name for path in set(folder.iterdir()) - set(unfinished_writes(folder))}
     if not has_metrics and names <= {run.config.name, run.environment.name, run.metrics.name, "tensorboard", "wandb"}:
         shutil.rmtree(folder)
 

@@ -1,4 +1,5 @@
-"""A learner holds a policy's weights and steps them: here, in shards, or behind a server. The loop asks nobody else.
+"""Learners: owners of a policy's weights and optimiser, in this process, in shards over devices, or behind a server.
 
-`protocol` says what a learner is, `local` is the one whose weights are a module of this process.
+The training loop reads and steps weights only through a learner. `protocol` defines its methods; `local` is the learner
+whose weights are a module of this process.
 """

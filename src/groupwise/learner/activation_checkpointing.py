@@ -20,7 +20,7 @@ def offers_checkpointing(module: nn.Module) -> bool:
 
 
 def checkpoint_activations(module: nn.Module, active: bool) -> None:
-    """Switches the recomputing of activations on or off; a module that is so already is left as it is.
+    """Switches the recomputing of activations on or off, unless the module is in that state already.
 
     Args:
         module: a model of transformers or diffusers, perhaps with an adapter around it; where `active`, one that
@@ -45,7 +45,7 @@ def checkpoint_activations(module: nn.Module, active: bool) -> None:
 
 
 def _method(module: Any, verb: str) -> Any:
-    """Returns the module's method that enables or disables recomputing; none where it has no such method.
+    """Returns the module's method that enables or disables recomputing, or `None` where the module has no such method.
 
     transformers renamed the method and warns at the old name; diffusers has the words in another order.
     """

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 class LocalCopy:
     """A copy of the trained weights of a module of this process.
 
-    Only what training changes is kept: parameters with `requires_grad`, and floating-point buffers (running
-    statistics). With an adapter that is switched off nothing is kept.
+    The copy has only the tensors that training changes: parameters with `requires_grad`, and floating-point buffers
+    (running statistics). With an adapter that is switched off it has no tensors.
 
     Args:
-        module: the trained module, as it is when the copy is made.
+        module: the trained module, whose present weights are copied.
         adapter_off: whether the copy is the module without its adapter.
 
     Example:

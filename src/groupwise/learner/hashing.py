@@ -1,4 +1,4 @@
-"""A hash of weights, for the caches of what is trained from them."""
+"""A hash of weights, which keys the caches of models that are trained from them."""
 
 from __future__ import annotations
 

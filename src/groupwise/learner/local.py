@@ -54,7 +54,7 @@ class LocalLearner:
 
     @property
     def offers(self) -> frozenset[str]:
-        """Everything but what the module itself lacks."""
+        """All abilities but those that the module itself lacks."""
         lacks = set[str]() if adapters(self.module) else {"adapter"}
         return frozenset(OFFERS) - lacks - (set[str]() if offers_checkpointing(self.module) else {"checkpointing"})
 
@@ -108,7 +108,7 @@ class LocalLearner:
         return LocalCopy(self.module, adapter_off=adapter_off)
 
     def record(self) -> dict[str, Any]:
-        """Returns what training changes, and AdamW's state."""
+        """Returns the tensors that training changes, and AdamW's state."""
         return {"weights": trained_tensors(self.module), "optimiser": self.optimiser.state_dict()}
 
     def restore(self, record: Mapping[str, Any]) -> None:
@@ -126,7 +126,7 @@ class LocalLearner:
         save_file({name: value.detach().cpu().contiguous().clone() for name, value in state.items()}, folder / WEIGHTS)
 
     def load(self, folder: Path) -> None:
-        """Loads what `save` wrote."""
+        """Loads the weights that `save` wrote."""
         self.module.load_state_dict(load_file(folder / WEIGHTS))
 
     def fingerprint(self) -> str:
@@ -159,14 +159,11 @@ class LocalLearner:
             self.zero_gradients()
 
     def close(self) -> None:
-        """Ends nothing: the weights live in this process."""
+        """Does nothing: the weights live in this process, and no other one has to end."""
 
 
 def trained_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Returns what training changes: parameters with `requires_grad`, and buffers.
-
-    Args:
-        module: any.
+    """Returns the tensors that training changes: parameters with `requires_grad`, and buffers.
 
     Example:
         >>> sorted(trained_tensors(nn.BatchNorm1d(1)))
@@ -180,11 +177,11 @@ def trained_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def load_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Copies tensors into the module's own, in place.
+    """Copies tensors into the tensors of a module, in place.
 
     Args:
-        module: receives them.
-        tensors: by name, as `trained_tensors` returned them.
+        module: the module whose trained tensors are overwritten.
+        tensors: tensors by name, as `trained_tensors` returned them.
 
     Raises:
         ValueError: names or shapes differ.

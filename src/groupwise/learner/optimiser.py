@@ -1,4 +1,4 @@
-"""The optimiser itself: AdamW over what is trained, its rate set every step, gradients clipped by their global norm."""
+"""The optimiser: AdamW over the trained parameters, its rate set every step, gradients clipped by their global norm."""
 
 from __future__ import annotations
 

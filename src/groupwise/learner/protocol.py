@@ -21,7 +21,7 @@ OFFERS = {
     "checkpointing": "recomputes activations",
     "rehearsal": "measures the memory of a pass",
 }
-"""Names of what a learner may offer, and what such a learner does: `it mixes ...`."""
+"""Abilities that a learner may offer: name -> the ability as a verb phrase, for messages such as `it mixes ...`."""
 
 
 @final
@@ -48,16 +48,16 @@ class StepNumbers:
 @final
 @dataclass(frozen=True)
 class Sizes:
-    """How many weights a learner has.
+    """The number of weights of a learner.
 
     Args:
-        trained: those that the optimiser steps.
-        whole: all of them.
-        by_dtype: name of a dtype -> trained weights of it, for remarks about precision.
+        trained: number of weights that the optimiser steps.
+        total: number of all weights, trained or not.
+        by_dtype: name of a dtype -> number of trained weights of that dtype, for remarks about precision.
     """
 
     trained: int
-    whole: int
+    total: int
     by_dtype: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -68,15 +68,15 @@ class Processes(Protocol):
         """Replaces every gradient by its sum over processes.
 
         Args:
-            parameters: whose gradients, in the same order on every process.
+            parameters: parameters that own the gradients, in the same order on every process.
         """
         ...
 
 
 class WeightCopy(Protocol):
-    """A second set of the trained weights, as it was when it was asked for: a reference, or a running average.
+    """A second set of the trained weights, copied at one moment of the run: a reference, or a running average.
 
-    It lies where the learner lies; nothing of it need reach the process of the loop.
+    The copy lies where the learner's weights lie, and need not reach the process of the training loop.
     """
 
     @property
@@ -113,7 +113,7 @@ class WeightCopy(Protocol):
         ...
 
     def record(self) -> Mapping[str, Any]:
-        """Returns its state, as `Learner.record` does; empty where there is none."""
+        """Returns the state of the copy, as `Learner.record` does for the live weights; empty without weights."""
         ...
 
     def restore(self, record: Mapping[str, Any]) -> None:
@@ -133,12 +133,12 @@ class Learner(Protocol):
 
         zero_gradients, then Domain.backward or autograd through Domain.score, reduce_gradients, WeightCopy.pull, step
 
-    once for every optimiser step, and reaches for the weights by no way beside this one. With several processes each of
-    them makes the same calls in the same order, so that any of them may be collective.
+    once for every optimiser step, and touches the weights only through the learner. With several processes each of
+    them makes the same calls in the same order, so that any call may be collective.
 
     Attributes:
-        offers: names out of `OFFERS`. What a run needs and a learner does not offer is refused before anything is
-            computed.
+        offers: names out of `OFFERS`. A run that needs an ability which the learner does not offer is refused before
+            anything is computed.
         differentiates: whether the fields of `Domain.score` carry a gradient that arrives at these weights. If not,
             every gradient goes as cotangents through `Domain.backward`, which accumulates it where the weights are.
 
@@ -172,7 +172,7 @@ class Learner(Protocol):
         ...
 
     def reduce_gradients(self, world: Processes) -> None:
-        """Sums accumulated gradients over processes; nothing to do where the backward pass has done it."""
+        """Sums accumulated gradients over processes, unless the backward pass has done that already."""
         ...
 
     def step(self, numbers: StepNumbers) -> float:
@@ -201,9 +201,9 @@ class Learner(Protocol):
     def record(self) -> Mapping[str, Any]:
         """Returns everything that a resumed run needs of weights and optimiser: a tree of tensors and JSON values.
 
-        The tensors may be the live ones: what has to outlast the next step is written or copied before it. Where the
-        state is not tensors of this process, the record names what the learner has saved, by a path that
-        `restore` finds again. Every process calls; the first one's record is written.
+        The tensors may be the live ones: the caller writes or copies them before the next step. Where the state is not
+        made of tensors of this process, the record holds the path of a file that the learner has saved and that
+        `restore` reads. Every process calls this method; the record of the first process is written.
         """
         ...
 
@@ -219,12 +219,12 @@ class Learner(Protocol):
         """Writes the live weights for use without a run; within `WeightCopy.active` those of the copy.
 
         Args:
-            folder: exists and is empty.
+            folder: path of an existing empty folder.
         """
         ...
 
     def load(self, folder: Path) -> None:
-        """Loads what `save` wrote.
+        """Loads the weights that `save` wrote.
 
         Raises:
             ValueError, OSError, RuntimeError: the folder holds no such weights, or weights of another shape.
@@ -250,5 +250,5 @@ class Learner(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends what runs beside this process; a second call does nothing."""
+        """Ends the processes and connections of the learner; a second call does nothing."""
         ...

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from groupwise.objective.decisions import Decisions
 from groupwise.objective.known_gradient import known_gradient
-from groupwise.statistics import Statistic, as_float, both
+from groupwise.statistics import Statistic, as_float, logical_and
 
 
 def clipped(
@@ -39,8 +39,8 @@ def clipped(
         ([[1.25, -1.5]], [[True, False]])
     """
     ratio, advantage = log_ratio.detach().exp(), decisions.advantage
-    too_low = both(decisions.bad, ratio < 1 - low)
-    too_high = both(decisions.good, ratio > 1 + high)
+    too_low = logical_and(decisions.bad, ratio < 1 - low)
+    too_high = logical_and(decisions.good, ratio > 1 + high)
     alive = ~(too_low | too_high)
     plain = ratio * advantage
     clamped = ratio.clamp(1 - low, 1 + high).mul_(advantage)

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from groupwise.objective.acted import Acted
-from groupwise.statistics import Mean, Reduce, Statistic, alone, both, row_count
+from groupwise.statistics import Mean, Reduce, Statistic, logical_and, row_count, sum_over_one_process
 
 LOG_LIMIT = 80.0
 """Products of ratios are clamped to `exp(+-80)`, which fp32 still holds."""
@@ -61,7 +61,7 @@ class Decisions:
     entropy: Float[Tensor, "B T"] | None = None
     draw: int = 0
     member_advantage: Float[Tensor, "B 1"] | None = None
-    reduce: Reduce = alone
+    reduce: Reduce = sum_over_one_process
 
     @staticmethod
     def of(
@@ -129,7 +129,7 @@ class Decisions:
     @cached_property
     def taught(self) -> Bool[Tensor, "B T"]:
         """Bool, the valid decisions whose own advantage is not 0."""
-        return both(self.mask, self.advantage != 0)
+        return logical_and(self.mask, self.advantage != 0)
 
     def detached(self) -> Decisions:
         """Returns the decisions without gradient, for metrics: a metric that is read later must not keep the graph

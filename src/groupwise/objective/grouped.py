@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from groupwise.statistics import Reduce, alone
+from groupwise.statistics import Reduce, sum_over_one_process
 
 _ROUNDING = 1e-14
 
@@ -40,7 +40,7 @@ class Grouped:
     length: Float[Tensor, "B 1"]
     parts: Mapping[str, Grouped] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
-    reduce: Reduce = alone
+    reduce: Reduce = sum_over_one_process
     history: Float[Tensor, "B H"] | None = None
 
     @staticmethod

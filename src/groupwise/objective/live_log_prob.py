@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.objective.plan import Plan
-from groupwise.statistics import ABOVE_ZERO, both
+from groupwise.statistics import ABOVE_ZERO, logical_and
 
 
 def check_log_prob(log_prob: Float[Tensor, "B T"], plan: Plan) -> None:
@@ -43,7 +43,7 @@ def check_log_prob(log_prob: Float[Tensor, "B T"], plan: Plan) -> None:
     if math.isfinite(lowest) and math.isfinite(highest) and (plan.acted.density or highest <= ABOVE_ZERO):
         return
     finite = log_prob.isfinite()
-    broken = both(plan.acted.mask, ~finite)
+    broken = logical_and(plan.acted.mask, ~finite)
     if plan.not_finite == "refused" and broken.any():
         member, decision = (int(i) for i in broken.nonzero()[0])
         stable = member if plan.acted.member is None else int(plan.acted.member[member])
@@ -53,7 +53,7 @@ def check_log_prob(log_prob: Float[Tensor, "B T"], plan: Plan) -> None:
             " finds what was sampled impossible. Mask such a decision out, or write objective.plan(...,"
             " not_finite='counted') to leave it out and count it"
         )
-    above = both(plan.acted.mask, finite & (log_prob > ABOVE_ZERO))
+    above = logical_and(plan.acted.mask, finite & (log_prob > ABOVE_ZERO))
     if not plan.acted.density and above.any():
         member, decision = (int(i) for i in above.nonzero()[0])
         raise ValueError(

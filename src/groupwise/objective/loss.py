@@ -31,7 +31,7 @@ from groupwise.statistics import (
     Statistic,
     Total,
     as_float,
-    both,
+    logical_and,
 )
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _without_broken(scored: Scored, plan: Plan, statistics: dict[str, Statistic]
     """Returns the scores and the plan without the decisions whose live log-prob is not finite: these keep their old
     log-prob and get weight 0. Adds their number to the statistics.
     """
-    broken = both(plan.acted.mask, ~scored.log_prob.detach().isfinite())
+    broken = logical_and(plan.acted.mask, ~scored.log_prob.detach().isfinite())
     statistics["log_prob/not_finite"] = (Events if plan.not_finite == "counted" else NotFinite).of(broken)
     if broken.device.type == "cpu" and not bool(broken.any()):
         return scored, plan
@@ -176,7 +176,7 @@ def _measure(
     def dead() -> Bool[Tensor, "B T"]:
         counted = mask
         for factor in factors:
-            counted = both(counted, factor > 0)
+            counted = logical_and(counted, factor > 0)
         return ~_reached(objective, alive, direct, counted, still)
 
     statistics["zero_gradient_fraction/positive"] = Mean.share(dead, mask, decisions.good)
@@ -204,18 +204,18 @@ def _reached(
     """
     if objective.trust.whole_member:
         # One surrogate a member, made of the decisions that are alive in it.
-        return both(alive, whole_member(counted, decisions))
-    terms = both(alive, counted)
+        return logical_and(alive, whole_member(counted, decisions))
+    terms = logical_and(alive, counted)
     level_is_constant = objective.compat is None and objective.ratio.constant_level
     if level_is_constant or objective.trust.score_function:
         return terms
-    reached = terms if direct is None else both(terms, ~direct)
+    reached = terms if direct is None else logical_and(terms, ~direct)
     if objective.compat is None:
         reached = objective.ratio.reach(reached, decisions)
     elif objective.ratio.kind == "arithmetic" or objective.trust.kind in ("gaussian", "asymmetric_clip"):
         reached = whole_member(reached, decisions)
     reached = objective.smoothing.reach(reached, decisions)
-    return reached if direct is None else reached | both(terms, direct)
+    return reached if direct is None else reached | logical_and(terms, direct)
 
 
 def _divergence(objective: Objective, decisions: Decisions, scored: Scored) -> Float[Tensor, "B T"] | None:

@@ -47,7 +47,7 @@ from groupwise.objective.state import ObjectiveState
 from groupwise.objective.trust import Clip, Trust
 from groupwise.records import Cotangents, Loss, Rollouts, Scored
 from groupwise.schedule import Constant, EntropySchedule, Schedule
-from groupwise.statistics import Reduce, alone, both
+from groupwise.statistics import Reduce, logical_and, sum_over_one_process
 
 _LOSS_SLOTS = ("smoothing", "ratio", "trust", "correction", "divergence")
 
@@ -196,7 +196,7 @@ class Objective(Config):
             running=state.running if same_running else fresh.running,
         )
 
-    def prepare(self, rollouts: Rollouts, state: ObjectiveState, reduce: Reduce = alone) -> Batch:
+    def prepare(self, rollouts: Rollouts, state: ObjectiveState, reduce: Reduce = sum_over_one_process) -> Batch:
         """Computes advantages and admission of a batch of rollouts: whole groups, no gradient, once.
 
         Args:
@@ -280,7 +280,7 @@ class Objective(Config):
         self,
         update: Batch,
         state: ObjectiveState | None = None,
-        reduce: Reduce = alone,
+        reduce: Reduce = sum_over_one_process,
         detail: bool = True,
         not_finite: Literal["refused", "counted"] = "refused",
     ) -> Plan:
@@ -301,7 +301,7 @@ class Objective(Config):
                 " state))"
             )
         current = update.state if state is None else state
-        acted = replace(update.acted, mask=both(update.acted.mask, update.admitted[:, None]))
+        acted = replace(update.acted, mask=logical_and(update.acted.mask, update.admitted[:, None]))
         real = torch.ones_like(update.admitted)
         counts = Counts(acted.mask, update.admitted, real, update.prompt, update.num_prompts, reduce)
         correction = None

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from groupwise.objective.acted import Acted, part
-from groupwise.statistics import Reduce, alone
+from groupwise.statistics import Reduce, sum_over_one_process
 
 
 @final
@@ -49,7 +49,7 @@ class Plan:
     auxiliary: Mapping[str, Float[Tensor, ""]]
     constants: Mapping[str, float]
     draw: int = 0
-    reduce: Reduce = alone
+    reduce: Reduce = sum_over_one_process
     whole: bool = True
     sliced: bool = False
     detail: bool = True

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from groupwise.objective.decisions import Decisions
 from groupwise.objective.stop_gradient import stop_gradient
-from groupwise.statistics import both
+from groupwise.statistics import logical_and
 
 
 def token_gradient(log_level: Float[Tensor, "B K"], decisions: Decisions) -> Float[Tensor, "B T"]:
@@ -48,4 +48,4 @@ def whole_member(terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tenso
         ... ).tolist()
         [[True, True], [False, False]]
     """
-    return both(decisions.mask, both(terms, decisions.taught).any(1, keepdim=True))
+    return logical_and(decisions.mask, logical_and(terms, decisions.taught).any(1, keepdim=True))

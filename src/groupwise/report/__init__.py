@@ -1,4 +1,4 @@
-"""What a run did, from its folder alone: a page to look at, figures and tables to print."""
+"""Reports on runs, made from their folders alone: an HTML page, figures, and tables of results."""
 
 from groupwise.report.figures import write_figures
 from groupwise.report.page import write_page

@@ -1,4 +1,4 @@
-"""Which numbers a page draws, in which order, and under which words."""
+"""The charts of a page: the metrics that it draws, their order and their titles."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from groupwise.report.controls import controls
+from groupwise.report.downsample import MOST_POINTS, downsample_curve, downsample_quantiles, round_significant
 from groupwise.report.groups import Recorded
-from groupwise.report.thin import MOST_POINTS, thin_curve, thin_quantiles, tidy
 from groupwise.report.variants import Variant
 from groupwise.runs import EvaluatedOn
 
@@ -23,19 +23,19 @@ class Section:
     """Charts under one heading.
 
     Args:
-        title: the heading.
-        says: one sentence on how to read them.
-        wanted: patterns of metric names with a title each, in order; `{}` in a title is what the pattern's group
-            matched.
+        title: heading of the section on the page.
+        says: one sentence on how to read the charts.
+        metric_titles: pairs of a pattern of metric names and a title, in order; `{}` in a title stands for the text
+            that the pattern's group matched.
     """
 
     title: str
     says: str
-    wanted: tuple[tuple[str, str], ...]
+    metric_titles: tuple[tuple[str, str], ...]
 
 
 EVALUATED = "{}, evaluated"
-"""The title of what an evaluation measured, before it is known whether that was trained on."""
+"""The title of a metric of an evaluation; its first word is replaced where the runs say which prompts they evaluate."""
 
 SECTIONS = (
     Section(
@@ -125,48 +125,47 @@ OTHER = Section(
 )
 
 _REPEATED = frozenset(("frac_reward_zero_std", "rewards_mean", "epoch", "step", *_RATIO))
-"""Other names of what is drawn already."""
+"""Metrics that repeat another one under a second name, or that another chart contains."""
 
 
 def sections(
     variants: Sequence[Variant], recorded: Sequence[Recorded]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """All charts of some variants, and the metrics that never change.
+    """Returns all charts of one or several variants, and the metrics that never change.
 
     Args:
-        variants: at least one.
-        recorded: what the rollouts of each variant hold, all its runs together.
+        recorded: one record a variant, of the rollouts of all its runs together.
 
     Returns:
-        sections for the page, and `{"metric", "values"}` for each constant, one value a variant.
+        sections for the page, and `{"metric", "values"}` for each constant, with one value a variant.
     """
-    # Of many variants nobody reads single points, and the page stays small.
-    most = max(30, min(MOST_POINTS, 8 * MOST_POINTS // len(variants)))
+    # Where many variants share a chart no reader sees single points: fewer points keep the page small.
+    most_points = max(30, min(MOST_POINTS, 8 * MOST_POINTS // len(variants)))
     names = list(dict.fromkeys(name for variant in variants for name in variant.metrics))
     deciding = next((f"eval/{variant.metric}" for variant in variants if variant.metric), None)
-    left = dict.fromkeys(name for name in names if name not in _REPEATED)
+    undrawn = dict.fromkeys(name for name in names if name not in _REPEATED)
     evaluated_on = EvaluatedOn.together(run.evaluated_on for variant in variants for run in variant.runs)
     constants: list[dict[str, Any]] = []
-    found = []
+    page_sections = []
     for section in (*SECTIONS, OTHER):
-        charts = _distributions(section, variants, recorded, most)
+        charts = _distributions(section, variants, recorded, most_points)
         lines = []
-        for pattern, title in section.wanted:
-            for name in [name for name in left if re.fullmatch(pattern, name, re.DOTALL)]:
-                del left[name]
+        for pattern, title in section.metric_titles:
+            for name in [name for name in undrawn if re.fullmatch(pattern, name, re.DOTALL)]:
+                del undrawn[name]
                 matched = re.fullmatch(pattern, name, re.DOTALL)
                 assert matched is not None
                 title = evaluated_on.of("{}") if title is EVALUATED else title
-                words = title.format(*(group.replace("_", " ") for group in matched.groups()))
-                words = words[:1].upper() + words[1:]
-                chart = _line(name, words, variants, most)
+                heading = title.format(*(group.replace("_", " ") for group in matched.groups()))
+                heading = heading[:1].upper() + heading[1:]
+                chart = _line(name, heading, variants, most_points)
                 if chart is None:
                     continue
                 if _constant(chart) and not name.startswith(("reward", "eval/", "loss", "groups/", "zero_gradient")):
                     constants.append({"metric": name, "values": _only_values(chart, len(variants))})
                 else:
                     lines.append(chart)
-        # What a summary calls the result stands beside the reward.
+        # The metric that decides stands right after the reward.
         lines.sort(key=lambda chart: 0 if chart["metric"] == "reward" else 1 if chart["metric"] == deciding else 2)
         if section.title == "Learning":
             for chart in lines:
@@ -177,76 +176,83 @@ def sections(
         else:
             charts = [*charts, *lines]
         if charts:
-            found.append({"title": section.title, "says": section.says, "charts": charts, "folded": section is OTHER})
-    return found, constants
+            page_sections.append(
+                {"title": section.title, "says": section.says, "charts": charts, "folded": section is OTHER}
+            )
+    return page_sections, constants
 
 
 def stages(variants: Sequence[Variant]) -> list[dict[str, Any]]:
-    """Where stages begin, as the first run of each variant has it: `{"step", "name", "variant"}`; a run of one stage
-    has none to show.
+    """Returns the first step of every stage, `{"step", "name", "variant"}`, read from the first run of each variant.
 
-    Args:
-        variants: any.
+    A variant whose run has one stage adds nothing.
     """
-    found = []
-    for place, variant in enumerate(variants):
-        begun: dict[str, int] = {}
+    stage_starts = []
+    for variant_index, variant in enumerate(variants):
+        first_steps: dict[str, int] = {}
         for row in variant.runs[0].rows:
-            if isinstance(name := row.get("stage"), str) and name not in begun:
-                begun[name] = int(row["step"])
-        if len(begun) > 1:
-            found += [{"step": step, "name": name, "variant": place} for name, step in begun.items()]
-    return found
+            if isinstance(name := row.get("stage"), str) and name not in first_steps:
+                first_steps[name] = int(row["step"])
+        if len(first_steps) > 1:
+            stage_starts += [
+                {"step": step, "name": name, "variant": variant_index} for name, step in first_steps.items()
+            ]
+    return stage_starts
 
 
 def time_split(variants: Sequence[Variant]) -> list[dict[str, Any]]:
-    """Wall seconds by part, the mean over a variant's runs; parts that take less than a thousandth are left out.
+    """Returns the wall seconds of each part of training, as means over a variant's runs.
 
-    Args:
-        variants: any.
+    Parts that take less than a thousandth of the total are left out.
     """
-    found = []
-    for place, variant in enumerate(variants):
+    splits = []
+    for variant_index, variant in enumerate(variants):
         totals: dict[str, list[float]] = {}
         for run in variant.runs:
             for part, seconds in _seconds(run.summary, run.rows).items():
                 totals.setdefault(part, []).append(seconds)
         means = {part: sum(seconds) / len(variant.runs) for part, seconds in totals.items()}
-        whole = sum(means.values())
-        if whole > 0:
-            parts = sorted(
-                ((part, seconds) for part, seconds in means.items() if seconds > whole / 1000),
-                key=lambda each: -each[1],
+        total_seconds = sum(means.values())
+        if total_seconds > 0:
+            part_seconds = sorted(
+                ((part, seconds) for part, seconds in means.items() if seconds > total_seconds / 1000),
+                key=lambda part_and_seconds: -part_and_seconds[1],
             )
-            found.append(
-                {"variant": place, "seconds": tidy(whole), "parts": [[part, tidy(seconds)] for part, seconds in parts]}
+            splits.append(
+                {
+                    "variant": variant_index,
+                    "seconds": round_significant(total_seconds),
+                    "parts": [[part, round_significant(seconds)] for part, seconds in part_seconds],
+                }
             )
-    return found
+    return splits
 
 
 def _seconds(summary: Mapping[str, Any] | None, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    given = (summary or {}).get("seconds")
-    if isinstance(given, Mapping):
-        return {str(part): float(value) for part, value in given.items() if isinstance(value, int | float)}
-    found: dict[str, float] = {}
+    summary_seconds = (summary or {}).get("seconds")
+    if isinstance(summary_seconds, Mapping):
+        return {str(part): float(value) for part, value in summary_seconds.items() if isinstance(value, int | float)}
+    seconds_by_part: dict[str, float] = {}
     for row in rows:
         for name, value in row.items():
             if name.startswith("seconds/") and isinstance(value, int | float):
-                found[name.removeprefix("seconds/")] = found.get(name.removeprefix("seconds/"), 0.0) + value
-    return found
+                seconds_by_part[name.removeprefix("seconds/")] = (
+                    seconds_by_part.get(name.removeprefix("seconds/"), 0.0) + value
+                )
+    return seconds_by_part
 
 
-def _line(name: str, title: str, variants: Sequence[Variant], most: int) -> dict[str, Any] | None:
+def _line(name: str, title: str, variants: Sequence[Variant], most_points: int) -> dict[str, Any] | None:
     series = []
-    for place, variant in enumerate(variants):
-        curve = thin_curve(variant.series(name), most)
+    for variant_index, variant in enumerate(variants):
+        curve = downsample_curve(variant.series(name), most_points)
         if curve is not None:
-            series.append({"variant": place, **curve})
+            series.append({"variant": variant_index, **curve})
     return {"kind": "line", "metric": name, "title": title, "series": series} if series else None
 
 
 def _distributions(
-    section: Section, variants: Sequence[Variant], recorded: Sequence[Recorded], most: int
+    section: Section, variants: Sequence[Variant], recorded: Sequence[Recorded], most_points: int
 ) -> list[dict[str, Any]]:
     if section.title == "Ratios and the trust region":
         return [
@@ -254,7 +260,7 @@ def _distributions(
                 "ratio/p*",
                 "Ratios",
                 "percentiles 1, 5, 50, 95, 99 over decisions",
-                [_ratios(variant, most) for variant in variants],
+                [_ratios(variant, most_points) for variant in variants],
             )
         ]
     source = {
@@ -264,7 +270,7 @@ def _distributions(
     if section.title not in source:
         return []
     metric, title, field = source[section.title]
-    fans = [thin_quantiles(getattr(each, field), LEVELS, most) for each in recorded]
+    fans = [downsample_quantiles(getattr(rollouts, field), LEVELS, most_points) for rollouts in recorded]
     return [_fan(metric, title, "percentiles 1, 5, 50, 95, 99 over recorded members", fans)] if any(fans) else []
 
 
@@ -274,26 +280,29 @@ def _fan(metric: str, title: str, says: str, fans: Sequence[dict[str, Any] | Non
         "metric": metric,
         "title": title,
         "says": says,
-        "series": [{"variant": place, **fan} for place, fan in enumerate(fans) if fan],
+        "series": [{"variant": variant_index, **fan} for variant_index, fan in enumerate(fans) if fan],
     }
 
 
-def _ratios(variant: Variant, most: int) -> dict[str, Any] | None:
-    """The outermost of the outer percentiles and the mean of the median, where steps or runs share a point."""
-    curves = [thin_curve(variant.series(name), most) for name in _RATIO]
+def _ratios(variant: Variant, most_points: int) -> dict[str, Any] | None:
+    """Returns the percentiles of the ratio over steps.
+
+    Where steps or runs share a point, an outer percentile is the outermost of them and the median is their mean.
+    """
+    curves = [downsample_curve(variant.series(name), most_points) for name in _RATIO]
     if any(curve is None for curve in curves):
         return None
-    pick = ("low", "low", "mean", "high", "high")
+    sides = ("low", "low", "mean", "high", "high")
     outer = {"low": "run_low", "high": "run_high", "mean": "mean"}
     columns = [
         curve.get(side, curve.get(outer[side], curve["mean"]))
-        for side, curve in zip(pick, curves, strict=True)
+        for side, curve in zip(sides, curves, strict=True)
         if curve is not None
     ]
     length = min(map(len, columns))
-    first = curves[0]
-    assert first is not None
-    return {"step": first["step"][:length], "quantiles": [column[:length] for column in columns]}
+    first_curve = curves[0]
+    assert first_curve is not None
+    return {"step": first_curve["step"][:length], "quantiles": [column[:length] for column in columns]}
 
 
 def _constant(chart: Mapping[str, Any]) -> bool:
@@ -313,9 +322,9 @@ def _only_values(chart: Mapping[str, Any], count: int) -> list[float | None]:
 
 
 def _controls(variants: Sequence[Variant], metric: str | None) -> list[dict[str, Any]]:
-    """The scores of the controls, each by its name."""
+    """Returns the score of every control with its name, the lowest first."""
     return [
-        {"variant": place, "value": tidy(control.score), "name": control.name}
-        for place, variant in enumerate(variants)
+        {"variant": variant_index, "value": round_significant(control.score), "name": control.name}
+        for variant_index, variant in enumerate(variants)
         for control in sorted(controls(variant.runs, metric), key=lambda control: control.score)
     ]

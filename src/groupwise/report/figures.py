@@ -12,8 +12,8 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from groupwise.config import ConfigError, flatten
+from groupwise.report.downsample import downsample_curve
 from groupwise.report.results import results
-from groupwise.report.thin import thin_curve
 from groupwise.report.variants import Variant
 from groupwise.runs import EvaluatedOn
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH_INCHES = 6.75
-"""Of a figure across two columns."""
+"""Width of a figure across two columns of a paper."""
 COLOURS = ("#1f6feb", "#cf5b0f", "#16804a", "#8a3fc9", "#c2255c", "#0b7285", "#8a6100", "#5c677d")
 _STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -44,14 +44,13 @@ _LONGEST_NAME = 36
 
 
 def write_figures(variants: Sequence[Variant], folder: Path) -> tuple[list[Path], list[str]]:
-    """Every figure that the runs have numbers for, each as PDF and PNG.
+    """Writes every figure for which the runs have numbers, as PDF and as PNG.
 
     Args:
-        variants: at least one.
-        folder: made when it is not there; figures of the same names are replaced.
+        folder: created where it does not exist; figures of the same names are replaced.
 
     Returns:
-        the files, and a sentence for each figure that could not be made.
+        the files, and a sentence on each figure that could not be drawn.
 
     Raises:
         ConfigError: the folder cannot be written.
@@ -62,37 +61,37 @@ def write_figures(variants: Sequence[Variant], folder: Path) -> tuple[list[Path]
         "stability": stability,
         "gains": gains,
     }
-    written, left_out = [], []
+    paths, left_out = [], []
     with _style():
         for name, maker in makers.items():
-            made = maker(variants)
-            if isinstance(made, str):
-                left_out.append(f"{name}: {made}")
+            figure = maker(variants)
+            if isinstance(figure, str):
+                left_out.append(f"{name}: {figure}")
                 continue
             for suffix in (".pdf", ".png"):
                 path = folder / f"{name}{suffix}"
                 try:
                     folder.mkdir(parents=True, exist_ok=True)
                     # Without a date the same runs give the same file.
-                    made.savefig(
+                    figure.savefig(
                         path, bbox_inches="tight", metadata={"CreationDate": None} if suffix == ".pdf" else None
                     )
                 except OSError as error:
                     raise ConfigError(
                         f"{path} cannot be written ({error.strerror}); give another place with --out"
                     ) from None
-                written.append(path)
-    return written, left_out
+                paths.append(path)
+    return paths, left_out
 
 
 def variance_reduction(variants: Sequence[Variant]) -> Figure | str:
-    """The variance of ratios before and after smoothing, and by which share it fell (innovation 2.1).
+    """Draws the variance of ratios before and after smoothing, and the share by which it fell (innovation 2.1).
 
     Args:
-        variants: those that smooth are drawn.
+        variants: only those that smooth their ratios are drawn.
 
     Returns:
-        a figure, or why there is none.
+        a figure, or the reason why there is none.
     """
     smoothing = [
         (place, variant) for place, variant in enumerate(variants) if variant.series("ema/smoothed_weights_variance")
@@ -106,19 +105,19 @@ def variance_reduction(variants: Sequence[Variant]) -> Figure | str:
         _curve(right, variant, "ema/variance_reduction_ratio", place, label=variant.name)
     if all(value > 0 for line in left.get_lines() for value in line.get_ydata()):
         left.set_yscale("log")
-    _said(left, "Variance of the ratios", "step", "variance over decisions")
-    _said(right, "Variance reduction", "step", "share of the variance taken away")
+    _label_axes(left, "Variance of the ratios", "step", "variance over decisions")
+    _label_axes(right, "Variance reduction", "step", "share of the variance taken away")
     return figure
 
 
 def beta_comparison(variants: Sequence[Variant]) -> Figure | str:
-    """Variance reduction and the score by the smoothing's beta.
+    """Draws the variance reduction and the score over the smoothing's beta, each seed as a point.
 
     Args:
-        variants: those that smooth are drawn, each seed as a point.
+        variants: only those that smooth their ratios are drawn.
 
     Returns:
-        a figure, or why there is none.
+        a figure, or the reason why there is none.
     """
     by_beta = {}
     for variant in variants:
@@ -134,46 +133,59 @@ def beta_comparison(variants: Sequence[Variant]) -> Figure | str:
     figure, (left, right) = _panels(2)
     betas = sorted(by_beta)
     metric = next(
-        (result.metric for result in results([each for own in by_beta.values() for each in own]) if result.metric), None
+        (
+            result.metric
+            for result in results([variant for same_beta in by_beta.values() for variant in same_beta])
+            if result.metric
+        ),
+        None,
     )
     for axes, values in (
         (
             left,
             {
-                beta: [mean(own) for each in by_beta[beta] for _, own in each.series("ema/variance_reduction_ratio")]
+                beta: [
+                    mean(reductions)
+                    for variant in by_beta[beta]
+                    for _, reductions in variant.series("ema/variance_reduction_ratio")
+                ]
                 for beta in betas
             },
         ),
         (right, {beta: [value for result in results(by_beta[beta]) for value in result.after] for beta in betas}),
     ):
-        known = [beta for beta in betas if values[beta]]
+        drawn_betas = [beta for beta in betas if values[beta]]
         axes.plot(
-            known, [mean(values[beta]) for beta in known], color=COLOURS[0], marker="o", markersize=4, label="mean"
+            drawn_betas,
+            [mean(values[beta]) for beta in drawn_betas],
+            color=COLOURS[0],
+            marker="o",
+            markersize=4,
+            label="mean",
         )
         axes.scatter(
-            [beta for beta in known for _ in values[beta]],
-            [value for beta in known for value in values[beta]],
+            [beta for beta in drawn_betas for _ in values[beta]],
+            [value for beta in drawn_betas for value in values[beta]],
             s=9,
             color=COLOURS[0],
             alpha=0.45,
             label="each seed",
         )
-    _said(left, "Variance reduction", "smoothing.beta", "share, mean over steps")
-    _said(right, _capital(_evaluated_on(variants).of("score")) + " at the end", "smoothing.beta", metric or "score")
+    _label_axes(left, "Variance reduction", "smoothing.beta", "share, mean over steps")
+    _label_axes(
+        right, _capital(_evaluated_on(variants).of("score")) + " at the end", "smoothing.beta", metric or "score"
+    )
     return figure
 
 
 def stability(variants: Sequence[Variant]) -> Figure | str:
-    """Reward, score, gradient norm and the spread of ratios over steps, with the seeds' spread.
-
-    Args:
-        variants: any.
+    """Draws reward, score, gradient norm and the spread of ratios over steps, with the range of the seeds.
 
     Returns:
-        a figure, or why there is none.
+        a figure, or the reason why there is none.
     """
     metric = next((variant.metric for variant in variants if variant.metric), None)
-    wanted = [
+    candidates = [
         ("reward", "Reward", "mean reward"),
         (f"eval/{metric}", _capital(_evaluated_on(variants).of("score")), metric or ""),
         ("grad_norm", "Gradient norm", "norm before clipping"),
@@ -181,27 +193,26 @@ def stability(variants: Sequence[Variant]) -> Figure | str:
         ("kl", "Divergence from the reference", "nats a decision"),
         ("groups/flat", "Flat groups", "share of groups"),
     ]
-    there = [each for each in wanted if any(_varies(variant, each[0]) for variant in variants)][:4]
-    if not there:
+    panel_contents = [
+        candidate for candidate in candidates if any(_varies(variant, candidate[0]) for variant in variants)
+    ][:4]
+    if not panel_contents:
         return "the runs have no curves"
-    figure, panels = _panels(len(there))
-    for axes, (name, title, unit) in zip(panels, there, strict=True):
+    figure, panels = _panels(len(panel_contents))
+    for axes, (name, title, unit) in zip(panels, panel_contents, strict=True):
         for place, variant in enumerate(variants):
             _curve(axes, variant, name, place, label=variant.name)
         if name == "grad_norm" and all(value > 0 for line in axes.get_lines() for value in line.get_ydata()):
             axes.set_yscale("log")
-        _said(axes, title, "step", unit, legend=axes is panels[0] and len(variants) > 1)
+        _label_axes(axes, title, "step", unit, legend=axes is panels[0] and len(variants) > 1)
     return figure
 
 
 def gains(variants: Sequence[Variant]) -> Figure | str:
-    """The score before and after training, variant by variant, each seed as a point.
-
-    Args:
-        variants: any.
+    """Draws the score before and after training, variant by variant, each seed as a point.
 
     Returns:
-        a figure, or why there is none.
+        a figure, or the reason why there is none.
     """
     from matplotlib.figure import Figure
 
@@ -221,13 +232,13 @@ def gains(variants: Sequence[Variant]) -> Figure | str:
             level = control.score
             axes.plot([level, level], [height - 0.31, height + 0.31], color="#1b1f24", linewidth=1, linestyle=style)
         axes.text(1.01, height, f"{mean(result.after):.3g}", transform=axes.get_yaxis_transform(), va="center")
-    axes.set_yticks(range(len(rows)), [_plain(result.name) for result in reversed(rows)])
+    axes.set_yticks(range(len(rows)), [_legend_name(result.name) for result in reversed(rows)])
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(
         f"{_evaluated_on(variants).of(rows[0].metric or 'score')}: bar and number the mean after training, points the"
         " seeds, line before"
         + "".join(
-            f", {line} control {_plain(control.name)}"
+            f", {line} control {_legend_name(control.name)}"
             for control, line in zip(rows[0].controls, cycle(("dotted", "dashed", "dash-dotted")))
         )
     )
@@ -265,33 +276,35 @@ def _varies(variant: Variant, name: str) -> bool:
     return len({value for _, values in variant.series(name) for value in values}) > 1
 
 
-def _curve(axes: Axes, variant: Variant, name: str, place: int, *, label: str, dashed: bool = False) -> None:
-    curve = thin_curve(variant.series(name), _MOST_POINTS)
+def _curve(axes: Axes, variant: Variant, name: str, variant_index: int, *, label: str, dashed: bool = False) -> None:
+    curve = downsample_curve(variant.series(name), _MOST_POINTS)
     if curve is None:
         return
-    colour = COLOURS[place % len(COLOURS)]
+    colour = COLOURS[variant_index % len(COLOURS)]
     axes.plot(
         curve["step"],
         curve["mean"],
         color=colour,
-        linestyle="--" if dashed or place >= len(COLOURS) else "-",
-        label=_plain(label),
+        linestyle="--" if dashed or variant_index >= len(COLOURS) else "-",
+        label=_legend_name(label),
     )
     if "run_low" in curve:
         axes.fill_between(curve["step"], curve["run_low"], curve["run_high"], color=colour, alpha=0.15, linewidth=0)
 
 
-def _said(axes: Axes, title: str, across: str, up: str, *, legend: bool = True) -> None:
+def _label_axes(axes: Axes, title: str, x_label: str, y_label: str, *, legend: bool = True) -> None:
     axes.set_title(title)
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
     if legend and axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False)
 
 
-def _plain(text: str) -> str:
-    """A name as it stands, its middle left out where it is long: a dollar sign would begin mathematics, and no panel
-    would be left beside a long name.
+def _legend_name(text: str) -> str:
+    """Returns a variant's name for a legend, its middle left out where it is long.
+
+    Dollar signs are escaped, since matplotlib takes them for the beginning of mathematics; a long name would leave no
+    width for the panel.
     """
     short = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME // 2]}…{text[-_LONGEST_NAME // 2 + 1 :]}"
     return " ".join(short.split()).replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""A member of a group as the page holds it: short names, nothing twice, nothing endless."""
+"""A member of a group as data of a page: short keys, no value twice, and long texts cut."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from groupwise.report.downsample import round_significant
 from groupwise.report.pictures import SUFFIXES, Pictures
-from groupwise.report.thin import tidy
 from groupwise.runs import is_number
 
 MOST_CHARACTERS = 6000
-"""Of one text; what is cut off is counted."""
+"""Characters of one text on a page; a longer text ends with the number of characters left out."""
 MOST_TOKENS = 1500
 
-_SHOWN_APART = frozenset(
+_PLACED_FIELDS = frozenset(
     (
         "prompt",
         "prompt_ids",
@@ -47,20 +47,20 @@ _SHOWN_APART = frozenset(
 _NUMBERS = {"lp": "token_log_prob", "lr": "token_log_ratio", "cr": "token_credit"}
 
 
-def member(record: Mapping[str, Any], parts: Sequence[str], root: Path, pictures: Pictures) -> dict[str, Any]:
-    """One record of `rollouts/`, for the page. Every value may be of any type: it is data that somebody's code wrote.
+def member(record: Mapping[str, Any], reward_names: Sequence[str], root: Path, pictures: Pictures) -> dict[str, Any]:
+    """Returns one record of `rollouts/` as data of the page.
 
     Args:
-        record: of a member.
-        parts: names of the rewards, in the page's order.
-        root: the run folder, to which a picture's place is relative.
-        pictures: where pictures are collected.
+        record: one member's line of `rollouts/`; its values may be of any type, since user code wrote them.
+        reward_names: names of the rewards, in the page's order.
+        root: the run folder, to which paths of pictures are relative.
+        pictures: collects the pictures of the page.
 
     Returns:
-        `r` reward, `a` advantage, `p` the parts, `t` text, `k` tokens with `lp`, `lr`, `cr` (log-prob when sampled,
-        log-ratio, credit), `m` turns, `d` demonstrations with `o` the answer they led to and `w` those that count as
-        right, `i` pictures, `e` everything else, `n` decisions, `l` mean log-ratio, `x` true where a limit cut it off;
-        each only where there is something.
+        `r` reward, `a` advantage, `p` the single rewards, `t` text, `k` tokens with `lp`, `lr`, `cr` (log-prob when
+        sampled, log-ratio, credit), `m` turns, `d` demonstrations with `o` the answer that the task model gave after
+        them and `w` the answers that count as right, `i` pictures, `e` all remaining fields, `n` decisions, `l` mean
+        log-ratio, `x` true where a limit cut the member off; a key is absent where its value is empty.
 
     Example:
         >>> member(
@@ -72,76 +72,77 @@ def member(record: Mapping[str, Any], parts: Sequence[str], root: Path, pictures
         {'r': 1, 'a': 0.5, 'p': [1], 't': 'four'}
     """
     rewards = record.get("rewards")
-    found: dict[str, Any] = {
+    member_data: dict[str, Any] = {
         "r": number(record.get("reward")),
         "a": number(record.get("advantage")),
-        "p": [number(rewards.get(name)) if isinstance(rewards, Mapping) else None for name in parts],
+        "p": [number(rewards.get(name)) if isinstance(rewards, Mapping) else None for name in reward_names],
     }
     count = record.get("num_decisions", record.get("num_tokens"))
     if is_number(count):
-        found["n"] = number(count)
+        member_data["n"] = number(count)
     if record.get("truncated") is True:
-        found["x"] = True
+        member_data["x"] = True
     if number(record.get("log_ratio")):
-        found["l"] = number(record.get("log_ratio"))
+        member_data["l"] = number(record.get("log_ratio"))
     if record.get("text") is not None:
-        found["t"] = shortened(record["text"])
-    found |= _tokens(record)
+        member_data["t"] = shortened(record["text"])
+    member_data |= _tokens(record)
     if isinstance(turns := record.get("messages"), list):
-        found["m"] = conversation(turns)
-    if isinstance(shown := record.get("demonstrations"), list):
-        found["d"] = [demonstration(each, root, pictures) for each in shown]
-        found |= _answered(record)
-    images, rest = {}, {}
+        member_data["m"] = conversation(turns)
+    if isinstance(examples := record.get("demonstrations"), list):
+        member_data["d"] = [demonstration(example, root, pictures) for example in examples]
+        member_data |= _answered(record)
+    images, remaining_fields = {}, {}
     for name, value in record.items():
-        if name in _SHOWN_APART:
+        if name in _PLACED_FIELDS:
             continue
         if isinstance(value, str) and value.lower().endswith(SUFFIXES):
             images[name] = pictures.add(root, value)
         elif value not in (None, "", [], {}):
-            rest[name] = shortened(value, 600)
+            remaining_fields[name] = shortened(value, 600)
     if isinstance(logged := record.get("logged"), Mapping):
-        rest |= {str(name): shortened(value, 600) for name, value in logged.items() if value is not None}
+        remaining_fields |= {str(name): shortened(value, 600) for name, value in logged.items() if value is not None}
     if images:
-        found["i"] = images
-    if rest:
-        found["e"] = rest
-    return found
+        member_data["i"] = images
+    if remaining_fields:
+        member_data["e"] = remaining_fields
+    return member_data
 
 
 def number(value: object) -> float | int | None:
-    """A number of four significant digits, or `None`.
-
-    Args:
-        value: any.
+    """Rounds a number to four significant digits; returns `None` for any value that is no number.
 
     Example:
         >>> [number(value) for value in (0.123456, True, "1", None)]
         [0.1235, None, None, None]
     """
-    return tidy(value, 4) if is_number(value) else None
+    return round_significant(value, 4) if is_number(value) else None
 
 
-def shortened(value: object, most: int = MOST_CHARACTERS) -> str:
-    """A text, its end replaced by the number of characters left out where it is long.
+def shortened(value: object, most_characters: int = MOST_CHARACTERS) -> str:
+    """Returns a text; where it is long, its end is replaced by the number of characters left out.
 
     Args:
-        value: a text, or anything that has one.
-        most: characters.
+        value: a text, or any value, which is converted to one.
+        most_characters: the length from which on a text is cut.
 
     Example:
         >>> shortened("abcdef", 4)
         'abcd … and 2 more characters'
     """
     text = value if isinstance(value, str) else str(value)
-    return text if len(text) <= most else f"{text[:most]} … and {len(text) - most:,} more characters"
+    return (
+        text
+        if len(text) <= most_characters
+        else f"{text[:most_characters]} … and {len(text) - most_characters:,} more characters"
+    )
 
 
 def conversation(turns: Sequence[Any]) -> list[list[str]]:
-    """Pairs of role and content.
+    """Returns a conversation as pairs of role and content.
 
     Args:
-        turns: as chat templates take them.
+        turns: tables with `role` and `content`, as chat templates take them.
 
     Example:
         >>> conversation([{"role": "user", "content": "higher"}, 7])
@@ -157,39 +158,45 @@ def conversation(turns: Sequence[Any]) -> list[list[str]]:
     ]
 
 
-def demonstration(shown: Any, root: Path, pictures: Pictures) -> dict[str, Any]:
-    """A chosen demonstration: its fields as texts, its picture as a number.
+def demonstration(example: Any, root: Path, pictures: Pictures) -> dict[str, Any]:
+    """Returns a chosen demonstration, its fields as texts and its pictures as numbers.
 
     Args:
-        shown: as a record names it.
-        root: the run folder.
-        pictures: where pictures are collected.
+        example: the demonstration in a member's record: a table of fields, or an identifier.
+        root: the run folder, to which paths of pictures are relative.
+        pictures: collects the pictures of the page.
 
     Example:
         >>> demonstration({"question": "2 + 2?", "answer": "4"}, Path(), Pictures(0))
         {'question': '2 + 2?', 'answer': '4'}
     """
-    if not isinstance(shown, Mapping):
-        return {"id": shortened(shown, 600)}
-    found = {}
-    for name, value in shown.items():
+    if not isinstance(example, Mapping):
+        return {"id": shortened(example, 600)}
+    example_data = {}
+    for name, value in example.items():
         picture = isinstance(value, str) and value.lower().endswith(SUFFIXES)
-        found[str(name)] = pictures.add(root, value) if picture else shortened(value, 600)
-    return found
+        example_data[str(name)] = pictures.add(root, value) if picture else shortened(value, 600)
+    return example_data
 
 
 def _answered(record: Mapping[str, Any]) -> dict[str, str]:
-    """What the task model answered after the last demonstration, and the answers that count as right."""
-    measured = record.get("measured")
-    last = (
-        [each["prediction"] for each in measured if isinstance(each, Mapping) and "prediction" in each]
-        if isinstance(measured, list)
+    """Returns the task model's answer after the last demonstration, and the answers that count as right."""
+    measurements = record.get("measured")
+    predictions = (
+        [
+            measurement["prediction"]
+            for measurement in measurements
+            if isinstance(measurement, Mapping) and "prediction" in measurement
+        ]
+        if isinstance(measurements, list)
         else []
     )
-    right = record.get("answers")
-    found = {"o": shortened(last[-1], 600)} if last else {}
-    return found | (
-        {"w": shortened(", ".join(dict.fromkeys(map(str, right))), 600)} if isinstance(right, list) and right else {}
+    right_answers = record.get("answers")
+    answer_data = {"o": shortened(predictions[-1], 600)} if predictions else {}
+    return answer_data | (
+        {"w": shortened(", ".join(dict.fromkeys(map(str, right_answers))), 600)}
+        if isinstance(right_answers, list) and right_answers
+        else {}
     )
 
 
@@ -197,10 +204,12 @@ def _tokens(record: Mapping[str, Any]) -> dict[str, Any]:
     tokens = record.get("tokens")
     if not isinstance(tokens, list) or not tokens:
         return {}
-    found: dict[str, Any] = {"k": [shortened(token, 200) for token in tokens[:MOST_TOKENS]]}
+    token_data: dict[str, Any] = {"k": [shortened(token, 200) for token in tokens[:MOST_TOKENS]]}
     if len(tokens) > MOST_TOKENS:
-        found["more"] = len(tokens) - MOST_TOKENS
-    for short, name in _NUMBERS.items():
+        token_data["more"] = len(tokens) - MOST_TOKENS
+    for page_key, name in _NUMBERS.items():
         if isinstance(values := record.get(name), list) and len(values) == len(tokens):
-            found[short] = [tidy(value, 3) if is_number(value) else None for value in values[:MOST_TOKENS]]
-    return found
+            token_data[page_key] = [
+                round_significant(value, 3) if is_number(value) else None for value in values[:MOST_TOKENS]
+            ]
+    return token_data

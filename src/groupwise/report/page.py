@@ -1,7 +1,8 @@
-"""One HTML page about one run or several: everything is inside it, and it asks nothing of any network.
+"""One HTML page about one run or several, complete in itself: it loads nothing from any network.
 
-What runs wrote is data: it reaches the page as escaped text or as JSON that no parser can take for markup, and is only
-ever set as text. A policy inside the page allows exactly the scripts and styles that this package ships.
+Everything that a run wrote is treated as data: it reaches the page as escaped text or as JSON that no parser can take
+for markup, and scripts only set it as text. A policy inside the page allows exactly the scripts and styles that this
+package ships.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import numpy as np
 
 from groupwise.config import ConfigError
 from groupwise.diagnosis import SEVERITIES, diagnose
-from groupwise.report.browser import browse
 from groupwise.report.charts import sections, stages, time_split
+from groupwise.report.group_browser import browse
 from groupwise.report.groups import Recorded, scan
 from groupwise.report.held_out import held_out
 from groupwise.report.pictures import Pictures
@@ -30,25 +31,25 @@ from groupwise.report.variants import Variant, differences, group_runs
 from groupwise.runs import EvaluatedOn, Run
 
 TEXT_BYTES, PICTURE_BYTES, HELD_OUT_BYTES, EXHIBIT_BYTES = 9_000_000, 5_000_000, 1_000_000, 2_000_000
-"""What members' texts, their pictures, members of evaluations (texts and pictures, half of it each) and evaluations'
-pictures may take of a page, all runs together. The rest is small, and the whole under 20 MB.
+"""Bytes of a page, all runs together, for members' texts, members' pictures, members of evaluations (half for texts,
+half for pictures) and evaluations' pictures. The remainder is small: a page stays under 20 MB.
 """
 MOST_GROUPS = 300
-"""Groups of one run."""
+"""Groups of one run that a page shows."""
 MOST_EXHIBITS = 4
-"""Evaluations of one run whose pictures are shown."""
+"""Evaluations of one run whose pictures a page shows."""
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("chart.js", "groups.js", "page.js")
 
 
 def write_page(runs: Sequence[Run], out: Path, *, most_groups: int = MOST_GROUPS) -> Path:
-    """Writes the page of some runs.
+    """Writes the page of one or several runs.
 
     Args:
-        runs: as they were read; those that differ by their seed alone are drawn as one.
-        out: the file.
-        most_groups: of one run; fewer where the budget of text or pictures is spent.
+        runs: runs that `read_run` read; those that differ by their seed alone are drawn as one.
+        out: path of the HTML file.
+        most_groups: groups shown of one run; fewer where the budget of text or pictures is spent.
 
     Returns:
         `out`.
@@ -68,19 +69,14 @@ def write_page(runs: Sequence[Run], out: Path, *, most_groups: int = MOST_GROUPS
 
 
 def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
-    """The page of some runs, UTF-8.
-
-    Args:
-        runs: at least one.
-        most_groups: of one run.
-    """
+    """Returns the page of one or several runs, in UTF-8; `most_groups` limits the groups of one run."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     variants = group_runs(runs)
     recorded = {id(run): scan(run) for run in runs}
     drawn, constants = sections(
-        variants, [_together([recorded[id(run)] for run in variant.runs]) for variant in variants]
+        variants, [_join_rollouts([recorded[id(run)] for run in variant.runs]) for variant in variants]
     )
     ordered = [run for variant in variants for run in variant.runs]
     text_bytes, picture_bytes = TEXT_BYTES // len(ordered), PICTURE_BYTES // len(ordered)
@@ -92,18 +88,18 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
     browsed = [*zip(names, groups, strict=True)]
     share = HELD_OUT_BYTES // 2 // len(ordered)
     for name, run in zip(names, ordered, strict=True):
-        if shown := held_out(run, text_bytes=share, picture_bytes=share):
-            browsed.append((f"{run.evaluated_on.prompts.capitalize()}: {name}", shown))
+        if evaluation_prompts := held_out(run, text_bytes=share, picture_bytes=share):
+            browsed.append((f"{run.evaluated_on.prompts.capitalize()}: {name}", evaluation_prompts))
     table = results(variants)
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
         "visible": visible,
-        "number": written,
-        "seconds": seconds,
-        "signed": signed,
-        "pretty": pretty,
+        "number": format_number,
+        "seconds": format_seconds,
+        "signed": format_difference,
+        "pretty": format_table,
     }
     style = (_HERE / "page.css").read_text(encoding="utf-8")
     script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
@@ -115,17 +111,17 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
         variants=list(zip(variants, table, strict=True)),
         runs=list(zip(names, ordered, strict=True)),
         evaluated_on=EvaluatedOn.together(run.evaluated_on for run in runs),
-        metric=next((each.metric for each in table if each.metric), None),
+        metric=next((row.metric for row in table if row.metric), None),
         has_controls=any(row.controls for row in table),
-        metrics_agree=len({each.metric for each in table if each.metric}) < 2,
+        metrics_agree=len({row.metric for row in table if row.metric}) < 2,
         findings=_findings(variants, names),
         remarks=[
-            (name, [*run.remarks, *recorded[id(run)].remarks, *_said_at_the_start(run)])
+            (name, [*run.remarks, *recorded[id(run)].remarks, *_start_remarks(run)])
             for name, run in zip(names, ordered, strict=True)
         ],
         differences=differences(variants),
         constants=constants,
-        pictures=_evaluations(ordered, names),
+        pictures=_evaluation_pictures(ordered, names),
         policy=Markup(f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}"),
         style=Markup(style),
         script=Markup(script),
@@ -134,7 +130,7 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
                 {
                     "variants": [variant.name for variant in variants],
                     "runs": [
-                        {"name": name, "variant": _place(variants, run), "path": str(run.path)}
+                        {"name": name, "variant": _variant_index(variants, run), "path": str(run.path)}
                         for name, run in zip(names, ordered, strict=True)
                     ],
                     "browsed": [{"name": name} for name, _ in browsed],
@@ -144,19 +140,17 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
                 }
             )
         ),
-        groups=[Markup(_embedded(each)) for _, each in browsed],
-        has_groups=any(each["groups"] for _, each in browsed),
+        groups=[Markup(_embedded(run_groups)) for _, run_groups in browsed],
+        has_groups=any(run_groups["groups"] for _, run_groups in browsed),
     )
-    # A lone surrogate, which JSON can hold, has no bytes.
+    # JSON can hold a lone surrogate, which UTF-8 cannot encode.
     return page.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")
 
 
 def visible(value: object) -> str:
-    """A text in which control characters show as their pictures, so that nothing is hidden and no terminal code
-    survives a copy.
+    """Returns a text whose control characters are replaced by their visible symbols.
 
-    Args:
-        value: any.
+    A reader sees every character, and no terminal code survives a copy.
 
     Example:
         >>> visible("a\\x00b\\x1b[1m")
@@ -168,14 +162,14 @@ def visible(value: object) -> str:
     )
 
 
-def written(value: object) -> str:
-    """A number for people, four significant digits; a dash for none.
+def format_number(value: object) -> str:
+    """Formats a number with four significant digits, and `None` as a dash.
 
     Args:
-        value: a number, or anything else, which is written as it is.
+        value: a number; any other value is converted to text.
 
     Example:
-        >>> [written(value) for value in (0.98765432, 12, None, "text")]
+        >>> [format_number(value) for value in (0.98765432, 12, None, "text")]
         ['0.9877', '12', '–', 'text']
     """
     if value is None:
@@ -185,14 +179,11 @@ def written(value: object) -> str:
     return visible(json.dumps(value) if isinstance(value, list | dict | bool) else value)
 
 
-def pretty(table: Mapping[str, Any]) -> str:
-    """A table as indented JSON.
-
-    Args:
-        table: any.
+def format_table(table: Mapping[str, Any]) -> str:
+    """Formats a table as indented JSON.
 
     Example:
-        >>> print(pretty({"seed": 0}))
+        >>> print(format_table({"seed": 0}))
         {
           "seed": 0
         }
@@ -200,27 +191,21 @@ def pretty(table: Mapping[str, Any]) -> str:
     return visible(json.dumps(table, indent=2, ensure_ascii=False, default=str))
 
 
-def signed(value: float) -> str:
-    """A difference for people, with its sign.
-
-    Args:
-        value: a number.
+def format_difference(value: float) -> str:
+    """Formats a difference with its sign.
 
     Example:
-        >>> signed(0.25), signed(-0.25)
+        >>> format_difference(0.25), format_difference(-0.25)
         ('+0.25', '−0.25')
     """
     return f"{value:+.4g}".replace("-", "\u2212")
 
 
-def seconds(value: float | None) -> str:
-    """A span of time for people.
-
-    Args:
-        value: seconds.
+def format_seconds(value: float | None) -> str:
+    """Formats a duration in seconds for a reader.
 
     Example:
-        >>> [seconds(value) for value in (0.25, 75, 7300, None)]
+        >>> [format_seconds(value) for value in (0.25, 75, 7300, None)]
         ['0.2 s', '1 min 15 s', '2 h 1 min', '–']
     """
     if value is None:
@@ -231,14 +216,14 @@ def seconds(value: float | None) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _said_at_the_start(run: Run) -> list[str]:
-    """What the run's rewards said of the machine at its latest start."""
+def _start_remarks(run: Run) -> list[str]:
+    """Returns the remarks of the run's rewards on the machine, from the latest start of the run."""
     remarks = run.starts[-1].get("remarks") if run.starts else None
     return [remark for remark in remarks if isinstance(remark, str)] if isinstance(remarks, list) else []
 
 
 def _embedded(value: Any) -> str:
-    """JSON inside a page: without `<`, no element can begin or end in it."""
+    """Returns JSON that can stand inside a page: without `<`, no element can begin or end in it."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).replace("<", "\\u003c")
 
 
@@ -246,22 +231,24 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _place(variants: Sequence[Variant], run: Run) -> int:
-    return next(place for place, variant in enumerate(variants) if any(each is run for each in variant.runs))
+def _variant_index(variants: Sequence[Variant], run: Run) -> int:
+    return next(
+        index for index, variant in enumerate(variants) if any(variant_run is run for variant_run in variant.runs)
+    )
 
 
 def _run_names(variants: Sequence[Variant]) -> list[str]:
-    """One name a run, in the order of variants and seeds; the folder where the seed says nothing."""
+    """Returns one name a run, in the order of variants and seeds: its seed, or its folder where seeds repeat."""
     names = []
     for variant in variants:
         seeds = [run.seed for run in variant.runs]
         for run in variant.runs:
-            apart = seeds.count(run.seed) == 1 and run.seed is not None
+            seed_is_unique = seeds.count(run.seed) == 1 and run.seed is not None
             names.append(
                 variant.name
                 if len(variant.runs) == 1
                 else f"{variant.name}, seed {run.seed}"
-                if apart
+                if seed_is_unique
                 else f"{variant.name}, {run.path}"
             )
     return names
@@ -272,13 +259,15 @@ def _description(runs: Sequence[Run]) -> str:
     return texts.pop() if len(texts) == 1 else ""
 
 
-def _together(parts: Sequence[Recorded]) -> Recorded:
-    """What the runs of one variant recorded, step by step."""
+def _join_rollouts(recorded: Sequence[Recorded]) -> Recorded:
+    """Joins the recorded advantages and rewards of one variant's runs, step by step."""
 
     def joined(field: str) -> dict[int, np.ndarray]:
-        steps = sorted({step for part in parts for step in getattr(part, field)})
+        steps = sorted({step for rollouts in recorded for step in getattr(rollouts, field)})
         return {
-            step: np.concatenate([own[step] for part in parts if step in (own := getattr(part, field))])
+            step: np.concatenate(
+                [by_step[step] for rollouts in recorded if step in (by_step := getattr(rollouts, field))]
+            )
             for step in steps
         }
 
@@ -286,16 +275,16 @@ def _together(parts: Sequence[Recorded]) -> Recorded:
 
 
 def _findings(variants: Sequence[Variant], names: Sequence[str]) -> list[dict[str, Any]]:
-    """What the rules say, each rule once with the runs it speaks of, the worst first.
+    """Returns the findings of the diagnosis, each rule once with the runs that it concerns, the most severe first.
 
-    A rule that cannot read what a run wrote is no reason to show nothing.
+    Where the rules cannot read a run, a note says so and the page is written all the same.
     """
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    findings: dict[tuple[str, str], dict[str, Any]] = {}
     for name, run in zip(names, (run for variant in variants for run in variant.runs), strict=True):
         try:
-            said = [finding.record() for finding in diagnose(run.rows, run.config)]
+            records = [finding.record() for finding in diagnose(run.rows, run.config)]
         except (ValueError, TypeError, KeyError, ArithmeticError, AttributeError) as error:
-            said = [
+            records = [
                 {
                     "rule": "not_judged",
                     "severity": "note",
@@ -304,34 +293,36 @@ def _findings(variants: Sequence[Variant], names: Sequence[str]) -> list[dict[st
                     "advice": "",
                 }
             ]
-        for each in said:
-            entry = found.setdefault((each["severity"], each["rule"]), {**each, "runs": []})
-            entry["runs"].append({"name": name, **each})
-    return sorted(found.values(), key=lambda each: SEVERITIES.index(each["severity"]))
+        for record in records:
+            finding = findings.setdefault((record["severity"], record["rule"]), {**record, "runs": []})
+            finding["runs"].append({"name": name, **record})
+    return sorted(findings.values(), key=lambda record: SEVERITIES.index(record["severity"]))
 
 
-def _evaluations(runs: Iterable[Run], names: Sequence[str]) -> list[dict[str, Any]]:
-    """The pictures that evaluations left, up to four of them over the run, the first and the last among them."""
-    # One run is looked at closely, and its captions read; of many, what differs.
+def _evaluation_pictures(runs: Iterable[Run], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Returns the pictures of up to four evaluations spread over the run, with the first and the last among them."""
+    # A reader of few runs reads the captions inside the pictures, which need more pixels; of many runs, one compares.
     budget = Pictures(EXHIBIT_BYTES, most_pixels=1280 if len(names) <= 3 else 640)
-    found = []
+    exhibits = []
     for name, run in zip(names, runs, strict=True):
-        left = [(step, shown) for step in run.evaluations if (shown := run.pictures(step))]
-        some = (
+        evaluations = [(step, paths) for step in run.evaluations if (paths := run.pictures(step))]
+        chosen = (
             [
-                left[place]
-                for place in dict.fromkeys(np.linspace(0, len(left) - 1, MOST_EXHIBITS).round().astype(int).tolist())
+                evaluations[index]
+                for index in dict.fromkeys(
+                    np.linspace(0, len(evaluations) - 1, MOST_EXHIBITS).round().astype(int).tolist()
+                )
             ]
-            if left
+            if evaluations
             else []
         )
-        for picture in dict.fromkeys(each for _, shown in some for each in shown):
-            places = [
-                (step, budget.add(run.path, os.path.relpath(shown[picture], run.path)))
-                for step, shown in some
-                if picture in shown
+        for picture in dict.fromkeys(picture for _, paths in chosen for picture in paths):
+            indexed_steps = [
+                (step, budget.add(run.path, os.path.relpath(paths[picture], run.path)))
+                for step, paths in chosen
+                if picture in paths
             ]
-            addresses = [(step, budget.addresses[place]) for step, place in places if place is not None]
+            addresses = [(step, budget.addresses[index]) for step, index in indexed_steps if index is not None]
             if addresses:
-                found.append({"run": name, "name": picture.replace("_", " "), "shown": addresses})
-    return found
+                exhibits.append({"run": name, "name": picture.replace("_", " "), "shown": addresses})
+    return exhibits

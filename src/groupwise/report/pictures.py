@@ -1,4 +1,4 @@
-"""Pictures inside a page: read from the run folder, made small, each held once, within a budget."""
+"""Pictures inside a page: read from the run folder, scaled down, stored once each, within a budget of bytes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 
 @final
 class Pictures:
-    """Data addresses of pictures, numbered in the order in which they were first asked for.
+    """Data addresses of pictures, numbered in the order in which they were first added.
 
     Args:
-        most_bytes: of all addresses together; what comes after is left out and counted.
-        most_pixels: the longer side of a picture; larger ones are made smaller.
+        most_bytes: bytes of all addresses together; pictures beyond them are left out and counted.
+        most_pixels: the longer side of a picture; larger pictures are scaled down.
 
     Example:
         >>> Pictures(1000).add(Path("nowhere"), "a.png") is None
@@ -30,16 +30,16 @@ class Pictures:
         self.addresses: list[str] = []
         self.num_left_out = 0
         self.num_unreadable = 0
-        self._left = most_bytes
+        self._bytes_left = most_bytes
         self._most_pixels = most_pixels
-        self._known: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
 
     def add(self, root: Path, place: str) -> int | None:
-        """The number of a picture in `addresses`.
+        """Adds a picture, or finds it among those added before, and returns its number in `addresses`.
 
         Args:
-            root: the run folder; nothing outside it is read.
-            place: as a record names it, relative to the root.
+            root: the run folder; no file outside of it is read.
+            place: path of the picture relative to the root.
 
         Returns:
             its number, or `None` where it cannot be read or the budget is spent.
@@ -49,18 +49,18 @@ class Pictures:
             self.num_unreadable += 1
             return None
         name = hashlib.blake2b(content, digest_size=16).hexdigest()
-        if name not in self._known:
+        if name not in self._indices:
             address = _address(content, self._most_pixels)
             if address is None:
                 self.num_unreadable += 1
                 return None
-            if len(address) > self._left:
+            if len(address) > self._bytes_left:
                 self.num_left_out += 1
                 return None
-            self._left -= len(address)
-            self._known[name] = len(self.addresses)
+            self._bytes_left -= len(address)
+            self._indices[name] = len(self.addresses)
             self.addresses.append(address)
-        return self._known[name]
+        return self._indices[name]
 
     def _read(self, root: Path, place: str) -> bytes | None:
         try:
@@ -68,7 +68,7 @@ class Pictures:
             if not path.is_relative_to(root.resolve()):
                 return None
             return read_whole(path)
-        # A name may hold what no path can, such as a zero byte.
+        # A record may name a path that no file system accepts, for example one with a zero byte.
         except (OSError, ValueError):
             return None
 
@@ -79,19 +79,19 @@ def _address(content: bytes, most_pixels: int) -> str | None:
     try:
         with Image.open(io.BytesIO(content)) as opened:
             image = opened.convert("RGB")
-    # A damaged file may raise anything its format's reader can.
+    # The reader of a format may raise any exception on a damaged file.
     except Exception:
         return None
     image.thumbnail((most_pixels, most_pixels), Image.Resampling.LANCZOS)
-    small = min(
+    smallest = min(
         (
             (_encoded(image, "PNG", optimize=True), _encoded(image, "WEBP", quality=82))
             if max(image.size) > 64
             else (_encoded(image, "PNG", optimize=True),)
         ),
-        key=lambda each: len(each[1]),
+        key=lambda encoding: len(encoding[1]),
     )
-    return f"data:image/{small[0].lower()};base64,{base64.b64encode(small[1]).decode()}"
+    return f"data:image/{smallest[0].lower()};base64,{base64.b64encode(smallest[1]).decode()}"
 
 
 def _encoded(image: object, kind: str, **settings: object) -> tuple[str, bytes]:

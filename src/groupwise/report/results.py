@@ -1,4 +1,4 @@
-"""What each variant came to: scores of its evaluations before and after, over its seeds."""
+"""Results of each variant: the scores of its evaluations before and after training, over its seeds."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Result:
     """One variant's row in a table.
 
     Args:
-        name: the variant's.
-        metric: the metric that decides.
-        before, after: scores run by run, where they are known.
-        controls: what was trained beside the runs for the same time, each by its name.
-        gains: after less before, run by run.
-        differences: after less that of the first variant with the same seed.
-        seconds: of a run.
-        num_steps: of a run, the most.
-        states: of the runs.
-        goal: whether more of the metric is better, or less.
+        name: name of the variant.
+        metric: name of the metric that decides, `MODE/REWARD`.
+        before, after: scores run by run; a run without a score is left out.
+        controls: the controls that were trained beside the runs for the same time.
+        gains: after minus before, run by run.
+        differences: after minus the first variant's score of the same seed.
+        seconds: wall seconds of training, run by run.
+        num_steps: steps of the longest run.
+        states: state of each run, such as `finished`.
+        goal: `max` where a large score is good, `min` where a small one is.
 
     Example:
         >>> result = Result(
@@ -59,59 +59,48 @@ class Result:
     goal: Literal["max", "min"] = "max"
 
     def mean(self, field: str) -> float | None:
-        """The mean over runs.
-
-        Args:
-            field: of this record.
-
-        Returns:
-            `None` without a value.
-        """
+        """Returns the mean over runs of a field of this record, or `None` without a value."""
         values = getattr(self, field)
         return mean(values) if values else None
 
     def deviation(self, field: str) -> float | None:
-        """The standard deviation over runs (of a sample, `n - 1`).
-
-        Args:
-            field: of this record.
-
-        Returns:
-            `None` with fewer than two values.
+        """Returns the sample standard deviation over runs (`n - 1`) of a field of this record, or `None` where it has
+        fewer than two values.
         """
         values = getattr(self, field)
         return stdev(values) if len(values) > 1 else None
 
 
 def results(variants: Sequence[Variant]) -> list[Result]:
-    """A row for each variant, in order. Where a run has not ended, its last evaluation counts as what it came to, and
-    its first as what it began with.
+    """Returns a row for each variant, in order.
+
+    Of a run that has not ended, the first evaluation counts as `before` and the last as `after`.
 
     Args:
-        variants: any; differences are taken from the first.
+        variants: differences are taken from the first of them.
 
     Example:
         >>> results([])
         []
     """
     metric = next((variant.metric for variant in variants if variant.metric), None)
-    first = _after_by_seed(variants[0], metric) if variants else {}
-    found = []
-    for place, variant in enumerate(variants):
-        own = variant.metric or metric
-        pairs = [_scores(run, own) for run in variant.runs]
-        after = _after_by_seed(variant, own)
-        found.append(
+    reference_scores = _after_by_seed(variants[0], metric) if variants else {}
+    rows = []
+    for variant_index, variant in enumerate(variants):
+        variant_metric = variant.metric or metric
+        pairs = [_scores(run, variant_metric) for run in variant.runs]
+        after = _after_by_seed(variant, variant_metric)
+        rows.append(
             Result(
                 name=variant.name,
-                metric=own,
+                metric=variant_metric,
                 before=tuple(before for before, _ in pairs if before is not None),
                 after=tuple(value for _, value in pairs if value is not None),
-                controls=controls(variant.runs, own),
+                controls=controls(variant.runs, variant_metric),
                 gains=tuple(value - before for before, value in pairs if before is not None and value is not None),
                 differences=(
-                    tuple(value - first[seed] for seed, value in after.items() if seed in first)
-                    if place and own == metric
+                    tuple(value - reference_scores[seed] for seed, value in after.items() if seed in reference_scores)
+                    if variant_index and variant_metric == metric
                     else ()
                 ),
                 seconds=tuple(total for run in variant.runs if (total := _seconds(run)) > 0),
@@ -120,7 +109,7 @@ def results(variants: Sequence[Variant]) -> list[Result]:
                 goal=goal(variant.runs[0].config),
             )
         )
-    return found
+    return rows
 
 
 def _scores(run: Run, metric: str | None) -> tuple[float | None, float | None]:
@@ -137,7 +126,7 @@ def _after_by_seed(variant: Variant, metric: str | None) -> dict[int, float]:
 
 
 def _seconds(run: Run) -> float:
-    given = (run.summary or {}).get("seconds")
-    if isinstance(given, Mapping):
-        return float(sum(value for value in given.values() if is_number(value)))
+    summary_seconds = (run.summary or {}).get("seconds")
+    if isinstance(summary_seconds, Mapping):
+        return float(sum(value for value in summary_seconds.values() if is_number(value)))
     return sum(run.series("step_time")[1])

@@ -18,8 +18,7 @@ def write_tables(variants: Sequence[Variant], folder: Path) -> list[Path]:
     """Writes `table.md` and `table.tex`.
 
     Args:
-        variants: at least one.
-        folder: made when it is not there.
+        folder: created where it does not exist.
 
     Returns:
         the two files.
@@ -28,7 +27,7 @@ def write_tables(variants: Sequence[Variant], folder: Path) -> list[Path]:
         ConfigError: the folder cannot be written.
     """
     rows = results(variants)
-    written = []
+    paths = []
     for name, text in (("table.md", markdown(rows)), ("table.tex", latex(rows))):
         path = folder / name
         partial = folder / f".{name}.partial"
@@ -38,15 +37,12 @@ def write_tables(variants: Sequence[Variant], folder: Path) -> list[Path]:
             os.replace(partial, path)
         except OSError as error:
             raise ConfigError(f"{path} cannot be written ({error.strerror}); give another place with --out") from None
-        written.append(path)
-    return written
+        paths.append(path)
+    return paths
 
 
 def markdown(rows: Sequence[Result]) -> str:
-    """The table in Markdown.
-
-    Args:
-        rows: one a variant.
+    """Returns the table of results in Markdown.
 
     Example:
         >>> print(markdown([Result("a|b", "greedy/correct", (0.25,), (0.5, 1.0), (), (), (), (60.0,), 10, ())]), end="")
@@ -57,19 +53,16 @@ def markdown(rows: Sequence[Result]) -> str:
     heads, body = _cells(rows)
     best = _best(rows)
     lines = [f"| {' | '.join(_markdown(head) for head in heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
-    for place, cells in enumerate(body):
-        shown = [_markdown(cell) for cell in cells]
-        if place in best:
-            shown[3] = f"**{shown[3]}**"
-        lines.append("| " + " | ".join(shown) + " |")
+    for row_index, cells in enumerate(body):
+        escaped = [_markdown(cell) for cell in cells]
+        if row_index in best:
+            escaped[3] = f"**{escaped[3]}**"
+        lines.append("| " + " | ".join(escaped) + " |")
     return re.sub(r"\|  \|", "| |", "\n".join(lines)) + "\n"
 
 
 def latex(rows: Sequence[Result]) -> str:
-    """The table in LaTeX; it needs the package booktabs.
-
-    Args:
-        rows: one a variant.
+    """Returns the table of results in LaTeX; the document has to load the package booktabs.
 
     Example:
         >>> print(latex([Result("a_b", "greedy/correct", (0.25,), (0.5,), (), (), (), (60.0,), 10, ())]), end="")
@@ -89,11 +82,11 @@ def latex(rows: Sequence[Result]) -> str:
         " & ".join(_latex(head) for head in heads) + r" \\",
         r"\midrule",
     ]
-    for place, cells in enumerate(body):
-        shown = [_latex(cell) for cell in cells]
-        if place in best:
-            shown[3] = rf"\textbf{{{shown[3]}}}"
-        lines.append(" & ".join(shown) + r" \\")
+    for row_index, cells in enumerate(body):
+        escaped = [_latex(cell) for cell in cells]
+        if row_index in best:
+            escaped[3] = rf"\textbf{{{escaped[3]}}}"
+        lines.append(" & ".join(escaped) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -131,15 +124,15 @@ def _spread(row: Result, field: str, sign: str = "") -> str:
 
 
 def _best(rows: Sequence[Result]) -> list[int]:
-    """The lines of the best mean after training, controls among them; none where scores are of different metrics or the
-    goals differ.
+    """Returns the numbers of the rows with the best mean after training, controls among them; none where scores are of
+    different metrics or goals differ.
     """
     if len({(row.metric, row.goal) for row in rows if row.after}) != 1:
         return []
-    lines = [score for row in rows for score in (row.mean("after"), *(control.score for control in row.controls))]
-    first = max if next(row.goal for row in rows if row.after) == "max" else min
-    best = first((score for score in lines if score is not None), default=None)
-    return [place for place, score in enumerate(lines) if score is not None and score == best]
+    scores = [score for row in rows for score in (row.mean("after"), *(control.score for control in row.controls))]
+    choose = max if next(row.goal for row in rows if row.after) == "max" else min
+    best = choose((score for score in scores if score is not None), default=None)
+    return [row_index for row_index, score in enumerate(scores) if score is not None and score == best]
 
 
 def _score(control: Control) -> str:

@@ -1,6 +1,4 @@
-"""Variants: runs of one configuration that differ by their seed, and what one variant's configuration has that
-another's has not.
-"""
+"""Variants: runs of one configuration that differ by their seed, and the keys in which configurations differ."""
 
 from __future__ import annotations
 
@@ -14,11 +12,11 @@ from typing import Any, final
 from groupwise.config import flatten
 from groupwise.runs import Run
 
-_SAME_EXPERIMENT = ("seed", "description", "track.", "controls.", "comparison.", "train.num_threads")
+_IGNORED_KEYS = ("seed", "description", "track.", "controls.", "comparison.", "train.num_threads")
 """Keys in which two runs of one variant may differ."""
 
-MOST_PARTS = 3
-"""Settings in the name of a variant."""
+MOST_SETTINGS = 3
+"""The largest number of settings in the name of a variant."""
 
 
 @final
@@ -27,8 +25,8 @@ class Variant:
     """Runs of one configuration.
 
     Args:
-        name: what distinguishes it from the others.
-        runs: one a seed.
+        name: settings that distinguish this variant from the others.
+        runs: runs of different seeds, in the order of their seeds.
 
     Example:
         >>> from pathlib import Path
@@ -41,12 +39,12 @@ class Variant:
 
     @property
     def seeds(self) -> str:
-        """The seeds, for people."""
+        """The seeds as a text."""
         return ", ".join("?" if run.seed is None else str(run.seed) for run in self.runs)
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the numbers that any of the runs has, in order."""
+        """Names of the metrics that any of the runs has, in order."""
         return tuple(dict.fromkeys(name for run in self.runs for name in run.metrics))
 
     @property
@@ -57,24 +55,17 @@ class Variant:
         )
 
     def series(self, name: str) -> list[tuple[list[int], list[float]]]:
-        """Steps and values of one metric, run by run; runs without it are left out.
-
-        Args:
-            name: of a metric.
-        """
+        """Returns steps and values of the metric `name`, run by run; runs without it are left out."""
         return [pair for run in self.runs if (pair := run.series(name))[0]]
 
 
 def group_runs(runs: Sequence[Run]) -> list[Variant]:
-    """Runs as variants, in the order of their first runs; each variant's runs by seed.
+    """Groups runs into variants, in the order of their first runs; the runs of a variant are sorted by seed.
 
-    What a comparison ran as one variant is one. A run whose configuration is lost is a variant of its own.
-
-    Args:
-        runs: any.
+    A variant of a comparison stays one variant. A run whose configuration is lost is a variant by itself.
 
     Returns:
-        variants with names that differ.
+        variants with distinct names.
 
     Example:
         >>> from pathlib import Path
@@ -88,29 +79,30 @@ def group_runs(runs: Sequence[Run]) -> list[Variant]:
         ...         "unfinished",
         ...         [],
         ...     )
-        >>> [(each.name, each.seeds) for each in group_runs([run("x", 1, 0.0), run("y", 0, 0.0), run("z", 0, 0.1)])]
+        >>> [
+        ...     (variant.name, variant.seeds)
+        ...     for variant in group_runs([run("x", 1, 0.0), run("y", 0, 0.0), run("z", 0, 0.1)])
+        ... ]
         [('divergence.beta=0.0', '0, 1'), ('divergence.beta=0.1', '0')]
     """
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        settings, compared = _settings(run), _compared(run)
+        settings, comparison_folder = _settings(run), _comparison_folder(run)
         key = (
-            str(compared)
-            if compared
+            str(comparison_folder)
+            if comparison_folder
             else json.dumps(settings, sort_keys=True, default=str)
             if settings
             else str(run.path)
         )
         groups.setdefault(key, []).append(run)
-    found = [tuple(sorted(group, key=lambda run: (run.seed is None, run.seed or 0))) for group in groups.values()]
-    return [Variant(name, group) for name, group in zip(_names(found), found, strict=True)]
+    run_groups = [tuple(sorted(group, key=lambda run: (run.seed is None, run.seed or 0))) for group in groups.values()]
+    return [Variant(name, group) for name, group in zip(_names(run_groups), run_groups, strict=True)]
 
 
 def differences(variants: Sequence[Variant]) -> dict[str, list[Any]]:
-    """Dotted keys in which configurations differ, each with one value a variant; `None` where a variant lacks it.
-
-    Args:
-        variants: at least one.
+    """Returns the dotted keys in which configurations differ, with one value a variant; `None` where a variant lacks
+    the key.
 
     Returns:
         key -> values, `name` and `method` first, then as the first configuration orders them.
@@ -124,7 +116,7 @@ def differences(variants: Sequence[Variant]) -> dict[str, list[Any]]:
 
 def _settings(run: Run) -> dict[str, Any]:
     return {
-        key: value for key, value in flatten(run.config).items() if not key.startswith(_SAME_EXPERIMENT) and value != {}
+        key: value for key, value in flatten(run.config).items() if not key.startswith(_IGNORED_KEYS) and value != {}
     }
 
 
@@ -139,29 +131,31 @@ def _differing(tables: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
     if len(groups) == 1:
         return [groups[0][0].name]
-    names = [compared.name if (compared := _compared(group[0])) else "" for group in groups]
+    names = [folder.name if (folder := _comparison_folder(group[0])) else "" for group in groups]
     if not all(names) or len(set(names)) < len(names):
         tables = [_settings(group[0]) for group in groups]
-        names = [_named(place, tables) or groups[place][0].name for place in range(len(groups))]
-    return [name if names.count(name) == 1 else f"{name} ({groups[place][0].path})" for place, name in enumerate(names)]
+        names = [_distinguishing_name(index, tables) or groups[index][0].name for index in range(len(groups))]
+    return [name if names.count(name) == 1 else f"{name} ({groups[index][0].path})" for index, name in enumerate(names)]
 
 
-def _compared(run: Run) -> Path | None:
-    """The folder of a comparison's variant that a run lies in; its name is the variant's."""
+def _comparison_folder(run: Run) -> Path | None:
+    """Returns the folder of the comparison's variant that contains a run, whose name is the variant's, or `None`."""
     folder = run.path.resolve().parent
     return folder if (folder.parent / "comparison.json").is_file() else None
 
 
-def _named(place: int, tables: Sequence[Mapping[str, Any]]) -> str:
-    """What tells a configuration from the others, as a command line would say it: its method, and what it has beside
-    others of that method.
+def _distinguishing_name(index: int, tables: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the settings that distinguish a configuration from the others, in the form of a command line: its method,
+    and the settings in which it differs from others of that method.
     """
     changed = _differing(tables)
     leading = [key for key in ("name", "method") if key in changed]
-    alike = [each for each in tables if all(each.get(key) == tables[place].get(key) for key in leading)]
-    # A method decides its objective; to repeat that key by key would say nothing.
-    rest = [key for key in _differing(alike) if key not in (*leading, "objective.name")]
-    parts = [str(tables[place].get(key)) for key in leading] + [
-        f"{key.removeprefix('objective.')}={tables[place].get(key)}" for key in rest
+    same_method = [table for table in tables if all(table.get(key) == tables[index].get(key) for key in leading)]
+    # The name of the method states its objective, so that keys of the objective's name add nothing.
+    setting_keys = [key for key in _differing(same_method) if key not in (*leading, "objective.name")]
+    settings = [str(tables[index].get(key)) for key in leading] + [
+        f"{key.removeprefix('objective.')}={tables[index].get(key)}" for key in setting_keys
     ]
-    return ", ".join(parts[:MOST_PARTS]) + (f" and {len(parts) - MOST_PARTS} more" if len(parts) > MOST_PARTS else "")
+    return ", ".join(settings[:MOST_SETTINGS]) + (
+        f" and {len(settings) - MOST_SETTINGS} more" if len(settings) > MOST_SETTINGS else ""
+    )

@@ -1,5 +1,5 @@
-"""Laws that training relies on, for authors: one call tries a domain, a reward or a slot of one's own against all of
-them and names those that it breaks.
+"""Checks for authors: one call tests a domain, a reward or a slot against all laws that training relies on, and lists
+the laws that are broken.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The error that names the laws which something of an author's breaks."""
+"""The error that lists the laws which an author's domain, reward or slot breaks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 
 class BrokenLaws(AssertionError):
-    """The laws that a piece of an author's breaks.
+    """The error of a check: the laws that an author's piece breaks.
 
     Args:
-        broken: one sentence a law, which begins with the part that is to be mended.
-        piece: what was tried.
-        guide: the page that explains the laws.
+        broken: one sentence a broken law, which begins with the method or the aspect to be mended.
+        piece: kind of the piece, such as `a reward`.
+        guide: path of the page that explains the laws.
 
     Example:
         >>> print(BrokenLaws(["repeat: it gave two values"], "a reward", "docs/guide/rewards.md"))

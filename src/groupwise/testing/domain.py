@@ -1,4 +1,4 @@
-"""The laws of a domain, each a function of a domain and of what was sampled of it once."""
+"""The laws of a domain: functions of a domain and of one batch of its samples."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class _Trial:
     samples: Samples
 
     def sample(self, prompts: list[Prompt], step: int = 0) -> Samples:
-        return _sampled(self.domain, prompts, self.group_size, step)
+        return _draw(self.domain, prompts, self.group_size, step)
 
     def log_prob(self, rows: Tensor | None = None, domain: Domain | None = None) -> Tensor:
         with torch.no_grad():
             rows = torch.arange(len(self.samples)) if rows is None else rows
             return (domain or self.domain).score(self.samples, rows, frozenset({"log_prob"})).log_prob
 
-    def differ(self, one: Tensor, other: Tensor, mask: Tensor) -> bool:
-        return bool(((one - other)[mask].abs() > self.tolerance).any())
+    def differ(self, left: Tensor, right: Tensor, mask: Tensor) -> bool:
+        return bool(((left - right)[mask].abs() > self.tolerance).any())
 
 
 def check_domain(
@@ -58,21 +58,21 @@ def check_domain(
     tolerance: float = 1e-4,
     reopen: Callable[[Path], Domain] | None = None,
 ) -> None:
-    """Tries a domain against every law that training relies on.
+    """Tests a domain against every law that training relies on.
 
-    What is recorded is what is scored; a member depends on its own key alone; the gradient of `backward` is that of
-    `score`; the learner forgets, accumulates, steps and restores; what is saved is what is opened again; nothing
-    outside the domain is touched.
+    `score` gives the recorded log-probs; a member depends on its key alone; the gradient of `backward` is that of
+    `score`; the learner forgets, accumulates, steps and restores; a saved domain opens again with the same scores; the
+    domain changes no global state.
 
     Args:
-        domain: open, with its weights.
-        num_prompts: how many training prompts are tried.
-        group_size: members of each.
+        domain: an open domain, with its weights.
+        num_prompts: number of training prompts that are sampled.
+        group_size: number of members a prompt.
         tolerance: nats by which two computations of one log-prob may differ.
-        reopen: opens a folder that `save` wrote; unset, `load` is asked to.
+        reopen: function that opens a folder which `save` wrote; unset, `domain.load` reads it.
 
     Raises:
-        BrokenLaws: the laws that do not hold, all at once.
+        BrokenLaws: at least one law does not hold; the message lists all of them.
 
     Example:
         >>> from groupwise import load_experiment
@@ -82,19 +82,19 @@ def check_domain(
         >>> check_domain(open_domain(experiment), reopen=lambda folder: open_domain(with_model(experiment, folder)))
     """
     prompts = domain.prompts(range(min(num_prompts, domain.num_prompts)))
-    states = _generators()
-    before = domain.learner.fingerprint()
+    generator_states = _generators()
+    fingerprint_before = domain.learner.fingerprint()
     try:
-        samples = _sampled(domain, prompts, group_size, 0)
-    # An author's code may fail in any way; the call that failed is what he needs to know.
+        samples = _draw(domain, prompts, group_size, 0)
+    # An author's code may fail in any way, so that the message names the call that failed.
     except Exception as error:
         raise BrokenLaws([f"sample: raised {type(error).__name__}: {error}"]) from error
     broken = _shape(domain, samples, len(prompts), group_size)
     if broken:
         raise BrokenLaws(broken)
-    if domain.learner.fingerprint() != before:
+    if domain.learner.fingerprint() != fingerprint_before:
         broken.append("sample: it changed the module's weights; draw without changing them")
-    if _generators() != states:
+    if _generators() != generator_states:
         broken.append(
             "sample: it moved a global generator (torch, numpy or random); draw from streams.generator(name, step,"
             " prompt.key, member)"
@@ -109,7 +109,7 @@ def check_domain(
         raise BrokenLaws(broken)
 
 
-def _sampled(
+def _draw(
     domain: Domain,
     prompts: list[Prompt],
     group_size: int,
@@ -126,7 +126,7 @@ def _generators() -> tuple[Any, ...]:
 
 
 def _shape(domain: Domain, samples: Samples, num_prompts: int, group_size: int) -> list[str]:
-    """Whole groups, in order, with tensors of the stated axes."""
+    """Returns what is wrong with the shape of samples: they are whole groups, in order, with the stated axes."""
     members = num_prompts * group_size
     expected = torch.arange(num_prompts).repeat_interleave(group_size)
     if len(samples) != members:
@@ -149,24 +149,25 @@ def _shape(domain: Domain, samples: Samples, num_prompts: int, group_size: int) 
 
 
 def _recorded(trial: _Trial) -> Iterator[str]:
-    samples, again = trial.samples, trial.log_prob()
-    if again.shape != samples.mask.shape:
+    samples, rescored = trial.samples, trial.log_prob()
+    if rescored.shape != samples.mask.shape:
         yield (
-            f"score: log_prob has the shape {list(again.shape)}; it must be [N, T] as mask, {list(samples.mask.shape)}"
+            f"score: log_prob has the shape {list(rescored.shape)}; it must be [N, T] as mask,"
+            f" {list(samples.mask.shape)}"
         )
         return
-    if trial.differ(again, samples.old_log_prob, samples.mask):
-        most = float((again - samples.old_log_prob)[samples.mask].abs().max())
+    if trial.differ(rescored, samples.old_log_prob, samples.mask):
+        largest = float((rescored - samples.old_log_prob)[samples.mask].abs().max())
         yield (
-            f"score: at unchanged weights it differs from what sample recorded by up to {most:.3g} nats; score the"
+            f"score: at unchanged weights it differs from what sample recorded by up to {largest:.3g} nats; score the"
             " recorded decisions, not new ones"
         )
     if samples.recorded is not None and trial.differ(samples.recorded.log_prob, samples.old_log_prob, samples.mask):
         yield "sample: recorded.log_prob is not old_log_prob"
-    # These two are asked for where samples carry what they compare with.
+    # Fields that compare with a record are requested together with the samples that carry this record.
     for name in sorted(trial.domain.supplies - {"log_prob", "step_size", "exact_divergence"}):
         requires = frozenset({"log_prob", name})
-        carrying = _sampled(trial.domain, trial.prompts, trial.group_size, 0, requires)
+        carrying = _draw(trial.domain, trial.prompts, trial.group_size, 0, requires)
         with torch.no_grad():
             fields = trial.domain.score(carrying, torch.arange(len(carrying)), requires).tensors()
         if name not in fields:
@@ -174,14 +175,14 @@ def _recorded(trial: _Trial) -> Iterator[str]:
 
 
 def _rows(trial: _Trial) -> Iterator[str]:
-    """A member's score depends on its own decisions alone."""
+    """Yields a broken law of rows: a member's score depends on its own decisions alone."""
     rows = torch.tensor([len(trial.samples) - 1, 0])
     if trial.differ(trial.log_prob(rows), trial.log_prob()[rows], trial.samples.mask[rows]):
         yield "score: a member's log-probs depend on the other rows that are scored with it"
 
 
 def _keys(trial: _Trial) -> Iterator[str]:
-    """A draw depends on the stream, the step, the prompt and the number of the member."""
+    """Yields broken laws of keys: a draw depends on the stream, the step, the prompt and the number of the member."""
     samples = trial.samples
     if trial.differ(trial.sample(trial.prompts).old_log_prob, samples.old_log_prob, samples.mask):
         yield (
@@ -189,13 +190,13 @@ def _keys(trial: _Trial) -> Iterator[str]:
             " member)"
         )
         return
-    alone = trial.sample(trial.prompts[-1:])
-    last = samples.mask[-trial.group_size :]
-    width = min(last.shape[1], alone.mask.shape[1])
+    single_group = trial.sample(trial.prompts[-1:])
+    last_mask = samples.mask[-trial.group_size :]
+    width = min(last_mask.shape[1], single_group.mask.shape[1])
     if trial.differ(
-        alone.old_log_prob[:, :width],
+        single_group.old_log_prob[:, :width],
         samples.old_log_prob[-trial.group_size :, :width],
-        (last[:, :width] & alone.mask[:, :width]),
+        (last_mask[:, :width] & single_group.mask[:, :width]),
     ):
         yield (
             "sample: a member depends on the prompts that are sampled beside it; key its generator by prompt.key and"
@@ -210,16 +211,16 @@ def _keys(trial: _Trial) -> Iterator[str]:
 
 
 def _all_same(samples: Samples, group_size: int) -> bool:
-    """Whether the first group's members made the same decisions, as their log-probs say."""
-    made = torch.where(samples.mask, samples.old_log_prob, 0.0)[:group_size]
-    return bool((made == made[:1]).all())
+    """Returns whether the log-probs of the first group's members are all equal."""
+    log_probs = torch.where(samples.mask, samples.old_log_prob, 0.0)[:group_size]
+    return bool((log_probs == log_probs[:1]).all())
 
 
 def _gradient(trial: _Trial) -> Iterator[str]:
-    """`backward` is autograd through `score`, and some weight has a gradient."""
+    """Yields broken laws of the gradient: `backward` is autograd through `score`, and some weight has a gradient."""
     domain, rows = trial.domain, torch.arange(len(trial.samples))
     if not domain.learner.differentiates:
-        # No gradient arrives here to compare with; the laws of the learner say what its steps do.
+        # No gradient arrives in this process to compare with; the laws of the learner test its steps.
         return
     weights = {name: weight for name, weight in domain.module.named_parameters() if weight.requires_grad}
     cotangent = torch.where(
@@ -239,11 +240,11 @@ def _gradient(trial: _Trial) -> Iterator[str]:
         (float(gradient.abs().max()) for gradient in through_score.values() if gradient is not None), default=0.0
     )
     for name, weight in weights.items():
-        one, other = (
+        expected, actual = (
             gradient if gradient is not None else torch.zeros_like(weight)
             for gradient in (through_score[name], weight.grad)
         )
-        if float((one - other).abs().max()) > 1e-3 * scale + 1e-12:
+        if float((expected - actual).abs().max()) > 1e-3 * scale + 1e-12:
             yield f"backward: the gradient of {name} is not that of the sum of cotangents and fields that score gives"
             break
     if scale == 0.0:
@@ -252,7 +253,7 @@ def _gradient(trial: _Trial) -> Iterator[str]:
 
 
 def _learner(trial: _Trial) -> Iterator[str]:
-    """Weights have one owner, which forgets, accumulates, steps, records and restores."""
+    """Yields broken laws of the learner, which forgets, accumulates, steps, records and restores."""
     yield from learner_laws(trial)
 
 
@@ -291,28 +292,28 @@ def _description(trial: _Trial) -> Iterator[str]:
 
 
 def _saved(trial: _Trial) -> Iterator[str]:
-    """What is saved is what is opened again."""
+    """Yields broken laws of saving: a saved domain opens again with the same scores."""
     expected = trial.log_prob()
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         trial.domain.save(folder)
         if not any(folder.iterdir()):
             yield "save: it wrote nothing"
             return
         if trial.reopen is not None:
-            again = trial.reopen(folder)
-            if trial.differ(trial.log_prob(domain=again), expected, trial.samples.mask):
+            reopened = trial.reopen(folder)
+            if trial.differ(trial.log_prob(domain=reopened), expected, trial.samples.mask):
                 yield "save: the domain that is opened on the folder scores otherwise"
             return
-        with _moved(trial):
+        with _changed_weights(trial):
             trial.domain.load(folder)
             if trial.differ(trial.log_prob(), expected, trial.samples.mask):
                 yield "load: after it the module scores otherwise than when it was saved"
 
 
 @contextmanager
-def _moved(trial: _Trial) -> Iterator[None]:
-    """Within the block the weights are others: all of a module by .1, those of a learner elsewhere by a step."""
+def _changed_weights(trial: _Trial) -> Iterator[None]:
+    """Changes the weights within the block: those of a module by adding .1, those of a remote learner by a step."""
     learner = trial.domain.learner
     if not isinstance(learner, LocalLearner):
         start = deepcopy(learner.record())

@@ -1,9 +1,9 @@
-"""Texts that no reader of a policy's words may raise, hang, run or print on. Readers are tried with them."""
+"""Hostile completions: a reward that reads them may neither raise, hang, execute nor print them."""
 
 from __future__ import annotations
 
 MARK = "executed_by_a_reward"
-"""The file that the texts make in the working directory where they are run."""
+"""The file that a text creates in the working directory if a reader executes the text."""
 
 CODE = f"__import__('os').system('touch {MARK}')"
 _MEGABYTES = 10_000_000

@@ -1,7 +1,7 @@
-"""The laws of an objective, each an assertion about any objective and any small batch.
+"""The laws of an objective: assertions that hold for any objective and any small batch.
 
-A loss is a sum over decisions of the whole update. So masked decisions, the order of members, micro-batches, slices and
-processes change nothing, its gradient is its derivative, and everything is finite.
+A loss is a sum over decisions of the whole update. Therefore masked decisions, the order of members, micro-batches,
+slices and processes change no number, the gradient is the derivative of the loss, and all numbers are finite.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch import Tensor
 from groupwise.objective import Batch, Objective, Plan
 from groupwise.objective.stop_gradient import recording, replaying
 from groupwise.records import Scored
-from groupwise.statistics import Reduce, add, alone, finish
+from groupwise.statistics import Reduce, add, finish, sum_over_one_process
 from groupwise.testing.world import World
 
 Gradients = dict[str, Tensor]
 _WIDTH = 1e-6
-"""Half of the distance of a central difference: in fp64 its error is about 1e-10."""
+"""Half of the distance of a central difference, whose error in fp64 is about 1e-10."""
 
 
 @final
@@ -38,7 +38,7 @@ class Outcome:
 
 
 def gradients_of(total: Tensor, scored: Scored) -> Gradients:
-    """Returns the gradient of a number by every scored field, 0 where it does not reach."""
+    """Returns the gradient of a scalar by every scored field; 0 for a field on which it does not depend."""
     leaves = scored.tensors()
     gradients = (
         torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
@@ -46,8 +46,8 @@ def gradients_of(total: Tensor, scored: Scored) -> Gradients:
         else [None] * len(leaves)
     )
     return {
-        name: torch.zeros_like(leaf) if g is None else g
-        for (name, leaf), g in zip(leaves.items(), gradients, strict=True)
+        name: torch.zeros_like(leaf) if gradient is None else gradient
+        for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True)
     }
 
 
@@ -58,7 +58,7 @@ def outcome(objective: Objective, world: World) -> Outcome:
     return Outcome(loss.total.detach(), gradients_of(loss.total, scored), finish(loss.statistics))
 
 
-def prepared(objective: Objective, world: World, reduce: Reduce = alone) -> Batch:
+def prepared(objective: Objective, world: World, reduce: Reduce = sum_over_one_process) -> Batch:
     """Returns the prepared batch."""
     shift = 0.0 if objective.advantage.takes_negative else 0.5
     return objective.prepare(world.rollouts(shift=shift), objective.init(), reduce)
@@ -69,28 +69,28 @@ def plan_of(objective: Objective, world: World) -> Plan:
     return objective.plan(prepared(objective, world))
 
 
-def same(actual: Tensor, expected: Tensor, place: str, within: float = 1e-12) -> None:
+def same(actual: Tensor, expected: Tensor, label: str, tolerance: float = 1e-12) -> None:
     """Asserts that two tensors are equal to fp64 rounding, relative to the largest entry."""
     scale = max(1.0, float(expected.abs().max()) if expected.numel() else 0.0)
     worst = float((actual - expected).abs().max()) if expected.numel() else 0.0
-    assert worst <= within * scale, f"{place}: off by {worst}"
+    assert worst <= tolerance * scale, f"{label}: off by {worst}"
 
 
-def same_outcome(actual: Outcome, expected: Outcome, place: str, metrics: bool = True) -> None:
+def same_outcome(actual: Outcome, expected: Outcome, label: str, metrics: bool = True) -> None:
     """Asserts that loss, gradients and, unless they are left out, metrics are equal."""
-    same(actual.value, expected.value, f"{place}: loss")
+    same(actual.value, expected.value, f"{label}: loss")
     for name, gradient in expected.gradients.items():
-        same(actual.gradients[name], gradient, f"{place}: gradient by {name}")
+        same(actual.gradients[name], gradient, f"{label}: gradient by {name}")
     if metrics:
-        assert actual.metrics.keys() == expected.metrics.keys(), place
+        assert actual.metrics.keys() == expected.metrics.keys(), label
         for name, number in expected.metrics.items():
             assert abs(actual.metrics[name] - number) <= 1e-9 * max(1.0, abs(number)), (
-                f"{place}: {name} is {actual.metrics[name]}, not {number}"
+                f"{label}: {name} is {actual.metrics[name]}, not {number}"
             )
 
 
-def padding(objective: Objective, world: World, whole: Outcome) -> None:
-    """Asserts that masked decisions, whatever they hold, change nothing."""
+def padding(objective: Objective, world: World, expected: Outcome) -> None:
+    """Asserts that the values of masked decisions change no number."""
     wider = outcome(objective, world.padded(3))
     width = world.mask.shape[1]
     for name, gradient in wider.gradients.items():
@@ -98,21 +98,21 @@ def padding(objective: Objective, world: World, whole: Outcome) -> None:
     trimmed = {
         name: gradient[:, :width] if gradient.dim() == 2 else gradient for name, gradient in wider.gradients.items()
     }
-    same_outcome(replace(wider, gradients=trimmed), whole, "padding")
+    same_outcome(replace(wider, gradients=trimmed), expected, "padding")
 
 
-def member_order(objective: Objective, world: World, whole: Outcome) -> None:
-    """Asserts that the order of members changes nothing."""
+def member_order(objective: Objective, world: World, expected: Outcome) -> None:
+    """Asserts that the order of members changes no number."""
     order = torch.tensor([5, 0, 3, 6, 2, 4, 1])
     shuffled = outcome(objective, world.members(order))
     same_outcome(
         replace(shuffled, gradients={name: gradient[order.argsort()] for name, gradient in shuffled.gradients.items()}),
-        whole,
+        expected,
         "member order",
     )
 
 
-def micro_batches(objective: Objective, world: World, whole: Outcome, size: int) -> None:
+def micro_batches(objective: Objective, world: World, expected: Outcome, size: int) -> None:
     """Asserts that micro-batches, the last filled with filler rows, sum to the whole; so do their metrics."""
     if objective.scope == "batch":
         return
@@ -120,18 +120,18 @@ def micro_batches(objective: Objective, world: World, whole: Outcome, size: int)
     members = world.mask.shape[0]
     rows = torch.arange(members + (-members) % size)
     rows[members:] = -1
-    parts = [objective.loss(scored.select(part), plan.select(part)) for part in rows.split(size)]
-    total = torch.stack([part.total for part in parts]).sum()
-    parts_sum = Outcome(total.detach(), gradients_of(total, scored), finish(add(part.statistics for part in parts)))
-    same_outcome(parts_sum, whole, f"micro-batches of {size}")
+    losses = [objective.loss(scored.select(batch_rows), plan.select(batch_rows)) for batch_rows in rows.split(size)]
+    total = torch.stack([loss.total for loss in losses]).sum()
+    summed = Outcome(total.detach(), gradients_of(total, scored), finish(add(loss.statistics for loss in losses)))
+    same_outcome(summed, expected, f"micro-batches of {size}")
 
 
-def slices(objective: Objective, world: World, whole: Outcome) -> None:
+def slices(objective: Objective, world: World, expected: Outcome) -> None:
     """Asserts that cotangents are the gradient of the whole, and that slices sum to it with the scope `decision`."""
     plan, scored = plan_of(objective, world), world.scored(gradient=False)
     cotangents = objective.cotangents(scored, plan)
     by_fields = Outcome(cotangents.loss.total, cotangents.scored.tensors(), finish(cotangents.loss.statistics))
-    same_outcome(by_fields, whole, "cotangents")
+    same_outcome(by_fields, expected, "cotangents")
     everyone = torch.arange(world.mask.shape[0])
     if objective.scope != "decision" or objective.auxiliary:
         with suppress(ValueError):
@@ -139,7 +139,7 @@ def slices(objective: Objective, world: World, whole: Outcome) -> None:
             raise AssertionError("slices: a slice was taken where whole members are needed")
     if objective.scope != "decision":
         return
-    # An auxiliary sum belongs to whole members: the other terms are what a slice can have.
+    # An auxiliary sum belongs to whole members, so that slices are compared on the other terms.
     bare = objective.model_copy(update={"auxiliary": {}})
     leaf, bare_plan = world.scored(), plan_of(bare, world)
     cuts = (slice(0, 2), slice(2, world.mask.shape[1]))
@@ -161,22 +161,22 @@ _POOL = ThreadPoolExecutor(2)
 
 
 @final
-class Together:
-    """Threads that play processes: `reduce(rank)` waits for all and returns the sum."""
+class SimulatedProcesses:
+    """Threads that stand for processes: `reduce(rank)` waits for all of them and returns the sum."""
 
     def __init__(self, size: int) -> None:
         self._barrier = threading.Barrier(size, timeout=120)
-        self._parts: list[Tensor | None] = [None] * size
+        self._summands: list[Tensor | None] = [None] * size
 
     def reduce(self, rank: int) -> Reduce:
         """Returns the sum over processes as this rank calls it."""
 
-        def total(part: Tensor) -> Tensor:
-            self._parts[rank] = part
+        def total(tensor: Tensor) -> Tensor:
+            self._summands[rank] = tensor
             self._barrier.wait()
-            result = torch.stack([piece for piece in self._parts if piece is not None]).sum(0)
+            summed = torch.stack([summand for summand in self._summands if summand is not None]).sum(0)
             self._barrier.wait()
-            return result
+            return summed
 
         return total
 
@@ -190,35 +190,38 @@ class Together:
                 self._barrier.abort()
                 raise
 
-        return [future.result() for future in [_POOL.submit(guarded, rank) for rank in range(len(self._parts))]]
+        return [future.result() for future in [_POOL.submit(guarded, rank) for rank in range(len(self._summands))]]
 
 
-def processes(objective: Objective, world: World, whole: Outcome) -> None:
+def processes(objective: Objective, world: World, expected: Outcome) -> None:
     """Asserts that two processes sum to one; one of them holds a flat group alone, which admission may drop."""
     rows = [torch.tensor([0, 1, 2, 5, 6]), torch.tensor([3, 4])]
-    together = Together(2)
+    together = SimulatedProcesses(2)
 
     def work(rank: int) -> tuple[Tensor, Gradients]:
-        mine = world.members(rows[rank])
+        rank_world = world.members(rows[rank])
         reduce = together.reduce(rank)
-        scored = mine.scored()
-        loss = objective.loss(scored, objective.plan(prepared(objective, mine, reduce), reduce=reduce))
+        scored = rank_world.scored()
+        loss = objective.loss(scored, objective.plan(prepared(objective, rank_world, reduce), reduce=reduce))
         return loss.total.detach(), gradients_of(loss.total, scored)
 
-    parts = together.run(work)
-    back = torch.cat(rows).argsort()
-    gradients = {name: torch.cat([part[1][name] for part in parts])[back] for name in whole.gradients}
-    same_outcome(Outcome(parts[0][0] + parts[1][0], gradients, {}), whole, "processes", metrics=False)
+    outcomes = together.run(work)
+    inverse_order = torch.cat(rows).argsort()
+    gradients = {
+        name: torch.cat([rank_outcome[1][name] for rank_outcome in outcomes])[inverse_order]
+        for name in expected.gradients
+    }
+    same_outcome(Outcome(outcomes[0][0] + outcomes[1][0], gradients, {}), expected, "processes", metrics=False)
 
 
 def invariances(objective: Objective, world: World) -> None:
-    """Asserts that padding, order, micro-batches, slices and processes change nothing."""
-    whole = outcome(objective, world)
-    padding(objective, world, whole)
-    member_order(objective, world, whole)
-    micro_batches(objective, world, whole, 3)
-    slices(objective, world, whole)
-    processes(objective, world, whole)
+    """Asserts that padding, order, micro-batches, slices and processes change no number."""
+    expected = outcome(objective, world)
+    padding(objective, world, expected)
+    member_order(objective, world, expected)
+    micro_batches(objective, world, expected, 3)
+    slices(objective, world, expected)
+    processes(objective, world, expected)
 
 
 def finite(objective: Objective, world: World) -> None:
@@ -232,8 +235,8 @@ def finite(objective: Objective, world: World) -> None:
 
 
 def same_names(objective: Objective, world: World, second: World) -> None:
-    """Asserts that what a process holds does not decide which metrics there are: processes reduce them by name."""
-    together, worlds = Together(2), (world, second)
+    """Asserts that processes with different members have metrics of the same names, since they are reduced by name."""
+    together, worlds = SimulatedProcesses(2), (world, second)
 
     def names(rank: int) -> tuple[set[str], set[str]]:
         reduce = together.reduce(rank)

@@ -1,4 +1,4 @@
-"""The laws of a learner, tried through the domain whose weights it owns."""
+"""The laws of a learner, tested through the domain whose weights it owns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGE = StepNumbers(learning_rate=1e-1)
 
 
 class Trial(Protocol):
-    """A domain with samples of it."""
+    """A domain and its samples, which the laws use."""
 
     @property
     def domain(self) -> Domain: ...
@@ -34,80 +34,72 @@ class Trial(Protocol):
         """Returns the log-probs of the samples under the live policy."""
         ...
 
-    def differ(self, one: Tensor, other: Tensor, mask: Tensor) -> bool:
-        """Whether two log-probs differ by more than the tolerance."""
+    def differ(self, left: Tensor, right: Tensor, mask: Tensor) -> bool:
+        """Returns whether two log-probs differ by more than the tolerance where the mask is true."""
         ...
 
 
 def learner_laws(trial: Trial) -> Iterator[str]:
-    """Yields a sentence for every law that the learner breaks; its weights and moments are afterwards as before.
-
-    Args:
-        trial: a domain with samples of it.
-    """
+    """Yields a sentence for every law that the learner breaks; its weights and moments are afterwards as before."""
     learner, mask = trial.domain.learner, trial.samples.mask
-    start, before = deepcopy(learner.record()), trial.log_prob()
+    record_before, log_prob_before = deepcopy(learner.record()), trial.log_prob()
     copy = learner.copy() if "copies" in learner.offers else None
     learner.zero_gradients()
     try:
         yield from _gradients(trial)
-        learner.restore(start)
+        learner.restore(record_before)
         take_step(trial)
-        moved = trial.log_prob()
-        if not trial.differ(moved, before, mask):
+        moved_log_prob = trial.log_prob()
+        if not trial.differ(moved_log_prob, log_prob_before, mask):
             yield "learner.step: a step of rate .1 changed no log-prob; does the domain score with those weights?"
             return
         if copy is not None:
             with copy.active():
-                within = trial.log_prob()
-            if trial.differ(within, before, mask):
+                copy_log_prob = trial.log_prob()
+            if trial.differ(copy_log_prob, log_prob_before, mask):
                 yield "learner.copy: within active() the policy does not score as when the copy was made"
-            if trial.differ(trial.log_prob(), moved, mask):
+            if trial.differ(trial.log_prob(), moved_log_prob, mask):
                 yield "learner.copy: after active() the policy does not score with the live weights"
     finally:
-        learner.restore(start)
+        learner.restore(record_before)
         learner.zero_gradients()
-    if trial.differ(trial.log_prob(), before, mask):
+    if trial.differ(trial.log_prob(), log_prob_before, mask):
         yield "learner.restore: after it the policy scores otherwise than when it was recorded"
 
 
 def take_step(trial: Trial) -> None:
-    """Takes one step of rate .1, after which every score is another.
-
-    Args:
-        trial: a domain with samples of it.
-    """
+    """Takes one step of rate .1, which changes every score."""
     trial.domain.learner.zero_gradients()
     _backward(trial)
     trial.domain.learner.step(LARGE)
 
 
 def _gradients(trial: Trial) -> Iterator[str]:
-    """Gradients are forgotten, accumulate, and lead downhill."""
+    """Yields broken laws of gradients: they are forgotten, accumulate, and lower the loss."""
     learner = trial.domain.learner
     _backward(trial)
     learner.zero_gradients()
     if learner.step(SMALL) != 0.0:
         yield "learner.zero_gradients: a gradient is there after it"
         return
-    cotangent, before = _cotangent(trial.samples), trial.log_prob()
-    start = deepcopy(learner.record())
+    cotangent, log_prob_before = _cotangent(trial.samples), trial.log_prob()
+    record_before = deepcopy(learner.record())
     _backward(trial)
-    whole = learner.step(SMALL)
-    change = float((cotangent * (trial.log_prob() - before))[trial.samples.mask].sum())
+    whole_norm = learner.step(SMALL)
+    change = float((cotangent * (trial.log_prob() - log_prob_before))[trial.samples.mask].sum())
     if change > trial.tolerance:
         yield "backward: a step along it raises the sum of cotangents and fields, which it should lower"
-    learner.restore(start)
+    learner.restore(record_before)
     rows = torch.arange(len(trial.samples))
     for half in rows.split((len(rows) + 1) // 2):
         _backward(trial, half)
-    halves = learner.step(SMALL)
-    if abs(halves - whole) > 1e-3 * whole:
+    halves_norm = learner.step(SMALL)
+    if abs(halves_norm - whole_norm) > 1e-3 * whole_norm:
         yield (
             "backward: two halves of the members add up to another gradient than the whole (norms"
-            f" {halves:.4g} and {whole:.4g}); accumulate until zero_gradients"
+            f" {halves_norm:.4g} and {whole_norm:.4g}); accumulate until zero_gradients"
         )
-    learner.restore(start)
+    learner.restore(record_before)
 
 
 def _cotangent(samples: Samples) -> Tensor:

@@ -1,4 +1,4 @@
-"""The laws of a reward, each a function of what it gives for a small batch of an author's own members."""
+"""The laws of a reward: functions of the values that it gives to a small batch of an author's members."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from groupwise.testing.hostile import MARK, SHORT
 
 GUIDE = "docs/guide/rewards.md"
 _NAME = "reward"
-_TOGETHER = "hostile: all texts at once"
+_ALL_TEXTS = "hostile: all texts at once"
 PATIENCE = 5.0
-"""Seconds beyond its own time after which a batch is taken to hold the interpreter."""
+"""Seconds beyond its limit after which a batch counts as one that blocks the interpreter."""
 
 
 @final
 @dataclass(frozen=True)
 class _Batch:
-    """Members that a reward is asked about."""
+    """Members that a reward scores."""
 
     prompts: Sequence[Any]
     completions: Sequence[Any]
@@ -36,9 +36,9 @@ class _Batch:
     def __len__(self) -> int:
         return len(self.completions)
 
-    def rows(self, places: Sequence[int]) -> _Batch:
+    def rows(self, indices: Sequence[int]) -> _Batch:
         def pick(values: Sequence[Any]) -> list[Any]:
-            return [values[place] for place in places]
+            return [values[index] for index in indices]
 
         return _Batch(
             pick(self.prompts), pick(self.completions), {name: pick(values) for name, values in self.columns.items()}
@@ -51,7 +51,7 @@ class _Batch:
 @final
 @dataclass(frozen=True)
 class _Trial:
-    """An opened reward, the author's members, and what it gave them."""
+    """An opened reward, the author's members, and their values."""
 
     rewards: Rewards
     batch: _Batch
@@ -60,15 +60,15 @@ class _Trial:
     compares: bool
     tolerance: float
 
-    def differ(self, one: Sequence[Any], other: Sequence[Any]) -> int | None:
-        """The first member for which two answers differ."""
-        differ = (place for place, pair in enumerate(zip(one, other, strict=True)) if not self._same(*pair))
+    def differ(self, left: Sequence[Any], right: Sequence[Any]) -> int | None:
+        """Returns the index of the first member whose two values differ, or `None`."""
+        differ = (index for index, pair in enumerate(zip(left, right, strict=True)) if not self._same(*pair))
         return next(differ, None)
 
-    def _same(self, one: Any, other: Any) -> bool:
-        if one is None or other is None:
-            return one is other
-        return np.shape(one) == np.shape(other) and bool(np.allclose(one, other, rtol=self.tolerance, atol=1e-9))
+    def _same(self, left: Any, right: Any) -> bool:
+        if left is None or right is None:
+            return left is right
+        return np.shape(left) == np.shape(right) and bool(np.allclose(left, right, rtol=self.tolerance, atol=1e-9))
 
 
 def check_reward(
@@ -82,25 +82,25 @@ def check_reward(
     seconds: float = 30.0,
     tolerance: float = 1e-4,
 ) -> None:
-    """Tries a reward against every law that training relies on.
+    """Tests a reward against every law that training relies on.
 
-    One finite number (or map, or None) a member; the same members get the same numbers again, in another order, and
-    without their neighbours; what is read is declared; nothing that is given is changed; whatever a policy writes is
-    judged in time, costs its own member alone, and is not run.
+    A reward gives one finite number (or map, or None) a member; the same members get the same numbers again, in another
+    order, and without their neighbours; the reward declares every column that it reads and changes no input; any text
+    of a policy is scored in time, affects its own member alone, and is never executed.
 
     Args:
-        reward: configured, or a function `reward(prompts, completions, **columns)`.
-        completions: two or more members of the author's, of different value: texts, chats, or images.
-        prompts: one a member; unset gives each an empty one.
+        reward: a configured reward, or a function `reward(prompts, completions, **columns)`.
+        completions: two or more members of different value: texts, chats, or images.
+        prompts: one prompt a member; unset gives every member an empty prompt.
         columns: data columns, one entry a member.
         compares: whether the reward compares the members of a batch with each other, so that neighbours count.
-        hostile: texts by name that take a member's place; they are tried where completions are texts or chats.
-        seconds: that one batch may take.
+        hostile: name -> text that takes a member's place; used where completions are texts or chats.
+        seconds: limit for the scoring of one batch.
         tolerance: relative difference that two computations of one value may have.
 
     Raises:
-        BrokenLaws: the laws that do not hold, all at once.
-        ValueError: fewer than two completions, or a column of another length.
+        BrokenLaws: at least one law does not hold; the message lists all of them.
+        ValueError: there are fewer than two completions, or a column has another length.
 
     Example:
         >>> from groupwise.reward import ExactAnswer
@@ -119,7 +119,7 @@ def check_reward(
         )
     trial = functools.partial(_laws, reward, batch, compares, hostile, seconds, tolerance)
     broken = _in_time(functools.partial(trial, False), seconds)
-    if any(sentence.startswith(_TOGETHER) for sentence in broken):
+    if any(sentence.startswith(_ALL_TEXTS) for sentence in broken):
         broken = _in_time(functools.partial(trial, True), seconds)
     if broken:
         raise BrokenLaws(broken, "a reward", GUIDE)
@@ -144,7 +144,7 @@ def _laws(
             before = copy.deepcopy(batch)
             try:
                 values = _scored(rewards, batch)
-            except (RewardError, _Late) as error:
+            except (RewardError, _NotScored) as error:
                 return [f"values: {error}"]
             broken = list(_unchanged(batch, before))
             if all(value is None for value in values):
@@ -154,26 +154,26 @@ def _laws(
                 say(f"{law.__name__.strip('_')}: the author's own members")
                 try:
                     broken += law(trial)
-                except (RewardError, _Late) as error:
+                except (RewardError, _NotScored) as error:
                     broken.append(f"{law.__name__.strip('_')}: {error}")
             return [*broken, *_hostile(trial, hostile, singly, say)]
     except RewardError as error:
         return [f"open: {error}"]
 
 
-class _Late(Exception):
-    """A batch was not scored: it ran past its time, or raised."""
+class _NotScored(Exception):
+    """The error of a batch without scores: it took too long, or the reward raised."""
 
 
 def _limited(reward: Any, seconds: float) -> Any:
-    """The same reward, which may take no longer, and whose errors are seen."""
+    """Returns the same reward with a limit of seconds and with errors that raise."""
     if isinstance(reward, Reward):
         limit = min(seconds, reward.timeout_seconds or seconds)
         return reward.model_copy(update={"timeout_seconds": limit, "on_error": "raise"})
 
     @functools.wraps(reward)
-    def limited(*arguments: Any, **named: Any) -> Any:
-        return reward(*arguments, **named)
+    def limited(*arguments: Any, **columns: Any) -> Any:
+        return reward(*arguments, **columns)
 
     vars(limited).update(timeout_seconds=seconds, on_error="raise")
     return limited
@@ -183,7 +183,7 @@ def _scored(rewards: Rewards, batch: _Batch) -> list[Any]:
     table = rewards.score(batch.prompts, batch.completions, batch.columns)
     for event in table.events:
         if event.name in ("timeout", "error"):
-            raise _Late(f"{event.name} {event.detail}".strip() + f" for {event.count} members")
+            raise _NotScored(f"{event.name} {event.detail}".strip() + f" for {event.count} members")
     return list(table.maps[_NAME]) if _NAME in table.maps else list(table.values[_NAME])
 
 
@@ -193,26 +193,26 @@ def _unchanged(batch: _Batch, before: _Batch) -> Iterator[str]:
         "completions": (batch.completions, before.completions),
         **{name: (batch.columns[name], values) for name, values in before.columns.items()},
     }
-    for name, (now, then) in pairs.items():
-        if repr(now) != repr(then):
+    for name, (current, original) in pairs.items():
+        if repr(current) != repr(original):
             yield f"inputs: it changed {name}, which other rewards are given too; change a copy"
 
 
 def _repeat(trial: _Trial) -> Iterator[str]:
-    again = _scored(trial.rewards, trial.batch)
-    if (place := trial.differ(again, trial.values)) is not None:
+    repeated = _scored(trial.rewards, trial.batch)
+    if (index := trial.differ(repeated, trial.values)) is not None:
         yield (
-            f"repeat: the same batch gave member {place} {again[place]} after {trial.values[place]}; a resumed run"
+            f"repeat: the same batch gave member {index} {repeated[index]} after {trial.values[index]}; a resumed run"
             " would take another course: draw nothing, or from a seed of what is judged"
         )
 
 
 def _order(trial: _Trial) -> Iterator[str]:
-    places = list(range(len(trial.batch)))[::-1]
-    turned = _scored(trial.rewards, trial.batch.rows(places))
-    if (place := trial.differ(turned[::-1], trial.values)) is not None:
+    indices = list(range(len(trial.batch)))[::-1]
+    turned = _scored(trial.rewards, trial.batch.rows(indices))
+    if (index := trial.differ(turned[::-1], trial.values)) is not None:
         yield (
-            f"order: in a batch turned round member {place} got {turned[::-1][place]} and not {trial.values[place]}; a"
+            f"order: in a batch turned round member {index} got {turned[::-1][index]} and not {trial.values[index]}; a"
             " value belongs to the member, not to its place"
         )
 
@@ -220,21 +220,21 @@ def _order(trial: _Trial) -> Iterator[str]:
 def _neighbours(trial: _Trial) -> Iterator[str]:
     if trial.compares:
         return
-    for place in range(len(trial.batch)):
-        (single,) = _scored(trial.rewards, trial.batch.rows([place]))
-        if trial.differ([single], [trial.values[place]]) is not None:
+    for index in range(len(trial.batch)):
+        (single,) = _scored(trial.rewards, trial.batch.rows([index]))
+        if trial.differ([single], [trial.values[index]]) is not None:
             yield (
-                f"neighbours: without its neighbours member {place} got {single} and not {trial.values[place]}; judge"
+                f"neighbours: without its neighbours member {index} got {single} and not {trial.values[index]}; judge"
                 " each by itself, or write compares=True where comparing is meant"
             )
             return
 
 
 def _columns(trial: _Trial) -> Iterator[str]:
-    """What is needed is declared: without the other columns it still answers."""
+    """Yields a broken law of columns: the reward works without the columns that it does not declare."""
     try:
         _scored(trial.rewards, trial.batch.reading(trial.needs))
-    except (RewardError, _Late) as error:
+    except (RewardError, _NotScored) as error:
         stated = ", ".join(trial.needs) or "none"
         yield (
             f"columns: with those alone that it says it needs ({stated}) it fails: {error}; name every column that it"
@@ -243,29 +243,31 @@ def _columns(trial: _Trial) -> Iterator[str]:
 
 
 def _hostile(trial: _Trial, hostile: Mapping[str, str], singly: bool, say: Callable[[str], None]) -> Iterator[str]:
-    """Whatever a policy writes is judged, beside ordinary members that keep their values."""
+    """Yields broken laws of hostile texts: they are scored, and ordinary members beside them keep their values."""
     shapes = {type(completion) for completion in trial.batch.completions}
     if not shapes <= {str, list}:
         return
     executed = Path(MARK)
-    before = executed.exists()
+    executed_before = executed.exists()
 
     def attempt(texts: Mapping[str, str]) -> str:
         chat = shapes == {list}
-        given = [[{"role": "assistant", "content": text}] if chat else text for text in texts.values()]
-        last = len(trial.batch) - 1
-        batch = trial.batch.rows([0, *[0] * len(given), last])
+        hostile_completions = [[{"role": "assistant", "content": text}] if chat else text for text in texts.values()]
+        last_index = len(trial.batch) - 1
+        batch = trial.batch.rows([0, *[0] * len(hostile_completions), last_index])
         try:
             values = _scored(
                 trial.rewards,
-                _Batch(batch.prompts, [batch.completions[0], *given, batch.completions[-1]], batch.columns),
+                _Batch(
+                    batch.prompts, [batch.completions[0], *hostile_completions, batch.completions[-1]], batch.columns
+                ),
             )
-        except (RewardError, _Late) as error:
+        except (RewardError, _NotScored) as error:
             return str(error)
-        kept = trial.differ([values[0], values[-1]], [trial.values[0], trial.values[last]]) is None
-        return "" if kept or trial.compares else "an ordinary member beside it gets another value"
+        unchanged = trial.differ([values[0], values[-1]], [trial.values[0], trial.values[last_index]]) is None
+        return "" if unchanged or trial.compares else "an ordinary member beside it gets another value"
 
-    say(_TOGETHER)
+    say(_ALL_TEXTS)
     if singly or attempt(hostile):
         for name, text in hostile.items():
             say(f"hostile: the text {name!r}")
@@ -274,35 +276,35 @@ def _hostile(trial: _Trial, hostile: Mapping[str, str], singly: bool, say: Calla
                 break
         else:
             yield "hostile: many texts at once take too long or fail, and none by itself does"
-    if executed.exists() and not before:
+    if executed.exists() and not executed_before:
         executed.unlink()
         yield "hostile: it ran code that stood in a completion; never give a policy's words to eval, exec or sympify"
 
 
 def _in_time(work: Callable[[Callable[[str], None]], list[str]], seconds: float) -> list[str]:
-    """Does the work in a process of its own, which is ended where nothing comes of it: no thread could be, inside a
-    regular expression. Where processes cannot be forked, it is done here.
+    """Runs the work in a separate process, which is killed where the work does not end: a thread inside a regular
+    expression cannot be stopped. Where processes cannot be forked, the work runs in this one.
     """
     torch = sys.modules.get("torch")
     if "fork" not in multiprocessing.get_all_start_methods() or (torch is not None and torch.cuda.is_initialized()):
         return work(lambda law: None)
     context: Any = multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
+    receiver, sender = context.Pipe(duplex=False)
 
     def run() -> None:
         try:
-            there.send(work(lambda law: there.send(law)))
+            sender.send(work(lambda law: sender.send(law)))
         except BaseException as error:
-            there.send([f"reward: {type(error).__name__}: {error}"])
+            sender.send([f"reward: {type(error).__name__}: {error}"])
 
     process = context.Process(target=run)
     process.start()
-    there.close()
+    sender.close()
     law = "open"
     try:
-        # A batch that is only slow is told by its own limit.
-        while here.poll(seconds + PATIENCE):
-            message = here.recv()
+        # A batch that is slow but can be interrupted has ended at its own limit before.
+        while receiver.poll(seconds + PATIENCE):
+            message = receiver.recv()
             if isinstance(message, list):
                 return message
             law = message

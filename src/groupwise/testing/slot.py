@@ -1,4 +1,4 @@
-"""The laws of a slot: what a piece of the objective has to keep, whatever stands in the other slots."""
+"""The laws of a slot, which hold for a piece of the objective beside any pieces in the other slots."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from groupwise.testing.broken import BrokenLaws
 from groupwise.testing.world import World, extremes, smallest, world
 
 _PIECE = "piece"
-"""The name under which the class of a piece is held while it is tried."""
+"""The name by which a configuration refers to the class of the piece under test."""
 
 GUIDE = "docs/guide/write_your_own_method.md"
-PLACES: dict[str, type[Slot]] = {
+SLOT_BASES: dict[str, type[Slot]] = {
     "advantage": AdvantageSlot,
     "admission": AdmissionSlot,
     "smoothing": SmoothingSlot,
@@ -45,23 +45,23 @@ PLACES: dict[str, type[Slot]] = {
     "aggregation": AggregationSlot,
     "divergence": DivergenceSlot,
 }
-"""The slots, and the base that a piece of each extends."""
+"""Name of a slot -> the base class that its pieces extend."""
 
 
 def check_slot(piece: Slot) -> None:
-    """Tries a piece of the objective against every law that training relies on, in an objective with all terms on.
+    """Tests a piece of the objective against every law that training relies on, in an objective with all terms on.
 
-    What is read is declared; masked decisions, the order of members, micro-batches, slices and processes change
-    nothing; a flat group has advantage 0 where members are compared inside their group; the gradient is the derivative
-    of the value, but for what `stop_gradient` holds constant; at ratio one a trust region pushes no good decision down;
-    far out and for an empty batch everything is finite; the configuration survives its own file.
+    The piece declares every field that it reads; masked decisions, the order of members, micro-batches, slices and
+    processes change no number; a flat group has advantage 0 where members are compared inside their group; the gradient
+    is the derivative of the value, apart from values under `stop_gradient`; at ratio one a trust region lowers no good
+    decision; extreme and empty batches give finite numbers; the configuration survives its own file.
 
     Args:
         piece: an object of a class that extends one of the bases in `groupwise.objective.slot`.
 
     Raises:
-        BrokenLaws: the laws that do not hold, all at once.
-        ValueError: what was passed is no slot, or an objective refuses it beside the plainest other pieces.
+        BrokenLaws: at least one law does not hold; the message lists all of them.
+        ValueError: the object is no slot, or an objective refuses it beside the plainest other pieces.
 
     Example:
         >>> from groupwise.objective.trust import Clip
@@ -70,21 +70,25 @@ def check_slot(piece: Slot) -> None:
         Traceback (most recent call last):
         ValueError: 0.3 is no slot; pass an object whose class extends one of groupwise.objective.slot
     """
-    place = next((name for name, base in PLACES.items() if isinstance(piece, base)), None)
-    if place is None:
+    slot_name = next((name for name, base in SLOT_BASES.items() if isinstance(piece, base)), None)
+    if slot_name is None:
         raise ValueError(f"{piece!r} is no slot; pass an object whose class extends one of groupwise.objective.slot")
     if piece.scope not in SCOPES:
-        raise BrokenLaws([f"scope: it is {piece.scope!r}; write one of {', '.join(map(repr, SCOPES))}"], place, GUIDE)
+        raise BrokenLaws(
+            [f"scope: it is {piece.scope!r}; write one of {', '.join(map(repr, SCOPES))}"], slot_name, GUIDE
+        )
     with holding({_PIECE: type(piece)}):
-        objective = _objective(place, piece)
+        objective = _objective(slot_name, piece)
         broken = [
-            f"{law}: {sentence}" for law, attempt in _LAWS.items() for sentence in _tried(attempt, piece, objective)
+            f"{law}: {sentence}"
+            for law, attempt in _LAWS.items()
+            for sentence in _violations(attempt, piece, objective)
         ]
     if broken:
-        raise BrokenLaws(broken, f"{type(piece).__name__} as {place}", GUIDE)
+        raise BrokenLaws(broken, f"{type(piece).__name__} as {slot_name}", GUIDE)
 
 
-def _objective(place: str, piece: Slot) -> Objective:
+def _objective(slot_name: str, piece: Slot) -> Objective:
     """Returns an objective with the piece in its place, as a configuration names it, and every other term of the loss
     on.
     """
@@ -93,26 +97,26 @@ def _objective(place: str, piece: Slot) -> Objective:
     table = settings if "kind" in settings else by_path | {"kind": "callable"}
     terms = {"entropy": 0.01, "auxiliary": {"supervised": 0.5}}
     try:
-        return validate(Objective, terms | {place: {"callable": by_path} if place == "credit" else table})
+        return validate(Objective, terms | {slot_name: {"callable": by_path} if slot_name == "credit" else table})
     except ConfigError as error:
         raise ValueError(f"{type(piece).__name__} is refused beside the plainest other pieces: {error}") from error
 
 
-def _tried(attempt: Callable[[Any, Objective], Iterator[str]], piece: Slot, objective: Objective) -> list[str]:
+def _violations(attempt: Callable[[Any, Objective], Iterator[str]], piece: Slot, objective: Objective) -> list[str]:
     try:
         return list(attempt(piece, objective))
-    # The code of an author may fail in any way.
+    # An author's code may raise any exception.
     except Exception as error:
-        return [_why(error)]
+        return [_reason(error)]
 
 
-def _why(error: Exception) -> str:
-    first = str(error).splitlines()[0] if str(error) else "no message"
-    return first if isinstance(error, AssertionError) else f"{type(error).__name__}: {first}"
+def _reason(error: Exception) -> str:
+    first_line = str(error).splitlines()[0] if str(error) else "no message"
+    return first_line if isinstance(error, AssertionError) else f"{type(error).__name__}: {first_line}"
 
 
 def _declared(piece: Slot, objective: Objective) -> Iterator[str]:
-    """Yields that the piece reads what it does not declare: without every other field it gives something else."""
+    """Yields a broken law of reading: without the undeclared fields the loss is the same."""
     batch = world(11)
     expected = laws.outcome(objective, batch).value
     shift = 0.0 if objective.advantage.takes_negative else 0.5
@@ -126,38 +130,38 @@ def _declared(piece: Slot, objective: Objective) -> Iterator[str]:
         plan = objective.plan(objective.prepare(rollouts, objective.init()))
         loss = objective.loss(Scored.from_tensors(scored), plan).total.detach()
     except Exception as error:
-        yield f"it fails without the fields that it does not declare ({_why(error)}); name what it reads in `reads`"
+        yield f"it fails without the fields that it does not declare ({_reason(error)}); name what it reads in `reads`"
         return
     if abs(float(loss - expected)) > 1e-12 * max(1.0, abs(float(expected))):
         yield "the loss changes without the fields that it does not declare; name what it reads in `reads`"
 
 
 def _sums(piece: Slot, objective: Objective) -> Iterator[str]:
-    """Yields every change of a batch that should change nothing and does."""
+    """Yields every rearrangement of a batch that changes the loss."""
     batch = world(7)
-    whole = laws.outcome(objective, batch)
+    expected = laws.outcome(objective, batch)
     for name, (attempt, cure) in _INVARIANCES.items():
         try:
-            attempt(objective, batch, whole)
+            attempt(objective, batch, expected)
         except Exception as error:
-            yield f"{name} change the loss ({_why(error)}); {cure}"
+            yield f"{name} change the loss ({_reason(error)}); {cure}"
 
 
-def _singly(objective: Objective, batch: World, whole: laws.Outcome) -> None:
-    laws.micro_batches(objective, batch, whole, 1)
+def _micro_batches_of_one(objective: Objective, batch: World, expected: laws.Outcome) -> None:
+    laws.micro_batches(objective, batch, expected, 1)
 
 
 _INVARIANCES: dict[str, tuple[Callable[..., None], str]] = {
     "masked decisions": (laws.padding, "read tensors through decisions.masked(...), and mask before an exponential"),
     "rows in another order": (laws.member_order, "read no member by its row"),
-    "micro-batches": (_singly, "state the true scope, 'member' or 'batch'"),
+    "micro-batches": (_micro_batches_of_one, "state the true scope, 'member' or 'batch'"),
     "slices of decisions": (laws.slices, "state the true scope"),
     "two processes": (laws.processes, "sum over processes by the methods of the record that the piece is given"),
 }
 
 
 def _flat(piece: Slot, objective: Objective) -> Iterator[str]:
-    """Yields that a group of equal rewards teaches something, where members are compared inside it."""
+    """Yields a broken law of flat groups: equal rewards give advantage 0 where members are compared in their group."""
     if not isinstance(piece, AdvantageSlot) or not piece.group_baseline:
         return
     rewards = {"correct": torch.tensor([0.5, 0.5, 0.5, 1.0, 0.0], dtype=torch.float64)}
@@ -171,7 +175,7 @@ def _flat(piece: Slot, objective: Objective) -> Iterator[str]:
 
 
 def _push(piece: Slot, objective: Objective) -> Iterator[str]:
-    """Yields that a good decision is pushed down at ratio one, or a bad one up."""
+    """Yields a broken law of direction: at ratio one no good decision is pushed down and no bad one up."""
     if not isinstance(piece, TrustSlot):
         return
     batch = world(5)
@@ -186,7 +190,7 @@ def _push(piece: Slot, objective: Objective) -> Iterator[str]:
 
 
 def _derivative(piece: Slot, objective: Objective) -> Iterator[str]:
-    """Yields that the gradient is not that of the value."""
+    """Yields a broken law of the derivative: the gradient is that of the value."""
     try:
         laws.derivative(objective, world(8))
     except AssertionError as error:
@@ -194,23 +198,25 @@ def _derivative(piece: Slot, objective: Objective) -> Iterator[str]:
 
 
 def _finite(piece: Slot, objective: Objective) -> Iterator[str]:
-    """Yields what is infinite or no number."""
-    far = extremes()
+    """Yields every loss, gradient or metric that is not finite."""
+    extreme_batches = extremes()
     if isinstance(piece, CorrectionSlot):
-        far = [replace(batch, wide={**batch.wide, "behaviour": 40 * batch.wide["behaviour"]}) for batch in far]
-    for name, batches in (("far out", far), ("with one member or none", smallest())):
+        extreme_batches = [
+            replace(batch, wide={**batch.wide, "behaviour": 40 * batch.wide["behaviour"]}) for batch in extreme_batches
+        ]
+    for name, batches in (("far out", extreme_batches), ("with one member or none", smallest())):
         for batch in batches:
             try:
                 laws.finite(objective, batch)
             except Exception as error:
-                yield f"{name}, {_why(error)}; clamp in logarithms, and divide by counts that are at least 1"
+                yield f"{name}, {_reason(error)}; clamp in logarithms, and divide by counts that are at least 1"
                 break
 
 
 def _file(piece: Slot, objective: Objective) -> Iterator[str]:
-    """Yields that a configuration is not read as it was written."""
-    if (again := type(piece).model_validate_json(piece.model_dump_json())) != piece:
-        yield f"{piece!r} is read from its own JSON as {again!r}"
+    """Yields a broken law of files: a configuration is read as it was written."""
+    if (reread := type(piece).model_validate_json(piece.model_dump_json())) != piece:
+        yield f"{piece!r} is read from its own JSON as {reread!r}"
 
 
 _LAWS: dict[str, Callable[[Any, Objective], Iterator[str]]] = {

@@ -1,5 +1,5 @@
-"""Small batches with everything in them that has ever gone wrong: ragged masks with holes, an empty member, a member of
-one decision, a flat group, a missing reward.
+"""Small batches of hard cases: ragged masks with holes, an empty member, a member of one decision, a flat group and a
+missing reward.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class World:
 
     Args:
         mask: `[B, T]` bool, true where a decision counts.
-        group: `[B]` integers.
+        group: `[B]` integers, the number of each member's group.
         wide: tensors `[B, T]` by name, NaN or infinite where the mask is false.
         tall: tensors `[B]` by name; a NaN reward is missing.
     """
@@ -36,8 +36,8 @@ class World:
         return World(
             self.mask[rows],
             self.group[rows],
-            {k: v[rows] for k, v in self.wide.items()},
-            {k: v[rows] for k, v in self.tall.items()},
+            {name: values[rows] for name, values in self.wide.items()},
+            {name: values[rows] for name, values in self.tall.items()},
         )
 
     def padded(self, width: int) -> World:
@@ -55,12 +55,12 @@ class World:
         """Returns the same batch in another precision."""
         return replace(
             self,
-            wide={k: v.to(dtype) for k, v in self.wide.items()},
-            tall={k: v.to(dtype) for k, v in self.tall.items()},
+            wide={name: values.to(dtype) for name, values in self.wide.items()},
+            tall={name: values.to(dtype) for name, values in self.tall.items()},
         )
 
     def rollouts(self, density: bool = False, shift: float = 0.0, without: Collection[str] = ()) -> Rollouts:
-        """Returns what was recorded of the batch.
+        """Returns the batch as recorded rollouts.
 
         Args:
             density: whether log-probs are of densities.
@@ -107,9 +107,9 @@ def world(seed: int = 0, spread: float = 0.5, width: int = 5) -> World:
     one reward is missing.
 
     Args:
-        seed: of everything.
+        seed: seed of all random numbers.
         spread: the largest log-ratio, in nats.
-        width: decisions.
+        width: number of decisions `T`, masked ones included.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -130,9 +130,9 @@ def world(seed: int = 0, spread: float = 0.5, width: int = 5) -> World:
     old[2] = log_prob[2]
     behaviour, reference = old + signed(0.5), log_prob + signed(0.5)
     # All of a decision's log-probs move down together until none is above zero.
-    above = torch.stack([log_prob, old, behaviour, reference]).amax(0) + 0.01
+    excess = torch.stack([log_prob, old, behaviour, reference]).amax(0) + 0.01
     log_prob, old, behaviour, reference = (
-        value - above.clamp(min=0) for value in (log_prob, old, behaviour, reference)
+        value - excess.clamp(min=0) for value in (log_prob, old, behaviour, reference)
     )
     wide = {
         "log_prob": log_prob,
@@ -146,22 +146,22 @@ def world(seed: int = 0, spread: float = 0.5, width: int = 5) -> World:
         "mean_shift": signed(0.1),
     }
     correct = torch.tensor([0.0, 1.0, 1.0, 0.3, 0.3, 1.0, -0.5], dtype=torch.float64)
-    form = torch.tensor([0.5, 0.25, float("nan"), 0.5, 0.5, 0.75, 0.0], dtype=torch.float64)
+    format_reward = torch.tensor([0.5, 0.25, float("nan"), 0.5, 0.5, 0.75, 0.0], dtype=torch.float64)
     tall = {
         "correct": correct,
-        "format": form,
+        "format": format_reward,
         "count": torch.tensor([0.0, 3.0, 0, 2, 0, 5, 0], dtype=torch.float64),
         "supervised": draw(members),
         "member": torch.tensor([11.0, 3, 7, 20, 2, 5, 8], dtype=torch.float64),
     }
-    broken = torch.where(draw(members, width) < 0.5, float("nan"), float("inf")).double()
-    masked = {name: torch.where(mask, value, broken) for name, value in wide.items()}
+    invalid = torch.where(draw(members, width) < 0.5, float("nan"), float("inf")).double()
+    masked = {name: torch.where(mask, value, invalid) for name, value in wide.items()}
     return World(mask, torch.tensor([4, 4, 4, 9, 9, 2, 2]), masked, tall)
 
 
 def extremes() -> list[World]:
-    """Returns batches whose log-ratios go up to 20 nats in fp32, 80 in fp64, and as far as a policy goes that has left
-    its samples.
+    """Returns batches whose log-ratios go up to 20 nats in fp32, 80 in fp64, and 700 in fp32, as those of a policy that
+    has moved far from its samples.
     """
     return [world(1, spread=20.0).to(torch.float32), world(2, spread=80.0), world(3, spread=700.0).to(torch.float32)]
 

@@ -9,10 +9,12 @@ import torch
 
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
-from groupwise.statistics import Reduce, alone
+from groupwise.statistics import Reduce, sum_over_one_process
 
 
-def grouped(*groups: Sequence[float | None], reduce: Reduce = alone, lengths: Sequence[float] | None = None) -> Grouped:
+def grouped(
+    *groups: Sequence[float | None], reduce: Reduce = sum_over_one_process, lengths: Sequence[float] | None = None
+) -> Grouped:
     """One list of rewards a group, `None` where missing; members of one decision if no lengths are given."""
     rewards = [reward for group in groups for reward in group]
     index = [i for i, group in enumerate(groups) for _ in group]

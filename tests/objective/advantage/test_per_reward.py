@@ -11,13 +11,17 @@ from tests.objective.advantage.groups import grouped
 
 from groupwise.objective.advantage.per_reward import PerReward
 from groupwise.objective.running import Running
-from groupwise.statistics import alone
+from groupwise.statistics import sum_over_one_process
 
 ROOT = 1 / math.sqrt(2)
 
 
 def advantages(
-    advantage: PerReward, weights: dict[str, float], /, reduce=alone, **rewards: Sequence[Sequence[float | None]]
+    advantage: PerReward,
+    weights: dict[str, float],
+    /,
+    reduce=sum_over_one_process,
+    **rewards: Sequence[Sequence[float | None]],
 ) -> list[float]:
     """Rewards by name, each one list a group; a member is scorable where any reward is there."""
     rewards_by_name = {name: grouped(*groups, reduce=reduce) for name, groups in rewards.items()}

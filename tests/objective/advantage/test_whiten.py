@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from tests.laws import Together
+from tests.laws import SimulatedProcesses
 from tests.objective.advantage.groups import advantages, grouped
 
 from groupwise.objective.advantage.whiten import Whiten
@@ -39,7 +39,7 @@ def test_a_flat_batch_is_exactly_zero_though_its_mean_rounds(reward: float, size
     assert set(advantages(Whiten(), [reward] * size)) == {0.0}
     assert set(advantages(Whiten(), [reward, None] * size)) == {0.0}
     halves = [torch.full((count, 1), reward, dtype=torch.float64) for count in (size // 3, size - size // 3)]
-    together = Together(2)
+    together = SimulatedProcesses(2)
 
     def part(rank: int) -> torch.Tensor:
         mine = halves[rank]

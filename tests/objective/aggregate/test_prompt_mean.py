@@ -7,10 +7,10 @@ from tests.objective.small import close
 
 from groupwise.objective.aggregate.prompt_mean import PromptMean
 from groupwise.objective.counts import Counts
-from groupwise.statistics import Reduce, alone
+from groupwise.statistics import Reduce, sum_over_one_process
 
 
-def _counts(reduce: Reduce = alone) -> Counts:
+def _counts(reduce: Reduce = sum_over_one_process) -> Counts:
     """Prompt 0: 3 + 1 decisions; prompt 1: 2 + 0 (all masked); prompt 2 was dropped; the last row is filler."""
     mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 0, 0]], dtype=torch.bool)
     admitted = torch.tensor([1, 1, 1, 1, 0, 0], dtype=torch.bool)
@@ -28,7 +28,7 @@ def test_an_admitted_prompt_whose_decisions_are_all_masked_still_counts() -> Non
     mask = torch.tensor([[True, True], [True, False], [False, False], [False, False]])
     everyone = torch.ones(4, dtype=torch.bool)
     close(
-        PromptMean()(Counts(mask, everyone, everyone, torch.tensor([0, 0, 1, 1]), 2, alone)),
+        PromptMean()(Counts(mask, everyone, everyone, torch.tensor([0, 0, 1, 1]), 2, sum_over_one_process)),
         [[1 / 6] * 2, [1 / 6, 0.0], [0.0] * 2, [0.0] * 2],
     )
 

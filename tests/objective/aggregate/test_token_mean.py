@@ -7,10 +7,10 @@ from tests.objective.small import close
 
 from groupwise.objective.aggregate.token_mean import TokenMean
 from groupwise.objective.counts import Counts
-from groupwise.statistics import Reduce, alone
+from groupwise.statistics import Reduce, sum_over_one_process
 
 
-def _counts(reduce: Reduce = alone) -> Counts:
+def _counts(reduce: Reduce = sum_over_one_process) -> Counts:
     """Prompt 0: 3 + 1 decisions; prompt 1: 2 + 0 (all masked); prompt 2 was dropped; the last row is filler."""
     mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 0, 0]], dtype=torch.bool)
     admitted = torch.tensor([1, 1, 1, 1, 0, 0], dtype=torch.bool)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.laws import Together
+from tests.laws import SimulatedProcesses
 from tests.objective.small import close, gradient, member_ratios, recorded
 
 from groupwise.objective import Objective
@@ -107,7 +107,7 @@ def test_processes_draw_the_same_ties(rows: list[list[int]]) -> None:
     all_decisions = recorded(
         member_ratios(*([2.0, 0.5, 4.0] for _ in range(8)), advantage=[1.0, -1.0] * 4), member=torch.arange(8) * 11
     )
-    region, together = KlCov(share=0.3), Together(2)
+    region, together = KlCov(share=0.3), SimulatedProcesses(2)
 
     def part(rank: int) -> torch.Tensor:
         mine, detached = torch.tensor(rows[rank], dtype=torch.long), all_decisions.detached()

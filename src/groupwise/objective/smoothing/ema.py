@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from groupwise.objective.decisions import Decisions
 from groupwise.objective.slot import SmoothingSlot
 from groupwise.objective.stop_gradient import stop_gradient
-from groupwise.statistics import Statistic, VarianceReduction, as_float, both
+from groupwise.statistics import Statistic, VarianceReduction, as_float, logical_and
 
 
 @final
@@ -68,13 +68,13 @@ class Ema(SmoothingSlot):
         """
         if self.detach or self.beta == 1.0 or terms.shape[1] == 0:
             return terms
-        term_flags = as_float(both(terms, decisions.taught), decisions.log_prob.dtype)
+        term_flags = as_float(logical_and(terms, decisions.taught), decisions.log_prob.dtype)
         reached = _packed(
             lambda values: scan(values, self.beta, torch.zeros_like(values[:, :1]), backwards=True),
             term_flags,
             decisions,
         )
-        return both(reached > 0, decisions.mask)
+        return logical_and(reached > 0, decisions.mask)
 
     def measure(self, decisions: Decisions, smoothed: Float[Tensor, "B T"]) -> Mapping[str, Statistic]:
         """Returns `ema/raw_weights_variance`, `ema/smoothed_weights_variance`, `ema/variance_reduction_ratio`."""

@@ -12,7 +12,7 @@ from typing import Any, final
 
 import torch
 
-from groupwise.checkpoint import CheckpointStore, StorageError, clear_torn, new_folder, remove_folder
+from groupwise.checkpoint import CheckpointStore, StorageError, clear_unfinished_writes, new_folder, remove_folder
 from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError, read_json
 from groupwise.diagnosis import Watch
@@ -140,11 +140,11 @@ def _ended(job: Job, folder: RunFolder) -> Result:
 
 
 def _tidy(folder: RunFolder) -> None:
-    """Removes from an ended run's folder the start of its controls and the remains of torn writes."""
+    """Removes from an ended run's folder the start of its controls and the remains of unfinished writes."""
     start = folder.checkpoints / START
     if start.is_dir():
         remove_folder(start)
-    clear_torn(folder.path)
+    clear_unfinished_writes(folder.path)
 
 
 @final
@@ -178,10 +178,10 @@ def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
         device = device_of_process(device, world)
         with exact_arithmetic(train, device), locked(folder) if world.first else nullcontext():
             if world.first:
-                clear_torn(folder.path)
+                clear_unfinished_writes(folder.path)
             return _run(job, _Process(folder, device, world, Streams(job.seed), store), resumed=resumed)
     except StorageError as error:
-        saved = store.kept()
+        saved = store.safety_note()
         if saved in str(error):
             raise
         raise StorageError(f"{error} {saved}") from error

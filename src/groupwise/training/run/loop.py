@@ -110,7 +110,7 @@ class Session:
             try:
                 self.metrics.append({"step": step, "stage": stage, **values})
             except OSError as error:
-                saved = "" if self.store is None else self.store.kept()
+                saved = "" if self.store is None else self.store.safety_note()
                 raise storage_error(self.metrics.path, error, saved) from error
         self.trackers.metrics(step, values)
 

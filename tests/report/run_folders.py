@@ -20,7 +20,7 @@ left.
 """
 
 
-def written(
+def write_run(
     folder: Path,
     *,
     steps: int = 1,
@@ -31,15 +31,17 @@ def written(
     """A run folder with just this in it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "rollouts").mkdir(exist_ok=True)
-    given = rows if rows is not None else [{"step": step + 1, "stage": "main", "reward": 0.5} for step in range(steps)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
+    metric_rows = (
+        rows if rows is not None else [{"step": step + 1, "stage": "main", "reward": 0.5} for step in range(steps)]
+    )
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metric_rows))
     (folder / "config.json").write_text(json.dumps({"name": "written", "seed": 0} if config is None else config))
     if members is not None:
         (folder / "rollouts" / "step-1.jsonl").write_text("".join(json.dumps(member) + "\n" for member in members))
     return read_run(folder)
 
 
-def large(folder: Path, *, steps: int = 5000, members: int = 64, group_size: int = 16) -> Run:
+def write_large_run(folder: Path, *, steps: int = 5000, members: int = 64, group_size: int = 16) -> Run:
     """A run of many steps with every member of every step recorded: some groups flat, some all wrong, a spike in one
     step.
     """

@@ -20,7 +20,7 @@ from groupwise.training import Job, Recipe, train
 TRACK = TrackConfig(console="none", rollouts_every=1, num_rollouts=64)
 
 
-def trained(
+def train_run(
     folder: Path, domain: Callable[[Any], Any], *stages: Recipe, seed: int = 0, name: str = "tiny", **config: Any
 ) -> Run:
     """A real run; `config` stands in its configuration beside name, method and seed."""
@@ -39,7 +39,7 @@ def language(
     folder: Path, *, method: str = "grpo", seed: int = 0, steps: int = 3, rewards: Any = None, **objective: Any
 ) -> Run:
     """Three steps of the cups game, two updates each, so that ratios leave 1."""
-    over = (
+    rewards_table = (
         {"rewards": rewards}
         if rewards
         else {"rewards": {"short": {"kind": "soft_overlong", "max_length": 8, "cache_length": 8}}}
@@ -54,8 +54,8 @@ def language(
         prompts_per_step=3,
         evaluate_every=1,
     )
-    domain = tiny_config(**over)
-    return trained(
+    domain = tiny_config(**rewards_table)
+    return train_run(
         folder,
         lambda device: LanguageDomain(domain, streams=Streams(seed)),
         stage,
@@ -67,7 +67,7 @@ def language(
 
 def pictures(folder: Path) -> Run:
     """Two steps of a model that draws."""
-    return trained(
+    return train_run(
         folder,
         lambda device: diffusion.domain(),
         recipe("draw", "flow_grpo", num_steps=2, prompts_per_step=2),
@@ -78,4 +78,4 @@ def pictures(folder: Path) -> Run:
 def demonstrations(folder: Path) -> Run:
     """Two steps of a policy that chooses demonstrations."""
     stage = recipe("choose", "grpo", objective={"divergence.kind": "none"}, num_steps=2, prompts_per_step=2)
-    return trained(folder, lambda device: selection.domain_of(), stage, name="choosing")
+    return train_run(folder, lambda device: selection.domain_of(), stage, name="choosing")
