@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 from groupwise.integrations.verl.plugin import load
 
-load()
+# Tools that read every module of a package import this one without verl.
+if "verl" in sys.modules:
+    load()
