@@ -46,17 +46,29 @@ def test_no_reward_makes_an_advantage_that_is_not_a_number(table: laws.Table, re
 @pytest.mark.parametrize("table", laws.slot_tables("credit", switches=True)[1:], ids=str)
 @given(mask=st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=3), seed=st.integers(0, 99))
 @settings(max_examples=25)
-def test_a_credit_has_mean_one_over_any_mask(table: laws.Table, mask: list[list[bool]], seed: int) -> None:
+def test_a_credit_has_mean_one_over_any_mask_and_masks_are_zero_or_one(
+    table: laws.Table, mask: list[list[bool]], seed: int
+) -> None:
     objective = laws.build(credit=table, ratio={"kind": "token"})
     assert objective is not None
     where = torch.tensor(mask)
     draws = torch.rand(4, *where.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    log_prob, norm, step, _ = (torch.where(where, draw, 0.0) for draw in draws)
+    log_prob, norm, step, entropy = (torch.where(where, draw, 0.0) for draw in draws)
+    acted = Acted(where, -20 * log_prob, step_size=step + where * 0.1)
     credit = objective.credit(
-        Decisions(Acted(where, -20 * log_prob, step_size=step + where * 0.1), -20 * log_prob, log_prob, score_norm=norm)
+        Decisions(
+            acted,
+            -20 * log_prob,
+            log_prob,
+            score_norm=norm,
+            entropy=entropy,
+            member_advantage=entropy.sum(1, keepdim=True) - 1,
+        )
     )
     assert (credit >= 0).all()
-    if not objective.credit.raw:
+    if not objective.credit.spreads:
+        assert ((credit == 0) | ((credit == 1) & where)).all()
+    elif not objective.credit.raw:
         laws.same(credit.sum(1), where.double().sum(1), "mean one")
         assert ((credit == 1) | ~where)[where.sum(1) == 1].all()
 

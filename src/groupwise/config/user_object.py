@@ -29,9 +29,9 @@ def user_object(path: ImportPath, key: str = "path", *, group: str = "") -> Any:
     Example:
         >>> user_object(ImportPath("math:pi"))
         3.141592653589793
-        >>> user_object(ImportPath("fractions:Fraction.from_flaot"), "train.callbacks")
+        >>> user_object(ImportPath("colorsys:rgb_to_hvs"), "train.callbacks")
         Traceback (most recent call last):
-        groupwise.config.errors.ConfigError: train.callbacks = 'fractions:Fraction.from_flaot': 'fractions' has no 'Fraction.from_flaot'; it has as_integer_ratio, conjugate, from_decimal, from_float, is_integer, limit_denominator; did you mean from_float?
+        groupwise.config.errors.ConfigError: train.callbacks = 'colorsys:rgb_to_hvs': 'colorsys' has no 'rgb_to_hvs'; it has hls_to_rgb, hsv_to_rgb, rgb_to_hls, rgb_to_hsv, rgb_to_yiq, yiq_to_rgb; did you mean rgb_to_hsv?
     """  # noqa: E501
     return _load(path, key, group, callable)
 
@@ -210,5 +210,8 @@ def _members(holder: Any, listed: Callable[[Any], bool]) -> list[str]:
     return sorted(
         member
         for member, value in getattr(holder, "__dict__", {}).items()
-        if not member.startswith("_") and listed(value) and getattr(value, "__module__", home) == home
+        # A class method is callable only through its class.
+        if not member.startswith("_")
+        and listed(getattr(value, "__func__", value))
+        and getattr(value, "__module__", home) == home
     )

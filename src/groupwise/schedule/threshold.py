@@ -25,11 +25,11 @@ class Threshold(Value):
         low, high: its bounds.
 
     Example:
-        >>> coefficient = Threshold(initial=0.01, target=0.2)
+        >>> coefficient = Threshold(initial=0.25, target=0.2, delta=0.125)
         >>> after_low = coefficient.observe(coefficient.init(), measured=0.1)
         >>> after_high = coefficient.observe(after_low, measured=0.3)
         >>> [coefficient.at(0, state) for state in (coefficient.init(), after_low, after_high)], after_high
-        ([0.0, 0.015, 0.0], -0.01)
+        ([0.0, 0.375, 0.0], -0.25)
 
     Source: the adaptive entropy coefficient of Skywork-OR1, arXiv 2505.22312; the defaults are those of TRL.
     """
