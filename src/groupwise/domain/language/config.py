@@ -20,7 +20,7 @@ from groupwise.domain.costs import CausalLm
 from groupwise.domain.exported import Card, Export
 from groupwise.domain.language.environment import EnvironmentConfig
 from groupwise.domain.language.model import ModelConfig, Pretrained
-from groupwise.domain.language.source import Files, Source, SourceConfig
+from groupwise.domain.language.source import Files, Hub, Source, SourceConfig
 from groupwise.domain.language.source.nothing import Nothing
 from groupwise.domain.objects import DomainObjects, EvaluationObjects, RowsObject
 from groupwise.domain.settings import DomainConfig
@@ -340,8 +340,8 @@ class LanguageConfig(DomainConfig):
         return self.model_copy(update={"chat": self.chat.model_copy(update={"use": "always", "system": system})})
 
     def costs(self, *, streams: Streams) -> CausalLm:
-        """Describes the costs of a step to `groupwise estimate`; a small model with fresh weights is built, because its
-        data decide its vocabulary.
+        """Describes the costs of a step to `groupwise estimate`. A small model with fresh weights is built, because its
+        data decide its vocabulary; of a model's folder the tokenizer alone is read, and nothing is fetched from a hub.
         """
         model: Any = self.model
         dtype, lora = getattr(model, "dtype", "float32"), getattr(model, "lora", None)
@@ -350,6 +350,10 @@ class LanguageConfig(DomainConfig):
             from groupwise.causal_lm.gguf import plain_folder
 
             path = plain_folder(model.path)
+            if (Path(path) / "tokenizer_config.json").is_file() and not isinstance(self.data.source, Hub):
+                from groupwise.domain.language.prompts import mean_tokens
+
+                prompt_tokens = mean_tokens(self.data, self.chat, self.environment, path)
         else:
             domain: Any = self.open(streams=streams)
             try:
