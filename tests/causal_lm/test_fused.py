@@ -50,12 +50,10 @@ def test_every_step_equals_a_forward_of_the_whole_row(name, padded):
     model = build(name)
     backbone = Backbone(model)
     prompts = [[5, 6, 7, 8], [12, 13] if padded else [12, 13, 3, 9]]
-    lengths = torch.tensor([len(prompt) for prompt in prompts])
-    ids = torch.tensor([[0] * (4 - len(prompt)) + prompt for prompt in prompts])
-    hidden, decoder = decode.prefill(backbone, ids, lengths, 2, 6)
+    hidden, decoder, position = decode.prefill(backbone, prompts, 2, 6)
     assert type(decoder) is FusedDecoder
     rows = [list(prompts[m // 2]) for m in range(4)]
-    position, alive = lengths.repeat_interleave(2), [0, 1, 2, 3]
+    alive = [0, 1, 2, 3]
     for step in range(6):
         for place, member in enumerate(alive):
             torch.testing.assert_close(

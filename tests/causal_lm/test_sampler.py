@@ -8,6 +8,7 @@ import torch
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
 from groupwise.causal_lm.draw import DistributionError, truncation_mask
+from groupwise.causal_lm.packing import can_pack
 from groupwise.causal_lm.sampler import sample
 from groupwise.config import ConfigError
 
@@ -28,23 +29,29 @@ def rescored(model, prompt, tokens, temperature):
     return torch.log_softmax(logits / temperature, -1)
 
 
+SYSTEM = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24]
+SHARED = [[*SYSTEM, 5, 6, 7], [*SYSTEM, 12], [*SYSTEM, 5, 29, 30, 2, 3]] * 6
+"""Prompts of several lengths that begin alike, long enough that forwarding the beginning once saves something."""
+
+
+@pytest.mark.parametrize("prompts", [PROMPTS, SHARED], ids=["apart", "one_beginning"])
 @pytest.mark.parametrize(
     ("family", "dtype", "tolerance"), [("gpt2", torch.float64, 1e-10)] + [(f, torch.float32, 1e-4) for f in FAMILIES]
 )
-def test_kept_fields_equal_a_rescoring_of_each_row(model_of, family, dtype, tolerance):
+def test_kept_fields_equal_a_rescoring_of_each_row(model_of, family, dtype, tolerance, prompts):
     model = model_of(family, dtype)
     out = sample(
         Backbone(model),
-        PROMPTS,
+        prompts,
         4,
         settings(temperature=0.8),
-        range(12),
+        range(4 * len(prompts)),
         requires=("log_prob", "entropy", "score_norm"),
     )
     lengths = out.length.tolist()
     assert len(set(lengths)) > 1  # some members left the batch early
     for member, tokens in enumerate(out.token_lists()):
-        log_p = rescored(model, PROMPTS[member // 4], tokens, 0.8)
+        log_p = rescored(model, prompts[member // 4], tokens, 0.8)
         p, n = log_p.exp(), len(tokens)
         picked = log_p.gather(1, torch.tensor(tokens)[:, None])[:, 0]
         torch.testing.assert_close(out.log_prob[member, :n], picked, rtol=0, atol=tolerance)
@@ -57,6 +64,31 @@ def test_kept_fields_equal_a_rescoring_of_each_row(model_of, family, dtype, tole
         assert 1 not in tokens[:-1]
     assert out.behaviour_log_prob is None
     assert out.tokens.shape[1] == max(lengths)
+
+
+@pytest.mark.parametrize("prompts", [SHARED, [SHARED[0]] * 18], ids=["several_lengths", "the_same_prompt"])
+def test_what_prompts_begin_with_is_forwarded_once(model_of, prompts, monkeypatch):
+    backbone, forwarded = Backbone(model_of("qwen3", torch.float64)), []
+    assert can_pack(backbone)
+    forward = backbone.forward
+    monkeypatch.setattr(
+        backbone, "forward", lambda ids, **inputs: forwarded.append(ids.shape) or forward(ids, **inputs)
+    )
+    out = sample(backbone, prompts, 1, settings(max_new_tokens=1, greedy=True), range(18), tokenizer=None)
+    common = len(SYSTEM) if prompts is SHARED else len(prompts[0]) - 1
+    assert forwarded == [(1, common), (18, max(map(len, prompts)) - common)]
+    single = [sample(backbone, [prompt], 1, settings(max_new_tokens=1, greedy=True), [0]) for prompt in prompts]
+    torch.testing.assert_close(out.log_prob, torch.cat([one.log_prob for one in single]), rtol=0, atol=1e-12)
+
+
+def test_a_family_that_cannot_go_on_from_a_common_beginning_forwards_whole_prompts(model_of, monkeypatch):
+    backbone, forwarded = Backbone(model_of("gemma2")), []
+    forward = backbone.forward
+    monkeypatch.setattr(
+        backbone, "forward", lambda ids, **inputs: forwarded.append(ids.shape) or forward(ids, **inputs)
+    )
+    sample(backbone, SHARED, 1, settings(max_new_tokens=1), range(18))
+    assert forwarded == [(18, 25)]
 
 
 def test_a_member_depends_only_on_its_prompt_and_seed(model_of):

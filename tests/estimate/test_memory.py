@@ -39,6 +39,8 @@ def test_micro_batches_and_checkpointing_hold_less():
     assert memory(SHAPE, replace(STEP, micro_batch=8))["activations"] == whole / 4
     assert memory(SHAPE, replace(STEP, checkpointing=True))["activations"] < whole / 2
     assert memory(SHAPE, STEP, 4)["activations"] == whole / 4
+    # A prompt counts once for its group.
+    assert memory(SHAPE, replace(STEP, prompt_tokens=0))["activations"] == whole * 320 / (320 + 4 * 20)
 
 
 @pytest.mark.parametrize("sizes", [(64, 192, 3), (128, 256, 2)])

@@ -7,6 +7,7 @@ family, whose cost for a small model is not arithmetic but the number of operati
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, final
 
 import torch
@@ -15,6 +16,10 @@ from torch import Tensor
 from groupwise.causal_lm import cache as kv
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.fused import FusedDecoder
+from groupwise.causal_lm.packing import can_pack
+
+_LEAST_SAVED = 256
+"""Prompt tokens that a common beginning has to save: a second pass costs a small model as much as many tokens."""
 
 
 class Decoder(Protocol):
@@ -70,27 +75,61 @@ class ModelDecoder:
         self.mask = None if self.mask is None else self.mask[rows]
 
 
-def prefill(backbone: Backbone, ids: Tensor, lengths: Tensor, repeats: int, extra: int) -> tuple[Tensor, Decoder]:
-    """Forwards each prompt once and returns the hidden states of its last token and a decoder, both repeated for each
-    member.
+def prefill(
+    backbone: Backbone, prompts: Sequence[Sequence[int]], repeats: int, extra: int
+) -> tuple[Tensor, Decoder, Tensor]:
+    """Forwards each prompt once; tokens that all prompts begin with, such as a system message, are forwarded once for
+    all of them where that saves more than a second pass costs.
 
     Args:
         backbone: the model.
-        ids: ``[P, longest]`` prompts, padded on the left with anything.
-        lengths: ``[P]`` their lengths.
+        prompts: token ids of each prompt, `P` of them, none empty.
         repeats: members a prompt.
         extra: tokens to make room for.
+
+    Returns:
+        The hidden states of each prompt's last token `[P repeats, H]`, a decoder, and the next position of each member
+        `[P repeats]`.
     """
-    longest = ids.shape[1]
-    columns = torch.arange(longest, device=ids.device)
-    padding = (longest - lengths).unsqueeze(1)
-    visible = columns >= padding if bool((padding > 0).any()) else None
+    device, shared = backbone.device, _shared_length(backbone, prompts)
+    longest = max(map(len, prompts))
+    lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+    ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt[shared:]) for prompt in prompts], device=device)
     cache = kv.prompt_cache(backbone.config)
-    mask = None if visible is None else visible.long()
+    if shared:
+        beginning = torch.tensor([prompts[0][:shared]], device=device)
+        places = torch.arange(shared, device=device).unsqueeze(0)
+        backbone.forward(beginning, position_ids=places, past_key_values=cache, use_cache=True)
+        cache.batch_repeat_interleave(len(prompts))
+    # The padding of a shorter prompt stands between the shared beginning and the rest of it.
+    columns = torch.arange(longest - shared, device=device)
+    padding = (longest - lengths).unsqueeze(1)
+    visible = None
+    if bool((padding > 0).any()):
+        visible = torch.cat([padding.new_ones(len(prompts), shared).bool(), columns >= padding], 1)
     output = backbone.forward(
-        ids, position_ids=(columns - padding).clamp_min(0), attention_mask=mask, past_key_values=cache, use_cache=True
+        ids,
+        position_ids=shared + (columns - padding).clamp_min(0),
+        attention_mask=None if visible is None else visible.long(),
+        past_key_values=cache,
+        use_cache=True,
     )
     hidden = output.last_hidden_state[:, -1].repeat_interleave(repeats, 0)
-    if FusedDecoder.serves(backbone):
-        return hidden, FusedDecoder(backbone, cache, visible, longest, repeats, extra)
-    return hidden, ModelDecoder(backbone, cache, visible, longest, repeats, extra)
+    decoder = FusedDecoder if FusedDecoder.serves(backbone) else ModelDecoder
+    return (
+        hidden,
+        decoder(backbone, cache, visible, longest, repeats, extra),
+        lengths.repeat_interleave(repeats, 0),
+    )
+
+
+def _shared_length(backbone: Backbone, prompts: Sequence[Sequence[int]]) -> int:
+    """Counts the tokens that are forwarded once for all prompts; 0 where that saves little, or where the model does not
+    go on from the keys of a common beginning as it would by itself.
+    """
+    rows = list(map(tuple, prompts))
+    first, last = min(rows), max(rows)
+    limit = min(map(len, prompts)) - 1
+    common = next((place for place in range(limit) if first[place] != last[place]), limit)
+    saves = common * (len(prompts) - 1) >= _LEAST_SAVED
+    return common if saves and can_pack(backbone) else 0

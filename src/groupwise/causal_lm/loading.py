@@ -19,6 +19,7 @@ from transformers.utils import logging
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig
+from groupwise.causal_lm.gguf import plain_folder
 from groupwise.config import ConfigError
 from groupwise.processes import is_out_of_memory
 
@@ -71,6 +72,7 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
         ... )
         ('<|end|>', True)
     """
+    config = config.model_copy(update={"path": plain_folder(config.path)})
     check_folder(config.path)
     _check_kind(config)
     tokenizer = load_tokenizer(config.path, config.revision)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
-from groupwise.causal_lm.decode import Decoder, prefill
+from groupwise.causal_lm.decode import prefill
 from groupwise.causal_lm.draw import check_finite, draw, truncation_mask, uniforms
 from groupwise.causal_lm.stop import Stops
 from groupwise.config import ConfigError
@@ -283,8 +283,8 @@ class _Run:
         self.pending: dict[int, list[int]] = {}
 
     def run(self, prompts: Sequence[Sequence[int]], progress: Callable[[int], None] | None) -> Completions:
-        hidden, decoder, position = self._prefill(prompts)
         limit, num = self.settings.max_new_tokens, len(self.numbers)
+        hidden, decoder, position = prefill(self.backbone, prompts, self.group_size, limit)
         rows, live = None, [True] * num
         index = list(range(num))
         for step in range(limit):
@@ -311,16 +311,6 @@ class _Run:
         if progress is not None:
             progress(num)
         return self._finish(max(self.length))
-
-    def _prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Decoder, Tensor]:
-        """Forwards each prompt once and returns the hidden states of its last token, a decoder, and the next position,
-        all repeated for each member.
-        """
-        longest = max(map(len, prompts))
-        lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
-        ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=self.device)
-        hidden, decoder = prefill(self.backbone, ids, lengths, self.group_size, self.settings.max_new_tokens)
-        return hidden, decoder, lengths.repeat_interleave(self.group_size, 0)
 
     def _choose(self, hidden: Tensor, step: int, rows: Tensor | None) -> Tensor:
         """Draws a token for every row and stores the fields that are recorded of it."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +13,6 @@ from groupwise.cli.trained import ExperimentOption, Place, Which
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
-    from groupwise.domain.protocol import Prompt
 
 
 def sample(
@@ -21,6 +21,12 @@ def sample(
         str | None,
         typer.Option(help="What to ask; training prompts are shown, and answered by their environment, when left out."),
     ] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Converse: every line that is typed is answered, until Ctrl-D.")
+    ] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Ask the text as it is, without the chat template that the run's prompts had.")
+    ] = False,
     num: Annotated[
         int, typer.Option(min=1, max=10_000, help="Completions of each prompt; more than one are sampled.")
     ] = 1,
@@ -45,18 +51,14 @@ def sample(
     from groupwise.streams import Streams
     from groupwise.training.run.pictures import with_files
 
-    if prompt is not None and not prompt.isascii():
-        try:
-            prompt.encode()
-        except UnicodeEncodeError:
-            raise ConfigError(
-                f"--prompt {prompt!a}: half of a surrogate pair or a byte that is no UTF-8 stands in it; write it as"
-                " UTF-8"
-            ) from None
+    if chat and (prompt is not None or num > 1 or raw):
+        option = "--prompt" if prompt is not None else "--raw" if raw else f"--num {num}"
+        raise ConfigError(f"--chat and {option} exclude each other; leave one of them out")
+    if prompt is not None:
+        _require_utf8("--prompt", prompt)
     torch.set_num_threads(threads or 1)
-    domain = to_sample(place, experiment, which, data=prompt is None, run_code=run_code)
+    domain = to_sample(place, experiment, which, data=prompt is None and not chat, raw=raw, run_code=run_code)
     domain.learner.eval()
-    prompts = domain.prompts(range(min(3, domain.num_prompts))) if prompt is None else [_asked(domain, prompt)]
     settings: dict[str, float] = (
         {"top_k": 1}
         if num == 1 and temperature is None
@@ -64,25 +66,71 @@ def sample(
         if temperature is None
         else {"temperature": temperature}
     )
+    if chat:
+        _converse(domain, settings, seed)
+        return
+    prompts = domain.prompts(range(min(3, domain.num_prompts))) if prompt is None else [domain.asked(prompt)]
     with torch.no_grad():
         samples = domain.sample(
             prompts, num, streams=Streams(seed), step=0, settings=settings, requires=frozenset({"log_prob"})
         )
     for record in with_files(domain.describe(samples, torch.arange(len(samples))), out, Path()):
         console().print(Text(f"{record.get('prompt', '')}", style="bold"))
-        answer = next((record[name] for name in ("text", "image") if name in record), record)
-        console().print(Text(f"{answer}{'  (cut off)' if record.get('truncated') else ''}\n"))
+        _print_answer(record)
 
 
-def _asked(domain: Domain, prompt: str) -> Prompt:
-    """Returns the training prompt with this text and its columns; otherwise a prompt of the text alone, whose key
-    is the text: held-out images go by it.
-    """
-    from groupwise.domain.protocol import Prompt
+def _print_answer(record: Mapping[str, Any]) -> None:
+    from rich.text import Text
 
-    same_prompts = (
-        candidate
-        for candidate in domain.prompts(range(domain.num_prompts))
-        if candidate.columns.get("prompt") == prompt
-    )
-    return next(same_prompts, Prompt(prompt, {"prompt": prompt}))
+    from groupwise.cli.output import console
+
+    answer = next((record[name] for name in ("text", "image") if name in record), record)
+    console().print(Text(f"{answer}{'  (cut off)' if record.get('truncated') else ''}\n"))
+
+
+def _require_utf8(place: str, text: str) -> None:
+    """Refuses a text that no tokenizer can read."""
+    from groupwise.config import ConfigError
+
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"{place} {text!a}: half of a surrogate pair or a byte that is no UTF-8 stands in it; write it as UTF-8"
+        ) from None
+
+
+def _converse(domain: Domain, settings: dict[str, float], seed: int) -> None:
+    """Answers what is typed, line by line, until the input ends; every answer has read all lines before it."""
+    import sys
+
+    import torch
+
+    from groupwise.cli.output import console
+    from groupwise.streams import Streams
+
+    turns: list[str] = []
+    interactive = sys.stdin.isatty()
+    if interactive:
+        console().print("[dim]write a line and press Enter; Ctrl-D ends the conversation[/dim]")
+    while True:
+        try:
+            line = input("> " if interactive else "")
+        except (EOFError, KeyboardInterrupt):
+            return
+        if not line.strip():
+            continue
+        _require_utf8("a line of the conversation", line)
+        turns.append(line)
+        with torch.no_grad():
+            samples = domain.sample(
+                [domain.conversation(turns)],
+                1,
+                streams=Streams(seed),
+                step=len(turns),
+                settings=settings,
+                requires=frozenset({"log_prob"}),
+            )
+        record = domain.describe(samples, torch.arange(1))[0]
+        turns.append(str(record["text"]))
+        _print_answer(record)

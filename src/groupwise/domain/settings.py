@@ -82,6 +82,14 @@ class DomainConfig(Config):
         """
         return self
 
+    def asked_like(self, prompt: Any) -> Self:
+        """Returns the settings under which a typed text is asked in the form of a recorded prompt.
+
+        Args:
+            prompt: the column `prompt` of a member that a run recorded.
+        """
+        return self
+
     def costs(self, *, streams: Streams) -> CausalLm | None:
         """Describes the costs of a step to `groupwise estimate`; None of a domain whose policy is no causal language
         model.

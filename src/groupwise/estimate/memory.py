@@ -86,7 +86,8 @@ def memory(
     adapter = 0 if numbers.lora_rank is None else 4 * num_trained
     members = math.ceil(step.prompts / num_processes) * step.group_size
     micro_batch = min(members, step.micro_batch) if step.micro_batch else math.ceil(members / step.minibatches)
-    tokens = micro_batch * (step.prompt_tokens + step.completion_tokens)
+    # A prompt is forwarded once for the members of its group.
+    tokens = math.ceil(micro_batch / step.group_size) * step.prompt_tokens + micro_batch * step.completion_tokens
     layer_activations = 8 * shape.hidden + 5 * shape.attention + 5 * shape.key_value + 4 * shape.intermediate
     layers = shape.hidden * shape.layers + layer_activations if step.checkpointing else layer_activations * shape.layers
     part_bytes = {

@@ -8,18 +8,19 @@ import re
 import string
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
-from groupwise.config import Config, ConfigError, InModule
+from groupwise.config import Config, ConfigError, InModule, read_json
 from groupwise.config.numbers import Count, PerStep, Positive, Seed
 from groupwise.domain.costs import CausalLm
 from groupwise.domain.exported import Card, Export
 from groupwise.domain.language.environment import EnvironmentConfig
 from groupwise.domain.language.model import ModelConfig, Pretrained
-from groupwise.domain.language.source import Files, Source, SourceConfig
+from groupwise.domain.language.source import Files, Hub, Source, SourceConfig
 from groupwise.domain.language.source.nothing import Nothing
 from groupwise.domain.objects import DomainObjects, EvaluationObjects, RowsObject
 from groupwise.domain.settings import DomainConfig
@@ -304,15 +305,55 @@ class LanguageConfig(DomainConfig):
             changes["engine"] = BuiltinEngine()
         return self.model_copy(update=changes)
 
+    @classmethod
+    def of_folder(cls, folder: Path, *, raw: bool = False) -> LanguageConfig:
+        """Returns the settings that ask a model folder by itself, without prompts and rewards.
+
+        Args:
+            folder: a plain transformers folder.
+            raw: a text is asked as it is; otherwise it is a user's message where the folder has a chat template.
+        """
+        config = folder / "tokenizer_config.json"
+        has_template = (folder / "chat_template.jinja").is_file() or (
+            config.is_file() and bool(read_json(config).get("chat_template"))
+        )
+        settings = cls.model_validate(
+            {
+                "model": {"kind": "pretrained", "path": str(folder)},
+                "data": {"source": {"kind": "texts", "prompts": ("", " ")}},
+                "rewards": {"length": {"kind": "length", "target": 1}},
+                "chat": {"use": "always" if has_template and not raw else "auto"},
+            }
+        )
+        return settings.to_sample(data=False)
+
+    def asked_like(self, prompt: Any) -> LanguageConfig:
+        """Returns the settings that make a typed text the message of a user, under the same system message, where the
+        recorded prompt is a list of messages.
+        """
+        if not isinstance(prompt, list) or self.chat.use == "never":
+            return self
+        systems = [
+            message["content"] for message in prompt if isinstance(message, Mapping) and message.get("role") == "system"
+        ]
+        system = self.chat.system if self.chat.system is not None or not systems else str(systems[0])
+        return self.model_copy(update={"chat": self.chat.model_copy(update={"use": "always", "system": system})})
+
     def costs(self, *, streams: Streams) -> CausalLm:
-        """Describes the costs of a step to `groupwise estimate`; a small model with fresh weights is built, because its
-        data decide its vocabulary.
+        """Describes the costs of a step to `groupwise estimate`. A small model with fresh weights is built, because its
+        data decide its vocabulary; of a model's folder the tokenizer alone is read, and nothing is fetched from a hub.
         """
         model: Any = self.model
         dtype, lora = getattr(model, "dtype", "float32"), getattr(model, "lora", None)
         path, config, prompt_tokens = "", None, None
         if isinstance(model, Pretrained):
-            path = model.path
+            from groupwise.causal_lm.gguf import plain_folder
+
+            path = plain_folder(model.path)
+            if (Path(path) / "tokenizer_config.json").is_file() and not isinstance(self.data.source, Hub):
+                from groupwise.domain.language.prompts import mean_tokens
+
+                prompt_tokens = mean_tokens(self.data, self.chat, self.environment, path)
         else:
             domain: Any = self.open(streams=streams)
             try:

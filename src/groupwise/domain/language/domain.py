@@ -293,6 +293,15 @@ class LanguageDomain(Domain):
             described.append(record | {"settings": dict(samples.settings)})
         return described
 
+    def conversation(self, turns: Sequence[str]) -> Prompt:
+        """Makes a prompt of the messages of a user and an assistant in alternation, for the chat template.
+
+        Args:
+            turns: their texts; the last one is the user's.
+        """
+        messages = [{"role": ("user", "assistant")[place % 2], "content": turn} for place, turn in enumerate(turns)]
+        return Prompt(json.dumps(messages, ensure_ascii=False), {"prompt": messages})
+
     @property
     def vocabulary(self) -> str:
         """A hash of the words of the tokenizer and their numbers."""

@@ -8,6 +8,8 @@ from typing import Any, Literal, final
 
 from groupwise.config import ConfigError
 from groupwise.domain.language.chat import Chat
+from groupwise.domain.language.config import ChatConfig, DataConfig
+from groupwise.domain.language.data import split
 from groupwise.domain.language.environment import EnvironmentKind
 from groupwise.domain.protocol import Prompt
 
@@ -88,6 +90,25 @@ def encode(prompt: Prompt, chat: Chat, environment: EnvironmentKind | None) -> l
     if messages is not None:
         return chat.encode_prompt([*messages, {"role": chat.config.reply_role, "content": opening}])
     return chat.encode_prompt(content) + chat.encode_text(opening)
+
+
+def mean_tokens(data: DataConfig, chat: ChatConfig, environment: EnvironmentKind | None, folder: str) -> float:
+    """Computes the mean length of the training prompts, the first 256 of them, in tokens of a model's tokenizer.
+
+    Args:
+        data: the source, which is read.
+        chat: the use of the chat template.
+        environment: the policy's partner in a conversation.
+        folder: of the model; its weights are not loaded.
+
+    Raises:
+        ConfigError: data or a tokenizer that cannot be read.
+    """
+    from groupwise.causal_lm.loading import load_tokenizer
+
+    rendering = Chat(load_tokenizer(folder), chat)
+    lengths = [len(encode(prompt, rendering, environment)) for prompt in split(data).train[:256]]
+    return sum(lengths) / len(lengths)
 
 
 def _excerpt(prompt: Prompt) -> str:
