@@ -164,7 +164,8 @@ def test_nothing_outlives_a_trainer_that_is_killed(road: str, tmp_path: Path) ->
         "import asyncio, tempfile\nfrom groupwise.reward import UnitTests\n"
         "from groupwise.reward.programs.wall import machine_wall\n"
         "from groupwise.reward.programs.wall.machine_wall import Wall\n"
-        f"wall = {machine_wall.standing()!r}\nmachine_wall.standing = lambda: wall\ntempfile.tempdir = {str(tmp_path)!r}\n"
+        f"wall = {machine_wall.standing()!r}\nmachine_wall.standing = lambda: wall\n"
+        f"tempfile.tempdir = {str(tmp_path)!r}\n"
         "asyncio.run(UnitTests(wall_seconds=500.0)([''],"
         f" [{program.replace('{marker}', marker)!r}], tests=[['assert True']]))"
     )
