@@ -17,6 +17,8 @@ from groupwise.experiment.schema import Experiment
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "groupwise"
 
 KEYS = {
+    "CallableDegradation.path",
+    "OptimiserFromPath.path",
     "ModelObjects.model",
     "ModelObjects.tokenizer",
     "Rows.held_out_path",

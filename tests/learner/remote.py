@@ -151,7 +151,7 @@ class RemoteLearner:
     """A learner whose weights, gradients, moments and saved states are the other process's."""
 
     differentiates = False
-    offers = frozenset(OFFERS) - {"adapter", "checkpointing", "rehearsal", "processes"}
+    offers = frozenset(OFFERS) - {"adapter", "checkpointing", "rehearsal", "processes", "optimisers"}
 
     def __init__(self, process: Process, states: Path) -> None:
         self.process, self._states = process, states

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from typing import Annotated
 
 import typer
 
@@ -30,9 +31,27 @@ app = typer.Typer(
     help="Group-relative policy optimisation for any stochastic policy. Start with: groupwise train language",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     rich_markup_mode="markdown",
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version as installed_version
+
+        typer.echo(f"groupwise {installed_version('groupwise')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    asked: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version alone."),
+    ] = False,
+) -> None:
+    pass
+
 
 _PANELS = {
     "Train": (train, resume, check, estimate),

@@ -7,21 +7,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from groupwise.cli import completion
+
 if TYPE_CHECKING:
     from groupwise.experiment import Experiment
     from groupwise.experiment.catalogue import Source
+
+
+def _complete_change(ctx: typer.Context, incomplete: str) -> list[str]:
+    words = [ctx.params.get("experiment"), *(ctx.params.get("overrides") or ())]
+    return completion.changes([str(word) for word in words if word is not None], incomplete)
+
 
 ExperimentName = Annotated[
     str,
     typer.Argument(
         metavar="EXPERIMENT",
         help="A shipped name (`groupwise experiments`), a .toml file, a run folder, or its config.json.",
+        autocompletion=completion.experiments,
     ),
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[KEY=VALUE]...", help="Changes, for example method=dapo trust.high=0.3 train.group_size=16."
+        metavar="[KEY=VALUE]...",
+        help="Changes, for example method=dapo trust.high=0.3 train.group_size=16.",
+        autocompletion=_complete_change,
     ),
 ]
 Model = Annotated[str | None, typer.Option(help="A model folder or hub id, in place of the experiment's model.")]

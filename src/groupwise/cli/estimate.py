@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from groupwise.cli import completion
 from groupwise.cli.arguments import Overrides, RunCode
 
 if TYPE_CHECKING:
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 
 def estimate(
     experiment: Annotated[
-        str, typer.Argument(metavar="[EXPERIMENT]", help="Whose step: sizes, method, precision.")
+        str,
+        typer.Argument(
+            metavar="[EXPERIMENT]",
+            help="Whose step: sizes, method, precision.",
+            autocompletion=completion.experiments,
+        ),
     ] = "language",
     overrides: Overrides = None,
     model: Annotated[

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from groupwise.cli import completion
+
 if TYPE_CHECKING:
     from groupwise.objective.preset import Method
 
@@ -42,7 +44,10 @@ _AUTHORS = 6
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="A method, overlays joined by +, for example dapo+tis.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A method, overlays joined by +, for example dapo+tis.", autocompletion=completion.methods),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """List the methods by slot, or show one: equation, paper, slots, citation, difference from grpo."""

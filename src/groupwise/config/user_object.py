@@ -205,7 +205,9 @@ def _load(path: ImportPath, key: str, group: str, listed: Callable[[Any], bool])
 
 
 def _members(holder: Any, listed: Callable[[Any], bool]) -> list[str]:
-    """Lists what a module or class defines itself, without what it imports."""
+    """Lists what a module or class defines itself, and what a package takes from its own modules; other imports are
+    left out.
+    """
     home = getattr(holder, "__module__", None) or getattr(holder, "__name__", None)
     return sorted(
         member
@@ -213,5 +215,5 @@ def _members(holder: Any, listed: Callable[[Any], bool]) -> list[str]:
         # A class method is callable only through its class.
         if not member.startswith("_")
         and listed(getattr(value, "__func__", value))
-        and getattr(value, "__module__", home) == home
+        and f"{getattr(value, '__module__', home)}.".startswith(f"{home}.")
     )

@@ -17,7 +17,7 @@ from groupwise.objective import Objective
 from groupwise.reference import ReferenceConfig, resolve_reference
 from groupwise.track.config import TrackConfig
 from groupwise.training.config import Stage, TrainConfig
-from groupwise.training.optimiser_config import OptimiserConfig
+from groupwise.training.optimiser_config import AnyOptimiser, OptimiserConfig
 
 _LONGEST_NAME = 128
 """Bytes. File systems allow 255, and a seed, a time and the suffix of an unfinished write are added to the name."""
@@ -124,7 +124,7 @@ class Experiment(Config):
     domain: AnyDomainConfig
     reference: ReferenceConfig | None = None
     train: TrainConfig = TrainConfig()
-    optimiser: OptimiserConfig = OptimiserConfig()
+    optimiser: AnyOptimiser = OptimiserConfig()
     start: str | None = None
     stages: tuple[Stage, ...] = ()
     controls: dict[FolderName, Control] = Field(default_factory=dict)

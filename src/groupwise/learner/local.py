@@ -1,4 +1,4 @@
-"""A learner whose weights are a module of this process, stepped by AdamW."""
+"""A learner whose weights are a module of this process, stepped by AdamW or another optimiser of torch's interface."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -18,6 +19,7 @@ from groupwise.learner.activation_checkpointing import checkpoint_activations, o
 from groupwise.learner.copy import LocalCopy, adapters
 from groupwise.learner.hashing import hash_weights
 from groupwise.learner.optimiser import build_optimiser, configure_optimiser, gradient_norm, trained_parameters
+from groupwise.learner.optimiser_source import OptimiserSource
 from groupwise.learner.protocol import OFFERS, Processes, Sizes, StepNumbers
 
 WEIGHTS = "model.safetensors"
@@ -46,11 +48,22 @@ class LocalLearner:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
+        self._source: OptimiserSource | None = None
 
     @cached_property
-    def optimiser(self) -> torch.optim.AdamW:
-        """AdamW with its moments."""
-        return build_optimiser(self.module)
+    def optimiser(self) -> torch.optim.Optimizer:
+        """The optimiser with its state."""
+        return build_optimiser(self.module, self._source)
+
+    def use_optimiser(self, source: OptimiserSource | None) -> None:
+        """Makes the optimiser of the next steps; the present one stays, with its state, where it is the same.
+
+        Args:
+            source: the class and its arguments; None for AdamW.
+        """
+        if source != self._source:
+            optimiser = build_optimiser(self.module, source)
+            self._source, self.optimiser = source, optimiser
 
     @property
     def offers(self) -> frozenset[str]:
@@ -83,8 +96,8 @@ class LocalLearner:
         world.sum_gradients(trained_parameters(self.module))
 
     def step(self, numbers: StepNumbers) -> float:
-        """Steps AdamW where the gradient's norm is finite and above 0; returns the norm."""
-        configure_optimiser(self.optimiser, numbers)
+        """Steps the optimiser where the gradient's norm is finite and above 0; returns the norm."""
+        configure_optimiser(self.optimiser, numbers, rate_only=self._source is not None)
         parameters = trained_parameters(self.module)
         norm = gradient_norm(parameters)
         size = float(norm)
@@ -96,8 +109,11 @@ class LocalLearner:
         return size
 
     def forget_moments(self) -> None:
-        """Begins AdamW anew."""
-        self.optimiser.state.clear()
+        """Begins the optimiser anew."""
+        if self._source is None:
+            self.optimiser.state.clear()
+        else:  # a class may keep state elsewhere too
+            self.optimiser = build_optimiser(self.module, self._source)
 
     def copy(self, *, adapter_off: bool = False) -> LocalCopy:
         """Returns a second set of the weights.
@@ -108,8 +124,9 @@ class LocalLearner:
         return LocalCopy(self.module, adapter_off=adapter_off)
 
     def record(self) -> dict[str, Any]:
-        """Returns the tensors that training changes, and AdamW's state."""
-        return {"weights": trained_tensors(self.module), "optimiser": self.optimiser.state_dict()}
+        """Returns the tensors that training changes, and the optimiser's state."""
+        record = {"weights": trained_tensors(self.module), "optimiser": self.optimiser.state_dict()}
+        return record if self._source is None else record | {"optimiser_source": asdict(self._source)}
 
     def restore(self, record: Mapping[str, Any]) -> None:
         """Takes back what `record` returned.
@@ -118,6 +135,8 @@ class LocalLearner:
             ValueError: the record is of another model.
         """
         load_tensors(self.module, record["weights"])
+        source = record.get("optimiser_source")
+        self.use_optimiser(None if source is None else OptimiserSource(**source))
         self.optimiser.load_state_dict(record["optimiser"])
 
     def save(self, folder: Path) -> None:

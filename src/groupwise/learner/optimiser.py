@@ -1,12 +1,18 @@
-"""The optimiser: AdamW over the trained parameters, its rate set every step, gradients clipped by their global norm."""
+"""The optimiser over the trained parameters: AdamW or a class that is named, its rate set every step; the norm by which
+gradients are clipped.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
+from groupwise.config import ConfigError, ImportPath, Problem, user_class, why_failed
+from groupwise.learner.optimiser_source import OptimiserSource
 from groupwise.learner.protocol import StepNumbers
 
 
@@ -15,26 +21,82 @@ def trained_parameters(module: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
-def build_optimiser(module: nn.Module) -> torch.optim.AdamW:
-    """Returns AdamW in two groups: matrices, which decay, and vectors, which do not. A step is one fused kernel.
+def build_optimiser(module: nn.Module, source: OptimiserSource | None = None) -> torch.optim.Optimizer:
+    """Returns an optimiser of two groups: matrices, which decay, and vectors, which do not. AdamW steps in one fused
+    kernel.
+
+    Args:
+        source: the class of another optimiser than AdamW.
+
+    Raises:
+        ConfigError: the class cannot be loaded, refuses its arguments or these parameters, needs a closure, or has no
+            rate that could be set.
 
     Example:
         >>> optimiser = build_optimiser(nn.Linear(2, 2))
         >>> configure_optimiser(optimiser, StepNumbers(learning_rate=1e-3, weight_decay=0.1))
         >>> [(len(group["params"]), group["weight_decay"]) for group in optimiser.param_groups]
         [(1, 0.1), (1, 0.0)]
+        >>> source = OptimiserSource("torch.optim:SGD", {"weight_decay": 0.1})
+        >>> [group["weight_decay"] for group in build_optimiser(nn.Linear(2, 2), source).param_groups]
+        [0.1, 0.0]
     """
     parameters = trained_parameters(module)
     groups = [
         {"params": [parameter for parameter in parameters if parameter.dim() >= 2], "decays": True},
         {"params": [parameter for parameter in parameters if parameter.dim() < 2], "decays": False},
     ]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=0.0, fused=True)
+    present_groups = [group for group in groups if group["params"]]
+    if source is None:
+        return torch.optim.AdamW(present_groups, lr=0.0, fused=True)
+    return _from_source(present_groups, source)
 
 
-def configure_optimiser(optimiser: torch.optim.Optimizer, numbers: StepNumbers) -> None:
-    """Sets the numbers of a step on an optimiser of `build_optimiser`; its moments stay."""
+def optimiser_class(path: ImportPath) -> type[torch.optim.Optimizer]:
+    """Loads the class of an optimiser.
+
+    Raises:
+        ConfigError: there is no such class of `torch.optim.Optimizer`, or its steps need a closure.
+    """
+    named_class = user_class(path, torch.optim.Optimizer, "optimiser.path")
+    closure = inspect.signature(named_class.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        message = "its steps need a closure that computes the loss again; name a class whose steps need none"
+        raise ConfigError(Problem(f"optimiser.path = {str(path)!r}", message))
+    return named_class
+
+
+def _from_source(groups: list[dict[str, Any]], source: OptimiserSource) -> torch.optim.Optimizer:
+    place = f"optimiser.path = {source.path!r}"
+    make: Any = optimiser_class(ImportPath(source.path))
+    rate = inspect.signature(make).parameters.get("lr")
+    required = {"lr": 1.0} if rate is not None and rate.default is rate.empty else {}
+    try:
+        optimiser = make(groups, **required, **source.arguments)
+    except Exception as error:  # a stranger's class may fail in any way
+        raise ConfigError(Problem(place, f"{make.__name__}(groups) failed: {why_failed(error)}")) from error
     for group in optimiser.param_groups:
+        if "lr" not in group:
+            raise ConfigError(Problem(place, "its groups have no lr, so that the run could not set the rate"))
+        if not group["decays"] and "weight_decay" in group:
+            group["weight_decay"] = 0.0
+    return optimiser
+
+
+def configure_optimiser(optimiser: torch.optim.Optimizer, numbers: StepNumbers, *, rate_only: bool = False) -> None:
+    """Sets the numbers of a step on an optimiser of `build_optimiser`; its state stays.
+
+    Args:
+        rate_only: sets the rate alone, on an optimiser whose other numbers are its own.
+    """
+    for group in optimiser.param_groups:
+        if rate_only:
+            # An optimiser that is compiled or fused may keep its rate as a tensor.
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(numbers.learning_rate)
+            else:
+                group["lr"] = numbers.learning_rate
+            continue
         group |= {
             "lr": numbers.learning_rate,
             "betas": (numbers.beta1, numbers.beta2),

@@ -10,6 +10,8 @@ from typing import Any, Protocol, final
 
 from torch import nn
 
+from groupwise.learner.optimiser_source import OptimiserSource
+
 OFFERS = {
     "copies": "keeps a second set of its weights",
     "mixing": "mixes a second set of weights with the live ones",
@@ -20,6 +22,7 @@ OFFERS = {
     "processes": "learns from several processes",
     "checkpointing": "recomputes activations",
     "rehearsal": "measures the memory of a pass",
+    "optimisers": "takes another optimiser than its own",
 }
 """Abilities that a learner may offer: name -> the ability as a verb phrase, for messages such as `it mixes ...`."""
 
@@ -31,7 +34,7 @@ class StepNumbers:
 
     Args:
         learning_rate: the rate of this step.
-        beta1, beta2: decay of AdamW's two moments.
+        beta1, beta2: decay of AdamW's two moments; another optimiser reads the rate and the norm alone.
         eps: added to the root of the second moment.
         weight_decay: the decay of matrices; vectors have none.
         max_grad_norm: the norm that the gradient is clipped to; `None` clips nothing.
@@ -183,6 +186,17 @@ class Learner(Protocol):
 
         Returns:
             `|g|` before clipping, over all weights and shards.
+        """
+        ...
+
+    def use_optimiser(self, source: OptimiserSource | None) -> None:
+        """Makes the optimiser of the next steps (`"optimisers"`); the present one stays where it is the same.
+
+        Args:
+            source: the class and its arguments; None for the learner's own optimiser.
+
+        Raises:
+            ConfigError: the class cannot be loaded, or does not take the weights.
         """
         ...
 

@@ -20,7 +20,7 @@ from groupwise.runs import EvaluatedOn
 from groupwise.schedule import Schedule
 from groupwise.track import TrackConfig
 from groupwise.training.config import TrainConfig
-from groupwise.training.optimiser_config import OptimiserConfig
+from groupwise.training.optimiser_config import AnyOptimiser, OptimiserConfig
 
 
 def _unchanged(domain: Domain) -> Domain:
@@ -51,7 +51,7 @@ class Recipe:
     name: str
     objective: Objective
     train: TrainConfig = field(default_factory=TrainConfig)
-    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    optimiser: AnyOptimiser = field(default_factory=OptimiserConfig)
     reference: ReferenceConfig | None = None
     sampling: Mapping[str, Schedule] = field(default_factory=dict)
     adapt: Callable[[Domain], Domain] = _unchanged

@@ -42,6 +42,8 @@ def _needs(learner: Learner, recipe: Recipe, world: World) -> dict[str, tuple[st
         needs["clipping"] = f"train.max_grad_norm = {train.max_grad_norm}", "write null"
     if recipe.optimiser.moments == "fresh":
         needs["moments"] = "optimiser.moments = 'fresh'", "write kept"
+    if recipe.optimiser.source is not None:
+        needs["optimisers"] = f"optimiser.path = {recipe.optimiser.source.path!r}", "write optimiser.kind = adamw"
     if train.micro_batch_members == "auto":
         needs["rehearsal"] = "train.micro_batch_members = 'auto'", "write a number of members"
     if world.size > 1:

@@ -62,6 +62,9 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
     if train.gradient_checkpointing and "checkpointing" not in learner.offers:
         raise ConfigError("train.gradient_checkpointing = true: this model does not offer it; set it to false")
     check_offers(learner, recipe, world)
+    if recipe.optimiser.source is not None:
+        # A class that does not take these weights is refused before anything is sampled.
+        learner.use_optimiser(recipe.optimiser.source)
     if train.metric is not None and train.metric not in domain.metric_names:
         names = tuple(domain.metric_names)
         raise ConfigError(

@@ -35,6 +35,8 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
         session.domain = domains.of(recipe)
         fresh = state.progress.stage_step == 0 and not state.progress.stage_ended
         state.learner.checkpoint_activations(recipe.train.gradient_checkpointing)
+        if "optimisers" in state.learner.offers:
+            state.learner.use_optimiser(recipe.optimiser.source)
         restore_reward_memory(session.domain, state)
         if fresh:
             if index == first_sampling(job):

@@ -21,6 +21,7 @@ from groupwise.records import Scored
 from groupwise.schedule import Constant
 from groupwise.statistics import Mean, Statistic, add, finish
 from groupwise.training.job import Recipe
+from groupwise.training.optimiser_config import OptimiserConfig
 from groupwise.training.step.collect import Collected
 from groupwise.training.step.micro_batch_size import PassStatistics, fit_micro_batch, retrying
 from groupwise.training.step.micro_batches import micro_batches, num_micro_batches
@@ -143,9 +144,11 @@ def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, upda
 
 def step_numbers(recipe: Recipe, state: TrainState) -> StepNumbers:
     """Returns the optimiser's numbers at the present step of the stage."""
-    config = recipe.optimiser
+    config, rate = recipe.optimiser, recipe.optimiser.rate(state.progress.stage_step)
+    if not isinstance(config, OptimiserConfig):
+        return StepNumbers(learning_rate=rate, max_grad_norm=recipe.train.max_grad_norm)
     return StepNumbers(
-        learning_rate=config.rate(state.progress.stage_step),
+        learning_rate=rate,
         beta1=config.beta1,
         beta2=config.beta2,
         eps=config.eps,

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.domain.restoration.degradation import Blur, GaussianNoise, Jpeg, LowLight, Mixed, Rain
+from groupwise.config import ConfigError, ImportPath, validate
+from groupwise.domain.restoration.degradation import (
+    Blur,
+    CallableDegradation,
+    GaussianNoise,
+    Jpeg,
+    LowLight,
+    Mixed,
+    Rain,
+)
 
 IMAGE = np.random.default_rng(0).random((3, 24, 16)).astype("float32")
 EVERY = [
@@ -73,3 +82,52 @@ def test_one_of_several_is_drawn_for_each_image() -> None:
     dark, none = LowLight(gain=0.1, gamma=1.0, photons=None), GaussianNoise(sigma=0.0)
     means = [Mixed(parts=(dark, none), choose="one")(IMAGE, np.random.default_rng(seed)).mean() for seed in range(20)]
     assert {round(float(mean / IMAGE.mean()), 3) for mean in means} == {0.1, 1.0}
+
+
+def salt(image, random, share=0.5):
+    """A stranger's degradation: pixels that are white."""
+    return np.where(random.random(image.shape) < share, 1.0, image)
+
+
+def smaller(image, random):
+    return image[:, ::2]
+
+
+def not_a_number(image, random):
+    return image * np.nan
+
+
+def failing(image, random):
+    image[:] = 0
+    raise KeyError("sigma")
+
+
+HERE = "tests.domain.restoration.degradation.test_degradations"
+
+
+def test_a_function_of_ones_own_is_called_with_its_arguments_and_the_generator():
+    image = np.zeros((1, 8, 8), "float32")
+    degradation = CallableDegradation(path=ImportPath(f"{HERE}:salt"), arguments={"share": 0.25})
+    first, second = (degradation(image, np.random.default_rng(3)) for _ in range(2))
+    assert first.dtype == np.float32
+    assert np.array_equal(first, second)
+    assert np.array_equal(first, (np.random.default_rng(3).random((1, 8, 8)) < 0.25).astype("float32"))
+    assert not image.any()
+    mixed = validate(Mixed, {"parts": [{"kind": "callable", "path": f"{HERE}:salt", "arguments": {"share": 1.0}}]})
+    assert (mixed(image, np.random.default_rng(0)) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("smaller", r"it gave an image of shape \[1, 4, 8\]; give one of \[1, 8, 8\]"),
+        ("not_a_number", r"it gave values that are not finite"),
+        ("failing", r"degradation.path = '.*:failing': the function failed: KeyError"),
+        ("absent", r"has no 'absent'"),
+    ],
+)
+def test_a_function_that_gives_something_else_is_named(name: str, message: str):
+    image = np.ones((1, 8, 8), "float32")
+    with pytest.raises(ConfigError, match=message):
+        CallableDegradation(path=ImportPath(f"{HERE}:{name}"))(image, np.random.default_rng(0))
+    assert (image == 1).all()

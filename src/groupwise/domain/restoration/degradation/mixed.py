@@ -8,6 +8,7 @@ from pydantic import Field
 
 from groupwise.config import Config
 from groupwise.domain.restoration.degradation.blur import Blur
+from groupwise.domain.restoration.degradation.callable import CallableDegradation
 from groupwise.domain.restoration.degradation.gaussian_noise import GaussianNoise
 from groupwise.domain.restoration.degradation.jpeg import Jpeg
 from groupwise.domain.restoration.degradation.low_light import LowLight
@@ -16,7 +17,7 @@ from groupwise.domain.restoration.degradation.rain import Rain
 if TYPE_CHECKING:
     import numpy as np
 
-Part = Annotated[GaussianNoise | Blur | LowLight | Jpeg | Rain, Field(discriminator="kind")]
+Part = Annotated[GaussianNoise | Blur | LowLight | Jpeg | Rain | CallableDegradation, Field(discriminator="kind")]
 
 
 @final

@@ -1,0 +1,51 @@
+"""A degradation of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, final
+
+from pydantic import Field
+
+from groupwise.config import Config, ConfigError, InModule, Problem, user_callable, why_failed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@final
+class CallableDegradation(Config):
+    """The result of a function `degrade(image, random, **arguments)`.
+
+    The image is fp32 `[C, H, W]` in [0, 1], and `random` a numpy generator, from which all randomness is to come: the
+    degradations of an evaluation are made again from its seed. The result has the image's shape and finite values.
+
+    Args:
+        path: `package.module:function`; the module may lie in the working directory.
+        arguments: further arguments of the function, by name.
+
+    Raises:
+        ConfigError: the function cannot be loaded or fails, or its result is of another shape or not finite.
+    """
+
+    kind: Literal["callable"] = "callable"
+    path: InModule
+    arguments: Mapping[str, Any] = Field(default_factory=dict)
+
+    def __call__(self, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        import numpy as np
+
+        key = "degradation.path"
+        place, degrade = f"{key} = {str(self.path)!r}", user_callable(self.path, key)
+        try:
+            degraded = np.asarray(degrade(image.copy(), random, **self.arguments), dtype="float32")
+        except ConfigError:
+            raise
+        except Exception as error:  # a stranger's function may fail in any way
+            raise ConfigError(Problem(place, f"the function failed: {why_failed(error)}")) from error
+        if degraded.shape != image.shape:
+            message = f"it gave an image of shape {list(degraded.shape)}; give one of {list(image.shape)}, as it was"
+            raise ConfigError(Problem(place, message))
+        if not np.isfinite(degraded).all():
+            raise ConfigError(Problem(place, "it gave values that are not finite; give numbers, mostly in 0 to 1"))
+        return degraded
