@@ -26,7 +26,6 @@ def micro_batch_loss(
     system: str,
     *,
     passes: Collection[str] = (),
-    adds: Collection[str] = (),
     aggregations: Collection[str] = AGGREGATIONS,
 ) -> MicroBatchLoss:
     """Returns the loss of an objective as a function of one micro-batch, or refuses the objective.
@@ -39,7 +38,6 @@ def micro_batch_loss(
         objective: the loss; its advantages and its filter of groups are the trainer's business.
         system: name of the trainer, for the messages.
         passes: optional log-probs that the trainer has: `behaviour_log_prob`, `reference_log_prob`.
-        adds: terms that the trainer adds by itself: `divergence`, `entropy`.
         aggregations: those that the trainer's own reduction leaves exact.
 
     Raises:
@@ -52,11 +50,10 @@ def micro_batch_loss(
         >>> round(loss(live, old, advantages, torch.ones(2, 2), count=4).total.item(), 4)
         -0.125
     """
-    if problems := list(refusals(objective, system, passes, adds, aggregations)):
+    if problems := list(refusals(objective, system, passes, aggregations)):
         raise ValueError("; ".join(problems))
-    policy_objective = without(objective, adds)
-    loss = step_share(policy_objective)
-    needed = sorted(policy_objective.requires_rollouts & set(passes))
+    loss = step_share(objective)
+    needed = sorted(objective.requires_rollouts & set(passes))
 
     def checked(*tensors: Tensor, **recorded: Tensor | float | None) -> Loss:
         if absent := [name for name in needed if recorded.get(name) is None]:
@@ -106,35 +103,38 @@ def step_share(objective: Objective) -> MicroBatchLoss:
     return loss
 
 
-def without(objective: Objective, adds: Collection[str]) -> Objective:
-    """Returns an objective without its entropy bonus, and without its divergence where the trainer adds it."""
-    divergence = {"divergence": NoDivergence()} if "divergence" in adds else {}
-    return objective.model_copy(update={"entropy": Constant(value=0.0), **divergence})
+def policy_term(objective: Objective) -> Objective:
+    """Returns an objective without divergence and entropy bonus, for trainers that add these terms by themselves."""
+    return objective.model_copy(update={"divergence": NoDivergence(), "entropy": Constant(value=0.0)})
 
 
 def refusals(
-    objective: Objective, system: str, passes: Collection[str], adds: Collection[str], aggregations: Collection[str]
+    objective: Objective, system: str, passes: Collection[str], aggregations: Collection[str] = AGGREGATIONS
 ) -> Iterator[str]:
     """Yields a sentence for everything that an objective needs and the trainer of `micro_batch_loss` does not have."""
-    reference = {"reference_log_prob"} if "divergence" in adds else set[str]()
-    yield from loss_refusals(objective, system, frozenset({*passes, *reference, "reward_history"}))
+    yield from loss_refusals(objective, system, frozenset({*passes, "reference_log_prob", "reward_history"}))
     if objective.aggregation.kind not in aggregations:
         yield (
             f"aggregation.kind = {objective.aggregation.kind!r} does not come out of {system}'s own reduction; write"
             f" aggregation.kind as one of {', '.join(aggregations)}"
         )
-    if "entropy" not in adds and objective.entropy.may_be_positive():
+    if objective.entropy.may_be_positive():
         yield f"the objective has an entropy bonus, and {system} gives its loss log-probs only; write entropy = 0"
     divergence = objective.divergence
-    if "divergence" in adds or divergence.kind == "none":
+    if divergence.kind == "none":
         return
     if divergence.place == "reward":
         yield (
             f"divergence.place = 'reward' belongs to the advantages, which {system} computes; write"
-            " divergence.place = 'loss'"
+            " divergence.place = 'loss', or divergence.kind = 'none'"
         )
     elif divergence.kind == "exact":
         yield (
             f"divergence.kind = 'exact' needs whole distributions, and {system} gives its loss log-probs only; write"
             " divergence.kind = 'k3'"
+        )
+    elif "reference_log_prob" not in passes and objective.needs_reference:
+        yield (
+            f"the divergence reads the reference's log-probs, which {system} does not give to its loss; write"
+            f" divergence.kind = 'none', and a KL term of {system}'s own where it has one"
         )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from groupwise.integrations.micro_batch import step_share, without
+from groupwise.integrations.micro_batch import policy_term, step_share
 from groupwise.integrations.skyrl.keys import disagreements, loss_refusals
 from groupwise.objective import Objective
 from groupwise.objective.aggregate import TokenMean
@@ -40,7 +40,7 @@ def policy_loss(objective: Objective) -> PolicyLoss:
     if problems:
         raise ValueError("; ".join(problems))
     # SkyRL computes the divergence and the entropy bonus by itself, and its advantages hold the weights of the mean.
-    summed = without(objective, ("divergence",)).model_copy(update={"aggregation": TokenMean()})
+    summed = policy_term(objective).model_copy(update={"aggregation": TokenMean()})
     corrects, share = objective.correction.kind != "none", step_share(summed)
 
     def loss(

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from groupwise.integrations.micro_batch import step_share, without
+from groupwise.integrations.micro_batch import policy_term, step_share
 from groupwise.integrations.verl.keys import disagreements, loss_refusals
 from groupwise.objective import Objective
 from groupwise.statistics import finish
@@ -42,7 +42,7 @@ def policy_loss(objective: Objective) -> PolicyLoss:
     if problems:
         raise ValueError("; ".join(problems))
     # verl computes the divergence and the entropy bonus by itself.
-    share = step_share(without(objective, ("divergence",)))
+    share = step_share(policy_term(objective))
 
     def loss(
         old_log_prob: Tensor,
