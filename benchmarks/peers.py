@@ -72,7 +72,9 @@ def run(trainer: str, checkout: Path, folder: Path, words: Sequence[str]) -> dic
     command = [sys.executable, "-m", "pytest", "-q", "--tb=short", *plugin, str(checkout / TEST_FILE), *words]
     process = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
     if not path.exists():
-        raise SystemExit(f"pytest ran no test with the trainer {trainer!r}:\n{(process.stdout + process.stderr)[-3000:]}")
+        raise SystemExit(
+            f"pytest ran no test with the trainer {trainer!r}:\n{(process.stdout + process.stderr)[-3000:]}"
+        )
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return {line["test"].split("::", 1)[1]: Outcome(line["outcome"], line["reason"]) for line in lines}
 
@@ -92,9 +94,7 @@ def why(theirs: Outcome, ours: Outcome, missing_models: Sequence[str]) -> str:
     return f"it fails with TRL's trainer too: {theirs.last_line}"
 
 
-def report(
-    theirs: Mapping[str, Outcome], ours: Mapping[str, Outcome], missing_models: Sequence[str]
-) -> Iterator[str]:
+def report(theirs: Mapping[str, Outcome], ours: Mapping[str, Outcome], missing_models: Sequence[str]) -> Iterator[str]:
     """Yields the lines of the comparison of two trainers over the same tests."""
     names = sorted(theirs.keys() | ours.keys())
     absent = Outcome("failed", "the test was not reached")
@@ -137,12 +137,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--select", default="not Slow and not VLM", help="pytest -k: the tests to run (%(default)s)")
-    parser.add_argument("--rows", type=int, default=6, help="rows of each data set, 0 for all (%(default)s)")
+    parser.add_argument(
+        "--rows", type=int, default=0, help="rows of each data set: fewer are faster and decide less; 0 for all"
+    )
+    parser.add_argument("--qwen-ids", action="store_true", help="Qwen's vocabulary for every model: slow, decides more")
     parser.add_argument("--workers", type=int, default=0, help="processes of pytest-xdist (%(default)s)")
     arguments = parser.parse_args()
     checkout = checked(arguments.checkout)
     import trl
-
     from benchmarks.peers_hub import make_hub
 
     version_file = checkout / "VERSION"
@@ -151,7 +153,7 @@ def main() -> None:
     words = ["-k", arguments.select, *(["-n", str(arguments.workers)] if arguments.workers else [])]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        missing_models = make_hub(folder, checkout, checkout / TEST_FILE, arguments.rows or None)
+        missing_models = make_hub(folder, checkout, checkout / TEST_FILE, arguments.rows or None, arguments.qwen_ids)
         theirs, ours = (run(trainer, checkout, folder, words) for trainer in TRAINERS)
     print("\n".join(report(theirs, ours, missing_models)))
     sys.exit(bool(lost(theirs, ours)))

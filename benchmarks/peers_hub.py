@@ -1,7 +1,8 @@
 """Small models, a tokenizer and data under the names that TRL's tests ask the hub for, made here.
 
-The tests write token ids of Qwen's vocabulary, so the tokenizer has its texts at those ids; every other id stands for a
-text of its own, so that different answers earn different rewards. Models have two layers of a few hundred weights
+The tests of tools write token ids of Qwen's vocabulary, so the tokenizer of the model that they use has its texts at
+those ids; all other models have a vocabulary of 8,192, with which a step takes a tenth of the time. Every id stands for
+a text of its own, so that different answers earn different rewards. Models have two layers of a few hundred weights
 beside their embeddings. The data are what the checkout's own script makes.
 """
 
@@ -22,7 +23,9 @@ from tokenizers.models import BPE
 from transformers import PretrainedConfig, PreTrainedTokenizerFast
 
 OWNER = "trl-internal-testing"
-VOCABULARY = 151_643
+QWEN_TEXTS, FEW_TEXTS = 151_643, 8_192
+QWEN_IDS = ("Qwen3MoeForCausalLM",)
+"""Classes whose tokenizer has Qwen's ids."""
 SPECIAL = {
     151_643: "<|endoftext|>",
     151_644: "<|im_start|>",
@@ -41,7 +44,7 @@ TEXTS = {
     16370: "arguments", 17453: "Done", 22785: "ly_tool", 35744: "increment", 64648: "multip", 93054: "_multip",
     95642: '"}}\n',
 }  # fmt: skip
-"""Id -> text of the tokens that the tests write by their ids."""
+"""Id -> text of the tokens that the tests write by their ids, in Qwen's vocabulary."""
 WIDTHS = {
     "hidden_size": 8,
     "intermediate_size": 32,
@@ -72,7 +75,9 @@ FAMILIES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def make_hub(folder: Path, checkout: Path, test_file: Path, num_rows: int | None = None) -> list[str]:
+def make_hub(
+    folder: Path, checkout: Path, test_file: Path, num_rows: int | None = None, qwen_ids: bool = False
+) -> list[str]:
     """Writes a cache of the hub into `folder/hub` and the data into `folder/data`.
 
     Args:
@@ -80,11 +85,13 @@ def make_hub(folder: Path, checkout: Path, test_file: Path, num_rows: int | None
         checkout: a checkout of TRL.
         test_file: its tests, for the names of the models.
         num_rows: rows that stay of every data set; `None` for all.
+        qwen_ids: every tokenizer has Qwen's ids.
 
     Returns:
         the names that the tests ask for and that are not made here, sorted.
     """
-    tokenizer = make_tokenizer()
+    transformers.utils.logging.disable_progress_bar()
+    tokenizers = {num_texts: make_tokenizer(num_texts) for num_texts in (QWEN_TEXTS, FEW_TEXTS)}
     missing = []
     for name in sorted(set(re.findall(rf"{OWNER}/(tiny-[\w.-]+)", test_file.read_text(encoding="utf-8")))):
         family = re.match(r"tiny-(\w+)", name)
@@ -94,27 +101,28 @@ def make_hub(folder: Path, checkout: Path, test_file: Path, num_rows: int | None
         root = folder / "hub" / f"models--{OWNER}--{name}"
         (root / "refs").mkdir(parents=True)
         (root / "refs" / "main").write_text("made-here", encoding="utf-8")
-        make_model(root / "snapshots" / "made-here", family[1], tokenizer)
+        num_texts = QWEN_TEXTS if qwen_ids or family[1] in QWEN_IDS else FEW_TEXTS
+        make_model(root / "snapshots" / "made-here", family[1], tokenizers[num_texts])
     make_data(folder / "data", checkout / "scripts" / "generate_zen_dataset.py", num_rows)
     return missing
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    """Makes a tokenizer with Qwen's ids: bytes below 256, then the texts above, then fillers, then special tokens."""
+def make_tokenizer(num_texts: int) -> PreTrainedTokenizerFast:
+    """Makes a tokenizer: bytes below 256, then the texts above and fillers, then the special tokens, which have Qwen's
+    ids where the number of texts is Qwen's.
+    """
     letters = byte_letters()
-    texts = [*letters.values(), *(f"w{place}." for place in range(256, VOCABULARY))]
+    texts = [*letters.values(), *(f"w{place}." for place in range(256, num_texts))]
     for place, text in TEXTS.items():
-        texts[place] = "".join(letters[byte] for byte in text.encode())
+        if place < num_texts:
+            texts[place] = "".join(letters[byte] for byte in text.encode())
     model = Tokenizer(BPE({text: place for place, text in enumerate(texts)}, []))
     model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     model.decoder = decoders.ByteLevel()
-    last = max(SPECIAL)
-    model.add_tokens(
-        [
-            AddedToken(SPECIAL.get(place, f"<|reserved_{place}|>"), special=place not in (151_657, 151_658))
-            for place in range(VOCABULARY, last + 1)
-        ]
-    )
+    places = range(QWEN_TEXTS, max(SPECIAL) + 1) if num_texts == QWEN_TEXTS else SPECIAL
+    tool_calls = ("<tool_call>", "</tool_call>")
+    names = [SPECIAL.get(place, f"<|reserved_{place}|>") for place in places]
+    model.add_tokens([AddedToken(name, special=name not in tool_calls) for name in names])
     return PreTrainedTokenizerFast(
         tokenizer_object=model, eos_token="<|im_end|>", pad_token="<|endoftext|>", padding_side="left"
     )
@@ -133,9 +141,9 @@ def make_model(folder: Path, family: str, tokenizer: PreTrainedTokenizerFast) ->
     kind = getattr(transformers, family)
     head = {"num_labels": 1} if "Sequence" in family else {}
     config: PretrainedConfig = kind.config_class(
-        vocab_size=max(SPECIAL) + 1,
-        pad_token_id=151_643,
-        eos_token_id=151_645,
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
         **WIDTHS | keys | head,
     )
@@ -149,7 +157,8 @@ def make_model(folder: Path, family: str, tokenizer: PreTrainedTokenizerFast) ->
 def make_data(folder: Path, script: Path, num_rows: int | None) -> None:
     """Runs the checkout's script that makes its test data, and saves each data set where it would upload it."""
     spec = importlib.util.spec_from_file_location("generate_zen_dataset", script)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 

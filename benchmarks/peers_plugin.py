@@ -21,7 +21,9 @@ FOLDER = Path(os.environ["PEERS_FOLDER"])
 _load_dataset = datasets.load_dataset
 
 
-def _load(path: str, name: str | None = None, *, split: str | None = None, streaming: bool = False, **options: Any) -> Any:
+def _load(
+    path: str, name: str | None = None, *, split: str | None = None, streaming: bool = False, **options: Any
+) -> Any:
     """Reads a data set that was made here; anything else goes the usual way, which is closed without the hub."""
     folder = FOLDER / "data" / path / str(name)
     if not folder.exists():

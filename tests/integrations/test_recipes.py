@@ -7,7 +7,7 @@ from __future__ import annotations
 import enum
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -74,7 +74,7 @@ MODULES = {
 
 
 @pytest.fixture(autouse=True)
-def _systems(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _systems(monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules of the systems, with the few names that the recipes import."""
     for path, names in MODULES.items():
         parts = path.split(".")
@@ -82,7 +82,6 @@ def _systems(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             module = ModuleType(".".join(parts[:depth]))
             monkeypatch.setitem(sys.modules, module.__name__, module)
         vars(module).update(names)
-    yield
 
 
 def recipe(page: str, objective: str = "") -> dict[str, Any]:

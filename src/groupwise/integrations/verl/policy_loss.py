@@ -60,9 +60,7 @@ def policy_loss(objective: Objective) -> PolicyLoss:
         step_count = batch_info.get(
             "batch_num_tokens" if objective.aggregation.kind == "token_mean" else "global_batch_size"
         )
-        result = share(
-            log_prob, old_log_prob, advantages, response_mask, count=step_count, weight=rollout_is_weights
-        )
+        result = share(log_prob, old_log_prob, advantages, response_mask, count=step_count, weight=rollout_is_weights)
         # verl averages gradients over its data-parallel processes.
         return result.total * batch_info.get("dp_size", 1), {
             f"actor/{name}": value for name, value in finish(result.statistics).items() if name != "loss"
