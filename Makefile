@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train smollm test slow wheel oldest browser lint check docs bench seeds sources extras oracles conformance clean portable gpu
+.PHONY: help train smollm test slow wheel oldest browser lint check docs bench seeds sources extras oracles conformance peers clean portable gpu
 
 help:
 	@echo "make train   train the default language model (first time: sets up $(VENV))"
@@ -37,6 +37,7 @@ help:
 	@echo "make extras  each extra alone in a fresh environment: packages, size, import time, one use"
 	@echo "make oracles records anew what other systems' own losses give"
 	@echo "make conformance  every preset through TRL's, verl's and SkyRL's own code: how far its loss and gradient are there"
+	@echo "make peers   TRL=CHECKOUT: TRL's own GRPO tests with TRL's trainer and with ours in its place, offline on small models made here"
 	@echo "make clean   remove what was built (environments, site, caches; never runs/)"
 
 $(BIN)/python:
@@ -155,6 +156,13 @@ conformance: $(DEV)
 	PYTHONPATH=src:. VERL_USE_EXTERNAL_PLUGINS=none .venv-conformance/bin/python benchmarks/conformance.py verl
 	PYTHONPATH=src:. .venv-conformance/bin/python benchmarks/conformance.py skyrl
 	rm -rf .venv-conformance
+
+# TRL's tests of tools are skipped without jmespath, which TRL itself asks for only beside an old transformers.
+peers: $(DEV)
+	@test -n "$(TRL)" || { echo "write: make peers TRL=CHECKOUT, a checkout of https://github.com/huggingface/trl"; exit 1; }
+	$(BIN)/python -m pip install --quiet --no-deps --target .venv-peers jmespath
+	PYTHONPATH=.:.venv-peers $(BIN)/python benchmarks/peers.py $(TRL) $(ARGS)
+	rm -rf .venv-peers
 
 clean:
 	rm -rf .venv .venv-trl .venv-oldest site build dist .pytest_cache .ruff_cache .import_linter_cache

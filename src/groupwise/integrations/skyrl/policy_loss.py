@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from groupwise.integrations.micro_batch import policy_term, step_share
 from groupwise.integrations.skyrl.keys import disagreements, loss_refusals
 from groupwise.objective import Objective
-from groupwise.objective.acted import Acted
-from groupwise.objective.batch import Batch
-from groupwise.objective.divergence import NoDivergence
-from groupwise.records import Scored
-from groupwise.schedule import Constant
+from groupwise.objective.aggregate import TokenMean
 from groupwise.statistics import finish
 
 PolicyLoss = Callable[..., tuple[Tensor, dict[str, float]]]
@@ -43,10 +39,9 @@ def policy_loss(objective: Objective) -> PolicyLoss:
     problems = list(loss_refusals(objective))
     if problems:
         raise ValueError("; ".join(problems))
-    # SkyRL computes the divergence and the entropy bonus by itself.
-    policy_objective = objective.model_copy(update={"divergence": NoDivergence(), "entropy": Constant(value=0.0)})
-    corrects = policy_objective.correction.kind != "none"
-    state = policy_objective.init()
+    # SkyRL computes the divergence and the entropy bonus by itself, and its advantages hold the weights of the mean.
+    summed = policy_term(objective).model_copy(update={"aggregation": TokenMean()})
+    corrects, share = objective.correction.kind != "none", step_share(summed)
 
     def loss(
         log_probs: Tensor,
@@ -64,12 +59,15 @@ def policy_loss(objective: Objective) -> PolicyLoss:
                 " write generator.sampling_params.logprobs=1, or correction.kind = 'none'"
             )
         mask = torch.ones_like(log_probs, dtype=torch.bool) if loss_mask is None else loss_mask.bool()
-        members = torch.arange(len(log_probs), device=log_probs.device)
-        acted = Acted(mask, old_log_probs, member=members, behaviour_log_prob=rollout_logprobs)
-        batch = Batch.of(acted, advantages.double(), state)
-        plan = policy_objective.plan(batch, detail=False, not_finite="counted")
-        weight = plan.acted.mask.double() if loss_mask is None else loss_mask.double()
-        result = policy_objective.loss(Scored(log_probs), replace(plan, weight=weight))
+        result = share(
+            log_probs,
+            old_log_probs,
+            advantages,
+            mask,
+            count=1.0,
+            weight=None if loss_mask is None else loss_mask.double(),
+            behaviour_log_prob=rollout_logprobs,
+        )
         metrics = finish(result.statistics)
         return result.total, {name: float(value) for name, value in metrics.items() if name != "loss"}
 

@@ -69,7 +69,8 @@ def objective_of(args: GRPOConfig) -> Objective:
     `bnpo` counts tokens over the whole optimiser step, TRL over a micro-batch; `dapo`, `cispo` and `vespo` are counted
     over the optimiser step too, by TRL over the whole generation, which is the same unless one generation serves
     several optimiser steps; an entropy bonus has the aggregation's weights, TRL's the mean over the tokens of each
-    micro-batch.
+    micro-batch. Where the keys of TRL's own trainer decide, `GRPOTrainer` takes the mean over the tokens of the
+    optimiser step.
 
     Raises:
         ValueError: keys without a counterpart, each named.

@@ -60,14 +60,6 @@ def refusals(objective: Objective, args: GRPOConfig, own_sampler: bool) -> Itera
             f"trust.kind = 'dppo' is anchored to what really sampled, and with {', '.join(cutting_settings)} TRL does"
             " not say what that was; sample from the whole distribution, or write use_vllm = True"
         )
-    num_passes = passes(args)
-    if num_passes % args.gradient_accumulation_steps:
-        yield (
-            f"gradient_accumulation_steps = {args.gradient_accumulation_steps} reaches over the end of a generation"
-            f" (steps_per_generation {args.steps_per_generation} x num_iterations {args.num_iterations} ="
-            f" {num_passes}), so the weights of an optimiser step would not be known when it begins; write"
-            " gradient_accumulation_steps that divides it"
-        )
     num_local_members = args.per_device_train_batch_size * int(args.steps_per_generation or 0)
     if objective.aggregation.kind == "prompt_mean" and num_local_members % int(args.num_generations or 1):
         yield (

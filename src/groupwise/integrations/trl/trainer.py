@@ -38,7 +38,7 @@ from groupwise.objective import Objective
 from groupwise.objective.refusals import warnings as doubts
 from groupwise.objective.state import ObjectiveState
 from groupwise.records import Scored
-from groupwise.statistics import finish
+from groupwise.statistics import Statistic, add, finish, reduce_statistics
 
 STATE_FILE = "groupwise_objective.json"
 if lacking := list(missing(TRLTrainer, {field.name for field in fields(GRPOConfig)}, set(DECIDED))):
@@ -67,7 +67,8 @@ class GRPOTrainer(TRLTrainer):
     """`trl.GRPOTrainer` whose loss is an `Objective`.
 
     The loss of an optimiser step is `objective.loss` over all its micro-batches on all processes, with weights from the
-    counts of the whole step, so neither accumulation nor the number of processes changes it. TRL's keys that the
+    counts of the whole step, so neither accumulation nor the number of processes changes it. A step that reaches over
+    two generations has two such losses, each weighed by its number of micro-batches. TRL's keys that the
     objective decides must be left at their defaults or agree with it; without `objective=` they describe it
     (`objective_of`).
 
@@ -96,6 +97,7 @@ class GRPOTrainer(TRLTrainer):
             model_id = model if isinstance(model, str) else get_config_model_id(model.config)
             args = GRPOConfig(output_dir=f"{model_id.split('/')[-1]}-GRPO")
         self.objective = _resolved(objective, edits, args)
+        self._keys_decide, self._passes = objective is None, passes(args)
         problems = [] if objective is None else list(contradictions(args, self.objective))
         problems += refusals(self.objective, args, settings.get("rollout_func") is not None)
         if problems:
@@ -120,6 +122,8 @@ class GRPOTrainer(TRLTrainer):
         self.objective_state: ObjectiveState = self.objective.init()
         self._sampled: dict[str, Sampled] = {}
         self._window: Window | None = None
+        self._micro_batches_taken = 0
+        self._parts: list[Mapping[str, Statistic]] = []
         if "score_norm" in self.objective.requires:
             policy: Any = self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
             add_fused_lm_head(
@@ -148,6 +152,7 @@ class GRPOTrainer(TRLTrainer):
         """
         self.objective_state = self.objective.init()
         self._window, self._buffered_inputs, self._step = None, None, 0
+        self._micro_batches_taken, self._parts = 0, []
         return super().train(*arguments, **settings)
 
     # Rollouts
@@ -205,17 +210,33 @@ class GRPOTrainer(TRLTrainer):
         # Processes average their gradients and their reported losses, but our shares have to be summed.
         loss = window.loss(scored) * self.accelerator.num_processes
         if router is not None:
-            loss = loss + self.router_aux_loss_coef * router / len(window.rows)
+            loss = loss + self.router_aux_loss_coef * router * window.share / len(window.rows)
             self._metrics[mode]["aux_loss"].append(float(self._sum(router.detach()) / self.accelerator.num_processes))
         if window.full:
             metrics = window.metrics(self._sum)
             if mode == "train":
-                self.objective_state = self.objective.observe(self.objective_state, metrics)
-                self._window = None
+                self._end_part(window, metrics)
             for name, value in (metrics | self._entropy_metrics(metrics, window, mode)).items():
                 if not name.startswith(_NOT_LOGGED):
                     self._metrics[mode][name].append(value)
         return loss
+
+    def _end_part(self, window: Window, metrics: Mapping[str, float]) -> None:
+        """Closes the part of an optimiser step that lies in one generation; after the last one the objective observes
+        the step.
+        """
+        self._window = None
+        self._micro_batches_taken += len(window.rows)
+        self._parts += window.statistics
+        if self._micro_batches_taken < self.current_gradient_accumulation_steps:
+            return
+        if window.share < 1:
+            metrics = finish(reduce_statistics(add(self._parts), self._sum))
+        self.objective_state = self.objective.observe(self.objective_state, metrics)
+        self._micro_batches_taken, self._parts = 0, []
+        if self._keys_decide and self.objective_state.entropy is not None:
+            # TRL's callbacks and scripts read the adaptive coefficient here.
+            self.entropy_coef = abs(self.objective_state.entropy)
 
     def _entropy_metrics(self, metrics: Mapping[str, float], window: Window, mode: str) -> dict[str, float]:
         """Returns TRL's own names beside an entropy bonus: the loss without the bonus, and the coefficient."""
@@ -225,17 +246,19 @@ class GRPOTrainer(TRLTrainer):
         coefficient = self.objective_state.entropy
         logged = {"policy_loss": policy_loss}
         if mode == "train":
-            logged["entropy_coef"] = window.plan.entropy if coefficient is None else abs(coefficient)
+            constant = self.objective.entropy.at(self.objective_state.step) if coefficient is None else coefficient
+            logged["entropy_coef"] = abs(constant)
         return logged
 
     def _train_window(self, inputs: Mapping[str, Any]) -> Window:
         if self._window is None:
             buffered = self._buffered_inputs
             assert buffered is not None
-            micro_batches = [
-                buffered[(self._step + place) % len(buffered)]
-                for place in range(self.current_gradient_accumulation_steps)
-            ]
+            # The next generation does not exist yet where the optimiser step reaches into it: its part comes later.
+            left_in_generation = self._passes - self._step % self._passes
+            left_in_step = self.current_gradient_accumulation_steps - self._micro_batches_taken
+            size = min(left_in_generation, left_in_step)
+            micro_batches = [buffered[(self._step + place) % len(buffered)] for place in range(size)]
             sampled = self._sampled["train"]
             self._window = Window.open(
                 self.objective,
@@ -245,6 +268,8 @@ class GRPOTrainer(TRLTrainer):
                 self.objective_state,
                 self._sum,
                 lambda place: self._score(self.model, micro_batches[place])[0],
+                share=size / self.current_gradient_accumulation_steps,
+                mean_entropy=self._keys_decide,
             )
         return self._window
 
@@ -255,7 +280,14 @@ class GRPOTrainer(TRLTrainer):
             raise AssertionError("an evaluation is one micro-batch")
 
         return Window.open(
-            self.objective, sampled.batch, [inputs[_ROW]], sampled.fresh, self.objective_state, self._sum, unused
+            self.objective,
+            sampled.batch,
+            [inputs[_ROW]],
+            sampled.fresh,
+            self.objective_state,
+            self._sum,
+            unused,
+            mean_entropy=self._keys_decide,
         )
 
     def _sum(self, tensor: Tensor) -> Tensor:

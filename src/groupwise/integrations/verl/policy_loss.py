@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from groupwise.integrations.micro_batch import policy_term, step_share
 from groupwise.integrations.verl.keys import disagreements, loss_refusals
 from groupwise.objective import Objective
-from groupwise.objective.acted import Acted
-from groupwise.objective.batch import Batch
-from groupwise.objective.divergence import NoDivergence
-from groupwise.records import Scored
-from groupwise.schedule import Constant
 from groupwise.statistics import finish
 
 PolicyLoss = Callable[..., tuple[Tensor, dict[str, Any]]]
@@ -33,6 +27,7 @@ def policy_loss(objective: Objective) -> PolicyLoss:
             the objective.
 
     Example:
+        >>> import torch
         >>> from types import SimpleNamespace
         >>> loss = policy_loss(Objective.preset("gspo"))
         >>> actor = SimpleNamespace(
@@ -47,8 +42,7 @@ def policy_loss(objective: Objective) -> PolicyLoss:
     if problems:
         raise ValueError("; ".join(problems))
     # verl computes the divergence and the entropy bonus by itself.
-    policy_objective = objective.model_copy(update={"divergence": NoDivergence(), "entropy": Constant(value=0.0)})
-    state = policy_objective.init()
+    share = step_share(policy_term(objective))
 
     def loss(
         old_log_prob: Tensor,
@@ -64,18 +58,9 @@ def policy_loss(objective: Objective) -> PolicyLoss:
             raise ValueError("; ".join(contradictions))
         batch_info = config.global_batch_info
         step_count = batch_info.get(
-            "batch_num_tokens" if policy_objective.aggregation.kind == "token_mean" else "global_batch_size"
+            "batch_num_tokens" if objective.aggregation.kind == "token_mean" else "global_batch_size"
         )
-        members = torch.arange(len(log_prob), device=log_prob.device)
-        batch = Batch.of(Acted(response_mask.bool(), old_log_prob, member=members), advantages.double(), state)
-
-        def step_total(local: Tensor) -> Tensor:
-            return local if step_count is None else torch.as_tensor(step_count, dtype=local.dtype, device=local.device)
-
-        plan = policy_objective.plan(batch, reduce=step_total, detail=False, not_finite="counted")
-        if rollout_is_weights is not None:
-            plan = replace(plan, weight=plan.weight * rollout_is_weights)
-        result = policy_objective.loss(Scored(log_prob), plan)
+        result = share(log_prob, old_log_prob, advantages, response_mask, count=step_count, weight=rollout_is_weights)
         # verl averages gradients over its data-parallel processes.
         return result.total * batch_info.get("dp_size", 1), {
             f"actor/{name}": value for name, value in finish(result.statistics).items() if name != "loss"
