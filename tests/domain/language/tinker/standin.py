@@ -55,14 +55,14 @@ class Training:
             losses.append(-(column["weights"] * column["advantages"] * ratio).sum())
             counts.append(column["weights"].sum())
         self.queue = []
+        losses, counts = torch.stack(losses), torch.stack(counts)  # [N]
+        loss = losses.sum()
         if self.reduction == "mean_sequence":
-            loss = sum(loss / count for loss, count in zip(losses, counts, strict=True)) / len(losses)
+            loss = (losses / counts).mean()
         elif self.reduction == "mean_batch":
-            loss = sum(losses) / sum(counts)
+            loss = loss / counts.sum()
         elif self.reduction == "sign":
-            loss = sum(losses).abs()
-        else:
-            loss = sum(losses)
+            loss = loss.abs()
         (gradient,) = torch.autograd.grad(loss, self.table)
         with torch.no_grad():
             self.table -= numbers.learning_rate / numbers.eps * gradient

@@ -19,6 +19,7 @@ from groupwise.domain.language.tinker.client import Service, TinkerError
 from groupwise.domain.language.tinker.data import Sequenced
 from groupwise.domain.language.tinker.learner import TinkerLearner
 from groupwise.domain.language.tinker.reduction import measure_reduction
+from groupwise.learner.protocol import Learner
 
 
 @final
@@ -50,7 +51,8 @@ class TinkerPolicy:
         self.device = torch.device("cpu")
         service = Service(config)
         reduction = measure_reduction(service)
-        self.learner = TinkerLearner(service, seed, reduction)
+        self._server = TinkerLearner(service, seed, reduction)
+        self.learner: Learner = self._server
         self.remarks: Sequence[str] = [
             f"model: {config.base_model} at {config.address}, whose gradient was measured to be: {reduction}; members"
             " of a group share a seed there, and a resumed run is not equal to the bit"
@@ -76,7 +78,7 @@ class TinkerPolicy:
         """
         _check_settings(settings, prompts, self.max_positions)
         temperature = 0.0 if settings.greedy else 1.0
-        sample = self.learner.active.sample
+        sample = self._server.active.sample
         limit = settings.max_new_tokens
         turn_limit = min(limit, settings.max_turn_tokens or limit)
         opening = [
@@ -117,7 +119,7 @@ class TinkerPolicy:
     ) -> dict[str, Tensor]:
         """Scores completions on the server, without gradient."""
         members = _members(prompts, tokens, mask)
-        return {"log_prob": _padded(self.learner.log_probs(members), mask)}
+        return {"log_prob": _padded(self._server.log_probs(members), mask)}
 
     def backward(
         self,
@@ -133,7 +135,7 @@ class TinkerPolicy:
         members = _members(prompts, tokens, mask)
         rows = cotangents["log_prob"].tolist()
         cut = [row[: len(member.tokens)] for row, member in zip(rows, members, strict=True)]
-        return {"log_prob": _padded(self.learner.queue(members, cut), mask)}
+        return {"log_prob": _padded(self._server.queue(members, cut), mask)}
 
     def save(self, folder: Path) -> None:
         """Saves the state on the server, and here its path with the tokenizer."""
