@@ -31,7 +31,13 @@ api._build_uv_run_cmd_engine = lambda parent, config: [sys.executable, __file__,
 api.app.state.engine_config = EngineConfig(
     base_model=model,
     backend="jax",
-    backend_config={"max_lora_adapters": 4, "max_lora_rank": 16},
+    # Batches of one size: this backend compiles a program for every number of sequences that happen to come together.
+    backend_config={
+        "max_lora_adapters": 4,
+        "max_lora_rank": 16,
+        "sample_max_num_sequences": 64,
+        "train_micro_batch_size": 64,
+    },
     checkpoints_base=str(folder / "checkpoints"),
     database_url=f"sqlite:///{folder / 'tinker.db'}",
 )

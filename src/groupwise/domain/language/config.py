@@ -22,6 +22,7 @@ from groupwise.domain.language.environment import EnvironmentConfig
 from groupwise.domain.language.model import ModelConfig, Pretrained
 from groupwise.domain.language.source import Files, Hub, Source, SourceConfig
 from groupwise.domain.language.source.nothing import Nothing
+from groupwise.domain.language.tinker.saved import SavedState
 from groupwise.domain.objects import DomainObjects, EvaluationObjects, RowsObject
 from groupwise.domain.settings import DomainConfig
 from groupwise.reward import RewardConfig
@@ -268,6 +269,15 @@ class LanguageConfig(DomainConfig):
                     allowed = error.errors()[0]["msg"].replace("Input should be", "must be", 1)
                     raise ValueError(f"sampling_schedule.{name} comes to {value:g}: {allowed} at every step") from None
         return self
+
+    @classmethod
+    def on_model(cls, folder: str) -> dict[str, Any]:
+        """Returns the keys that put the domain on a saved model: its folder, or the state of a server that it names."""
+        if not SavedState.is_in(Path(folder)):
+            return super().on_model(folder)
+        saved = SavedState.read(Path(folder))
+        place = {"address": saved.address, "base_model": saved.base_model, "rank": saved.rank, "state": saved.state}
+        return {"model": {"kind": "tinker", "tokenizer": folder, **place}}
 
     @classmethod
     def on_objects(cls, objects: DomainObjects) -> dict[str, Any]:

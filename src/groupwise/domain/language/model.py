@@ -99,6 +99,7 @@ class Tinker(Config):
         address: of the server, for example `http://127.0.0.1:8000`.
         base_model: name of the base model, as the server knows it.
         tokenizer: a local folder or a hub id of its tokenizer; unset takes `base_model`.
+        state: path of a state on the server, with which the adapter begins; unset begins as the base model.
         rank: of the adapter.
         seed: of the adapter's initial weights; unset takes the run's.
         max_positions: longest prompt and completion together, tokens; unset states no limit.
@@ -115,6 +116,7 @@ class Tinker(Config):
     address: Annotated[str, Field(pattern=r"^https?://")]
     base_model: Annotated[str, Field(min_length=1)]
     tokenizer: Annotated[str, Field(min_length=1)] | None = None
+    state: Annotated[str, Field(min_length=1)] | None = None
     rank: Positive = 8
     seed: Seed | None = None
     max_positions: Positive | None = None

@@ -52,8 +52,10 @@ class Policy(Protocol):
     max_positions: int | None
     device: torch.device
     supplies: frozenset[str]
-    remarks: Sequence[str]
     learner: Learner
+
+    @property
+    def remarks(self) -> Sequence[str]: ...
 
     def sample(
         self,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from http.client import HTTPException
 from typing import Any, TypeVar, final
 
 from groupwise.config import ConfigError
@@ -17,6 +20,12 @@ from groupwise.learner.protocol import StepNumbers
 
 _T = TypeVar("_T")
 _HEALTH_SECONDS = 10.0
+_MISSED_CHECKS = 3
+"""A call is given up after so many health checks in a row to which the server gave no answer."""
+
+_FULL = "Maximum number of LoRA adapters"
+_RETRY_SECONDS = 5.0
+_LARGEST_ARCHIVE = 1 << 36
 
 
 class TinkerError(RuntimeError):
@@ -43,11 +52,10 @@ class Service:
                 'model.kind = "tinker" needs the SDK, which is not installed; write pip install "groupwise[tinker]"'
             ) from None
         self.sdk: Any = tinker
-        _check_health(config)
-        key = os.environ.get("TINKER_API_KEY", "tml-none")
+        check_health(config)
         os.environ.setdefault("TINKER_TELEMETRY", "0")
         self._client = self.call(
-            "connect", lambda: tinker.ServiceClient(base_url=config.address.rstrip("/"), api_key=key)
+            "connect", lambda: tinker.ServiceClient(base_url=config.address.rstrip("/"), api_key=_key())
         )
         capabilities = self.call("get_server_capabilities", self._client.get_server_capabilities)
         names = [model.model_name for model in capabilities.supported_models]
@@ -79,8 +87,8 @@ class Service:
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
-        thread.join(self.config.timeout_seconds)
         place = f"model.address = {self.config.address!r}: {name}"
+        self._wait(thread, place)
         if failure:
             raise TinkerError(f"{place} failed: {_one_line(failure[0])}") from failure[0]
         if not outcome:
@@ -90,20 +98,81 @@ class Service:
             )
         return outcome[0]
 
+    def _wait(self, thread: threading.Thread, place: str) -> None:
+        """Waits for a call until its deadline, and no longer than the server answers health checks."""
+        end, num_missed = time.monotonic() + self.config.timeout_seconds, 0
+        while (seconds := end - time.monotonic()) > 0:
+            thread.join(min(seconds, _HEALTH_SECONDS))
+            if not thread.is_alive():
+                return
+            num_missed = 0 if health_failure(self.config) is None else num_missed + 1
+            if num_missed >= _MISSED_CHECKS:
+                raise TinkerError(
+                    f"{place} was given up: the server no longer answers; start it again and go on with"
+                    " `groupwise resume`"
+                )
+
     def adapter(self, seed: int) -> Adapter:
         """Makes a LoRA adapter on the server, which begins as the base model.
 
+        A server without a free place frees that of a client that died after some minutes, for which this call waits.
+
         Args:
             seed: of its initial weights.
+
+        Raises:
+            TinkerError: the server fails, or has no free place until the deadline.
         """
+        config, end = self.config, time.monotonic() + self.config.timeout_seconds
+        while True:
+            try:
+                return Adapter(self, self.call("create_lora_training_client", lambda: self._open_training(seed)))
+            except TinkerError as error:
+                if _FULL not in str(error):
+                    raise
+                if time.monotonic() > end:
+                    raise TinkerError(
+                        f"model.address = {config.address!r}: the server has no free place for an adapter ({error});"
+                        " end another client, or start the server with more: a run takes 2, and 3 with a reference"
+                    ) from error
+            time.sleep(_RETRY_SECONDS)
+
+    def unload(self, model_id: str) -> None:
+        """Frees the server's place of an adapter, also of an earlier process that was killed; a server that is gone by
+        then, or does not know the adapter, is no error.
+        """
+        body = json.dumps({"model_id": model_id}).encode()
+        headers = {"Content-Type": "application/json", "X-API-Key": _key()}
+        url = f"{self.config.address.rstrip('/')}/api/v1/unload_model"
+        with (
+            suppress(OSError, ValueError),
+            urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=_HEALTH_SECONDS),
+        ):
+            pass
+
+    def download(self, path: str) -> bytes:
+        """Returns the archive of weights that `Adapter.save_for_sampling` saved.
+
+        Args:
+            path: of the weights on the server.
+
+        Raises:
+            TinkerError: the server gives no archive, or one of more than 64 GiB.
+        """
+        rest = self._client.create_rest_client()
+
+        def work() -> bytes:
+            url = rest.get_checkpoint_archive_url_from_tinker_path(path).result().url
+            with urllib.request.urlopen(url, timeout=self.config.timeout_seconds) as reply:
+                return reply.read(_LARGEST_ARCHIVE)
+
+        return self.call("get_checkpoint_archive_url", work)
+
+    def _open_training(self, seed: int) -> Any:
         config = self.config
-        training = self.call(
-            "create_lora_training_client",
-            lambda: self._client.create_lora_training_client(
-                base_model=config.base_model, rank=config.rank, seed=seed % 2**31
-            ),
+        return self._client.create_lora_training_client(
+            base_model=config.base_model, rank=config.rank, seed=seed % 2**31
         )
-        return Adapter(self, training)
 
 
 @final
@@ -153,6 +222,7 @@ class Adapter:
             beta2=numbers.beta2,
             eps=numbers.eps,
             weight_decay=numbers.weight_decay,
+            grad_clip_norm=numbers.max_grad_norm or 0.0,
         )
         answer = self.service.call("optim_step", lambda: self._training.optim_step(parameters).result())
         self._sampler = None
@@ -162,6 +232,13 @@ class Adapter:
         """Saves weights and moments on the server and returns their path there."""
         name = f"groupwise-{uuid.uuid4().hex[:12]}"
         return self.service.call("save_state", lambda: self._training.save_state(name).result()).path
+
+    def save_for_sampling(self) -> str:
+        """Saves the adapter's weights on the server in the form of peft, and returns their path there."""
+        name = f"groupwise-{uuid.uuid4().hex[:12]}"
+        return self.service.call(
+            "save_weights_for_sampler", lambda: self._training.save_weights_for_sampler(name).result()
+        ).path
 
     def load(self, path: str, *, moments: bool = True) -> None:
         """Loads what `save` saved, of this adapter or another of the same rank.
@@ -205,18 +282,9 @@ class Adapter:
 
     def unload(self) -> None:
         """Frees the server's place of the adapter; a server that is gone by then is no error."""
-        if self._unloaded:
-            return
-        self._unloaded = True
-        config = self.service.config
-        body = json.dumps({"model_id": self.model_id}).encode()
-        headers = {"Content-Type": "application/json", "X-API-Key": os.environ.get("TINKER_API_KEY", "tml-none")}
-        url = f"{config.address.rstrip('/')}/api/v1/unload_model"
-        try:
-            with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=_HEALTH_SECONDS):
-                pass
-        except OSError:
-            pass
+        if not self._unloaded:
+            self._unloaded = True
+            self.service.unload(self.model_id)
 
     def _datum(self, member: Sequenced, **values: Sequence[float]) -> Any:
         types = self.service.sdk.types
@@ -241,16 +309,32 @@ def filled_rows(members: Sequence[Sequenced], row_multiple: int) -> list[Sequenc
     return [*members, *[members[-1]] * (-len(members) % row_multiple)]
 
 
-def _check_health(config: Tinker) -> None:
+def health_failure(config: Tinker) -> str | None:
+    """Asks the server whether it is well; returns a line about what failed, and None where it is."""
     url = f"{config.address.rstrip('/')}/api/v1/healthz"
     try:
         with urllib.request.urlopen(url, timeout=_HEALTH_SECONDS) as reply:
             reply.read(1 << 16)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
+        return _one_line(error)
+    return None
+
+
+def check_health(config: Tinker) -> None:
+    """Refuses an address at which no Tinker API answers.
+
+    Raises:
+        ConfigError: nothing answers, or something else.
+    """
+    if (failure := health_failure(config)) is not None:
         raise ConfigError(
-            f"model.address = {config.address!r}: no Tinker API answers there ({_one_line(error)}); start the server,"
-            " or write the address of one, for example http://127.0.0.1:8000"
-        ) from None
+            f"model.address = {config.address!r}: no Tinker API answers there ({failure}); start the server, or write"
+            " the address of one, for example http://127.0.0.1:8000"
+        )
+
+
+def _key() -> str:
+    return os.environ.get("TINKER_API_KEY", "tml-none")
 
 
 def _one_line(error: BaseException) -> str:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
 import torch
 
-from groupwise.domain.language.tinker.client import Adapter, Service, filled_rows
+from groupwise.config import ConfigError
+from groupwise.domain.language.tinker.client import Adapter, Service, TinkerError, filled_rows
 from groupwise.domain.language.tinker.data import Sequenced
-from groupwise.domain.language.tinker.reduction import Reduction, factors
+from groupwise.domain.language.tinker.reduction import ServerRules, factors, measure_rules
+from groupwise.domain.language.tinker.saved import SavedState
 from groupwise.learner.protocol import Sizes, StepNumbers
 
-STATE_FILE = "tinker.json"
 _GRAD_NORM_SUFFIX = "grad_norm"
 
 
@@ -32,21 +33,36 @@ class TinkerLearner:
     Args:
         service: the connection.
         seed: of the adapter's initial weights.
-        reduction: the server's rule, by which advantages are scaled.
+        path: of a state on the server, with which the adapter begins; unset begins as the base model.
     """
 
-    offers: frozenset[str] = frozenset({"copies"})
     differentiates: bool = False
 
-    def __init__(self, service: Service, seed: int, reduction: Reduction) -> None:
+    def __init__(self, service: Service, seed: int, path: str | None = None) -> None:
         self.service, self._seed = service, seed
-        self._reduction: Reduction = reduction
         self._adapters: list[Adapter] = []
         self._unload = weakref.finalize(self, _unload_all, self._adapters)  # also at the interpreter's end
         self.live = self.open_adapter()
         self.active = self.live
         self._queue: list[tuple[Sequenced, list[float], list[float]]] = []
         self._scores: dict[tuple[Any, Any], list[float]] = {}
+        if path is not None:
+            self._load(self.live, path, moments=False)
+
+    @cached_property
+    def rules(self) -> ServerRules:
+        """The server's rules, measured when they are first read: a run reads them before its first step, and one that
+        only samples never does.
+        """
+        return measure_rules(self.service)
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """Copies; also clipping, which the server is asked for. Reading this measures the server's rules, so that a
+        server that follows none of them is refused before a run begins.
+        """
+        assert self.rules
+        return frozenset({"copies", "clipping"})
 
     def open_adapter(self) -> Adapter:
         """Makes an adapter that `close` unloads."""
@@ -76,7 +92,7 @@ class TinkerLearner:
 
     def sizes(self) -> Sizes:
         """Returns one trained weight: the API does not tell how many an adapter has."""
-        return Sizes(trained=1, whole=1)
+        return Sizes(trained=1, total=1)
 
     def train(self) -> None:
         """Does nothing: the server's passes draw no dropout."""
@@ -103,7 +119,7 @@ class TinkerLearner:
             self._queue.clear()
             return norm
         rows = filled_rows([member for member, _, _ in self._queue], self.service.config.row_multiple)
-        scales = factors(self._reduction, [row.num_decisions for row in rows])
+        scales = factors(self.rules.reduction, [row.num_decisions for row in rows])
         advantages = [[scale * value for value in row] for (_, _, row), scale in zip(self._queue, scales, strict=False)]
         log_probs = [row for _, row, _ in self._queue]
         num_fillers = len(rows) - len(self._queue)
@@ -126,23 +142,52 @@ class TinkerLearner:
         return TinkerCopy(self, self.live.save())
 
     def record(self) -> dict[str, Any]:
-        """Saves weights and moments on the server and returns their path there."""
-        return {"path": self.live.save()}
+        """Saves weights and moments on the server and returns their path there, with the adapters of this process."""
+        return {"path": self.live.save(), "adapters": [adapter.model_id for adapter in self._adapters]}
 
     def restore(self, record: Mapping[str, Any]) -> None:
-        """Loads the state that `record` saved; the server keeps it."""
-        self.live.load(str(record["path"]))
-        self._scores.clear()
+        """Loads the state that `record` saved; the server keeps it. The adapters of a process that was killed are
+        unloaded.
+
+        Raises:
+            ValueError: the server has that state no longer.
+        """
+        own_adapters = {adapter.model_id for adapter in self._adapters}
+        for model_id in record.get("adapters", ()):
+            if model_id not in own_adapters:
+                self.service.unload(str(model_id))
+        self._load(self.live, str(record["path"]), moments=True)
 
     def save(self, folder: Path) -> None:
-        """Saves the state on the server and writes where it lies there to `tinker.json`."""
-        config = self.service.config
-        table = {"address": config.address, "base_model": config.base_model, "rank": config.rank}
-        (folder / STATE_FILE).write_text(json.dumps(table | {"path": self.active.save()}, indent=2) + "\n")
+        """Saves the state on the server, and its weights in the form of peft, and writes where they lie there to
+        `tinker.json`.
+        """
+        config, adapter = self.service.config, self.active
+        saved = SavedState(
+            address=config.address,
+            base_model=config.base_model,
+            rank=config.rank,
+            state=adapter.save(),
+            weights=adapter.save_for_sampling(),
+        )
+        saved.write(folder)
 
     def load(self, folder: Path) -> None:
-        """Loads the weights that `save` names; the moments begin anew."""
-        self.live.load(json.loads((folder / STATE_FILE).read_text())["path"], moments=False)
+        """Loads the weights that `save` names; the moments begin anew.
+
+        Raises:
+            ValueError: the folder names no state, or one that the server has no longer.
+        """
+        self._load(self.live, SavedState.read(folder).state, moments=False)
+
+    def _load(self, adapter: Adapter, path: str, *, moments: bool) -> None:
+        try:
+            adapter.load(path, moments=moments)
+        except TinkerError as error:
+            raise ConfigError(
+                f"the state {path} cannot be loaded: {error}; the server that saved it has to keep it, with its"
+                " checkpoint folder and its database"
+            ) from error
         self._scores.clear()
 
     def fingerprint(self) -> str:
@@ -172,6 +217,7 @@ class TinkerCopy:
     def __init__(self, learner: TinkerLearner, path: str) -> None:
         self._learner, self._path = learner, path
         self._adapter = learner.open_adapter()
+        weakref.finalize(self, self._adapter.unload)  # a later stage may have another reference
         self._adapter.load(path, moments=False)
 
     @contextmanager

@@ -18,7 +18,6 @@ from groupwise.domain.language.model import Tinker
 from groupwise.domain.language.tinker.client import Service, TinkerError
 from groupwise.domain.language.tinker.data import Sequenced
 from groupwise.domain.language.tinker.learner import TinkerLearner
-from groupwise.domain.language.tinker.reduction import measure_reduction
 from groupwise.learner.protocol import Learner
 
 
@@ -49,14 +48,20 @@ class TinkerPolicy:
         self.end_ids: tuple[int, ...] = (int(self.tokenizer.eos_token_id),)
         self.max_positions = config.max_positions
         self.device = torch.device("cpu")
-        service = Service(config)
-        reduction = measure_reduction(service)
-        self._server = TinkerLearner(service, seed, reduction)
+        self._config, self._server = config, TinkerLearner(Service(config), seed, config.state)
         self.learner: Learner = self._server
-        self.remarks: Sequence[str] = [
-            f"model: {config.base_model} at {config.address}, whose gradient was measured to be: {reduction}; members"
-            " of a group share a seed there, and a resumed run is not equal to the bit"
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """Sentences about the server, whose rules are measured for them."""
+        rules = self._server.rules
+        remarks = [
+            f"model: {self._config.base_model} at {self._config.address}, whose gradient was measured to be:"
+            f" {rules.reduction}; members of a group share a seed there, and a resumed run is not equal to the bit"
         ]
+        if not rules.clips:
+            remarks.append("model: this server was measured not to clip gradients, so train.max_grad_norm does nothing")
+        return remarks
 
     def sample(
         self,

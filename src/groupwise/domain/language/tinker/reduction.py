@@ -1,4 +1,5 @@
-"""The rule by which a server reduces the losses of many tokens to one, measured on an adapter that is thrown away.
+"""The rules of a server, measured on an adapter that is thrown away: how the losses of many tokens are reduced to one,
+and whether gradients are clipped.
 
 AdamW with `eps >> |g|` is SGD of the rate `learning_rate / eps`, so that the change of a log-prob after one step is the
 inner product of two gradients. Four numbers tell the rules apart; a server of another rule is refused.
@@ -7,7 +8,8 @@ inner product of two gradients. Four numbers tell the rules apart; a server of a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, final
 
 from groupwise.config import ConfigError
 from groupwise.domain.language.tinker.client import Adapter, Service
@@ -16,10 +18,35 @@ from groupwise.learner.protocol import StepNumbers
 
 Reduction = Literal["sum", "mean_sequence", "mean_batch"]
 
-_FEWER_TOKENS_AND_MORE_DATA = {"sum": (1.0, 1.0), "mean_sequence": (2.0, 1 / 2), "mean_batch": (2.0, 2 / 3)}
+
+@final
+@dataclass(frozen=True)
+class ServerRules:
+    """The measured rules of a server.
+
+    Args:
+        reduction: how the losses of many tokens are reduced to one.
+        clips: whether a step clips the gradient to the norm that the client names.
+
+    Example:
+        >>> ServerRules("sum", clips=False).reduction
+        'sum'
+    """
+
+    reduction: Reduction
+    clips: bool
+
+
+_FEWER_TOKENS_AND_MORE_DATA: dict[Reduction, tuple[float, float]] = {
+    "sum": (1.0, 1.0),
+    "mean_sequence": (2.0, 1 / 2),
+    "mean_batch": (2.0, 2 / 3),
+}
 _TOLERANCE = 0.1
 _EPS = 1e6
 _RESPONSE_NATS = 0.03
+_TINY_NORM = 1e-12
+"""A norm far below that of any gradient: a step that is clipped to it changes nothing."""
 
 
 def factors(reduction: Reduction, counts: Sequence[int]) -> list[float]:
@@ -38,8 +65,8 @@ def factors(reduction: Reduction, counts: Sequence[int]) -> list[float]:
     return [float(sum(counts)) if reduction == "mean_batch" else 1.0] * len(counts)
 
 
-def measure_reduction(service: Service) -> Reduction:
-    """Measures the server's rule and refuses a server whose rule is unknown or whose gradient is not linear.
+def measure_rules(service: Service) -> ServerRules:
+    """Measures the server's rules and refuses a server whose rule is unknown or whose gradient is not linear.
 
     Raises:
         ConfigError: the gradient of the server follows none of the rules.
@@ -51,7 +78,7 @@ def measure_reduction(service: Service) -> Reduction:
         adapter.unload()
 
 
-def _measure(service: Service, adapter: Adapter) -> Reduction:
+def _measure(service: Service, adapter: Adapter) -> ServerRules:
     member = Sequenced([3, 4, 5], [6, 7, 8, 9, 10, 11, 12, 13], [True] * 8)
     half = Sequenced(member.prompt, member.tokens, [True] * 4 + [False] * 4)
     filler = Sequenced([5, 4], [9, 8, 7, 6], [True] * 4)
@@ -61,14 +88,16 @@ def _measure(service: Service, adapter: Adapter) -> Reduction:
     (filler_start,) = adapter.log_probs([filler])
     old = {member.key: start, filler.key: filler_start}
 
-    def response(requests: Sequence[Sequence[Sequenced]], rate: float, advantage: float = 1.0) -> float:
+    def response(
+        requests: Sequence[Sequence[Sequenced]], rate: float, advantage: float = 1.0, max_grad_norm: float | None = None
+    ) -> float:
         for members in requests:
             advantages = [
                 [advantage * value for value in first_half] if row.key == member.key else [0.0] * len(row.tokens)
                 for row in members
             ]
             adapter.accumulate(members, [old[row.key] for row in members], advantages)
-        adapter.step(StepNumbers(rate * _EPS, beta1=0.0, beta2=0.0, eps=_EPS))
+        adapter.step(StepNumbers(rate * _EPS, beta1=0.0, beta2=0.0, eps=_EPS, max_grad_norm=max_grad_norm))
         (end,) = adapter.log_probs([member])
         adapter.load(start_path, moments=False)
         return sum(end[:4]) - sum(start[:4])
@@ -92,7 +121,8 @@ def _measure(service: Service, adapter: Adapter) -> Reduction:
     if linear and abs(ratios["split"] - ratios["more"]) < _TOLERANCE / 2:
         for reduction, (fewer, more) in _FEWER_TOKENS_AND_MORE_DATA.items():
             if abs(ratios["fewer"] - fewer) < _TOLERANCE and abs(ratios["more"] - more) < _TOLERANCE / 2:
-                return reduction  # type: ignore[return-value]
+                clipped_change = response([[member]], rate, max_grad_norm=_TINY_NORM)
+                return ServerRules(reduction, clips=abs(clipped_change / change) < _TOLERANCE)
     measured = ", ".join(f"{name} {value:.3f}" for name, value in ratios.items())
     raise ConfigError(_refusal(service, f"measured {measured}"))
 
