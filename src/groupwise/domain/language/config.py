@@ -19,7 +19,7 @@ from groupwise.config.numbers import Count, PerStep, Positive, Seed
 from groupwise.domain.costs import CausalLm
 from groupwise.domain.exported import Card, Export
 from groupwise.domain.language.environment import EnvironmentConfig
-from groupwise.domain.language.model import ModelConfig, Pretrained
+from groupwise.domain.language.model import ModelConfig, Pretrained, Tinker
 from groupwise.domain.language.source import Files, Hub, Source, SourceConfig
 from groupwise.domain.language.source.nothing import Nothing
 from groupwise.domain.language.tinker.saved import SavedState
@@ -208,7 +208,8 @@ class LanguageConfig(DomainConfig):
     """A causal language model, its prompts, and how its completions are drawn and rewarded.
 
     Args:
-        model: a model folder (`kind = "pretrained"`) or a small one with fresh weights (`kind = "scratch"`).
+        model: a model folder (`kind = "pretrained"`), a small one with fresh weights (`kind = "scratch"`), or an
+            adapter on a server that trains (`kind = "tinker"`).
         data: where prompts come from.
         rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only.
         sampling: temperature, truncation, limits, stop texts.
@@ -353,6 +354,11 @@ class LanguageConfig(DomainConfig):
         """Describes the costs of a step to `groupwise estimate`. A small model with fresh weights is built, because its
         data decide its vocabulary; of a model's folder the tokenizer alone is read, and nothing is fetched from a hub.
         """
+        if isinstance(self.model, Tinker):
+            raise ConfigError(
+                f"model.kind = 'tinker': the step is computed at {self.model.address}, whose machine is not known here;"
+                " estimate a local model, `--model FOLDER`"
+            )
         model: Any = self.model
         dtype, lora = getattr(model, "dtype", "float32"), getattr(model, "lora", None)
         path, config, prompt_tokens = "", None, None
@@ -380,6 +386,15 @@ class LanguageConfig(DomainConfig):
             bfloat16=dtype == "bfloat16",
             lora_rank=None if lora is None else lora.r,
         )
+
+    @classmethod
+    def export(cls, request: Export) -> Card:
+        """Copies the trained model; that of a server is downloaded as an adapter."""
+        if request.examples is None and SavedState.is_in(request.model):
+            from groupwise.domain.language.tinker.export import export_adapter
+
+            return export_adapter(request)
+        return super().export(request)
 
     @classmethod
     def card(cls, request: Export) -> Card:

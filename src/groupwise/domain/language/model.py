@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig
 from groupwise.config import Config, InModule
@@ -91,6 +92,13 @@ class ModelObjects(Config):
     lora: LoraConfig | None = None
 
 
+def _address(address: str) -> str:
+    if not re.match(r"https?://[^/\s]", address):
+        place = address.rpartition("/")[2] or "HOST:PORT"
+        raise ValueError(f"must begin with http:// or https://; write http://{place}")
+    return address
+
+
 @final
 class Tinker(Config):
     """A LoRA adapter on a server that speaks the Tinker API; the server samples, scores, differentiates and steps.
@@ -104,7 +112,7 @@ class Tinker(Config):
         seed: of the adapter's initial weights; unset takes the run's.
         max_positions: longest prompt and completion together, tokens; unset states no limit.
         length_multiple: sequences are padded to a multiple of this, so that a compiling server compiles seldom.
-        row_multiple: a request is padded to a multiple of this many sequences, for the same reason.
+        fewest_rows: a request is padded to this many sequences times a power of two, for the same reason.
         timeout_seconds: deadline of a call; the first one of each shape may compile.
 
     Example:
@@ -113,7 +121,7 @@ class Tinker(Config):
     """
 
     kind: Literal["tinker"] = "tinker"
-    address: Annotated[str, Field(pattern=r"^https?://")]
+    address: Annotated[str, AfterValidator(_address)]
     base_model: Annotated[str, Field(min_length=1)]
     tokenizer: Annotated[str, Field(min_length=1)] | None = None
     state: Annotated[str, Field(min_length=1)] | None = None
@@ -121,7 +129,7 @@ class Tinker(Config):
     seed: Seed | None = None
     max_positions: Positive | None = None
     length_multiple: Positive = 16
-    row_multiple: Positive = 8
+    fewest_rows: Positive = 8
     timeout_seconds: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] = 600.0
 
 

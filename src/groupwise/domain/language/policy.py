@@ -219,10 +219,9 @@ def open_policy(config: LanguageConfig, splits: Splits, streams: Streams, device
     """
     model = config.model
     if isinstance(model, Tinker):
-        # Sampling settings that the server cannot give are refused before it is spoken to.
-        from groupwise.domain.language.tinker.policy import TinkerPolicy, check_sampling
+        from groupwise.domain.language.tinker.policy import TinkerPolicy, check_config
 
-        check_sampling(config.sampling)
+        check_config(config)
         seed = streams.seed("model") if model.seed is None else model.seed
         return TinkerPolicy(model, config.engine, seed)
     if isinstance(model, ModelObjects):

@@ -6,10 +6,10 @@ from tests.domain.language.tinker.standin import dead, service, slow
 
 from groupwise.config import ConfigError
 from groupwise.domain.language.model import Tinker
-from groupwise.domain.language.tinker.client import TinkerError, _check_health
+from groupwise.domain.language.tinker.client import TinkerError, check_health
 from groupwise.domain.language.tinker.data import Sequenced
 from groupwise.domain.language.tinker.learner import TinkerLearner
-from groupwise.domain.language.tinker.reduction import measure_reduction
+from groupwise.domain.language.tinker.reduction import ServerRules, measure_rules
 from groupwise.learner.protocol import StepNumbers
 
 RULES = ("sum", "mean_sequence", "mean_batch")
@@ -23,25 +23,31 @@ COTANGENTS = [[0.5, 0.0, -2.0], [1.5], [0.1, -0.2, 0.3, -0.4, 0.5]]
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_rule_of_a_server_is_measured(rule: str) -> None:
-    assert measure_reduction(service(rule)) == rule
+    assert measure_rules(service(rule)).reduction == rule
 
 
 def test_a_server_of_another_rule_is_refused_in_one_line() -> None:
     with pytest.raises(ConfigError, match="neither a sum, nor a mean of sequences, nor a mean of the batch") as refusal:
-        measure_reduction(service("sign"))
+        measure_rules(service("sign"))
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("clips", [True, False])
+def test_clipping_is_measured(clips: bool) -> None:
+    assert measure_rules(service("sum", clips=clips)).clips == clips
 
 
 def gradient(rule: str, learner_rule: str) -> torch.Tensor:
     server = service(rule)
-    learner = TinkerLearner(server, 0, learner_rule)  # type: ignore[arg-type]
+    learner = TinkerLearner(server, 0)
+    learner.rules = ServerRules(learner_rule, clips=False)  # type: ignore[arg-type]
     training = learner.live._training
     learner.queue(MEMBERS[:2], COTANGENTS[:2])
     learner.queue(MEMBERS[2:], COTANGENTS[2:])
-    norm = learner.step(StepNumbers(1.0, beta1=0.0, beta2=0.0, eps=1.0))
-    assert norm == pytest.approx(float(training.table.detach().norm()), rel=1e-9)
+    norm = learner.step(StepNumbers(1e9, beta1=0.0, beta2=0.0, eps=1e9))
+    assert norm == pytest.approx(float(training.policy.table.detach().norm()), rel=1e-6)
     assert training.shapes == {(8, 16)}, "every request has one shape"
-    return -training.table.detach()
+    return -training.policy.table.detach()
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -74,5 +80,5 @@ def test_a_slow_server_ends_at_the_deadline() -> None:
 
 def test_an_unreachable_address_is_one_line() -> None:
     with pytest.raises(ConfigError, match="no Tinker API answers there") as refusal:
-        _check_health(Tinker(address="http://127.0.0.1:9", base_model="model"))
+        check_health(Tinker(address="http://127.0.0.1:9", base_model="model"))
     assert "\n" not in str(refusal.value)

@@ -193,7 +193,7 @@ class Adapter:
         """Returns nats for every token of each completion, under the weights as they are."""
         if not members:
             return []
-        filled = filled_rows(members, self.service.config.row_multiple)
+        filled = filled_rows(members, self.service.config.fewest_rows)
         data = [self._datum(member) for member in filled]
         answer = self.service.call("forward", lambda: self._training.forward(data, "cross_entropy").result())
         outputs = answer.loss_fn_outputs[: len(members)]
@@ -298,15 +298,19 @@ class Adapter:
         return types.Datum(model_input=types.ModelInput.from_ints(ids), loss_fn_inputs=inputs)
 
 
-def filled_rows(members: Sequence[Sequenced], row_multiple: int) -> list[Sequenced]:
-    """Repeats the last member until the number of members is a multiple of `row_multiple`.
+def filled_rows(members: Sequence[Sequenced], fewest: int) -> list[Sequenced]:
+    """Repeats the last member until the number of members is `fewest` times a power of two: a compiling server compiles
+    a program for every number, and the number of members with a gradient changes from step to step.
 
     Example:
         >>> member = Sequenced([5], [6], [True])
-        >>> len(filled_rows([member] * 3, 8))
-        8
+        >>> len(filled_rows([member] * 3, 8)), len(filled_rows([member] * 17, 8))
+        (8, 32)
     """
-    return [*members, *[members[-1]] * (-len(members) % row_multiple)]
+    size = fewest
+    while size < len(members):
+        size *= 2
+    return [*members, *[members[-1]] * (size - len(members))]
 
 
 def health_failure(config: Tinker) -> str | None:

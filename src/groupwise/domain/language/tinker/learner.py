@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
+import platform
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -118,7 +120,7 @@ class TinkerLearner:
         if not self._queue or norm == 0.0 or not math.isfinite(norm):
             self._queue.clear()
             return norm
-        rows = filled_rows([member for member, _, _ in self._queue], self.service.config.row_multiple)
+        rows = filled_rows([member for member, _, _ in self._queue], self.service.config.fewest_rows)
         scales = factors(self.rules.reduction, [row.num_decisions for row in rows])
         advantages = [[scale * value for value in row] for (_, _, row), scale in zip(self._queue, scales, strict=False)]
         log_probs = [row for _, row, _ in self._queue]
@@ -143,7 +145,8 @@ class TinkerLearner:
 
     def record(self) -> dict[str, Any]:
         """Saves weights and moments on the server and returns their path there, with the adapters of this process."""
-        return {"path": self.live.save(), "adapters": [adapter.model_id for adapter in self._adapters]}
+        adapters = [adapter.model_id for adapter in self._adapters]
+        return {"path": self.live.save(), "adapters": adapters, "host": platform.node(), "process": os.getpid()}
 
     def restore(self, record: Mapping[str, Any]) -> None:
         """Loads the state that `record` saved; the server keeps it. The adapters of a process that was killed are
@@ -152,9 +155,8 @@ class TinkerLearner:
         Raises:
             ValueError: the server has that state no longer.
         """
-        own_adapters = {adapter.model_id for adapter in self._adapters}
-        for model_id in record.get("adapters", ()):
-            if model_id not in own_adapters:
+        if record["host"] == platform.node() and not _is_alive(int(record["process"])):
+            for model_id in record["adapters"]:
                 self.service.unload(str(model_id))
         self._load(self.live, str(record["path"]), moments=True)
 
@@ -253,6 +255,16 @@ class TinkerCopy:
         """Loads the weights that `record` names."""
         self._path = str(record["path"])
         self._adapter.load(self._path, moments=False)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
 
 
 def _unload_all(adapters: list[Adapter]) -> None:

@@ -14,11 +14,15 @@ from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConf
 from groupwise.causal_lm.loading import load_tokenizer
 from groupwise.causal_lm.sampler import Completions, Continue
 from groupwise.config import ConfigError
+from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.model import Tinker
 from groupwise.domain.language.tinker.client import Service, TinkerError
 from groupwise.domain.language.tinker.data import Sequenced
 from groupwise.domain.language.tinker.learner import TinkerLearner
 from groupwise.learner.protocol import Learner
+
+_PLACE = 'with model.kind = "tinker"'
+_FULL_DISTRIBUTION = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 
 
 @final
@@ -39,6 +43,7 @@ class TinkerPolicy:
 
     def __init__(self, config: Tinker, engine: EngineConfig, seed: int) -> None:
         _check_engine(engine)
+        service = Service(config)
         self.tokenizer = load_tokenizer(config.tokenizer or config.base_model)
         if self.tokenizer.eos_token_id is None:
             raise ConfigError(
@@ -48,7 +53,7 @@ class TinkerPolicy:
         self.end_ids: tuple[int, ...] = (int(self.tokenizer.eos_token_id),)
         self.max_positions = config.max_positions
         self.device = torch.device("cpu")
-        self._config, self._server = config, TinkerLearner(Service(config), seed, config.state)
+        self._config, self._server = config, TinkerLearner(service, seed, config.state)
         self.learner: Learner = self._server
 
     @property
@@ -82,7 +87,7 @@ class TinkerPolicy:
             TinkerError: the server fails, or answers without tokens and log-probs.
         """
         _check_settings(settings, prompts, self.max_positions)
-        temperature = 0.0 if settings.greedy else 1.0
+        temperature = 0.0 if _is_greedy(settings) else 1.0
         sample = self._server.active.sample
         limit = settings.max_new_tokens
         turn_limit = min(limit, settings.max_turn_tokens or limit)
@@ -226,27 +231,51 @@ def _check_engine(engine: EngineConfig) -> None:
         )
 
 
+def check_config(config: LanguageConfig) -> None:
+    """Refuses settings of a run that a server cannot give, before the server is spoken to.
+
+    Raises:
+        ConfigError: a temperature other than 1, top-p or top-k, at any step, or stop texts, also of an environment.
+    """
+    for name, allowed in _FULL_DISTRIBUTION.items():
+        _check(f"sampling.{name}", getattr(config.sampling, name), allowed)
+    for name, schedule in config.sampling_schedule.items():
+        for value in schedule.extremes() if name in _FULL_DISTRIBUTION else ():
+            _check(f"sampling_schedule.{name}", value, _FULL_DISTRIBUTION[name])
+    _check_stop((*config.sampling.stop, *(() if config.environment is None else config.environment.stop)))
+
+
 def check_sampling(settings: SamplingConfig) -> None:
-    """Refuses settings under which the server would sample from, or report, another distribution.
+    """Refuses settings under which the server would sample from, or report, another distribution; the mode of the
+    policy (`greedy`, or `top_k = 1`) is allowed.
 
     Raises:
         ConfigError: a temperature other than 1, top-p, top-k, or stop texts.
     """
-    place = 'with model.kind = "tinker"'
-    if not settings.greedy and settings.temperature != 1:
+    if not _is_greedy(settings):
+        for name, allowed in _FULL_DISTRIBUTION.items():
+            _check(f"sampling.{name}", getattr(settings, name), allowed)
+    _check_stop(settings.stop)
+
+
+def _check_stop(stop: Sequence[str]) -> None:
+    if stop:
         raise ConfigError(
-            f"sampling.temperature = {settings.temperature} {place}: the server's log-probs are those of temperature 1;"
-            " write temperature = 1"
+            f"sampling.stop = {list(stop)!r} {_PLACE}: the server stops at token ids only; leave stop out, and"
+            " environments that end a turn at a text"
         )
-    if settings.truncates:
+
+
+def _check(key: str, value: float, allowed: float) -> None:
+    if value != allowed:
         raise ConfigError(
-            f"sampling.top_p = {settings.top_p}, top_k = {settings.top_k} {place}: the server's log-probs are those of"
-            " the full distribution; write top_p = 1 and top_k = 0"
+            f"{key} = {value:g} {_PLACE}: the server's log-probs are those of its full distribution at temperature 1;"
+            f" write {allowed:g}"
         )
-    if settings.stop:
-        raise ConfigError(
-            f"sampling.stop = {list(settings.stop)!r} {place}: the server stops at token ids only; leave stop out"
-        )
+
+
+def _is_greedy(settings: SamplingConfig) -> bool:
+    return settings.greedy or settings.top_k == 1
 
 
 def _check_settings(settings: SamplingConfig, prompts: Sequence[Sequence[int]], max_positions: int | None) -> None:
