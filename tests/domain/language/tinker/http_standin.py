@@ -21,6 +21,7 @@ class StandIn:
     Attributes:
         faults: route -> fault, one of `503`, `garbage`, `drip`, `old`; applied to the next `num_faults` calls of it.
         dead: whether the engine is gone: futures are never answered.
+        steps_until_failure: the number of optimiser steps after which each further one fails.
         places: the most adapters at once.
     """
 
@@ -32,6 +33,8 @@ class StandIn:
         self.futures: dict[str, Any] = {}
         self.faults: dict[str, str] = {}
         self.num_faults, self.dead, self.count = 1, False, 0
+        self.num_steps = 0
+        self.steps_until_failure: int | None = None
         self.calls: list[str] = []
         self.shapes = set[tuple[int, int]]()
         self.lock = threading.RLock()
@@ -108,6 +111,9 @@ class StandIn:
         return {"loss_fn_output_type": "scalar", "loss_fn_outputs": [{} for _ in data], "metrics": {}}
 
     def _engine_optim_step(self, body: Mapping[str, Any]) -> Any:
+        self.num_steps += 1
+        if self.steps_until_failure is not None and self.num_steps > self.steps_until_failure:
+            raise LookupError("the engine\n is gone")
         return {"metrics": self.adapters[body["model_id"]].step(body["adam_params"])}
 
     def _engine_save_weights(self, body: Mapping[str, Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 import urllib.request
@@ -318,10 +319,12 @@ def health_failure(config: Tinker) -> str | None:
     url = f"{config.address.rstrip('/')}/api/v1/healthz"
     try:
         with urllib.request.urlopen(url, timeout=_HEALTH_SECONDS) as reply:
-            reply.read(1 << 16)
-    except (OSError, ValueError, HTTPException) as error:
+            status = json.loads(reply.read(1 << 16))["status"]
+    except (OSError, HTTPException) as error:
         return _one_line(error)
-    return None
+    except (ValueError, LookupError, TypeError):
+        return "what answers is no JSON with a status"
+    return None if status == "ok" else f"its status is {str(status)[:100]!r}"
 
 
 def check_health(config: Tinker) -> None:
@@ -342,7 +345,9 @@ def _key() -> str:
 
 
 def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())[:300] or type(error).__name__
+    text = str(error) or type(error).__name__
     if "only supports as proto" in text:
         return "the server is older than the SDK; write pip install tinker==0.24.1 for this server"
-    return text
+    if detail := re.search(r"'detail': (?P<quote>['\"])(?P<text>.*?)(?P=quote)\}", text):
+        text = detail["text"].replace("\\n", " ")
+    return " ".join(text.split())[:300]
