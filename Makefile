@@ -36,7 +36,7 @@ help:
 	@echo "make sources each claim of the guide about the five sources, measured on this code with one seed (hours; goes on where it stopped)"
 	@echo "make extras  each extra alone in a fresh environment: packages, size, import time, one use"
 	@echo "make oracles records anew what other systems' own losses give"
-	@echo "make engines a server of the Tinker API in an environment of its own, .engines, for the slow tests"
+	@echo "make engines a server of the Tinker API in an environment of its own, .engines (2 GB), for the slow tests"
 	@echo "make conformance  every preset through TRL's, verl's and SkyRL's own code: how far its loss and gradient are there"
 	@echo "make clean   remove what was built (environments, site, caches; never runs/)"
 
@@ -167,4 +167,4 @@ conformance: $(DEV)
 	rm -rf .venv-conformance
 
 clean:
-	rm -rf .venv .venv-trl .venv-oldest site build dist .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-trl .venv-oldest .engines site build dist .pytest_cache .ruff_cache .import_linter_cache

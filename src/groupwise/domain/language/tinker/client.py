@@ -17,6 +17,7 @@ from typing import Any, TypeVar, final
 from groupwise.config import ConfigError
 from groupwise.domain.language.model import Tinker
 from groupwise.domain.language.tinker.data import Sequenced
+from groupwise.domain.language.tinker.opened import forget, note, orphans
 from groupwise.learner.protocol import StepNumbers
 
 _T = TypeVar("_T")
@@ -116,7 +117,8 @@ class Service:
     def adapter(self, seed: int) -> Adapter:
         """Makes a LoRA adapter on the server, which begins as the base model.
 
-        A server without a free place frees that of a client that died after some minutes, for which this call waits.
+        Where the server has no free place, the adapters of processes of this machine that were killed are unloaded;
+        otherwise this call waits, since a server frees the places of a client that died after some minutes.
 
         Args:
             seed: of its initial weights.
@@ -134,14 +136,17 @@ class Service:
                 if time.monotonic() > end:
                     raise TinkerError(
                         f"model.address = {config.address!r}: the server has no free place for an adapter ({error});"
-                        " end another client, or start the server with more: a run takes 2, and 3 with a reference"
+                        " end another client, or start the server with more: 2 for a run, 3 where its reference changes"
                     ) from error
+            for model_id in orphans(config.address):
+                self.unload(model_id)
             time.sleep(_RETRY_SECONDS)
 
     def unload(self, model_id: str) -> None:
-        """Frees the server's place of an adapter, also of an earlier process that was killed; a server that is gone by
-        then, or does not know the adapter, is no error.
+        """Frees the server's place of an adapter; a server that is gone by then, or does not know the adapter, is no
+        error.
         """
+        forget(model_id)
         body = json.dumps({"model_id": model_id}).encode()
         headers = {"Content-Type": "application/json", "X-API-Key": _key()}
         url = f"{self.config.address.rstrip('/')}/api/v1/unload_model"
@@ -188,6 +193,7 @@ class Adapter:
     def __init__(self, service: Service, training: Any) -> None:
         self.service, self._training, self._sampler = service, training, None
         self.model_id = training._guaranteed_model_id()
+        note(service.config.address, self.model_id)
         self._unloaded = False
 
     def log_probs(self, members: Sequence[Sequenced]) -> list[list[float]]:

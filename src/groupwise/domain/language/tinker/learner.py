@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
-import platform
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -144,20 +142,15 @@ class TinkerLearner:
         return TinkerCopy(self, self.live.save())
 
     def record(self) -> dict[str, Any]:
-        """Saves weights and moments on the server and returns their path there, with the adapters of this process."""
-        adapters = [adapter.model_id for adapter in self._adapters]
-        return {"path": self.live.save(), "adapters": adapters, "host": platform.node(), "process": os.getpid()}
+        """Saves weights and moments on the server and returns their path there."""
+        return {"path": self.live.save()}
 
     def restore(self, record: Mapping[str, Any]) -> None:
-        """Loads the state that `record` saved; the server keeps it. The adapters of a process that was killed are
-        unloaded.
+        """Loads the state that `record` saved; the server keeps it.
 
         Raises:
             ValueError: the server has that state no longer.
         """
-        if record["host"] == platform.node() and not _is_alive(int(record["process"])):
-            for model_id in record["adapters"]:
-                self.service.unload(str(model_id))
         self._load(self.live, str(record["path"]), moments=True)
 
     def save(self, folder: Path) -> None:
@@ -255,16 +248,6 @@ class TinkerCopy:
         """Loads the weights that `record` names."""
         self._path = str(record["path"])
         self._adapter.load(self._path, moments=False)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # another user's
-        return True
-    return True
 
 
 def _unload_all(adapters: list[Adapter]) -> None:
