@@ -21,6 +21,7 @@ class StandIn:
     Attributes:
         faults: route -> fault, one of `503`, `garbage`, `drip`, `old`; applied to the next `num_faults` calls of it.
         dead: whether the engine is gone: futures are never answered.
+        archive: the bytes of every archive of weights; None where the server has none.
         steps_until_failure: the number of optimiser steps after which each further one fails.
         places: the most adapters at once.
     """
@@ -36,6 +37,7 @@ class StandIn:
         self.num_steps = 0
         self.steps_until_failure: int | None = None
         self.calls: list[str] = []
+        self.archive: bytes | None = None
         self.shapes = set[tuple[int, int]]()
         self.lock = threading.RLock()
 
@@ -167,8 +169,18 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(503, b'{"detail": "the engine is starting"}')
         if fault == "garbage":
             return self._send(200, b'{"sequences": [')
+        if route == "archive" and state.archive is not None:
+            self.send_response(302)
+            self.send_header("Location", f"http://{self.headers['Host']}/api/v1/download")
+            self.send_header("Expires", "Thu, 01 Jan 2099 00:00:00 GMT")
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
+        if route == "download":
+            return self._send(200, state.archive or b"")
         if fault == "old":
             return self._send(404, b'{"detail": "Not Found"}')
+        if route == "archive":
+            return self._send(404, b'{"detail": "Checkpoint not found"}')
         result = state.answer(route, body)
         if isinstance(result, LookupError):
             return self._send(400, json.dumps({"detail": str(result.args[0])}).encode())

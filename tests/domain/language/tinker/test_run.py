@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import io
+import json
 import runpy
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
+from safetensors.torch import save as save_tensors
 
 pytest.importorskip("tinker", reason="the extra `tinker` is not installed")
 
 from tests.domain.language.tinker.http_standin import BASE, StandIn, listening
 
 from groupwise.causal_lm.scratch import character_tokenizer
+from groupwise.cli.export import export
 from groupwise.config import ConfigError
 from groupwise.domain.language.tinker.client import TinkerError
 from groupwise.domain.language.tinker.saved import SavedState
@@ -193,3 +200,46 @@ def test_the_example_trains_with_the_library_alone(place: Place, state: StandIn)
     assert max(means) > 0
     assert state.num_steps > 20
     assert not state.adapters
+
+
+def archive(config: dict[str, Any], weights: dict[str, torch.Tensor]) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as tar:
+        files = {"adapter_config.json": json.dumps(config).encode(), "adapter_model.safetensors": save_tensors(weights)}
+        for name, value in {**files, "../outside.txt": b"outside"}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(value)
+            tar.addfile(member, io.BytesIO(value))
+    return content.getvalue()
+
+
+def test_an_export_is_the_adapter_as_peft_loads_it(place: Place, state: StandIn) -> None:
+    run(place.experiment("train.num_steps=1"), place.folder / "run")
+    key = "base_model.model.model.layers.0.self_attn.{}.lora_A.weight"
+    weights = {key.format(name): torch.ones(2, 3) for name in ("q_proj", "k_proj")}
+    state.archive = archive({"r": 2, "target_modules": None, "task_type": None}, weights)
+    export(place.folder / "run", place.folder / "adapter")
+    config = json.loads((place.folder / "adapter" / "adapter_config.json").read_text())
+    assert config["target_modules"] == ["k_proj", "q_proj"]
+    assert (config["base_model_name_or_path"], config["task_type"]) == (BASE, "CAUSAL_LM")
+    assert load_file(place.folder / "adapter" / "adapter_model.safetensors").keys() == weights.keys()
+    card = (place.folder / "adapter" / "README.md").read_text()
+    assert "base_model_relation: adapter" in card
+    assert (place.folder / "adapter" / "tokenizer.json").is_file()
+    assert not (place.folder / "adapter" / "tinker.json").exists()
+    assert not (place.folder / "outside.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "Checkpoint not found.*stay on the server"), (b"no archive", "is no tar archive"), (b"", "no tar archive")],
+)
+def test_an_export_without_weights_is_one_line(
+    place: Place, state: StandIn, content: bytes | None, message: str
+) -> None:
+    run(place.experiment("train.num_steps=1"), place.folder / "run")
+    state.archive = content
+    with pytest.raises(ConfigError, match=message) as refusal:
+        export(place.folder / "run", place.folder / "adapter")
+    assert "\n" not in str(refusal.value)
+    assert not (place.folder / "adapter").exists()

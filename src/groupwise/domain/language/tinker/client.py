@@ -168,7 +168,11 @@ class Service:
         rest = self._client.create_rest_client()
 
         def work() -> bytes:
-            url = rest.get_checkpoint_archive_url_from_tinker_path(path).result().url
+            run, *folders, name = path.removeprefix("tinker://").split("/")
+            if folders:
+                url = rest.get_checkpoint_archive_url_from_tinker_path(path).result().url
+            else:  # SkyRL names the folder neither in its paths nor in its routes.
+                url = rest.get_checkpoint_archive_url(run, name).result().url
             with urllib.request.urlopen(url, timeout=self.config.timeout_seconds) as reply:
                 return reply.read(_LARGEST_ARCHIVE)
 

@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import tarfile
+import zlib
 from typing import Any
 
 from groupwise.config import ConfigError
@@ -59,8 +60,8 @@ def _adapter_files(archive: bytes, path: str) -> dict[str, bytes]:
                     content = tar.extractfile(member)
                     assert content is not None
                     files[name] = content.read(_LARGEST_CONFIG if name == _CONFIG else -1)
-    except tarfile.TarError as error:
-        raise ConfigError(f"the archive of {path} is no tar archive ({error}); the server is of another kind") from None
+    except (tarfile.TarError, OSError, EOFError, zlib.error):
+        raise ConfigError(f"the archive of {path} is no tar archive; the server is of another kind") from None
     if missing := sorted({_WEIGHTS, _CONFIG} - files.keys()):
         raise ConfigError(f"the archive of {path} lacks {', '.join(missing)}: it is no adapter of peft")
     return files
