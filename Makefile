@@ -36,6 +36,7 @@ help:
 	@echo "make sources each claim of the guide about the five sources, measured on this code with one seed (hours; goes on where it stopped)"
 	@echo "make extras  each extra alone in a fresh environment: packages, size, import time, one use"
 	@echo "make oracles records anew what other systems' own losses give"
+	@echo "make engines a server of the Tinker API in an environment of its own, .engines (2 GB), for the slow tests"
 	@echo "make conformance  every preset through TRL's, verl's and SkyRL's own code: how far its loss and gradient are there"
 	@echo "make peers   TRL=CHECKOUT: TRL's own GRPO tests with TRL's trainer and with ours in its place, offline on small models made here"
 	@echo "make clean   remove what was built (environments, site, caches; never runs/)"
@@ -80,6 +81,15 @@ test: $(DEV) browser
 
 slow: $(DEV) browser
 	$(BIN)/python -m pytest -q -m "slow and not gpu" -n $(WORKERS) --dist worksteal --durations=20 $(ARGS)
+
+# The server takes other versions of transformers and peft than Groupwise, and so an environment of its own.
+.PHONY: engines
+engines: .engines/tinker/.installed
+
+.engines/tinker/.installed: constraints-tinker-server.txt
+	$(PYTHON) -m venv .engines/tinker
+	.engines/tinker/bin/python -m pip install --quiet --no-deps --requirement constraints-tinker-server.txt
+	@touch $@
 
 # A machine with a GPU may reach no package index: the Python that is named is taken as it is.
 ifeq ($(origin PYTHON),file)
@@ -165,4 +175,4 @@ peers: $(DEV)
 	rm -rf .venv-peers
 
 clean:
-	rm -rf .venv .venv-trl .venv-oldest site build dist .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-trl .venv-oldest .engines site build dist .pytest_cache .ruff_cache .import_linter_cache

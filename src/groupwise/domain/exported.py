@@ -74,5 +74,6 @@ def base_model(settings: Mapping[str, Any]) -> str:
         'HuggingFaceTB/SmolLM2-135M-Instruct'
     """
     model = settings.get("model")
-    path = model.get("path") if isinstance(model, Mapping) and model.get("kind") == "pretrained" else None
+    key = {"pretrained": "path", "tinker": "base_model"}
+    path = model.get(key.get(model.get("kind", ""), "")) if isinstance(model, Mapping) else None
     return model_name(path) if isinstance(path, str) else ""

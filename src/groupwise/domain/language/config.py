@@ -19,9 +19,10 @@ from groupwise.config.numbers import Count, PerStep, Positive, Seed
 from groupwise.domain.costs import CausalLm
 from groupwise.domain.exported import Card, Export
 from groupwise.domain.language.environment import EnvironmentConfig
-from groupwise.domain.language.model import ModelConfig, Pretrained
+from groupwise.domain.language.model import ModelConfig, Pretrained, Tinker
 from groupwise.domain.language.source import Files, Hub, Source, SourceConfig
 from groupwise.domain.language.source.nothing import Nothing
+from groupwise.domain.language.tinker.saved import SavedState
 from groupwise.domain.objects import DomainObjects, EvaluationObjects, RowsObject
 from groupwise.domain.settings import DomainConfig
 from groupwise.reward import RewardConfig
@@ -207,7 +208,8 @@ class LanguageConfig(DomainConfig):
     """A causal language model, its prompts, and how its completions are drawn and rewarded.
 
     Args:
-        model: a model folder (`kind = "pretrained"`) or a small one with fresh weights (`kind = "scratch"`).
+        model: a model folder (`kind = "pretrained"`), a small one with fresh weights (`kind = "scratch"`), or an
+            adapter on a server that trains (`kind = "tinker"`).
         data: where prompts come from.
         rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only.
         sampling: temperature, truncation, limits, stop texts.
@@ -268,6 +270,15 @@ class LanguageConfig(DomainConfig):
                     allowed = error.errors()[0]["msg"].replace("Input should be", "must be", 1)
                     raise ValueError(f"sampling_schedule.{name} comes to {value:g}: {allowed} at every step") from None
         return self
+
+    @classmethod
+    def on_model(cls, folder: str) -> dict[str, Any]:
+        """Returns the keys that put the domain on a saved model: its folder, or the state of a server that it names."""
+        if not SavedState.is_in(Path(folder)):
+            return super().on_model(folder)
+        saved = SavedState.read(Path(folder))
+        place = {"address": saved.address, "base_model": saved.base_model, "rank": saved.rank, "state": saved.state}
+        return {"model": {"kind": "tinker", "tokenizer": folder, **place}}
 
     @classmethod
     def on_objects(cls, objects: DomainObjects) -> dict[str, Any]:
@@ -343,6 +354,11 @@ class LanguageConfig(DomainConfig):
         """Describes the costs of a step to `groupwise estimate`. A small model with fresh weights is built, because its
         data decide its vocabulary; of a model's folder the tokenizer alone is read, and nothing is fetched from a hub.
         """
+        if isinstance(self.model, Tinker):
+            raise ConfigError(
+                f"model.kind = 'tinker': the step is computed at {self.model.address}, whose machine is not known here;"
+                " estimate a local model, `--model FOLDER`"
+            )
         model: Any = self.model
         dtype, lora = getattr(model, "dtype", "float32"), getattr(model, "lora", None)
         path, config, prompt_tokens = "", None, None
@@ -370,6 +386,15 @@ class LanguageConfig(DomainConfig):
             bfloat16=dtype == "bfloat16",
             lora_rank=None if lora is None else lora.r,
         )
+
+    @classmethod
+    def export(cls, request: Export) -> Card:
+        """Copies the trained model; that of a server is downloaded as an adapter."""
+        if request.examples is None and SavedState.is_in(request.model):
+            from groupwise.domain.language.tinker.export import export_adapter
+
+            return export_adapter(request)
+        return super().export(request)
 
     @classmethod
     def card(cls, request: Export) -> Card:

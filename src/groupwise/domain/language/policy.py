@@ -23,7 +23,7 @@ from groupwise.causal_lm.scratch import small_model
 from groupwise.config import ConfigError, user_object
 from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.data import Splits
-from groupwise.domain.language.model import ModelObjects, Scratch
+from groupwise.domain.language.model import ModelObjects, Scratch, Tinker
 from groupwise.domain.language.tokenizer import build_tokenizer
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import Learner
@@ -52,8 +52,10 @@ class Policy(Protocol):
     max_positions: int | None
     device: torch.device
     supplies: frozenset[str]
-    remarks: Sequence[str]
     learner: Learner
+
+    @property
+    def remarks(self) -> Sequence[str]: ...
 
     def sample(
         self,
@@ -216,6 +218,12 @@ def open_policy(config: LanguageConfig, splits: Splits, streams: Streams, device
         ConfigError: a model that cannot be used, or messages as prompts of a model without a chat template.
     """
     model = config.model
+    if isinstance(model, Tinker):
+        from groupwise.domain.language.tinker.policy import TinkerPolicy, check_config
+
+        check_config(config)
+        seed = streams.seed("model") if model.seed is None else model.seed
+        return TinkerPolicy(model, config.engine, seed)
     if isinstance(model, ModelObjects):
         module, words = user_object(model.model, "model"), user_object(model.tokenizer, "tokenizer")
         return LocalPolicy(prepared(module, words, model.dropout, model.lora, device), config.engine)

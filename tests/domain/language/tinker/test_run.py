@@ -1,0 +1,245 @@
+"""Whole runs over HTTP against the stand-in, by the real SDK: what a person with a server does, and what fails."""
+
+from __future__ import annotations
+
+import io
+import json
+import runpy
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from safetensors.torch import save as save_tensors
+
+pytest.importorskip("tinker", reason="the extra `tinker` is not installed")
+
+from tests.domain.language.tinker.http_standin import BASE, StandIn, listening
+
+from groupwise.causal_lm.scratch import character_tokenizer
+from groupwise.cli.export import export
+from groupwise.config import ConfigError
+from groupwise.domain.language.tinker.client import TinkerError
+from groupwise.domain.language.tinker.saved import SavedState
+from groupwise.experiment import load_experiment
+from groupwise.experiment.runner import open_domain, resume, run, with_model
+from groupwise.runs import read_run
+from groupwise.streams import Streams
+
+EXPERIMENT = """
+name = "on a server"
+method = "{method}"
+
+[domain]
+kind = "language"
+model = {{ kind = "tinker", address = "{address}", base_model = "{base}", tokenizer = "{tokenizer}", \
+timeout_seconds = {seconds} }}
+sampling = {{ max_new_tokens = 3 }}
+evaluation = {{ num_prompts = 4, num_texts = 1 }}
+
+[domain.data]
+num_held_out = 4
+source = {{ kind = "files", paths = ["{data}"] }}
+
+[domain.rewards.sevens]
+kind = "callable"
+path = "tests.domain.language.tinker.test_run:sevens"
+
+[train]
+num_steps = 4
+prompts_per_step = 4
+group_size = 8
+evaluate_every = 2
+
+[checkpoint]
+every = 1
+
+[optimiser]
+learning_rate = 1.0
+"""
+
+
+def sevens(completions: list[str]) -> list[float]:
+    return [float(text.count("7")) for text in completions]
+
+
+class Place:
+    """A folder with data, a tokenizer and an experiment on a stand-in."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self.folder, self.address = folder, address
+        character_tokenizer("0123456789+= ").save_pretrained(folder / "tokenizer")
+        rows = [f'{{"prompt": "{first}+{second}="}}' for first in range(5) for second in range(4)]
+        (folder / "rows.jsonl").write_text("\n".join(rows))
+
+    def experiment(self, *overrides: str, method: str = "grpo", seconds: float = 60.0) -> Any:
+        text = EXPERIMENT.format(
+            method=method,
+            address=self.address,
+            base=BASE,
+            tokenizer=self.folder / "tokenizer",
+            data=self.folder / "rows.jsonl",
+            seconds=seconds,
+        )
+        path = self.folder / "experiment.toml"
+        path.write_text(text)
+        return load_experiment(str(path), overrides, run_code=True)
+
+
+@pytest.fixture
+def state() -> StandIn:
+    return StandIn()
+
+
+@pytest.fixture
+def place(tmp_path: Path, state: StandIn) -> Iterator[Place]:
+    with listening(state) as address:
+        yield Place(tmp_path, address)
+
+
+def test_a_run_learns_and_frees_its_adapters(place: Place, state: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(place.experiment("train.num_steps=12"), place.folder / "run")
+    scores = [row["eval/sampled/sevens"] for row in read_run(place.folder / "run").rows if "eval/sampled/sevens" in row]
+    assert scores[-1] > scores[0] + 0.5
+    assert result.summary["after"] > result.summary["before"]
+    assert not state.adapters, "every adapter is unloaded, that of the reference too"
+    output = " ".join(capsys.readouterr().out.split())
+    assert "whose gradient was measured to be: mean_sequence" in output
+    assert "measured not to clip gradients" in output
+    assert len(state.shapes) <= 4, state.shapes
+    saved = SavedState.read(place.folder / "run" / "model")
+    assert saved.state in state.states
+
+
+def test_a_run_whose_engine_died_says_so_and_goes_on_from_the_saved_state(place: Place, state: StandIn) -> None:
+    whole = run(place.experiment(), place.folder / "whole")
+    state.steps_until_failure = state.num_steps + 8 + 3  # the measurement of the rules takes eight
+    with pytest.raises(TinkerError, match=r"optim_step failed: .*the engine is gone") as failure:
+        run(place.experiment(), place.folder / "failed")
+    assert "\n" not in str(failure.value)
+    state.steps_until_failure = None
+    resumed = resume(place.folder / "failed")
+    scores = [
+        [row.get("eval/sampled/sevens") for row in read_run(place.folder / name).rows] for name in ("whole", "failed")
+    ]
+    assert scores[0] == scores[1]
+    assert whole.summary["after"] == resumed.summary["after"]
+    assert not state.adapters, "the adapters of the run that failed are freed too"
+
+
+@pytest.mark.parametrize("method", ["grpo", "gspo", "clip_cov"])
+def test_methods_of_every_scope_run(place: Place, state: StandIn, method: str) -> None:
+    result = run(place.experiment("train.num_steps=2", method=method), place.folder / "run")
+    assert result.summary["steps"] == 2
+    assert not state.adapters
+
+
+def test_a_saved_model_is_evaluated_and_sampled_through_the_server(place: Place, state: StandIn) -> None:
+    experiment = place.experiment("train.num_steps=2")
+    result = run(experiment, place.folder / "run")
+    before = len(state.calls)
+    domain = open_domain(with_model(experiment, place.folder / "run" / "model"))
+    metrics = domain.evaluate(streams=Streams(experiment.seed)).metrics
+    domain.close()
+    assert metrics["greedy/sevens"] == result.summary["after"]
+    assert "optim_step" not in state.calls[before:], "a model that is only asked measures nothing"
+    assert not state.adapters
+
+
+def test_a_state_that_the_server_lost_is_one_line(place: Place, state: StandIn) -> None:
+    experiment = place.experiment("train.num_steps=1")
+    run(experiment, place.folder / "run")
+    state.states.clear()
+    message = r"the state tinker://\S+ cannot be loaded: .*Checkpoint not found"
+    with pytest.raises(ConfigError, match=message) as refusal:
+        open_domain(with_model(experiment, place.folder / "run" / "model"))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("domain.sampling.temperature=0.7", r"sampling\.temperature = 0\.7 .* write 1"),
+        ("domain.sampling.top_p=0.9", r"sampling\.top_p = 0\.9 .* write 1"),
+        ("domain.sampling.top_k=5", r"sampling\.top_k = 5 .* write 0"),
+        ('domain.sampling.stop=["="]', r"sampling\.stop = \['='\]"),
+        (
+            'domain.sampling_schedule.temperature={kind="linear",start=1,end=0.5,num_steps=4}',
+            r"sampling_schedule\.temperature = 0\.5",
+        ),
+        ("domain.engine.kind=transformers", r'engine\.kind = "transformers" .* leave engine out'),
+        ("entropy=0.01", r"reads \['entropy'\].*supplies \['log_prob'\]"),
+        (
+            'credit={gradient_adaptive={signal="score_norm"}}',
+            r"reads \['score_norm'\].*supplies \['log_prob'\]",
+        ),
+        ("divergence.kind=exact", "exact_divergence"),
+        ("reference.kind=ema", r"reference\.kind"),
+        ("train.l2_to_reference=0.1", r"train\.l2_to_reference"),
+        ("train.micro_batch_members=auto", "micro_batch_members"),
+        ("domain.model.base_model=other", r"does not serve it; allowed: bigram"),
+        ("domain.model.tokenizer=nowhere", "nowhere"),
+    ],
+)
+def test_what_a_server_cannot_give_is_refused(place: Place, state: StandIn, override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refusal:
+        run(place.experiment(override), place.folder / "run")
+    assert "\n" not in str(refusal.value)
+    assert "forward" not in state.calls or "optim_step" in state.calls
+    assert not (place.folder / "run").exists()
+
+
+def test_the_example_trains_with_the_library_alone(place: Place, state: StandIn) -> None:
+    path = Path(__file__).parents[4] / "examples" / "train_on_tinker.py"
+    assert len(path.read_text().splitlines()) <= 80
+    means = runpy.run_path(str(path))["train"](place.address, BASE, str(place.folder / "tokenizer"))
+    assert len(means) == 20
+    assert max(means) > 0
+    assert state.num_steps > 20
+    assert not state.adapters
+
+
+def archive(config: dict[str, Any], weights: dict[str, torch.Tensor]) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as tar:
+        files = {"adapter_config.json": json.dumps(config).encode(), "adapter_model.safetensors": save_tensors(weights)}
+        for name, value in {**files, "../outside.txt": b"outside"}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(value)
+            tar.addfile(member, io.BytesIO(value))
+    return content.getvalue()
+
+
+def test_an_export_is_the_adapter_as_peft_loads_it(place: Place, state: StandIn) -> None:
+    run(place.experiment("train.num_steps=1"), place.folder / "run")
+    key = "base_model.model.model.layers.0.self_attn.{}.lora_A.weight"
+    weights = {key.format(name): torch.ones(2, 3) for name in ("q_proj", "k_proj")}
+    state.archive = archive({"r": 2, "target_modules": None, "task_type": None}, weights)
+    export(place.folder / "run", place.folder / "adapter")
+    config = json.loads((place.folder / "adapter" / "adapter_config.json").read_text())
+    assert config["target_modules"] == ["k_proj", "q_proj"]
+    assert (config["base_model_name_or_path"], config["task_type"]) == (BASE, "CAUSAL_LM")
+    assert load_file(place.folder / "adapter" / "adapter_model.safetensors").keys() == weights.keys()
+    card = (place.folder / "adapter" / "README.md").read_text()
+    assert "base_model_relation: adapter" in card
+    assert (place.folder / "adapter" / "tokenizer.json").is_file()
+    assert not (place.folder / "adapter" / "tinker.json").exists()
+    assert not (place.folder / "outside.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "Checkpoint not found.*stay on the server"), (b"no archive", "is no tar archive"), (b"", "no tar archive")],
+)
+def test_an_export_without_weights_is_one_line(
+    place: Place, state: StandIn, content: bytes | None, message: str
+) -> None:
+    run(place.experiment("train.num_steps=1"), place.folder / "run")
+    state.archive = content
+    with pytest.raises(ConfigError, match=message) as refusal:
+        export(place.folder / "run", place.folder / "adapter")
+    assert "\n" not in str(refusal.value)
+    assert not (place.folder / "adapter").exists()
