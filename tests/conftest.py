@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # Run by path where verl is installed, and nowhere else.
-collect_ignore = ["oracles/record_verl.py", "oracles/record_skyrl.py"]
+collect_ignore = ["oracles/record_verl.py", "oracles/record_skyrl.py", "engines/serve_tinker.py"]
 
 # The same examples every time, and no clock: a busy machine is not a defect.
 hypothesis.settings.register_profile("house", derandomize=True, deadline=None)

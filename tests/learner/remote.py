@@ -176,6 +176,9 @@ class RemoteLearner:
         self.num_steps += 1
         return self._ask("step", numbers)
 
+    def use_optimiser(self, source: object) -> None:
+        raise NotImplementedError("not offered")
+
     def forget_moments(self) -> None:
         self._ask("forget_moments")
 

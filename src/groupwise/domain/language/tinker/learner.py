@@ -18,6 +18,7 @@ from groupwise.domain.language.tinker.client import Adapter, Service, TinkerErro
 from groupwise.domain.language.tinker.data import Sequenced
 from groupwise.domain.language.tinker.reduction import ServerRules, factors, measure_rules
 from groupwise.domain.language.tinker.saved import SavedState
+from groupwise.learner.optimiser_source import OptimiserSource
 from groupwise.learner.protocol import Sizes, StepNumbers
 
 _GRAD_NORM_SUFFIX = "grad_norm"
@@ -131,6 +132,10 @@ class TinkerLearner:
         self._scores.clear()
         reported = [float(value) for name, value in metrics.items() if name.endswith(_GRAD_NORM_SUFFIX)]
         return reported[0] if reported else norm
+
+    def use_optimiser(self, source: OptimiserSource | None) -> None:
+        """Raises: the server steps AdamW."""
+        raise NotImplementedError("a Tinker server steps its own optimiser; write optimiser.kind = 'adamw'")
 
     def forget_moments(self) -> None:
         """Raises: the API has no such call."""
