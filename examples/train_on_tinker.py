@@ -1,6 +1,6 @@
 """Group-relative training on a server of the Tinker API in a loop of your own: the library, and no experiment.
 
-    pip install "groupwise[tinker]"
+    pip install '.[language,tinker]'
     python examples/train_on_tinker.py http://127.0.0.1:8000 BASE_MODEL [TOKENIZER]
 
 The server samples, scores, differentiates and steps; rewards, advantages and the loss are computed here. The task is a
