@@ -59,7 +59,7 @@ def train(address: str, base_model: str, tokenizer: str | None) -> list[float]:
             cotangents = objective.cotangents(Scored(sampled.log_prob), plan).scored.log_prob
             gradient = {"log_prob": cotangents}
             policy.backward(members, sampled.tokens, sampled.mask, gradient, LOG_PROB, temperature=1.0)
-            policy.learner.step(StepNumbers(learning_rate=1e-2))
+            policy.learner.step(StepNumbers(learning_rate=2e-3))
             state = batch.state
             means.append(float(rewards.mean()))
             print(f"step {step + 1}/{NUM_STEPS}  reward {means[-1]:.3f}")
