@@ -82,13 +82,16 @@ test: $(DEV) browser
 slow: $(DEV) browser
 	$(BIN)/python -m pytest -q -m "slow and not gpu" -n $(WORKERS) --dist worksteal --durations=20 $(ARGS)
 
-# The server takes other versions of transformers and peft than Groupwise, and so an environment of its own.
+# The server takes other versions of transformers and peft than Groupwise, and so an environment of its own. Without its
+# CUDA packages, which are left out, only the CPU build of torch can be imported.
 .PHONY: engines
 engines: .engines/tinker/.installed
 
 .engines/tinker/.installed: constraints-tinker-server.txt
 	$(PYTHON) -m venv .engines/tinker
 	.engines/tinker/bin/python -m pip install --quiet --no-deps --requirement constraints-tinker-server.txt
+	@.engines/tinker/bin/python -c 'import skyrl, tinker, torch' \
+		|| { echo "The server cannot be imported: write PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make engines"; exit 1; }
 	@touch $@
 
 # A machine with a GPU may reach no package index: the Python that is named is taken as it is.

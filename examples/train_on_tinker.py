@@ -1,6 +1,6 @@
 """Group-relative training on a server of the Tinker API in a loop of your own: the library, and no experiment.
 
-    pip install "groupwise[tinker]"
+    pip install '.[language,tinker]'
     python examples/train_on_tinker.py http://127.0.0.1:8000 BASE_MODEL [TOKENIZER]
 
 The server samples, scores, differentiates and steps; rewards, advantages and the loss are computed here. The task is a
@@ -59,7 +59,7 @@ def train(address: str, base_model: str, tokenizer: str | None) -> list[float]:
             cotangents = objective.cotangents(Scored(sampled.log_prob), plan).scored.log_prob
             gradient = {"log_prob": cotangents}
             policy.backward(members, sampled.tokens, sampled.mask, gradient, LOG_PROB, temperature=1.0)
-            policy.learner.step(StepNumbers(learning_rate=1e-2))
+            policy.learner.step(StepNumbers(learning_rate=2e-3))
             state = batch.state
             means.append(float(rewards.mean()))
             print(f"step {step + 1}/{NUM_STEPS}  reward {means[-1]:.3f}")

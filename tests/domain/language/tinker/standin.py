@@ -58,8 +58,8 @@ def service(
     reduction: str, fault: Callable[[str], None] | None = None, seconds: float = 60.0, *, clips: bool = False
 ) -> Service:
     """Returns a service without a connection, whose one adapter is a bigram policy."""
-    made = Service.__new__(Service)
-    made.config = Tinker(address="http://127.0.0.1:1", base_model="bigram", timeout_seconds=seconds)
+    connection = Service.__new__(Service)
+    connection.config = Tinker(address="http://127.0.0.1:1", base_model="bigram", timeout_seconds=seconds)
     types = SimpleNamespace(
         ModelInput=SimpleNamespace(from_ints=list),
         TensorData=lambda data, dtype, shape: SimpleNamespace(data=data),
@@ -67,10 +67,10 @@ def service(
             model_input=model_input, loss_fn_inputs=loss_fn_inputs
         ),
     )
-    made.sdk = SimpleNamespace(types=types, AdamParams=lambda **values: SimpleNamespace(**values))
+    connection.sdk = SimpleNamespace(types=types, AdamParams=lambda **values: SimpleNamespace(**values))
     training = Training(Bigram(reduction, clips=clips), fault)
-    made.adapter = lambda seed: Adapter(made, training)
-    return made
+    connection.adapter = lambda seed: Adapter(connection, training)
+    return connection
 
 
 def _plain(datum: Any) -> Datum:

@@ -51,7 +51,8 @@ class Service:
             import tinker
         except ImportError:
             raise ConfigError(
-                'model.kind = "tinker" needs the SDK, which is not installed; write pip install "groupwise[tinker]"'
+                'model.kind = "tinker" needs the SDK, which is not installed; write pip install tinker, and for'
+                " SkyRL 0.3.0 pip install tinker==0.24.1"
             ) from None
         self.sdk: Any = tinker
         check_health(config)
