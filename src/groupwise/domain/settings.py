@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field
@@ -81,6 +82,17 @@ class DomainConfig(Config):
             data: whether training prompts are asked.
         """
         return self
+
+    @classmethod
+    def of_folder(cls, folder: Path, *, raw: bool = False) -> Self | None:
+        """Returns the settings that ask a model folder by itself, without prompts and rewards; None where the domain
+        cannot do so, or where the folder holds no model of it.
+
+        Args:
+            folder: a folder of any kind.
+            raw: whether a text is asked as it is, where the domain would write something around it.
+        """
+        return None
 
     def asked_like(self, prompt: Any) -> Self:
         """Returns the settings under which a typed text is asked in the form of a recorded prompt.

@@ -15,6 +15,8 @@ from groupwise.config import ConfigError, Problem, merge, nearest, read_json, re
 from groupwise.runs.folder import RunFolder
 
 SHIPPED = Path(__file__).resolve().parents[1] / "presets" / "experiments"
+FROM_MODEL = SHIPPED.parent / "from_model.toml"
+"""What a run starts from where a model is named and no experiment."""
 
 
 @final
@@ -55,6 +57,16 @@ def shipped() -> list[str]:
         True
     """
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
+def kind_of_models() -> str:
+    """Returns the kind of domain that a model belongs to where no experiment is named.
+
+    Example:
+        >>> kind_of_models() in [find(name).tree["domain"]["kind"] for name in shipped()]
+        True
+    """
+    return str(read_toml(FROM_MODEL)["domain"]["kind"])
 
 
 def find(name: str | Path) -> Source:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from groupwise.config import ConfigError, difference, holding, merge, nearest, read_json
 from groupwise.domain.kinds import DOMAINS
 from groupwise.experiment.arguments import read_arguments
-from groupwise.experiment.catalogue import SHIPPED, Source, find
+from groupwise.experiment.catalogue import FROM_MODEL, Source, find
 from groupwise.experiment.changes import nested_changes
 from groupwise.experiment.loading import load_source
 from groupwise.experiment.object_check import MOST_SHOWN, check_objects, more, objects_of
@@ -19,8 +19,6 @@ from groupwise.experiment.schema import Experiment
 
 if TYPE_CHECKING:
     from groupwise.training.run.launch import Result
-
-_FROM_MODEL = SHIPPED.parent / "from_model.toml"
 
 
 def train(
@@ -164,7 +162,7 @@ def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source | None]:
             " rewards=..., data=...) or groupwise.train(domain=...)"
         )
     return str(experiment_or_model) if isinstance(experiment_or_model, str | Path) else experiment_or_model, find(
-        _FROM_MODEL
+        FROM_MODEL
     )
 
 

@@ -316,7 +316,8 @@ def _partial(schema: Any) -> Any:
         for key, value in schema.items()
         if not (key == "required" and isinstance(value, list)) and key != "discriminator"
     }
-    if "oneOf" in partial and "discriminator" in schema:
+    if "oneOf" in partial:
+        # Without its kind a table may be of several.
         partial["anyOf"] = partial.pop("oneOf")
     return partial
 

@@ -317,13 +317,16 @@ class LanguageConfig(DomainConfig):
         return self.model_copy(update=changes)
 
     @classmethod
-    def of_folder(cls, folder: Path, *, raw: bool = False) -> LanguageConfig:
-        """Returns the settings that ask a model folder by itself, without prompts and rewards.
+    def of_folder(cls, folder: Path, *, raw: bool = False) -> LanguageConfig | None:
+        """Returns the settings that ask a plain transformers folder by itself; None of any other folder.
 
         Args:
-            folder: a plain transformers folder.
+            folder: a folder of any kind.
             raw: a text is asked as it is; otherwise it is a user's message where the folder has a chat template.
         """
+        model_config = folder / "config.json"
+        if not model_config.is_file() or "model_type" not in read_json(model_config):
+            return None
         config = folder / "tokenizer_config.json"
         has_template = (folder / "chat_template.jinja").is_file() or (
             config.is_file() and bool(read_json(config).get("chat_template"))
