@@ -15,7 +15,11 @@ class Unit(enum.Enum):
 
 
 def measure(
-    length: float, unit: Unit, axes: tuple[int, ...] = (), mode: Literal["up", "down"] = "up", note: str | None = None
+    length: float,
+    unit: Unit,
+    axes: tuple[int, int] = (0, 1),
+    mode: Literal["up", "down"] = "up",
+    note: str | None = None,
 ):
     """Measures a length.
 
@@ -47,7 +51,7 @@ def test_arguments_become_what_the_type_hints_say():
         ({"length": "2", "unit": "m"}, "length: Input should be a valid number"),
         ({"length": 2, "unit": "mile"}, "unit: Input should be 'm' or 'ft'"),
         ({"length": 2, "unit": "m", "mode": "off"}, "mode: Input should be 'up' or 'down'"),
-        ({"length": 2, "unit": "m", "axes": [1.5]}, "axes: Input should be a valid integer"),
+        ({"length": 2, "unit": "m", "axes": [1.5, 2]}, "axes: Input should be a valid integer"),
         ({"length": 2}, "measure needs the argument unit"),
         ({"length": 2, "unit": "m", "self": 1}, "measure has no argument self; it has length, unit, axes, mode, note"),
     ],
