@@ -36,9 +36,11 @@ class DomainObjects:
         model: a model folder, or the import paths of a model and of its tokenizer.
         rewards: name -> table of the reward.
         data, eval_data: rows, or the path of a file; several sets of `eval_data` by name.
+        tools: import paths of the functions that a language policy may call.
     """
 
     model: str | tuple[ImportPath, ImportPath] | None = None
     rewards: Mapping[str, Mapping[str, Any]] | None = None
     data: RowsObject | str | None = None
     eval_data: EvaluationObjects = None
+    tools: tuple[ImportPath, ...] | None = None

@@ -170,6 +170,8 @@ class DomainConfig(Config):
                     f"{argument}: the {kind} domain reads its data itself and takes none; leave the argument out, and"
                     " set the keys of domain.data"
                 )
+        if objects.tools is not None:
+            raise ConfigError(f"tools: the {kind} domain calls none; leave the argument out")
         table: dict[str, Any] = {}
         if isinstance(objects.model, tuple):
             raise ConfigError(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import ConfigError
+from groupwise.config import ConfigError, ImportPath
 from groupwise.experiment.domain_argument import read_domain
 from groupwise.experiment.python_objects import MODULE, Arguments, type_name
 from groupwise.experiment.reward_arguments import columns_of, read_rewards
@@ -22,13 +22,14 @@ def read_arguments(
     data: Any = None,
     eval_data: Any = None,
     callbacks: Any = (),
+    tools: Any = (),
 ) -> Arguments:
     """Checks the arguments of `groupwise.train`, one after another.
 
     Args:
         model: the folder of a model, a pair of model and tokenizer, or a module for a domain.
-        domain, objective, rewards, data, eval_data, callbacks: as of `groupwise.train`; None or an empty tuple where
-            left out.
+        domain, objective, rewards, data, eval_data, callbacks, tools: as of `groupwise.train`; None or an
+            empty tuple where left out.
 
     Raises:
         ConfigError: an argument cannot be used; names it, its type, what is allowed and what to write.
@@ -48,7 +49,12 @@ def read_arguments(
     arguments.data = read_rows(arguments, "data", data)
     arguments.eval_data = read_evaluation(arguments, eval_data)
     if callbacks is not None and callbacks != ():
-        arguments.callbacks = _read_callbacks(arguments, callbacks)
+        arguments.callbacks = [
+            str(path) for path in _read_functions(arguments, "callbacks", callbacks, "a function of (step, metrics)")
+        ]
+    if tools is not None and tools != ():
+        function = "a function with type hints and a docstring"
+        arguments.tools = tuple(_read_functions(arguments, "tools", tools, function))
     return arguments
 
 
@@ -115,23 +121,23 @@ def _read_objective(arguments: Arguments, objective: Any) -> None:
     }
 
 
-def _read_callbacks(arguments: Arguments, callbacks: Any) -> list[str]:
-    if callable(callbacks) or isinstance(callbacks, str) or not isinstance(callbacks, Iterable):
+def _read_functions(arguments: Arguments, argument: str, functions: Any, description: str) -> list[ImportPath]:
+    """Returns the import paths of a list of functions."""
+    if callable(functions) or isinstance(functions, str) or not isinstance(functions, Iterable):
         raise ConfigError(
-            f"callbacks: an object of type {type_name(callbacks)} was given; give a list of functions of (step,"
-            " metrics); write callbacks=[function]"
+            f"{argument}: an object of type {type_name(functions)} was given; give a list, each {description}; write"
+            f" {argument}=[function]"
         )
-    paths: list[str] = []
-    for place, callback in enumerate(callbacks):
-        if isinstance(callback, str):
-            paths.append(callback)
+    paths: list[ImportPath] = []
+    for place, function in enumerate(functions):
+        if isinstance(function, str):
+            paths.append(ImportPath(function))
             continue
-        if not callable(callback):
+        if not callable(function):
             raise ConfigError(
-                f"callbacks[{place}]: an object of type {type_name(callback)} was given; a callback is a function of"
-                " (step, metrics)"
+                f"{argument}[{place}]: an object of type {type_name(function)} was given; write {description}"
             )
-        paths.append(str(arguments.refer(f"callbacks_{place}", callback, f"callbacks[{place}]")))
+        paths.append(arguments.refer(f"{argument}_{place}", function, f"{argument}[{place}]"))
     return paths
 
 

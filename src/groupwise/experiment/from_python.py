@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from groupwise.config import ConfigError, difference, holding, merge, nearest, read_json
 from groupwise.domain.kinds import DOMAINS
+from groupwise.domain.objects import DomainObjects
 from groupwise.experiment.arguments import read_arguments
 from groupwise.experiment.catalogue import FROM_MODEL, Source, find
 from groupwise.experiment.changes import nested_changes
@@ -30,6 +31,7 @@ def train(
     data: Any = None,
     eval_data: Any = None,
     callbacks: Any = (),
+    tools: Any = (),
     out: str | Path | None = None,
     resume: bool = False,
     controls: bool = True,
@@ -51,6 +53,8 @@ def train(
         eval_data: rows to evaluate on, or a dict of several sets by name; without it, a tenth of `data` and at most
             256 prompts are held out.
         callbacks: functions of `(step, metrics)`, called after every step; a true result ends the stage.
+        tools: functions that a language policy may call through its chat template (`domain.environment.kind =
+            "chat_tools"`), each with type hints and a docstring.
         out: the run folder, which must be new; unset makes `runs/<experiment>-<seed>-<timestamp>`.
         resume: goes on with the run in `out`, where there is one.
         controls: whether the experiment's controls are trained as well.
@@ -80,6 +84,7 @@ def train(
         data=data,
         eval_data=eval_data,
         callbacks=callbacks,
+        tools=tools,
     )
     with holding(arguments.objects):
         experiment, remarks = _experiment(experiment_or_model, source, arguments, nested_changes(changes), run_code)
@@ -102,12 +107,13 @@ def resume(
     data: Any = None,
     eval_data: Any = None,
     callbacks: Any = (),
+    tools: Any = (),
     run_code: bool = False,
 ) -> Result:
     """Goes on with a run from its newest checkpoint, to the same end as if it had not been cut off.
 
     Args:
-        model, domain, rewards, data, eval_data, callbacks: the objects that `groupwise.train` took and that no file
+        model, domain, rewards, data, eval_data, callbacks, tools: the objects that `groupwise.train` took and that no file
             describes, as `train` took them; other arguments need not be repeated.
         run_code: allows the code that the folder names, where this user did not make the folder.
 
@@ -130,6 +136,7 @@ def resume(
         data=data,
         eval_data=eval_data,
         callbacks=callbacks,
+        tools=tools,
     )
     with holding(arguments.objects):
         return _go_on(Path(folder), arguments, run_code)
@@ -199,7 +206,7 @@ def _table(source: Source, arguments: Arguments, changes: Mapping[str, Any]) -> 
     table: dict[str, Any] = dict(arguments.objective)
     domain = dict(arguments.domain)
     objects = arguments.for_domain
-    if (objects.model, objects.rewards, objects.data, objects.eval_data) != (None, None, None, None):
+    if objects != DomainObjects():
         domain_changes = changes.get("domain")
         kinds = (domain, domain_changes if isinstance(domain_changes, Mapping) else {}, source.tree.get("domain", {}))
         kind = next((table["kind"] for table in kinds if "kind" in table), "")

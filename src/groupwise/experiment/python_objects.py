@@ -26,7 +26,7 @@ class Arguments:
         domain: the keys of the domain's table that follow from its instance, class or kind.
         objective: the keys of the experiment that state the method.
         rewards, data, eval_data: the arguments in the form that the domain takes.
-        callbacks: import paths; None where the argument was left out.
+        callbacks, tools: import paths; None where the argument was left out.
     """
 
     objects: dict[str, Any] = field(default_factory=dict)
@@ -38,11 +38,12 @@ class Arguments:
     data: RowsObject | str | None = None
     eval_data: EvaluationObjects = None
     callbacks: list[str] | None = None
+    tools: tuple[ImportPath, ...] | None = None
 
     @property
     def for_domain(self) -> DomainObjects:
         """The objects that the domain's configuration takes."""
-        return DomainObjects(self.model, self.rewards, self.data, self.eval_data)
+        return DomainObjects(self.model, self.rewards, self.data, self.eval_data, self.tools)
 
     def refer(self, name: str, value: Any, argument: str) -> ImportPath:
         """Returns the import path of an object: its own where another process can import it, otherwise that of an

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,15 +148,27 @@ def conversation(turns: Sequence[Any]) -> list[list[str]]:
     Example:
         >>> conversation([{"role": "user", "content": "higher"}, 7])
         [['user', 'higher'], ['', '7']]
+        >>> call = {"function": {"name": "add", "arguments": {"a": 2}}}
+        >>> conversation([{"role": "assistant", "content": "", "tool_calls": [call]}])
+        [['assistant', '{"name": "add", "arguments": {"a": 2}}']]
     """
     return [
         (
-            [str(turn.get("role", "")), shortened(turn.get("content", ""))]
+            [str(turn.get("role", "")), shortened(_turn_text(turn))]
             if isinstance(turn, Mapping)
             else ["", shortened(turn)]
         )
         for turn in turns
     ]
+
+
+def _turn_text(turn: Mapping[str, Any]) -> object:
+    """Returns a message's content, followed by the calls of tools that it made."""
+    content, calls = turn.get("content", ""), turn.get("tool_calls")
+    if not isinstance(calls, list):
+        return content
+    functions = [call.get("function", call) if isinstance(call, Mapping) else call for call in calls]
+    return "\n".join([str(content), *(json.dumps(function, ensure_ascii=False) for function in functions)]).strip()
 
 
 def demonstration(example: Any, root: Path, pictures: Pictures) -> dict[str, Any]:

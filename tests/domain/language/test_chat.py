@@ -45,9 +45,17 @@ def test_a_reply_is_what_the_template_writes_after_the_policys_turn(tokenizer):
     chat = Chat(tokenizer, ChatConfig(reply_role="tool"))
     messages = [{"role": "user", "content": "ab"}]
     # The policy wrote the end token itself: the template's must not stand there twice.
-    assert written(tokenizer, chat.encode_reply(messages, "4", ended=True)) == "\n[tool]4<|end|>\n[assistant]"
-    assert written(tokenizer, chat.encode_reply(messages, "4", ended=False)) == "<|end|>\n[tool]4<|end|>\n[assistant]"
-    assert written(tokenizer, chat.encode_reply("2 + 2?", " result 4 ", ended=True)) == " result 4 "
+    assert (
+        written(tokenizer, chat.encode_reply(messages, [chat.reply_message("4")], ended=True))
+        == "\n[tool]4<|end|>\n[assistant]"
+    )
+    assert (
+        written(tokenizer, chat.encode_reply(messages, [chat.reply_message("4")], ended=False))
+        == "<|end|>\n[tool]4<|end|>\n[assistant]"
+    )
+    assert (
+        written(tokenizer, chat.encode_reply("2 + 2?", [chat.reply_message(" result 4 ")], ended=True)) == " result 4 "
+    )
 
 
 def test_what_has_no_template_is_refused(tokenizer):

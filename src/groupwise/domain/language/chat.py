@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, final
 
 from groupwise.config import ConfigError
@@ -12,6 +13,7 @@ Messages = list[dict[str, Any]]
 
 # The mark stands for the policy's turn where only the text after it is needed; no template writes it by itself.
 _MARK = "\u2402the policy's turn\u2403"
+_PROBE = "resultofatool"
 
 
 @final
@@ -21,19 +23,33 @@ class Chat:
     Args:
         tokenizer: a tokenizer of transformers.
         config: when the template is used.
+        tools: JSON schemas of the tools that the template writes into every prompt.
 
     Raises:
-        ConfigError: a template is asked for and the tokenizer has none.
+        ConfigError: a template is asked for and the tokenizer has none, or it writes no tools or no results.
     """
 
-    def __init__(self, tokenizer: Any, config: ChatConfig) -> None:
-        self.tokenizer, self.config = tokenizer, config
+    def __init__(self, tokenizer: Any, config: ChatConfig, tools: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.tokenizer, self.config, self.tools = tokenizer, config, list(tools)
         if config.use == "always":
             self._need_template("chat.use = 'always'")
+        if self.tools:
+            self._need_template("domain.environment shows tools")
+            self._check_tools()
+
+    @property
+    def template(self) -> str:
+        """The chat template's text; of several, the one that is used here."""
+        return self.tokenizer.get_chat_template(tools=self.tools or None)
 
     def messages(self, prompt: str | Sequence[Mapping[str, Any]]) -> Messages | None:
         """Returns the prompt as messages; None where it stays a text."""
         if isinstance(prompt, str):
+            if self.config.use != "always" and self.tools:
+                raise ConfigError(
+                    f"the prompt {prompt[:60]!r} is a text, and tools are shown by the chat template; write chat.use ="
+                    " 'always', or give prompts as lists of messages"
+                )
             if self.config.use != "always":
                 return None
             messages: Messages = [{"role": "user", "content": prompt}]
@@ -60,19 +76,35 @@ class Chat:
         """Encodes a text in the middle, without special tokens around it."""
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
-    def encode_reply(self, prompt: str | Sequence[Mapping[str, Any]], reply: str, ended: bool) -> list[int]:
+    def reply_message(self, text: str) -> dict[str, Any]:
+        """Returns an environment's text as a message; beside tools, as the result of one."""
+        if not self.tools:
+            return {"role": self.config.reply_role, "content": text}
+        name = self.tools[0]["function"]["name"]
+        return {"role": "tool", "name": name, "content": text, "tool_call_id": "000000000"}
+
+    def encode_reply(
+        self, prompt: str | Sequence[Mapping[str, Any]], replies: Sequence[Mapping[str, Any]], ended: bool
+    ) -> list[int]:
         """Encodes an environment's answer up to the place where the policy goes on.
 
         Args:
             prompt: the conversation's prompt, which decides whether it is a chat.
-            reply: the environment's text.
+            replies: the environment's messages; outside a chat, their texts alone.
             ended: whether the policy's turn ended with the end-of-sequence token, which the template would write
                 itself.
         """
         messages = self.messages(prompt)
         if messages is None:
-            return self.encode_text(reply)
-        turn = [*messages, {"role": "assistant", "content": _MARK}, {"role": self.config.reply_role, "content": reply}]
+            return self.encode_text("".join(message["content"] for message in replies))
+        return self.encode_text(self._continuation(messages, replies, ended))
+
+    def _continuation(self, messages: Messages, replies: Sequence[Mapping[str, Any]], ended: bool) -> str:
+        plain = [
+            {**message, "content": self._without_control(message["content"])} if message["role"] == "tool" else message
+            for message in replies
+        ]
+        turn = [*messages, {"role": "assistant", "content": _MARK}, *plain]
         _, mark, continuation = self._render(turn, add_generation_prompt=True).rpartition(_MARK)
         if not mark:
             raise ConfigError(
@@ -81,12 +113,44 @@ class Chat:
             )
         if ended and self.tokenizer.eos_token and continuation.startswith(self.tokenizer.eos_token):
             continuation = continuation[len(self.tokenizer.eos_token) :]
-        return self.encode_text(continuation)
+        return continuation
+
+    def _without_control(self, text: str) -> str:
+        """Breaks the texts of control tokens in the result of a tool, so that no result ends its own message."""
+        for token in self._control_texts:
+            text = text.replace(token, f"{token[0]} {token[1:]}")
+        return text
+
+    @cached_property
+    def _control_texts(self) -> list[str]:
+        # Added tokens that are mere words, of one letter or of spaces, control nothing.
+        return [token for token in self.tokenizer.get_added_vocab() if len(token) > 1 and token[0] in "<["]
+
+    def _check_tools(self) -> None:
+        """Refuses a template that leaves out tools or their results."""
+        question: Messages = [{"role": "user", "content": "?"}]
+        names = [tool["function"]["name"] for tool in self.tools]
+        prompt = self._render(question, add_generation_prompt=True)
+        if missing := [name for name in names if name not in prompt]:
+            raise ConfigError(
+                f"the tokenizer's chat template does not write the tools ({', '.join(missing)}); write"
+                " domain.environment.kind = 'tools', whose calls need no template, or take a model that calls tools"
+            )
+        if _PROBE not in self._continuation(question, [self.reply_message(_PROBE)], ended=False):
+            raise ConfigError(
+                "the tokenizer's chat template does not write messages of the role tool; write domain.environment.kind"
+                " = 'tools', whose results need no template, or take a model that calls tools"
+            )
 
     def _render(self, messages: Messages, add_generation_prompt: bool) -> str:
+        tools = {"tools": self.tools} if self.tools else {}
         try:
             return self.tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=add_generation_prompt, **self.config.template_arguments
+                messages,
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+                **tools,
+                **self.config.template_arguments,
             )
         except Exception as error:  # a template raises errors of any kind, mostly about messages
             raise ConfigError(f"the tokenizer's chat template refuses {str(messages)[:200]}: {error}") from error

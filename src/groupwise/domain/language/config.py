@@ -283,7 +283,9 @@ class LanguageConfig(DomainConfig):
     @classmethod
     def on_objects(cls, objects: DomainObjects) -> dict[str, Any]:
         """Returns the keys that put the domain on a model, rewards and rows that a program holds."""
-        table = super().on_objects(replace(objects, model=None, data=None, eval_data=None))
+        table = super().on_objects(replace(objects, model=None, data=None, eval_data=None, tools=None))
+        if objects.tools is not None:
+            table["environment"] = {"kind": "chat_tools", "tools": list(map(str, objects.tools))}
         if isinstance(objects.model, tuple):
             model, tokenizer = objects.model
             table["model"] = {"kind": "objects", "model": str(model), "tokenizer": str(tokenizer)}

@@ -8,7 +8,7 @@ from typing import Any, final
 from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.environment import EnvironmentKind
 
-Message = dict[str, str]
+Message = dict[str, Any]
 
 
 @final
@@ -37,26 +37,34 @@ class Conversations:
             conversation.reset(prompt_columns)
         self.messages: list[list[Message]] = [[] for _ in columns]
         self.rewards: list[float | None] = [None] * len(columns)
+        self.counts: list[dict[str, float]] = [dict.fromkeys(environment.counted, 0.0) for _ in columns]
+        self._reads_special_tokens = environment.reads_special_tokens
         self._length = [0] * len(columns)
 
     def answer(self, member: int, turn: list[int]) -> list[int] | None:
         """Answers a turn with the environment's tokens; None when the conversation is over."""
         text = self.chat.tokenizer.decode(turn, skip_special_tokens=True)
-        self.messages[member].append({"role": "assistant", "content": text})
+        action = text
+        if self._reads_special_tokens:
+            action = self.chat.tokenizer.decode(turn[:-1] if turn[-1] in self.eos else turn, skip_special_tokens=False)
         try:
-            step = self.environments[member].step(text)
+            step = self.environments[member].step(action)
         except Exception as error:
             error.add_note(
                 f"environment.step raised in member {member} on the turn {text!r} after the prompt"
                 f" {self.columns[member]['prompt']!r}"
             )
             raise
+        self.messages[member].append(dict(step.action or {"role": "assistant", "content": text}))
+        for name, count in step.counts.items():
+            self.counts[member][name] = self.counts[member].get(name, 0.0) + count
         if step.reward is not None:
             self.rewards[member] = (self.rewards[member] or 0.0) + step.reward
         self._length[member] += len(turn)
         if step.done:
             return None
-        reply = self.chat.encode_reply(self.columns[member]["prompt"], step.text, ended=turn[-1] in self.eos)
+        replies = [dict(message) for message in step.messages] or [self.chat.reply_message(step.text)]
+        reply = self.chat.encode_reply(self.columns[member]["prompt"], replies, ended=turn[-1] in self.eos)
         self._length[member] += len(reply)
-        self.messages[member].append({"role": self.chat.config.reply_role, "content": step.text})
+        self.messages[member] += replies
         return None if self._length[member] >= self.max_new_tokens else reply

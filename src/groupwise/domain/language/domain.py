@@ -82,14 +82,17 @@ class LanguageDomain(Domain):
         self.learner, self.supplies, self.tokenizer = self.policy.learner, self.policy.supplies, self.policy.tokenizer
         if isinstance(self.policy, LocalPolicy):
             self.module = self.policy.module
-        self._chat = Chat(self.tokenizer, config.chat)
+        self._environment = config.environment
+        self._chat = Chat(self.tokenizer, config.chat, () if self._environment is None else self._environment.schemas)
+        if self._environment is not None and self._chat.tools:
+            self._environment = self._environment.for_template(self._chat.template)
         self.rewards = Rewards(config.rewards)
         self._check_columns(splits)
         limit = self._prompt_limit()
-        self._train = tokenize(splits.train, self._chat, config.environment, limit, config.overlong)
+        self._train = tokenize(splits.train, self._chat, self._environment, limit, config.overlong)
         self._evaluation = {
             name: tokenize(
-                prompts[: config.evaluation.num_prompts], self._chat, config.environment, limit, config.overlong
+                prompts[: config.evaluation.num_prompts], self._chat, self._environment, limit, config.overlong
             )
             for name, prompts in splits.evaluation.items()
         }
@@ -324,7 +327,7 @@ class LanguageDomain(Domain):
         stop = self._stop()
         limit = self.policy.max_positions
         return [
-            encode_demonstration(demonstration, self._chat, self.config.environment, eos, stop, limit)
+            encode_demonstration(demonstration, self._chat, self._environment, eos, stop, limit)
             for demonstration in self._splits.demonstrations
         ]
 
@@ -349,7 +352,7 @@ class LanguageDomain(Domain):
         *,
         live: bool = False,
     ) -> Samples:
-        environment = self.config.environment
+        environment = self._environment
         columns = [prompt.columns for prompt in prompts for _ in range(group_size)]
         conversations = (
             None
@@ -378,6 +381,7 @@ class LanguageDomain(Domain):
         }
         if conversations is not None:
             payload |= {"messages": conversations.messages, "environment": conversations.rewards}
+            payload |= {"environment_counts": conversations.counts}
         return Samples(
             prompts=list(prompts),
             group=torch.arange(len(prompts), device=completions.tokens.device).repeat_interleave(group_size),
@@ -396,7 +400,7 @@ class LanguageDomain(Domain):
     def _prompt_ids(self, prompt: Prompt) -> list[int]:
         if prompt.key not in self._ids:
             # A prompt that is not of the data, such as one typed at `groupwise sample`.
-            self._ids |= tokenize([prompt], self._chat, self.config.environment, self._prompt_limit(), "error").ids
+            self._ids |= tokenize([prompt], self._chat, self._environment, self._prompt_limit(), "error").ids
         return self._ids[prompt.key]
 
     def _texts(self, samples: Samples) -> list[str]:
@@ -425,7 +429,11 @@ class LanguageDomain(Domain):
         if self.config.environment is None:
             return table
         values = {"environment": list(samples.payload["environment"]), **table.values}
-        return replace(table, values=values, weights={"environment": self.config.environment.weight, **table.weights})
+        weights = {"environment": self.config.environment.weight, **table.weights}
+        member_counts = samples.payload["environment_counts"]
+        names = dict.fromkeys(name for counts in member_counts for name in counts)
+        counts = {name: [counts.get(name, 0.0) for counts in member_counts] for name in names}
+        return replace(table, values=values, weights=weights, logged={**table.logged, **counts})
 
     def _write(self, prompts: Sequence[Prompt], num_samples: int, streams: Streams, greedy: bool) -> evaluate.Written:
         seeds = [streams.seed("evaluate", prompt.key, number) for prompt in prompts for number in range(num_samples)]

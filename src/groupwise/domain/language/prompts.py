@@ -106,7 +106,7 @@ def mean_tokens(data: DataConfig, chat: ChatConfig, environment: EnvironmentKind
     """
     from groupwise.causal_lm.loading import load_tokenizer
 
-    rendering = Chat(load_tokenizer(folder), chat)
+    rendering = Chat(load_tokenizer(folder), chat, environment.schemas if environment is not None else ())
     lengths = [len(encode(prompt, rendering, environment)) for prompt in split(data).train[:256]]
     return sum(lengths) / len(lengths)
 

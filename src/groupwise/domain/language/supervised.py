@@ -66,7 +66,8 @@ def encode_demonstration(
             stopped = any(text.endswith(stop_text) for stop_text in stop)
             ids = chat.encode_text(text) + ([] if stopped else [eos])
         else:
-            ids = chat.encode_reply(demonstration.prompt.columns["prompt"], text, ended=not stopped)
+            reply = [chat.reply_message(text)]
+            ids = chat.encode_reply(demonstration.prompt.columns["prompt"], reply, ended=not stopped)
         tokens += ids
         target += [policy] * len(ids)
     if limit is not None and len(prompt) + len(tokens) > limit:

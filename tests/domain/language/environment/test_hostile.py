@@ -9,7 +9,13 @@ from typing import get_args
 
 import pytest
 
-from groupwise.domain.language.environment import CallableEnvironment, EnvironmentConfig, GuessTheNumber, Tools
+from groupwise.domain.language.environment import (
+    CallableEnvironment,
+    ChatTools,
+    EnvironmentConfig,
+    GuessTheNumber,
+    Tools,
+)
 from groupwise.domain.language.environment.calculator import calculate
 from groupwise.domain.language.source.cups import worked
 from groupwise.domain.language.source.hidden_number import patient
@@ -19,9 +25,20 @@ from groupwise.testing.hostile import TEXTS
 OPEN = {
     "guess_the_number": GuessTheNumber(num_guesses=3),
     "tools": Tools(),
+    "chat_tools": ChatTools(
+        tools=("groupwise.domain.language.environment.calculator:calculate",), parser="hermes", max_turns=10_000
+    ),
     "callable": CallableEnvironment(path="groupwise.domain.language.environment.callable:example"),
 }
-WRAPPED = ("{}", "<tool>{}</tool>", "<tool>calculator: {}</tool>", "<tool>{}: 1</tool>")
+_CALL = '<tool_call>{"name": "calculate", "arguments": {"expression": "{}"}}</tool_call>'
+WRAPPED = (
+    "{}",
+    "<tool>{}</tool>",
+    "<tool>calculator: {}</tool>",
+    "<tool>{}: 1</tool>",
+    "<tool_call>{}</tool_call>",
+    _CALL,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +61,9 @@ def test_a_hostile_turn_is_answered(kind: str, name: str) -> None:
         game.reset({"secret": 6})
         step = game.step(wrapped.replace("{}", TEXTS[name]))
         assert len(step.text) < 500
+        assert all("\n" not in message["content"] for message in step.messages)
+        # A tokenizer takes nothing else.
+        assert all(message["content"].encode() for message in step.messages)
         assert not step.reward
 
 

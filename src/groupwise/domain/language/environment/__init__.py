@@ -10,11 +10,13 @@ from pydantic import Field
 
 from groupwise.domain.language.environment.base import Environment, EnvironmentKind, Step
 from groupwise.domain.language.environment.callable import CallableEnvironment
+from groupwise.domain.language.environment.chat_tools import ChatTools
 from groupwise.domain.language.environment.guess_the_number import GuessTheNumber
 from groupwise.domain.language.environment.tools import Tools
 
 __all__ = [
     "CallableEnvironment",
+    "ChatTools",
     "Environment",
     "EnvironmentConfig",
     "EnvironmentKind",
@@ -23,5 +25,5 @@ __all__ = [
     "Tools",
 ]
 
-EnvironmentConfig = Annotated[GuessTheNumber | Tools | CallableEnvironment, Field(discriminator="kind")]
+EnvironmentConfig = Annotated[GuessTheNumber | Tools | ChatTools | CallableEnvironment, Field(discriminator="kind")]
 """Any environment, told apart by `kind`."""

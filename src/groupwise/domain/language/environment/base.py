@@ -5,13 +5,16 @@ over.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, final, runtime_checkable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Protocol, Self, final, runtime_checkable
 
 from pydantic import Field
 
 from groupwise.config import Config
+
+Weight = Annotated[float, Field(allow_inf_nan=False)]
+"""A factor in the sum of rewards."""
 
 
 @final
@@ -23,11 +26,17 @@ class Step:
         text: what the policy reads next; not used once it is over.
         reward: what this turn earned; None where it earned nothing that counts.
         done: whether the conversation is over.
+        messages: what the policy reads next, as messages for the chat template, in place of `text`.
+        action: the policy's turn as a message, where it is more than a text.
+        counts: numbers of this turn by name; their sums over a conversation are averaged over members and logged.
     """
 
     text: str = ""
     reward: float | None = None
     done: bool = False
+    messages: Sequence[Mapping[str, Any]] = ()
+    action: Mapping[str, Any] | None = None
+    counts: Mapping[str, float] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -48,7 +57,12 @@ class Environment(Protocol):
 class EnvironmentKind(Config):
     """A conversation as configuration. Subclasses add a `kind`, their parameters and `open`."""
 
-    weight: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    reads_special_tokens: ClassVar[bool] = False
+    """True where `step` reads the texts of special tokens too, without the one that ends the turn."""
+    counted: ClassVar[tuple[str, ...]] = ()
+    """Names of the counts that are logged where no step has any, too."""
+
+    weight: Weight = 1.0
     """Factor of the environment's own reward, which is called `environment`: the sum over the turns. 0 means: measured,
     never trained on.
     """
@@ -67,6 +81,19 @@ class EnvironmentKind(Config):
     def replies(self) -> tuple[str, ...]:
         """Texts it can answer with, where they are few: a vocabulary built from scratch must know them."""
         return ()
+
+    @property
+    def schemas(self) -> tuple[dict[str, Any], ...]:
+        """JSON schemas of tools, which the chat template writes into the prompt; a conversation with any is a chat."""
+        return ()
+
+    def for_template(self, template: str) -> Self:
+        """Returns the conversation for models of a chat template; called where there are `schemas`.
+
+        Raises:
+            ConfigError: the template does not fit.
+        """
+        return self
 
     @abstractmethod
     def open(self) -> Environment:

@@ -26,6 +26,9 @@ def calculate(expression: str) -> str:
     """Computes the value of an expression of numbers, `+ - * / // % **` and brackets; an expression without a value
     gives the reason.
 
+    Args:
+        expression: of at most 200 characters, such as (2 + 3) * 4.
+
     Example:
         >>> calculate("(2 + 3) * 4"), calculate("1 / 3"), calculate("1 / 0"), calculate("open('x')")
         ('20', '0.333333', 'error: division by zero', 'error: only numbers, + - * / // % ** and brackets')
