@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from pydantic import ValidationError
+from tests.experiment.tiny import TINY
 
+from groupwise import load_experiment, train
 from groupwise.domain.language.environment import Tools
 
 
@@ -39,3 +43,21 @@ def test_a_tool_that_raises_is_answered_and_a_long_result_is_cut(monkeypatch):
 def test_a_reply_without_its_place_is_refused():
     with pytest.raises(ValidationError, match="reply must contain"):
         Tools(reply="ok")
+
+
+def one(prompts, completions, **columns):
+    return [1.0] * len(prompts)
+
+
+def test_tools_that_earn_nothing_leave_the_reward_as_it_is(tmp_path):
+    """A reward that is missing for every member would be made up for by the others, which then count twice."""
+    (tmp_path / "tiny.toml").write_text(TINY, encoding="utf-8")
+    reward = "domain.rewards.one"
+    changes = [f"{reward}.kind=callable", f"{reward}.path=tests.domain.language.environment.test_tools:one"]
+    experiment = load_experiment(
+        tmp_path / "tiny.toml",
+        ["controls=null", "domain.environment.kind=tools", "domain.rewards.correct=null", *changes],
+    )
+    run = train(experiment, out=tmp_path / "run").folder
+    (records,) = [[json.loads(line) for line in path.open()] for path in run.rollouts.glob("step-4.jsonl")]
+    assert {record["reward"] for record in records} == {1.0}

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from groupwise.config import ImportPath, InModule, user_callable
 from groupwise.config.numbers import Length, Positive
-from groupwise.domain.language.environment.base import EnvironmentKind, Step
+from groupwise.domain.language.environment.base import EnvironmentKind, Step, Weight
 
 CALCULATOR = ImportPath("groupwise.domain.language.environment.calculator:calculate")
 
@@ -47,6 +47,9 @@ class Tools(EnvironmentKind):
     """Calls a member may make; the next one ends the conversation."""
     max_characters: Positive = 400
     """Longest result; the rest is cut off."""
+
+    weight: Weight = 0.0
+    """Of a reward of its own, which tools do not earn."""
 
     @model_validator(mode="after")
     def _usable(self) -> Tools:
