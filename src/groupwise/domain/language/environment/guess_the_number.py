@@ -21,8 +21,8 @@ class GuessTheNumber(EnvironmentKind):
         >>> game = GuessTheNumber(num_guesses=3).open()
         >>> game.reset({"secret": 6})
         ''
-        >>> game.step("9"), game.step("6")
-        (Step(text='lower', reward=None, done=False), Step(text='', reward=1.0, done=True))
+        >>> [(answer.text, answer.reward, answer.done) for answer in (game.step("9"), game.step("6"))]
+        [('lower', None, False), ('', 1.0, True)]
     """
 
     kind: Literal["guess_the_number"] = "guess_the_number"
