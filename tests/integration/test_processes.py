@@ -167,17 +167,20 @@ def untouched(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return everything(train(experiment(qwen, *LONG), out=tmp_path_factory.mktemp("untouched") / "run").folder.path)
 
 
+@pytest.mark.parametrize("is_resume_a_verb", [True, False])
 @pytest.mark.parametrize("start", [forked, pytest.param(spawned, marks=pytest.mark.slow)])
 def test_killed_at_random_moments_and_resumed(
-    qwen: Path, tmp_path: Path, untouched: dict[str, Any], start: Callable[..., Any]
+    qwen: Path, tmp_path: Path, untouched: dict[str, Any], start: Callable[..., Any], is_resume_a_verb: bool
 ) -> None:
     experiment(qwen)
     run, draw = tmp_path / "run", random.Random(0)
-    process = start("train", str(qwen.parent / "small.toml"), *LONG, "--out", str(run))
+    first = ["train", str(qwen.parent / "small.toml"), *LONG, "--out", str(run)]
+    again = ["resume", str(run)] if is_resume_a_verb else [*first, "--resume"]
+    process = start(*(first if is_resume_a_verb else again))
     for num_rows in (1, 5, 9):
         signalled(process, run, signal.SIGKILL, num_rows, draw.uniform(0, 0.1))
         assert ended(process) == -signal.SIGKILL
-        process = start("resume", str(run))
+        process = start(*again)
     assert ended(process) == 0
     assert everything(run) == untouched
 

@@ -24,6 +24,10 @@ def train(
     controls: Annotated[
         bool, typer.Option(help="Train the experiment's controls as well, for the same time each.")
     ] = True,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on where the folder of --out holds this run already; begin it otherwise."),
+    ] = False,
     run_code: RunCode = False,
 ) -> None:
     """Train an experiment. Everything that can be wrong with it is said before anything is computed."""
@@ -34,14 +38,18 @@ def train(
     from groupwise.cli.errors import interrupted_status
     from groupwise.cli.output import say
     from groupwise.config import ConfigError
-    from groupwise.experiment.runner import default_run_folder, run
+    from groupwise.experiment.runner import begin_or_resume, default_run_folder, run
 
+    if out is None and resume:
+        raise ConfigError(
+            "--resume: no run folder was named, and each start would name a new one; write --out runs/NAME"
+        )
     if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("several processes need one run folder, and each would name its own; write --out runs/NAME")
     folder = out or default_run_folder(loaded)
     say(f"{loaded.name}: {loaded.description}" if loaded.description else loaded.name)
     say(f"method {loaded.objective.name}, seed {loaded.seed}, run folder {folder}")
-    result = run(loaded, folder, controls=controls)
+    result = (begin_or_resume if resume else run)(loaded, folder, controls=controls)
     ending(folder, (result.before_step, result.after_step))
     if result.interrupted:
         raise typer.Exit(interrupted_status(result.signal))

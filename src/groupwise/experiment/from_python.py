@@ -7,16 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from groupwise.config import ConfigError, difference, holding, merge, nearest, read_json
+from groupwise.config import ConfigError, holding, merge, nearest, read_json
 from groupwise.domain.kinds import DOMAINS
 from groupwise.domain.objects import DomainObjects
 from groupwise.experiment.arguments import read_arguments
 from groupwise.experiment.catalogue import FROM_MODEL, Source, find
 from groupwise.experiment.changes import nested_changes
 from groupwise.experiment.loading import load_source
-from groupwise.experiment.object_check import MOST_SHOWN, check_objects, more, objects_of
+from groupwise.experiment.object_check import check_objects, objects_of
 from groupwise.experiment.python_objects import DOMAIN_INSTANCE, Arguments
+from groupwise.experiment.same_settings import check_same_settings
 from groupwise.experiment.schema import Experiment
+from groupwise.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from groupwise.training.run.launch import Result
@@ -92,9 +94,9 @@ def train(
             return runner.run(experiment, out, controls=controls, remarks=remarks)
         if out is None:
             raise ConfigError("resume = True: out is missing; write out=FOLDER, the folder of the run")
-        if not (Path(out) / "config.json").is_file():
+        if not RunFolder(Path(out)).config.is_file():
             return runner.run(experiment, out, controls=controls, remarks=remarks)
-        _check_same(experiment if controls else experiment.model_copy(update={"controls": {}}), Path(out))
+        check_same_settings(runner.with_controls(experiment, controls), Path(out))
         return _go_on(Path(out), arguments, run_code)
 
 
@@ -237,22 +239,6 @@ def _replaced(source: Source, arguments: Arguments) -> list[str]:
     if arguments.callbacks is not None and (paths := source.tree.get("train", {}).get("callbacks")):
         sentences.append(f"callbacks: the argument replaces train.callbacks of {source.name} ({', '.join(paths)})")
     return sentences
-
-
-def _check_same(experiment: Experiment, folder: Path) -> None:
-    """Refuses to go on with a run under other settings than it began with."""
-    recorded = read_json(folder / "config.json")
-    table = experiment.table()
-    changed = difference({**recorded, "objects": None}, {**table, "objects": None})
-    if changed:
-        differences = [
-            f"{key} = {value!r} ({recorded_value!r} there)"[:200] for key, (recorded_value, value) in changed.items()
-        ]
-        raise ConfigError(
-            f"run folder {folder}: its run began with other settings:"
-            f" {', '.join(differences[:MOST_SHOWN])}{more(differences)}; give the same again, or write out=NEW for"
-            " another run"
-        )
 
 
 def _meant(name: str, allowed: tuple[str, ...]) -> str:

@@ -14,6 +14,7 @@ from typing import Any, final
 
 from groupwise.config import ConfigError
 from groupwise.experiment.grids import Cell, Command, Outcome, run_cell, split_finished
+from groupwise.experiment.ray_address import check_address, unreachable
 
 RETRIES = 5
 """The number of times that a cell is begun again after its worker has died."""
@@ -49,17 +50,15 @@ class RayGrid:
             **({"address": address} if address else {}),
             **options,
         }
+        if target := address or os.environ.get("RAY_ADDRESS", ""):
+            check_address(target)
         try:
-            if address or _address_is_set():
+            if target:
                 ray.init(**settings)
             else:
                 ray.init(address="local", **{**local, **settings})
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            where = address or "RAY_ADDRESS"
-            raise ConfigError(
-                f"no Ray cluster at {where!r} ({error}); give --address HOST:PORT of one, or leave it out to start one"
-                " here"
-            ) from error
+            raise unreachable(target or "local", error) from error
 
     def run(
         self, cells: Sequence[Cell], *, limit: int | None = None, command: Callable[[Cell], Command] = Cell.command
@@ -116,10 +115,6 @@ def _task(cell: Cell, command: Callable[[Cell], Command], caller_directory: str)
 def _absolute(cell: Cell) -> Cell:
     start = None if cell.start is None else Path(cell.start).resolve()
     return Cell(cell.variant, cell.seed, Path(cell.folder).resolve(), start)
-
-
-def _address_is_set() -> bool:
-    return bool(os.environ.get("RAY_ADDRESS"))
 
 
 def _import_ray() -> Any:

@@ -15,6 +15,7 @@ from groupwise.config import ConfigError, difference, held_object, merge, object
 from groupwise.experiment.code_consent import needs_consent, remember
 from groupwise.experiment.loading import edits, load_experiment
 from groupwise.experiment.python_objects import DOMAIN_INSTANCE, MODULE
+from groupwise.experiment.same_settings import check_same_settings
 from groupwise.experiment.schema import Experiment, read
 from groupwise.experiment.start import check_start
 from groupwise.runs.folder import RunFolder
@@ -48,9 +49,7 @@ def run(
     from groupwise.checkpoint import is_empty
     from groupwise.training.run.launch import train
 
-    if not controls:
-        # The run's configuration records that there are no controls, so that a resumed run leaves them out as well.
-        experiment = experiment.model_copy(update={"controls": {}})
+    experiment = with_controls(experiment, controls)
     check_start(experiment)
     folder = Path(out) if out is not None else default_run_folder(experiment)
     had_folder = folder.exists()
@@ -63,6 +62,44 @@ def run(
         if had_empty_folder:
             folder.mkdir(exist_ok=True)
         raise
+
+
+def begin_or_resume(experiment: Experiment, folder: Path, *, controls: bool = True) -> Result:
+    """Goes on with the run in the folder where it holds this experiment's run, and begins the run otherwise. So one
+    command serves a first start and every restart by `torchrun --max-restarts` or by a cluster's queue.
+
+    Args:
+        experiment: the experiment, with every key stated; no Python object stands behind it.
+        folder: the run folder, which is absent, empty or holds a run of the same settings.
+        controls: whether the experiment's controls are trained as well.
+
+    Raises:
+        ConfigError: the folder holds a run of other settings, or a mistake was found before the first step.
+
+    Example:
+        >>> import json, tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "config.json").write_text(json.dumps({**load_experiment("language").table(), "seed": 3}))
+        >>> begin_or_resume(load_experiment("language"), folder)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: run folder ...: its run began with other settings: seed = 0 (3 there); ...
+    """
+    if not RunFolder(folder).config.is_file():
+        return run(experiment, folder, controls=controls)
+    check_same_settings(with_controls(experiment, controls), folder)
+    # The user's own command names the same code as the folder, so that the folder asks for no consent.
+    return resume(folder, run_code=True)
+
+
+def with_controls(experiment: Experiment, controls: bool) -> Experiment:
+    """Returns the experiment with its controls, or without: the run's configuration records that there are none, so
+    that a resumed run leaves them out as well.
+
+    Example:
+        >>> with_controls(load_experiment("language"), False).controls
+        {}
+    """
+    return experiment if controls else experiment.model_copy(update={"controls": {}})
 
 
 def resume(folder: str | Path, *, run_code: bool = False, remarks: Sequence[str] = ()) -> Result:

@@ -17,9 +17,11 @@ from typing import Any, final
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from groupwise import statistics
 from groupwise.statistics import Statistic
+from groupwise.training.meeting import MEETING, fresh_store
 
 _BUCKET_BYTES = 64 * 2**20
 
@@ -167,7 +169,14 @@ def connect(device: torch.device) -> World:
         # Functions of `torch.distributed.nn` take the process group as a default value when they are imported. Imported
         # later, they would keep the group and gloo's threads beyond `disconnect`.
         importlib.import_module("torch.distributed.nn")
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+        store, rank, size = next(rendezvous("env://", timeout=MEETING))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            store=fresh_store(store, rank, size),
+            rank=rank,
+            world_size=size,
+            timeout=PATIENCE,
+        )
     return World(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
 
 

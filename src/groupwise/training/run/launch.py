@@ -176,6 +176,9 @@ def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
     store = CheckpointStore(folder.checkpoints, job.checkpoint)
     try:
         device = device_of_process(device, world)
+        # The first process alone writes the folder. What it found there counts for all: another process may have looked
+        # after it wrote.
+        resumed = world.gather(resumed)[0]
         with exact_arithmetic(train, device), locked(folder) if world.first else nullcontext():
             if world.first:
                 clear_unfinished_writes(folder.path)

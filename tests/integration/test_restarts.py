@@ -1,0 +1,123 @@
+"""Runs that torchrun starts again, and runs whose processes stand on two machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.integration.small import experiment, rows
+from tests.integration.test_processes import ENVIRONMENT
+
+from groupwise.cli.app import main
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+STEPS = 12
+
+
+def train_command(model: Path, run: Path, *more: str) -> list[str]:
+    experiment(model)
+    file = str(model.parent / "small.toml")
+    settings = [f"train.num_steps={STEPS}", "checkpoint.every=2", "track.console=lines"]
+    return ["train", file, *settings, *more, "--out", str(run)]
+
+
+def starts(run: Path) -> list[int]:
+    return [start["num_processes"] for start in json.loads((run / "environment.json").read_text())["starts"]]
+
+
+def worker_of_rank(launcher: int, rank: int) -> int:
+    """Returns the process of a rank below a launcher, by the environment that torchrun gave it."""
+    for folder in Path("/proc").iterdir():
+        try:
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) != launcher:
+                continue
+            environment = (folder / "environ").read_bytes().split(b"\0")
+        except (OSError, ValueError, IndexError):
+            continue
+        if f"RANK={rank}".encode() in environment:
+            return int(folder.name)
+    raise AssertionError(f"no process of rank {rank} below {launcher}")
+
+
+def wait_for_rows(run: Path, count: int, process: subprocess.Popen[str]) -> None:
+    file, end = run / "metrics.jsonl", time.monotonic() + 300
+    while not file.exists() or file.read_bytes().count(b"\n") < count:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "the run makes no steps"
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_torchrun_starts_a_killed_process_again_and_the_run_goes_on(gpt2: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    arguments = train_command(gpt2, run, "--resume")
+    launcher = [*TORCHRUN, "--standalone", "--nproc-per-node=2", "--max-restarts=1", "-m", "groupwise"]
+    process = subprocess.Popen(
+        [*launcher, *arguments], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for_rows(run, 5, process)
+    os.kill(worker_of_rank(process.pid, 1), signal.SIGKILL)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err[-3000:]
+    assert re.search(r"resumed at step \d+", out)
+    assert [row["step"] for row in rows(run)] == list(range(STEPS + 1))
+    assert starts(run) == [2, 2]
+
+
+@pytest.mark.slow
+def test_two_machines_train_one_run(gpt2: Path, tmp_path: Path) -> None:
+    """Two launchers on the loopback, which meet as those of two machines do."""
+    run = tmp_path / "run"
+    arguments = train_command(gpt2, run, "--resume")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=groupwise"]
+    launcher = [*TORCHRUN, "--nnodes=2", "--nproc-per-node=1", "--local-addr=127.0.0.1", *meeting, "-m", "groupwise"]
+    processes = [
+        subprocess.Popen(
+            [*launcher, *arguments], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    outputs = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert sum(f"step {STEPS}/{STEPS} " in out for out, _ in outputs) == 1
+    assert starts(run) == [2]
+
+
+def test_another_run_in_the_folder_is_refused_with_the_key_that_differs(
+    gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    arguments = train_command(gpt2, run)
+    from groupwise import load_experiment
+
+    recorded = load_experiment(arguments[1]).table()
+    (run / "config.json").write_text(json.dumps(recorded))
+    monkeypatch.setattr(sys, "argv", ["groupwise", *arguments, "--resume"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code not in (0, None)
+    message = " ".join(capsys.readouterr().err.split())
+    assert f"its run began with other settings: train.num_steps = {STEPS} (2 there)" in message
+    assert (run / "config.json").read_text() == json.dumps(recorded)
+
+
+def test_resume_asks_for_the_folder(
+    gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = train_command(gpt2, tmp_path / "run")[:-2]
+    monkeypatch.setattr(sys, "argv", ["groupwise", *arguments, "--resume"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "write --out runs/NAME" in " ".join(capsys.readouterr().err.split())
