@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, final
 
 from pydantic import Field, model_validator
@@ -174,30 +175,64 @@ class TransformersEngine(Config):
 
 @final
 class VllmEngine(Config):
-    """Sampling by a vLLM server, through its OpenAI-compatible completions with token ids.
+    """Sampling by one or several vLLM servers, through their OpenAI-compatible completions with token ids.
 
-    The server must hold the weights that are trained; whoever runs it refreshes them. What it really sampled from is
-    recorded as the behaviour policy, so a server that lags behind is seen by a behaviour correction. Evaluation samples
-    in this process, from the weights as they are. Tested against a stand-in server only, not against vLLM itself.
+    The servers receive the weights as they change, and after every change their log-probs of a few sequences are
+    compared with the trainer's: a difference beyond rounding ends the run. Evaluation samples from them as well.
 
     Args:
-        address: of the server, without the path.
-        model: name under which it serves the model.
+        address: of the server, without the path; a list for several, which share the groups of a batch.
+        model: name under which the servers serve the model.
+        sync: how the weights go there: `lora` loads the adapter alone, `folder` reloads a model folder, `auto` chooses
+            by whether an adapter is trained. With `none` whoever runs the server refreshes it; evaluation then samples
+            in this process, and a behaviour correction sees how far the server lags.
+        folder: where the weights are written for the servers, who must see it under the same path; where omitted, a
+            folder in memory (`/dev/shm`), for servers on this machine.
+        start: starts a server on this machine, on an address of its own, and ends it with the run.
+        executable: the command that is started.
+        arguments: further arguments of `vllm serve`.
         processed_logprobs: the server was started with ``--logprobs-mode processed_logprobs``, so that its log-probs
             are those after temperature, top-k and top-p. Without, only temperature 1 and no truncation can be used,
             where both are the same.
         concurrency: requests under way at once.
+        start_seconds: longest wait for a server that is started.
+        first_token_seconds: longest wait for the first token of a completion.
+        silence_seconds: longest wait for the next token.
         timeout_seconds: longest wait for one completion.
-        num_retries: how often a request that failed is sent again.
+        patience_seconds: how long a server that is paused, busy or gone is asked again before the run does without it.
     """
 
     kind: Literal["vllm"] = "vllm"
-    address: str = "http://localhost:8000"
-    model: str
+    address: str | tuple[str, ...] = "http://localhost:8000"
+    model: str = "policy"
+    sync: Literal["auto", "lora", "folder", "none"] = "auto"
+    folder: Path | None = None
+    start: bool = False
+    executable: str = "vllm"
+    arguments: tuple[str, ...] = ()
     processed_logprobs: bool = True
     concurrency: Parallel = 64
+    start_seconds: Seconds = 600.0
+    first_token_seconds: Seconds = 60.0
+    silence_seconds: Seconds = 10.0
     timeout_seconds: Seconds = 600.0
-    num_retries: Count = 2
+    patience_seconds: Seconds = 60.0
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses, without a slash at their end."""
+        addresses = (self.address,) if isinstance(self.address, str) else self.address
+        return tuple(address.rstrip("/") for address in addresses)
+
+    @model_validator(mode="after")
+    def _has_an_address(self) -> VllmEngine:
+        if not self.addresses:
+            raise ValueError('address: the list is empty; write address = "http://HOST:PORT"')
+        if len(set(self.addresses)) < len(self.addresses):
+            raise ValueError("address: an address stands in the list twice; write each server once")
+        if self.start and self.sync == "none":
+            raise ValueError('start = true with sync = "none": the server would never follow; leave sync out')
+        return self
 
 
 EngineConfig = Annotated[BuiltinEngine | TransformersEngine | VllmEngine, Field(discriminator="kind")]

@@ -8,8 +8,8 @@ sampled ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, final
 
 import torch
@@ -45,6 +45,8 @@ class Completions:
         entropy: ``[B, T]`` nats of the full distribution, when `requires` names it.
         score_norm: ``[B, T]``, when `requires` names it.
         truncated: ``[B]`` bool, true where a limit ended the member.
+        weight_version: the version of the weights that sampled, counted by the engine where it sends them to a server.
+        numbers: metrics of the engine, such as the seconds of a sync.
     """
 
     tokens: Tensor
@@ -55,6 +57,8 @@ class Completions:
     entropy: Tensor | None
     score_norm: Tensor | None
     truncated: Tensor
+    weight_version: int | None = None
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
     def token_lists(self) -> list[list[int]]:
         """Lists each member's tokens without padding."""
@@ -82,7 +86,7 @@ class Completions:
         return cls(**{f.name: joined.get(f.name) for f in fields(cls)})  # type: ignore[arg-type]
 
     def _tensors(self) -> dict[str, Tensor]:
-        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+        return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
 
 
 def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:

@@ -45,6 +45,7 @@ class Samples:
         payload: data of the domain, one row a member: tensors `[B, ...]` or lists of `B`.
         auxiliary_count: name -> `[B]`, denominators of auxiliary terms.
         settings: the sampling settings that were used (temperature, ...).
+        numbers: metrics of the sampling itself, logged as `sampling/NAME`; those of several batches are added.
     """
 
     prompts: Sequence[Prompt]
@@ -58,6 +59,7 @@ class Samples:
     payload: Mapping[str, Any] = field(default_factory=dict)
     auxiliary_count: Mapping[str, Tensor] = field(default_factory=dict)
     settings: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.mask.shape[0]

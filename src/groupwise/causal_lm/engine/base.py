@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 from groupwise.causal_lm.config import SamplingConfig
 from groupwise.causal_lm.sampler import Completions, Continue, Progress
@@ -28,7 +28,7 @@ class GroupBatch:
 class Engine(ABC):
     """A sampler of groups. `live` says whether it samples from the weights that are trained, as they are now."""
 
-    live: ClassVar[bool] = True
+    live: bool = True
 
     def sample(
         self,
@@ -49,3 +49,6 @@ class Engine(ABC):
     @abstractmethod
     def answer(self, batch: GroupBatch) -> Completions:
         """Samples the groups of a batch."""
+
+    def close(self) -> None:  # noqa: B027
+        """Ends what the engine started; a second call does nothing."""

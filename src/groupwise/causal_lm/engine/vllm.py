@@ -1,41 +1,53 @@
-"""A vLLM server as an engine: one completion request a member, by token ids, with the log-probs of what was sampled."""
+"""vLLM servers as an engine: one completion request a member, by token ids, with the log-probs of what was sampled."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar, final
+
+import torch
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
 from groupwise.causal_lm.engine.base import Engine, GroupBatch
+from groupwise.causal_lm.engine.fleet import Fleet
+from groupwise.causal_lm.engine.proof import Difference, Proof
+from groupwise.causal_lm.engine.server import EngineError, Interrupted, request_body
+from groupwise.causal_lm.engine.started import StartedServer
+from groupwise.causal_lm.engine.transport import open_transport
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
 from groupwise.causal_lm.sampler import Completions, end_ids
 from groupwise.config import ConfigError
-from groupwise.replies import ReplyError, post
 
-# The size of a reply with a million tokens.
-_MAX_BYTES = 128 << 20
 _T = TypeVar("_T")
 
-
-class EngineError(RuntimeError):
-    """The server cannot be reached, refuses a request, or answers it wrongly."""
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @final
 class Vllm(Engine):
-    """An engine that calls a server; see `groupwise.causal_lm.config.VllmEngine`. Requests of a group share their
+    """An engine that calls servers; see `groupwise.causal_lm.config.VllmEngine`. Requests of a group share their
     prompt, which the server's prefix cache forwards once.
-    """
 
-    live = False
+    Raises:
+        ConfigError: no such executable, or a way for the weights that this model cannot go.
+    """
 
     def __init__(self, backbone: Backbone, tokenizer: Any, config: VllmEngine) -> None:
         self.backbone, self.config = backbone, config
         self.eos = end_ids(backbone.model, tokenizer)
+        self.live = config.sync != "none"
+        self._transport = open_transport(config, backbone.model, tokenizer)
+        self._started = StartedServer(config, backbone.model, tokenizer) if config.start else None
+        self._proof = Proof(backbone)
+        addresses = config.addresses if self._started is None else (self._started.address,)
+        why_gone = str if self._started is None else self._started.why_gone
+        self._fleet = Fleet(config, addresses, self._transport, self._proof, eos=self.eos, why_gone=why_gone)
+        self._weights: object = None
+        self._is_waited_for = False
 
     def answer(self, batch: GroupBatch) -> Completions:
         """Samples the groups; `behaviour_log_prob` is the server's.
@@ -43,7 +55,8 @@ class Vllm(Engine):
         Raises:
             ConfigError: settings under which the server's log-probs would be of another distribution than it sampled
                 from.
-            EngineError: the server fails after all retries.
+            EngineError: no server answers for `patience_seconds`, a server refuses a request, or does not hold the
+                trained weights.
         """
         settings = batch.settings
         plain = settings.greedy or (settings.temperature == 1 and not settings.truncates)
@@ -53,88 +66,133 @@ class Vllm(Engine):
                 f" {settings.top_p}, top_k = {settings.top_k}: the server reports log-probs before these; start it with"
                 " --logprobs-mode processed_logprobs and write processed_logprobs = true"
             )
+        self._follow(batch)
+        completions = self._converse(batch)
+        if self.live and not settings.greedy and not settings.truncates and self._is_far(completions):
+            # A server that was started anew between two steps holds the weights it began with.
+            self._fleet.doubt()
+            completions = self._converse(batch)
+            if self._is_far(completions):
+                raise EngineError(
+                    "domain.engine: the servers sampled from other weights than they proved to hold; look at their own"
+                    " logs, and whether another run changes their weights"
+                )
+        numbers, self._fleet.numbers = self._fleet.numbers, {}
+        version = self._fleet.version if self.live else None
+        return replace(completions, weight_version=version, numbers=numbers)
 
+    def close(self) -> None:
+        """Ends the server that was started, and removes the weights that were written."""
+        if self._started is not None:
+            self._started.close()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _follow(self, batch: GroupBatch) -> None:
+        """Begins a new version where the weights have changed."""
+        if self._started is not None and not self._is_waited_for:
+            self._started.wait()
+            self._is_waited_for = True
+        if not self.live:
+            return
+        if not self._proof.prompts:
+            self._proof.choose(batch.prompts, batch.settings.max_new_tokens)
+        weights = checksum(self.backbone.model)
+        if weights != self._weights:
+            self._fleet.advance()
+            self._weights = weights
+
+    def _converse(self, batch: GroupBatch) -> Completions:
         def complete(requests: list[Request]) -> list[Turn]:
-            return _run(self._complete_all(requests, settings))
+            return _run(self._complete_all(requests, batch.settings))
 
         return converse(complete, self.backbone, batch)
+
+    def _is_far(self, completions: Completions) -> bool:
+        """Tests whether the sampled log-probs are further from the rescored ones than rounding takes them."""
+        assert completions.behaviour_log_prob is not None
+        difference = Difference.between(
+            completions.log_prob[completions.mask], completions.behaviour_log_prob[completions.mask]
+        )
+        return difference.relative > self._proof.limit(difference.num_tokens)
 
     async def _complete_all(self, requests: list[Request], settings: SamplingConfig) -> list[Turn]:
         import httpx
 
+        for server in self._fleet.servers:
+            # A lock belongs to the event loop of one batch.
+            server.lock = asyncio.Lock()
+            server.succeeded()
         free = asyncio.Semaphore(self.config.concurrency)
 
         async def complete(request: Request) -> Turn:
             async with free:
                 return await self._complete(client, request, settings)
 
-        limits = httpx.Limits(max_connections=self.config.concurrency)
-        async with httpx.AsyncClient(timeout=self.config.timeout_seconds, limits=limits) as client:
-            return list(await asyncio.gather(*map(complete, requests)))
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(timeout=None, limits=limits) as client:
+            tasks = [asyncio.ensure_future(complete(request)) for request in requests]
+            try:
+                return list(await asyncio.gather(*tasks))
+            finally:
+                for task in tasks:
+                    task.cancel()
 
     async def _complete(self, client: Any, request: Request, settings: SamplingConfig) -> Turn:
-        body = {
-            "model": self.config.model,
-            "prompt": request.context,
-            "max_tokens": request.num_tokens,
-            "temperature": 0.0 if settings.greedy else settings.temperature,
-            "top_p": settings.top_p,
-            "top_k": settings.top_k or -1,
-            # A server reads settings that a request lacks from the model folder's generation_config.json.
-            "min_p": 0.0,
-            "repetition_penalty": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
-            "seed": request.seed % 2**31,
-            "logprobs": 0,
-            "stop": list(settings.stop),
-            "stop_token_ids": list(self.eos),
-            "include_stop_str_in_output": True,
-            "skip_special_tokens": False,
-            # Tokenising the text again need not give the tokens that were sampled.
-            "return_tokens_as_token_ids": True,
-        }
-        answer = await self._post(client, "/v1/completions", body)
-        try:
-            choice = answer["choices"][0]
-            names, log_prob = choice["logprobs"]["tokens"], choice["logprobs"]["token_logprobs"]
-            tokens = [int(name.removeprefix("token_id:")) for name in names]
-            # Half precision may round a sure token's log-prob to just above zero.
-            turn = Turn(tokens, [min(float(value), 0.0) for value in log_prob], choice["finish_reason"] == "stop")
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise EngineError(
-                f"{self.config.address} answered without token ids or log-probs ({error!r}); it must be a vLLM server"
-                " that honours logprobs and return_tokens_as_token_ids"
-            ) from error
-        if not all(map(math.isfinite, turn.log_prob)):
-            raise EngineError(
-                f"{self.config.address} gave a log-prob that is not finite for a token that it sampled; look at the"
-                " server's own log"
+        """Asks until the completion ends; what a server that broke off has sampled stays, and the rest is asked for."""
+        tokens: list[int] = []
+        log_prob: list[float] = []
+        clock = asyncio.get_running_loop().time
+        aborted_since: float | None = None
+        while True:
+            server = await self._fleet.ready(client, request.place[0])
+            body = request_body(
+                request.context + tokens,
+                request.num_tokens - len(tokens),
+                settings,
+                request.seed + len(tokens),
+                self.eos,
             )
-        if not turn.tokens or len(turn.tokens) != len(turn.log_prob) or len(turn.tokens) > request.num_tokens:
-            raise EngineError(
-                f"{self.config.address} gave {len(turn.tokens)} tokens with {len(turn.log_prob)} log-probs, asked for 1"
-                f" to {request.num_tokens}"
-            )
-        return turn
-
-    async def _post(self, client: Any, path: str, body: dict[str, Any]) -> Any:
-        url = self.config.address.rstrip("/") + path
-        failure = ""
-        for _ in range(self.config.num_retries + 1):
             try:
-                reply = await post(client, url, body, seconds=self.config.timeout_seconds, max_bytes=_MAX_BYTES)
-                if reply.status == 200:
-                    return reply.json()
-                failure = f"status {reply.status}: {' '.join(reply.text[:300].split())}"
-                if reply.status < 500:
-                    break  # the request itself is wrong, and sending it again does not help
-            except ReplyError as error:
-                failure = str(error)
-        raise EngineError(
-            f"engine.address = {self.config.address!r}: {failure}; is the vLLM server running there, and serving model"
-            f" {self.config.model!r}?"
-        )
+                piece = await server.complete(client, body)
+                server.succeeded()
+            except Interrupted as error:
+                self._fleet.failed(server, error)
+                piece = error.piece
+            tokens, log_prob = tokens + piece.tokens, log_prob + piece.log_prob
+            if (piece.finish in ("stop", "length") and not piece.tokens) or len(tokens) > request.num_tokens:
+                raise EngineError(
+                    f"{server.address} gave {len(piece.tokens)} tokens, asked for 1 to {request.num_tokens}"
+                )
+            if piece.finish == "stop":
+                return Turn(tokens, log_prob, True)
+            if len(tokens) == request.num_tokens:
+                return Turn(tokens, log_prob, bool(tokens) and tokens[-1] in self.eos)
+            if piece.finish == "abort":
+                aborted_since = clock() if aborted_since is None or piece.tokens else aborted_since
+                if clock() - aborted_since > self.config.patience_seconds:
+                    raise EngineError(
+                        f"{server.address} breaks every completion off (finish_reason = abort) for"
+                        f" {self.config.patience_seconds:g} s"
+                    )
+                await asyncio.sleep(0.1)
+
+
+def checksum(model: torch.nn.Module) -> tuple[int, ...]:
+    """Returns sums of the bits of every trained weight, which change with any of them, however it is written.
+
+    Example:
+        >>> layer = torch.nn.Linear(1, 1)
+        >>> before = checksum(layer)
+        >>> layer.weight.data.add_(1e-3) is not None and checksum(layer) == before
+        False
+    """
+    sums = [
+        parameter.detach().view(_INTEGERS[parameter.element_size()]).sum(dtype=torch.int64)
+        for parameter in model.parameters()
+        if parameter.requires_grad
+    ]
+    return tuple(torch.stack(sums).tolist()) if sums else ()
 
 
 def _run(work: Coroutine[Any, Any, _T]) -> _T:

@@ -292,6 +292,8 @@ class LanguageDomain(Domain):
             record |= {"tokens": tokens[place], "num_tokens": len(tokens[place])}
             # Texts do not say which tokens they were; a replay of the step needs the ids.
             record |= {"prompt_ids": list(samples.payload["prompt_ids"][row]), "token_ids": ids[place]}
+            if "weight_version" in samples.payload:
+                record["weight_version"] = samples.payload["weight_version"][row]
             record |= {"truncated": samples.truncated is not None and bool(samples.truncated[row])}
             described.append(record | {"settings": dict(samples.settings)})
         return described
@@ -318,6 +320,7 @@ class LanguageDomain(Domain):
     def close(self) -> None:
         """Ends the rewards' threads and processes, and the policy's learner unless another domain opened it."""
         self.rewards.close()
+        self.policy.close()
         if not self._shares_policy:
             self.policy.learner.close()
 
@@ -379,6 +382,8 @@ class LanguageDomain(Domain):
                 (len(seeds),), sampling.temperature, dtype=torch.float64, device=completions.tokens.device
             ),
         }
+        if completions.weight_version is not None:
+            payload["weight_version"] = [completions.weight_version] * len(seeds)
         if conversations is not None:
             payload |= {"messages": conversations.messages, "environment": conversations.rewards}
             payload |= {"environment_counts": conversations.counts}
@@ -392,6 +397,7 @@ class LanguageDomain(Domain):
             truncated=completions.truncated,
             payload=payload,
             settings={"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": float(sampling.top_k)},
+            numbers=completions.numbers,
         )
 
     def _scored_names(self, requires: frozenset[str]) -> frozenset[str]:

@@ -114,6 +114,10 @@ class Policy(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Ends what the policy's engine started; the learner is closed by the domain. A second call does nothing."""
+        ...
+
     def adapted(self, engine: EngineConfig) -> Policy:
         """Returns the same weights and learner with another engine, for a stage that changes it.
 
@@ -199,6 +203,10 @@ class LocalPolicy:
         tokenizer.
         """
         save(self.module, self.tokenizer, folder)
+
+    def close(self) -> None:
+        """Ends what the engine started."""
+        self._engine.close()
 
     def adapted(self, engine: EngineConfig) -> LocalPolicy:
         """Opens another engine over the same model."""

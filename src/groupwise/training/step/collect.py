@@ -106,6 +106,9 @@ def collect(step: Step) -> Collected:
         "num_prompts_drawn": float(num_drawn),
         "group_size": float(step.group_size),
     }
+    for round_ in rounds:
+        for name, value in round_.samples.numbers.items():
+            numbers[f"sampling/{name}"] = numbers.get(f"sampling/{name}", 0.0) + value
     numbers |= _remember(step.state, rounds, step.world) | remember(
         step.domain, step.state, [(round_.place, round_.table) for round_ in rounds], step.world
     )

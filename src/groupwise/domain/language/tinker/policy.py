@@ -152,6 +152,9 @@ class TinkerPolicy:
         self.learner.save(folder)
         self.tokenizer.save_pretrained(folder)
 
+    def close(self) -> None:
+        """Does nothing: the learner ends the connection."""
+
     def adapted(self, engine: EngineConfig) -> TinkerPolicy:
         """Returns itself: the server samples."""
         _check_engine(engine)

@@ -1,0 +1,144 @@
+"""The servers of a run: which one serves a group, how each follows the weights, what happens where one fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+from groupwise.causal_lm.config import SamplingConfig, VllmEngine
+from groupwise.causal_lm.engine.proof import Proof
+from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server, request_body
+from groupwise.causal_lm.engine.transport import Transport
+
+log = logging.getLogger("groupwise")
+
+
+@final
+class Fleet:
+    """The servers of a run.
+
+    Args:
+        config: the deadlines.
+        addresses: of the servers.
+        transport: the weights' way to them; `None` where others refresh them.
+        proof: the check of a server that was sent weights.
+        eos: the ids that end a completion.
+        why_gone: returns why a server that the run started has ended; empty while it lives.
+
+    Attributes:
+        version: the version of the trained weights, counted from 0.
+        numbers: what the syncs since the last batch took and showed.
+    """
+
+    def __init__(
+        self,
+        config: VllmEngine,
+        addresses: Sequence[str],
+        transport: Transport | None,
+        proof: Proof,
+        *,
+        eos: Sequence[int],
+        why_gone: Callable[[], str] = str,
+    ) -> None:
+        self._config, self._transport, self._proof, self._eos = config, transport, proof, tuple(eos)
+        self._why_gone = why_gone
+        self.servers = [Server(address, config) for address in addresses]
+        self.version = -1
+        self.numbers: dict[str, float] = {}
+
+    def advance(self) -> None:
+        """Begins a new version of the weights, and writes them."""
+        if self._transport is None:
+            return
+        began = time.perf_counter()
+        self.version += 1
+        self._transport.write(self.version)
+        self._count("sync_seconds", time.perf_counter() - began)
+
+    def doubt(self) -> None:
+        """Makes every server take the weights and prove them again."""
+        for server in self.servers:
+            server.version = None
+
+    async def ready(self, client: Any, number: int) -> Server:
+        """Returns the server of a group, which holds the weights of now: the one of its number, or the next that
+        answers.
+
+        Args:
+            number: the number of the group; groups are shared by their numbers, so that a group's members meet the
+                same cache.
+
+        Raises:
+            EngineError: no server has answered for `patience_seconds`, or one does not hold the weights that it was
+                sent.
+        """
+        clock = asyncio.get_running_loop().time
+        while True:
+            first = number % len(self.servers)
+            for server in [*self.servers[first:], *self.servers[:first]]:
+                if server.rests_until > clock():
+                    continue
+                try:
+                    async with server.lock:
+                        await self._renew(client, server)
+                    return server
+                except Interrupted as error:
+                    self.failed(server, error)
+            if reason := self._why_gone():
+                raise EngineError(reason)
+            since = [server.failing_since for server in self.servers]
+            if all(begin is not None and clock() - begin > self._config.patience_seconds for begin in since):
+                raise EngineError(self._nobody())
+            next_try = min(server.rests_until for server in self.servers)
+            await asyncio.sleep(max(0.02, min(next_try - clock(), 1.0)))
+
+    def failed(self, server: Server, error: Interrupted) -> None:
+        """Notes a server's failure, and says so at the first one in a row."""
+        now = asyncio.get_running_loop().time()
+        is_first = server.failing_since is None
+        server.failed(error, now)
+        server.reason = str(error)
+        if is_first and not error.is_busy:
+            others = sum(other.failing_since is None for other in self.servers)
+            log.warning(
+                "domain.engine: %s: %s; %s",
+                server.address,
+                error,
+                f"the other {others} take its groups"
+                if others
+                else f"it is asked again for {self._config.patience_seconds:g} s",
+            )
+
+    async def _renew(self, client: Any, server: Server) -> None:
+        """Sends the weights to a server that does not hold them, and has it prove them."""
+        if self._transport is None or server.version == self.version:
+            return
+        began = time.perf_counter()
+        await self._transport.send(client, server, self.version)
+        sent = time.perf_counter()
+        self._count("sync_seconds", sent - began)
+        bodies = [
+            request_body(prompt, self._proof.num_tokens, SamplingConfig(), place, self._eos)
+            for place, prompt in enumerate(self._proof.prompts)
+        ]
+        pieces = await asyncio.gather(*(server.complete(client, body) for body in bodies))
+        difference = self._proof.compare(pieces)
+        self._count("proof_seconds", time.perf_counter() - sent)
+        self.numbers["proof_difference"] = max(self.numbers.get("proof_difference", 0.0), difference.nats)
+        if fault := self._proof.fault(server.address, pieces, difference):
+            raise EngineError(f"domain.engine: {server.address} does not hold the trained weights: {fault}")
+        server.version = self.version
+        server.succeeded()
+
+    def _count(self, name: str, seconds: float) -> None:
+        self.numbers[name] = self.numbers.get(name, 0.0) + seconds
+
+    def _nobody(self) -> str:
+        reasons = "; ".join(f"{server.address}: {server.reason}" for server in self.servers)
+        return (
+            f"engine.address: no vLLM server has answered for {self._config.patience_seconds:g} s ({reasons}); is the"
+            f" vLLM server running there, and serving model {self._config.model!r}?"
+        )

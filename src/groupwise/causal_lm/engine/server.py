@@ -1,0 +1,249 @@
+"""One vLLM server: its calls, each with a deadline, and its completions, token by token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+from groupwise.causal_lm.config import SamplingConfig, VllmEngine
+from groupwise.replies import ReplyError, post
+
+_MAX_BYTES = 128 << 20
+"""The size of a reply with a million tokens."""
+
+_BUSY = frozenset({408, 425, 429, 503})
+"""The statuses of a server that is paused or has too much to do."""
+
+
+class EngineError(RuntimeError):
+    """The server cannot be reached, refuses a request, answers it wrongly, or does not hold the trained weights."""
+
+
+@final
+@dataclass(frozen=True)
+class Piece:
+    """The tokens of one answer, as far as they came.
+
+    Args:
+        tokens: the sampled ids.
+        log_prob: the nats of each under the distribution that the server sampled from.
+        finish: `stop` after an end token or a stop text, `length` at the limit, `abort` where the server broke off.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    log_prob: list[float] = field(default_factory=list)
+    finish: Literal["stop", "length", "abort", ""] = ""
+
+
+@final
+class Interrupted(Exception):
+    """The error of a request that another try may serve.
+
+    Args:
+        reason: the cause, in a few words.
+        piece: the tokens that came before.
+        is_busy: whether the server lives and asks to come later, so that its weights are still those it had.
+    """
+
+    def __init__(self, reason: str, piece: Piece | None = None, *, is_busy: bool = False) -> None:
+        super().__init__(reason)
+        self.piece, self.is_busy = piece or Piece(), is_busy
+
+
+@final
+class Server:
+    """A server at one address.
+
+    Args:
+        address: without the path.
+        config: model name and deadlines.
+
+    Attributes:
+        model: the name under which it serves the trained weights.
+        version: the version of the weights that it has proved to hold; `None` where that is open.
+    """
+
+    def __init__(self, address: str, config: VllmEngine) -> None:
+        self.address, self.config, self.model = address, config, config.model
+        self.version: int | None = None
+        self.lock = asyncio.Lock()
+        self.failing_since: float | None = None
+        self.num_failures = 0
+        self.rests_until = 0.0
+        self.reason = ""
+
+    async def call(self, client: Any, path: str, body: Mapping[str, Any]) -> Any:
+        """Posts a request and returns its JSON, or its text where it is none.
+
+        Raises:
+            Interrupted: there is no connection, no reply in time, or a status of 500 and above.
+            EngineError: the server refuses the request.
+        """
+        try:
+            reply = await post(
+                client, self.address + path, body, seconds=self.config.timeout_seconds, max_bytes=_MAX_BYTES
+            )
+            if reply.status == 200:
+                return reply.json() if reply.body[:1] in (b"{", b"[") else reply.text
+        except ReplyError as error:
+            raise Interrupted(str(error)) from None
+        raise self._refusal(reply.status, reply.text)
+
+    async def complete(self, client: Any, body: Mapping[str, Any]) -> Piece:
+        """Streams one completion.
+
+        Args:
+            client: an `httpx.AsyncClient`.
+            body: the request, without the model's name.
+
+        Raises:
+            Interrupted: the stream does not begin, falls silent or breaks off; the error has the tokens that came.
+            EngineError: the server refuses the request, or answers without token ids or log-probs.
+        """
+        import httpx
+
+        piece, config = Piece(), self.config
+        loop = asyncio.get_running_loop()
+        end, seconds = loop.time() + config.timeout_seconds, config.first_token_seconds
+        url, request = f"{self.address}/v1/completions", {**body, "model": self.model, "stream": True}
+        try:
+            async with asyncio.timeout(min(seconds, config.timeout_seconds)) as deadline:
+                async with client.stream("POST", url, json=request) as reply:
+                    if reply.status_code != 200:
+                        raise self._refusal(reply.status_code, (await _start(reply)).decode(errors="replace"))
+                    async for event in _events(reply):
+                        if event is None:
+                            break
+                        piece = self._joined(piece, event)
+                        seconds = config.silence_seconds
+                        deadline.reschedule(min(loop.time() + seconds, end))
+        except TimeoutError:
+            late = (
+                f"no end within {config.timeout_seconds:g} s" if loop.time() >= end else f"no token for {seconds:g} s"
+            )
+            raise Interrupted(late, piece) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Interrupted(f"{type(error).__name__}: {error}".rstrip(": "), piece) from None
+        if not piece.finish:
+            raise Interrupted("the stream ended before the completion did", piece)
+        return piece
+
+    def failed(self, error: Interrupted, now: float) -> None:
+        """Notes a failure: the server rests for a while, doubled each time up to 5 s, and must prove its weights again
+        unless it was only busy.
+
+        Args:
+            now: the clock of the event loop, seconds.
+        """
+        self.failing_since = now if self.failing_since is None else self.failing_since
+        self.rests_until = now + min(0.1 * 2.0 ** min(self.num_failures, 10), 5.0)
+        self.num_failures += 1
+        if not error.is_busy:
+            self.version = None
+
+    def succeeded(self) -> None:
+        """Forgets earlier failures."""
+        self.failing_since, self.num_failures, self.rests_until = None, 0, 0.0
+
+    def _refusal(self, status: int, text: str) -> Exception:
+        reason = f"status {status}: {' '.join(text[:300].split())}".rstrip(": ")
+        if status in _BUSY or status >= 500:
+            return Interrupted(reason, is_busy=status in _BUSY)
+        return EngineError(
+            f"engine.address = {self.address!r}: {reason}; is the vLLM server running there, and serving model"
+            f" {self.model!r}?"
+        )
+
+    def _joined(self, piece: Piece, event: Any) -> Piece:
+        """Returns the piece with the tokens of an event."""
+        if isinstance(event, dict) and "error" in event:
+            raise Interrupted(" ".join(str(event["error"])[:300].split()), piece)
+        try:
+            choice = event["choices"][0]
+            values = choice["logprobs"] or {"tokens": [], "token_logprobs": []}
+            tokens = [int(name.removeprefix("token_id:")) for name in values["tokens"]]
+            # Half precision may round a sure token's log-prob to just above zero.
+            log_prob = [min(float(value), 0.0) for value in values["token_logprobs"]]
+            finish = choice["finish_reason"] or ""
+            if len(tokens) != len(log_prob) or (choice["text"] and not tokens):
+                raise ValueError(f"{len(tokens)} tokens with {len(log_prob)} log-probs")
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise EngineError(
+                f"{self.address} answered without token ids or log-probs ({error!r}); it must be a vLLM server that"
+                " honours logprobs and return_tokens_as_token_ids"
+            ) from error
+        if not all(map(math.isfinite, log_prob)):
+            raise EngineError(
+                f"{self.address} gave a log-prob that is not finite for a token that it sampled; look at the server's"
+                " own log"
+            )
+        # A reason that is neither an end nor the limit is no answer of the policy's.
+        known: Any = finish if finish in ("", "stop", "length") else "abort"
+        return Piece(piece.tokens + tokens, piece.log_prob + log_prob, known)
+
+
+def request_body(
+    prompt: Sequence[int], num_tokens: int, settings: SamplingConfig, seed: int, eos: Sequence[int]
+) -> dict[str, Any]:
+    """Returns the request of one completion, without the model's name.
+
+    Args:
+        prompt: token ids.
+        num_tokens: the longest completion.
+        settings: temperature, truncation and stop texts.
+        seed: of the draws.
+        eos: ids that end the completion.
+    """
+    return {
+        "prompt": list(prompt),
+        "max_tokens": num_tokens,
+        "temperature": 0.0 if settings.greedy else settings.temperature,
+        "top_p": settings.top_p,
+        "top_k": settings.top_k or -1,
+        # A server reads settings that a request lacks from the model folder's generation_config.json.
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "seed": seed % 2**31,
+        "logprobs": 0,
+        "stop": list(settings.stop),
+        "stop_token_ids": list(eos),
+        "include_stop_str_in_output": True,
+        "skip_special_tokens": False,
+        # Tokenising the text again need not give the tokens that were sampled.
+        "return_tokens_as_token_ids": True,
+    }
+
+
+async def _start(reply: Any) -> bytes:
+    """Returns the first bytes of a reply, enough for a message."""
+    content = b""
+    async for chunk in reply.aiter_bytes():
+        content += chunk
+        if len(content) > 1000:
+            break
+    return content
+
+
+async def _events(reply: Any) -> AsyncIterator[Any]:
+    """Yields the JSON of each server-sent event, and `None` at the end of the stream."""
+    waiting, size = b"", 0
+    async for chunk in reply.aiter_bytes():
+        size += len(chunk)
+        if size > _MAX_BYTES:
+            raise EngineError(f"the reply is larger than {_MAX_BYTES:,} bytes")
+        *lines, waiting = (waiting + chunk).split(b"\n")
+        for line in lines:
+            content = line.strip().removeprefix(b"data:").strip()
+            if content == b"[DONE]":
+                yield None
+            elif content and line.startswith(b"data:"):
+                try:
+                    yield json.loads(content)
+                except (ValueError, RecursionError) as error:
+                    raise EngineError(f"the server's stream is no JSON that can be read: {error}") from None

@@ -1,0 +1,154 @@
+"""A vLLM server that a run starts for itself on the loopback address, and ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from groupwise.causal_lm.config import VllmEngine
+from groupwise.causal_lm.engine.served_folder import without_adapter, write_served
+from groupwise.causal_lm.engine.server import EngineError
+from groupwise.causal_lm.engine.transport import memory_folder
+from groupwise.config import ConfigError
+
+_SECONDS_TO_END = 10.0
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks that vLLM allows as the largest of an adapter."""
+
+
+@final
+class StartedServer:
+    """A server process on a free port of 127.0.0.1. Its developer routes change weights, so that nobody else may reach
+    it.
+
+    Args:
+        config: executable, arguments, model name.
+        model: the trained model; its base is what the server begins with.
+        tokenizer: its tokenizer.
+
+    Raises:
+        ConfigError: there is no such executable, or vLLM serves no weights of this dtype.
+    """
+
+    def __init__(self, config: VllmEngine, model: Any, tokenizer: Any) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        executable = shutil.which(config.executable)
+        if executable is None:
+            raise ConfigError(
+                f"domain.engine.executable = {config.executable!r}: there is no such command; install vLLM in an"
+                " environment of its own and write the path of its bin/vllm"
+            )
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError(
+                "domain.engine.start = true in a run of several processes, of which each would start a server; start"
+                " servers yourself and write domain.engine.address"
+            )
+        dtype = next(model.parameters()).dtype
+        if dtype not in (torch.float32, torch.bfloat16, torch.float16):
+            raise ConfigError(
+                f"domain.engine.start = true: vLLM serves no weights in {str(dtype).removeprefix('torch.')}; write"
+                " domain.model.dtype = float32"
+            )
+        self._config = config
+        self._folder = tempfile.TemporaryDirectory(prefix="groupwise-vllm-", dir=memory_folder(model))
+        folder = Path(self._folder.name)
+        untie = next(model.parameters()).device.type == "cpu"
+        write_served(without_adapter(model), tokenizer, folder / "model", untie=untie)
+        self.log = folder / "log"
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+        self.address = f"http://127.0.0.1:{port}"
+        command = [executable, "serve", str(folder / "model"), "--served-model-name", config.model]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", str(dtype).removeprefix("torch.")]
+        command += ["--logprobs-mode", "processed_logprobs"]
+        if hasattr(model, "peft_config"):
+            rank = max(adapter.r for adapter in model.peft_config.values())
+            command += ["--enable-lora", "--max-lora-rank", str(next((r for r in _RANKS if r >= rank), rank))]
+        environment = {
+            **os.environ,
+            "VLLM_SERVER_DEV_MODE": "1",
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, *config.arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                preexec_fn=_end_with_parent,
+                start_new_session=True,
+            )
+
+    def wait(self) -> None:
+        """Waits until the server answers.
+
+        Raises:
+            EngineError: it ended, or does not answer within `start_seconds`; the message has the end of its log.
+        """
+        import httpx
+
+        assert self._process is not None
+        end = time.monotonic() + self._config.start_seconds
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(f"{self.address}/health", timeout=2.0).status_code == 200:
+                    return
+            if reason := self.why_gone():
+                raise EngineError(reason)
+            if time.monotonic() > end:
+                raise EngineError(
+                    f"the vLLM server does not answer within domain.engine.start_seconds ="
+                    f" {self._config.start_seconds:g}: {self._last_words()}"
+                )
+            time.sleep(0.2)
+
+    def why_gone(self) -> str:
+        """Returns why the server has ended, with the end of its log; empty while it lives."""
+        status = None if self._process is None else self._process.poll()
+        if status is None:
+            return ""
+        return f"domain.engine: the vLLM server that was started has ended with status {status}: {self._last_words()}"
+
+    def close(self) -> None:
+        """Ends the server and its own processes; a second call does nothing."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_SECONDS_TO_END)
+                break
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        self._folder.cleanup()
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        errors = [line for line in lines if "Error" in line] or lines
+        return " ".join((errors[-1] if errors else "it wrote nothing").split())[-300:]
+
+
+def _end_with_parent() -> None:
+    """Asks the system to end this process when the run does, however that ends."""
+    import ctypes
+
+    set_parent_death_signal = 1
+    control = getattr(ctypes.CDLL(None), "prctl", None)
+    if control is not None:
+        control(set_parent_death_signal, signal.SIGTERM)

@@ -1,0 +1,144 @@
+"""The ways of weights to a server: an adapter that is loaded in place, or a model folder that is read again.
+
+A transport is two steps, `write` once a version and `send` once a server, so that another one (NCCL, CUDA IPC) is a
+class beside these two.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, final
+
+from groupwise.causal_lm.config import VllmEngine
+from groupwise.causal_lm.engine.served_folder import write_served
+from groupwise.causal_lm.engine.server import EngineError, Server
+from groupwise.causal_lm.loading import save
+from groupwise.config import ConfigError
+
+_MEMORY = Path("/dev/shm")
+
+
+class Transport(ABC):
+    """A way of the trained weights to a server.
+
+    Args:
+        model: the trained model, with its adapter, if any.
+        tokenizer: its tokenizer.
+        parent: a folder that the servers see under the same path; where omitted, one in memory.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, parent: Path | None) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        if parent is not None:
+            parent.mkdir(parents=True, exist_ok=True)
+        place = parent or memory_folder(model)
+        self._folder = tempfile.TemporaryDirectory(prefix="groupwise-weights-", dir=place, ignore_cleanup_errors=True)
+        self.folder = Path(self._folder.name)
+        # Servers of another user read the weights as well.
+        self.folder.chmod(0o755)
+
+    def write(self, version: int) -> None:
+        """Writes the weights of a version, and removes those of the version before."""
+        target = self.path(version)
+        self.save(target)
+        for path in self.folder.iterdir():
+            if path != target:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def path(self, version: int) -> Path:
+        """Returns the folder of a version; a server's cache of prompts tells versions apart by it."""
+        return self.folder / f"v{version}"
+
+    def close(self) -> None:
+        """Removes what was written; a second call does nothing."""
+        self._folder.cleanup()
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Writes the weights into a new folder."""
+
+    @abstractmethod
+    async def send(self, client: Any, server: Server, version: int) -> None:
+        """Makes a server hold the written version, and sets the name under which it serves them."""
+
+
+@final
+class FolderTransport(Transport):
+    """The whole model, read again by the server from a folder while no request is under way."""
+
+    def save(self, folder: Path) -> None:
+        """Writes a plain transformers folder, an adapter merged into the weights."""
+        write_served(self.model, self.tokenizer, folder)
+
+    async def send(self, client: Any, server: Server, version: int) -> None:
+        """Pauses the server, has it read the folder, forgets cached prompts, and lets it go on."""
+        try:
+            await server.call(client, "/pause?mode=wait", {})
+            try:
+                await server.call(
+                    client,
+                    "/collective_rpc",
+                    {"method": "reload_weights", "kwargs": {"weights_path": str(self.path(version))}},
+                )
+                await server.call(client, "/reset_prefix_cache", {})
+            finally:
+                await server.call(client, "/resume", {})
+        except EngineError as error:
+            raise EngineError(
+                f"{error}; to take weights it must be started with VLLM_SERVER_DEV_MODE=1 in its environment, on an"
+                ' address that nobody else reaches (or write domain.engine.sync = "none")'
+            ) from error
+
+
+@final
+class LoraTransport(Transport):
+    """The adapter alone, loaded beside the base model that the server has."""
+
+    def __init__(self, model: Any, tokenizer: Any, parent: Path | None) -> None:
+        super().__init__(model, tokenizer, parent)
+        self.name = f"groupwise-{secrets.token_hex(4)}"
+
+    def save(self, folder: Path) -> None:
+        """Writes the adapter as peft does."""
+        save(self.model, self.tokenizer, folder, merge=False)
+
+    async def send(self, client: Any, server: Server, version: int) -> None:
+        """Has the server load the adapter in place of the version before."""
+        body = {"lora_name": self.name, "lora_path": str(self.path(version)), "load_inplace": True}
+        try:
+            await server.call(client, "/v1/load_lora_adapter", body)
+        except EngineError as error:
+            raise EngineError(
+                f"{error}; to take adapters it must be started with --enable-lora --max-lora-rank RANK, and with"
+                ' VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment (or write domain.engine.sync = "folder")'
+            ) from error
+        server.model = self.name
+
+
+def open_transport(config: VllmEngine, model: Any, tokenizer: Any) -> Transport | None:
+    """Returns the transport that a configuration names; `None` where the servers are not sent weights.
+
+    Raises:
+        ConfigError: `lora` without an adapter.
+    """
+    has_adapter = hasattr(model, "peft_config")
+    if config.sync == "lora" and not has_adapter:
+        raise ConfigError(
+            'domain.engine.sync = "lora": the run trains whole weights and has no adapter; write sync = "folder", or'
+            " domain.model.lora.r = 16"
+        )
+    if config.sync == "none":
+        return None
+    kind = LoraTransport if config.sync == "lora" or (config.sync == "auto" and has_adapter) else FolderTransport
+    return kind(model, tokenizer, config.folder)
+
+
+def memory_folder(model: Any) -> Path:
+    """Returns a folder in memory where the weights fit twice, and that of temporary files otherwise."""
+    size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+    has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2.2 * size
+    return _MEMORY if has_room else Path(tempfile.gettempdir())
