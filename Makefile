@@ -36,7 +36,7 @@ help:
 	@echo "make sources each claim of the guide about the five sources, measured on this code with one seed (hours; goes on where it stopped)"
 	@echo "make extras  each extra alone in a fresh environment: packages, size, import time, one use"
 	@echo "make oracles records anew what other systems' own losses give"
-	@echo "make engines a server of the Tinker API in an environment of its own, .engines (2 GB), for the slow tests"
+	@echo "make engines a server of the Tinker API and vLLM on a CPU, each in an environment of its own, .engines (6 GB), for the slow tests"
 	@echo "make conformance  every preset through TRL's, verl's and SkyRL's own code: how far its loss and gradient are there"
 	@echo "make peers   TRL=CHECKOUT: TRL's own GRPO tests with TRL's trainer and with ours in its place, offline on small models made here"
 	@echo "make clean   remove what was built (environments, site, caches; never runs/)"
@@ -85,14 +85,22 @@ slow: $(DEV) browser
 
 # The server takes other versions of transformers and peft than Groupwise, and so an environment of its own. Without its
 # CUDA packages, which are left out, only the CPU build of torch can be imported.
+ENGINE_HINT := "The server cannot be imported: write PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make engines"
 .PHONY: engines
-engines: .engines/tinker/.installed
+engines: .engines/tinker/.installed .engines/vllm/.installed
 
 .engines/tinker/.installed: constraints-tinker-server.txt
 	$(PYTHON) -m venv .engines/tinker
 	.engines/tinker/bin/python -m pip install --quiet --no-deps --requirement constraints-tinker-server.txt
-	@.engines/tinker/bin/python -c 'import skyrl, tinker, torch' \
-		|| { echo "The server cannot be imported: write PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make engines"; exit 1; }
+	@.engines/tinker/bin/python -c 'import skyrl, tinker, torch' || { echo $(ENGINE_HINT); exit 1; }
+	@touch $@
+
+# The CPU build of vLLM looks itself up by the name of the other one.
+.engines/vllm/.installed: constraints-vllm-server.txt tests/engines/name_vllm.py
+	$(PYTHON) -m venv .engines/vllm
+	.engines/vllm/bin/python -m pip install --quiet --no-deps --requirement constraints-vllm-server.txt
+	.engines/vllm/bin/python tests/engines/name_vllm.py
+	@.engines/vllm/bin/python -c 'import torch, vllm' || { echo $(ENGINE_HINT); exit 1; }
 	@touch $@
 
 # A machine with a GPU may reach no package index: the Python that is named is taken as it is.

@@ -1,12 +1,17 @@
-"""A server that answers as vLLM does, by sampling from a real model: the program it stands for needs a GPU."""
+"""A server that answers as vLLM does, by sampling from a real model, and fails as a real one cannot be made to."""
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from safetensors.torch import load_file
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
@@ -14,53 +19,100 @@ from groupwise.causal_lm.sampler import sample
 
 
 class StandIn(ThreadingHTTPServer):
-    """Answers /v1/completions like a vLLM server with processed log-probs, by sampling from a real model one request at
-    a time.
+    """Streams /v1/completions like a vLLM server with processed log-probs, one request at a time, and reloads weights.
+
+    Attributes:
+        fail: the number of completions that are answered 503 from now on.
+        breaks: how the next completions end after two tokens: `abort`, `close` (the connection), `silence`.
+        spoil: changes every event before it is sent.
+        takes_weights: false answers a reload with 200 and does nothing.
+        has_developer_routes: false answers 404 to whatever changes the server.
+        requests, syncs: the bodies of completions, and the folders of reloads.
     """
+
+    daemon_threads = True
 
     def __init__(self, backbone):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.backbone, self.lock, self.requests, self.fail = backbone, threading.Lock(), [], 0
+        self.backbone, self.lock, self.requests, self.syncs, self.fail = backbone, threading.Lock(), [], [], 0
         self.spoil = lambda answer: answer
+        self.breaks, self.silence = [], 5.0
+        self.takes_weights = self.has_developer_routes = True
+        self.first_weights = copy.deepcopy(backbone.model.state_dict())
 
     @property
     def address(self):
         return f"http://127.0.0.1:{self.server_port}"
 
+    def restart(self):
+        """Forgets the weights that it was sent, as a server that was started anew."""
+        self.backbone.model.load_state_dict(self.first_weights)
+
 
 class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.0"
+
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        server = self.server
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
+        server, path = self.server, self.path.partition("?")[0]
         with server.lock:
-            server.requests.append(body)
-            if server.fail:
-                server.fail -= 1
-                self.send_error(503)
+            if path == "/v1/completions":
+                self.complete(server, body)
                 return
-            if body["model"] != "served":
-                self.send_error(404, "no such model")
+            if not server.has_developer_routes:
+                self.send_error(404, "Not Found")
                 return
-            settings = SamplingConfig(
-                max_new_tokens=body["max_tokens"],
-                temperature=body["temperature"] or 1.0,
-                greedy=body["temperature"] == 0,
-                top_p=body["top_p"],
-                top_k=max(body["top_k"], 0),
-            )
-            out = sample(server.backbone, [body["prompt"]], 1, settings, [body["seed"]], eos=body["stop_token_ids"])
+            if path == "/collective_rpc":
+                folder = Path(body["kwargs"]["weights_path"])
+                server.syncs.append(folder.name)
+                if server.takes_weights:
+                    server.backbone.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+            self.send_response(200)
+            self.end_headers()
+
+    def complete(self, server, body):
+        server.requests.append(body)
+        if server.fail:
+            server.fail -= 1
+            self.send_error(503)
+            return
+        if body["model"] != "served":
+            self.send_error(404, "no such model")
+            return
+        settings = SamplingConfig(
+            max_new_tokens=body["max_tokens"],
+            temperature=body["temperature"] or 1.0,
+            greedy=body["temperature"] == 0,
+            top_p=body["top_p"],
+            top_k=max(body["top_k"], 0),
+        )
+        out = sample(server.backbone, [body["prompt"]], 1, settings, [body["seed"]], eos=body["stop_token_ids"])
         log_prob = out.log_prob if out.behaviour_log_prob is None else out.behaviour_log_prob
-        choice = {
-            "finish_reason": "length" if out.truncated[0] else "stop",
-            "logprobs": {
-                "tokens": [f"token_id:{t}" for t in out.token_lists()[0]],
-                "token_logprobs": log_prob[0].tolist(),
-            },
-        }
-        answer = json.dumps(server.spoil({"choices": [choice]})).encode()
+        tokens, values = out.token_lists()[0], log_prob[0].tolist()
+        finish = "length" if out.truncated[0] else "stop"
+        end = server.breaks.pop(0) if server.breaks and len(tokens) > 2 else None
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(answer)
+        for place, (token, value) in enumerate(zip(tokens, values, strict=False)):
+            if end is not None and place == 2:
+                if end == "silence":
+                    server.lock.release()
+                    time.sleep(server.silence)
+                    server.lock.acquire()
+                if end == "abort":
+                    self.event(server, [], [], "abort")
+                return
+            self.event(server, [f"token_id:{token}"], [value], finish if place == len(tokens) - 1 else None)
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def event(self, server, tokens, values, finish):
+        choice = {
+            "text": "x" * len(tokens),
+            "finish_reason": finish,
+            "logprobs": {"tokens": tokens, "token_logprobs": values},
+        }
+        self.wfile.write(b"data: " + json.dumps(server.spoil({"choices": [choice]})).encode() + b"\n\n")
+        self.wfile.flush()
 
     def log_message(self, *args):
         pass

@@ -13,7 +13,7 @@ from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine, VllmEngine
 from groupwise.causal_lm.draw import DistributionError
 from groupwise.causal_lm.engine import open_engine
-from groupwise.causal_lm.engine.vllm import EngineError
+from groupwise.causal_lm.engine.server import EngineError
 from groupwise.causal_lm.sampler import sample
 from groupwise.config import ConfigError
 
@@ -123,7 +123,7 @@ def test_engines_refuse_what_has_no_room_in_the_context(model_of, config):
 
 def test_the_client_asks_by_token_ids_and_keeps_what_was_sampled(model_of, server):
     model = model_of("gpt2", torch.float64)
-    engine = open_engine(VllmEngine(address=server.address, model="served"), Backbone(model), None)
+    engine = open_engine(VllmEngine(address=server.address, model="served", sync="none"), Backbone(model), None)
     settings = SamplingConfig(max_new_tokens=8, temperature=1.4, top_p=0.7)
     out = engine.sample(PROMPTS, 3, settings, range(6))
     direct = sample(server.backbone, PROMPTS, 3, settings, range(6))
@@ -139,7 +139,7 @@ def test_the_client_asks_by_token_ids_and_keeps_what_was_sampled(model_of, serve
 
 def test_a_conversation_over_the_server(model_of, server):
     model = model_of("gpt2", torch.float64)
-    engine = open_engine(VllmEngine(address=server.address, model="served"), Backbone(model), None)
+    engine = open_engine(VllmEngine(address=server.address, model="served", sync="none"), Backbone(model), None)
     answers = {0: [[20, 21]], 1: [[22] * 40]}
     out = engine.sample(
         PROMPTS,
@@ -161,21 +161,21 @@ def test_a_server_that_fails_is_asked_again_then_named(model_of, server):
     settings = SamplingConfig(max_new_tokens=2)
 
     def engine(**changes):
-        return open_engine(
-            VllmEngine(**{"address": server.address, "model": "served", "concurrency": 1, **changes}), backbone, None
-        )
+        fixed = {"address": server.address, "model": "served", "concurrency": 1, "sync": "none"}
+        return open_engine(VllmEngine(**{**fixed, "patience_seconds": 0.3, **changes}), backbone, None)
 
     server.fail = 2
-    engine().sample(PROMPTS[:1], 1, settings, [0])
-    server.fail = 3
-    with pytest.raises(EngineError, match=r"status 503.*is the vLLM server running"):
+    engine(patience_seconds=5).sample(PROMPTS[:1], 1, settings, [0])
+    server.fail = 30
+    with pytest.raises(EngineError, match=r"has answered for 0\.3 s.*status 503.*is the vLLM server running"):
         engine().sample(PROMPTS[:1], 1, settings, [0])
     server.fail = 0
     with pytest.raises(EngineError, match=r"status 404.*'other'"):
         engine(model="other").sample(PROMPTS[:1], 1, settings, [0])
     with pytest.raises(EngineError, match="is the vLLM server running"):
-        engine(address="http://127.0.0.1:9", num_retries=0).sample(PROMPTS[:1], 1, settings, [0])
+        engine(address="http://127.0.0.1:9").sample(PROMPTS[:1], 1, settings, [0])
     for spoil, message in (
+        (lambda a: {"choices": [{**a["choices"][0], "logprobs": {}}]}, "without token ids"),
         (lambda a: {"choices": [{**a["choices"][0], "logprobs": None}]}, "without token ids"),
         (
             lambda a: {
@@ -191,7 +191,7 @@ def test_a_server_that_fails_is_asked_again_then_named(model_of, server):
                     {**a["choices"][0], "logprobs": {"tokens": ["token_id:3"] * 9, "token_logprobs": [0.0] * 9}}
                 ]
             },
-            "gave 9 tokens",
+            "gave 18 tokens",
         ),
     ):
         server.spoil = spoil
@@ -200,6 +200,8 @@ def test_a_server_that_fails_is_asked_again_then_named(model_of, server):
 
 
 def test_raw_log_probs_are_refused_where_they_are_of_another_distribution(model_of):
-    engine = open_engine(VllmEngine(model="served", processed_logprobs=False), Backbone(model_of("gpt2")), None)
+    engine = open_engine(
+        VllmEngine(model="served", processed_logprobs=False, sync="none"), Backbone(model_of("gpt2")), None
+    )
     with pytest.raises(ConfigError, match="--logprobs-mode processed_logprobs"):
         engine.sample(PROMPTS, 1, SamplingConfig(temperature=0.7), [0, 1])

