@@ -4,12 +4,14 @@ writes a row by hand.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from tests.experiment.tiny import TINY
 from tests.training.toy import ToyDomain, job, recipe, supervised
 
@@ -75,6 +77,24 @@ class Overflowing(ToyDomain):
     def __init__(self) -> None:
         super().__init__()
         self.module.out.weight.register_hook(lambda gradient: gradient * float("nan"))
+
+
+class Stale(ToyDomain):
+    """Samples from the weights that it began with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_module = copy.deepcopy(self.module)
+
+    def sample(self, *arguments: Any, **settings: Any) -> Any:
+        live, self.module = self.module, self.first_module
+        try:
+            samples = super().sample(*arguments, **settings)
+        finally:
+            self.module = live
+        with torch.no_grad():
+            scored = self.score(samples, torch.arange(len(samples)), frozenset({"log_prob"}))
+        return replace(samples, old_log_prob=scored.log_prob, behaviour_log_prob=samples.old_log_prob, recorded=None)
 
 
 def toy(*recipes: Recipe, domain: Callable[[], ToyDomain] = ToyDomain) -> Callable[[Path], None]:
@@ -218,6 +238,7 @@ PLANTED = (
             domain=lambda: ToyDomain(reward_of=noise()),
         ),
     ),
+    Planted("generator_drifts", toy(grpo("dapo+tis", rate=0.03, **WIDE), domain=Stale), frozenset({"reward_flat"})),
     Planted("clip_never_acts", toy(grpo(updates_per_batch=2, rate=1e-5))),
     Planted(
         "clip_mostly_acts",

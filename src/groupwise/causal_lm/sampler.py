@@ -69,8 +69,8 @@ class Completions:
         longest = int(self.length.max().item()) if len(self.length) else 0
         return replace(self, **{name: value[:, :longest] for name, value in self._tensors().items() if value.ndim == 2})
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[Completions]) -> Completions:
+    @staticmethod
+    def concatenate(parts: Sequence[Completions]) -> Completions:
         """Joins the members of all parts, padded to the longest."""
         longest = max(part.tokens.shape[1] for part in parts)
         columns = [part._tensors() for part in parts]
@@ -83,7 +83,7 @@ class Completions:
             )
             for name in columns[0]
         }
-        return cls(**{f.name: joined.get(f.name) for f in fields(cls)})  # type: ignore[arg-type]
+        return replace(parts[0], **joined)
 
     def _tensors(self) -> dict[str, Tensor]:
         return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}

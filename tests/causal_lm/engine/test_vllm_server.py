@@ -11,7 +11,7 @@ import torch
 from tests.engines.vllm_server import ENVIRONMENT, EXECUTABLE, processes_of, serving_vllm, started_engine
 
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SamplingConfig, SmallModelConfig, VllmEngine
-from groupwise.causal_lm.engine import open_engine, started
+from groupwise.causal_lm.engine import open_engine, transport
 from groupwise.causal_lm.engine.server import EngineError
 from groupwise.causal_lm.loading import load, save
 from groupwise.causal_lm.scratch import character_tokenizer, small_model
@@ -73,8 +73,8 @@ def test_a_started_server_follows_three_updates_and_ends_with_the_engine(tmp_pat
 
 
 def test_a_stale_tied_head_is_caught(tmp_path, monkeypatch):
-    """vLLM on a CPU packs a tied head once, so that a reload does not reach it."""
-    monkeypatch.setattr(started, "write_served", lambda model, words, folder, untie: save(model, words, folder))
+    """vLLM on a CPU packs a tied head, and a reload reaches it only where the weights name it."""
+    monkeypatch.setattr(transport, "_name_head", lambda model, weights: None)
     lm = loaded(tmp_path / "model", tied=True)
     with serving_vllm(lm.model, lm.tokenizer) as server:
         engine = open_engine(VllmEngine(address=server.address), lm.backbone, lm.tokenizer)
@@ -98,6 +98,14 @@ def test_a_served_dtype_that_is_not_the_trained_one_is_caught(tmp_path):
             engine.close()
 
 
+def ask_until_it_fails(engine, model, seconds=60.0):
+    """A server that drains answers what it has begun."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        largest_distance(engine)
+        move(model, 0.05)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_server_that_dies_or_drains_is_one_line_within_its_patience(tmp_path, number):
     lm = loaded(tmp_path / "model")
@@ -112,11 +120,8 @@ def test_a_server_that_dies_or_drains_is_one_line_within_its_patience(tmp_path, 
             assert server._process is not None
             os.kill(server._process.pid, number)
             move(lm.model, 0.05)
-            began = time.monotonic()
             with pytest.raises(EngineError, match="no vLLM server has answered for 3 s") as error:
-                while time.monotonic() < began + 60:
-                    largest_distance(engine)
-                    move(lm.model, 0.05)
+                ask_until_it_fails(engine, lm.model)
             assert "\n" not in str(error.value)
         finally:
             engine.close()

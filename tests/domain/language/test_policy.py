@@ -84,6 +84,9 @@ class ServedPolicy:
     def save(self, folder: Path) -> None:
         self._local.save(folder)
 
+    def close(self) -> None:
+        pass
+
     def adapted(self, engine: Any) -> ServedPolicy:
         return self
 

@@ -175,6 +175,6 @@ class Proof:
         if getattr(self.backbone.config, "tie_word_embeddings", False):
             return (
                 "the sync did not reach all weights; the model's head is tied to its embedding, and vLLM on a CPU keeps"
-                " an old copy of such a head: write domain.engine.start = true, which serves it untied"
+                " an old copy of such a head: give the model a head of its own (tie_word_embeddings = false)"
             )
         return "the sync did not reach all weights"

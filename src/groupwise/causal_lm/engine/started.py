@@ -16,9 +16,9 @@ from typing import Any, final
 import torch
 
 from groupwise.causal_lm.config import VllmEngine
-from groupwise.causal_lm.engine.served_folder import without_adapter, write_served
 from groupwise.causal_lm.engine.server import EngineError
-from groupwise.causal_lm.engine.transport import memory_folder
+from groupwise.causal_lm.engine.transport import memory_folder, without_adapter
+from groupwise.causal_lm.loading import save
 from groupwise.config import ConfigError
 
 _SECONDS_TO_END = 10.0
@@ -62,8 +62,7 @@ class StartedServer:
         self._config = config
         self._folder = tempfile.TemporaryDirectory(prefix="groupwise-vllm-", dir=memory_folder(model))
         folder = Path(self._folder.name)
-        untie = next(model.parameters()).device.type == "cpu"
-        write_served(without_adapter(model), tokenizer, folder / "model", untie=untie)
+        save(without_adapter(model), tokenizer, folder / "model")
         self.log = folder / "log"
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))

@@ -6,6 +6,7 @@ class beside these two.
 
 from __future__ import annotations
 
+import copy
 import secrets
 import shutil
 import tempfile
@@ -13,8 +14,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, final
 
+from safetensors.torch import load_file, save_file
+
 from groupwise.causal_lm.config import VllmEngine
-from groupwise.causal_lm.engine.served_folder import write_served
 from groupwise.causal_lm.engine.server import EngineError, Server
 from groupwise.causal_lm.loading import save
 from groupwise.config import ConfigError
@@ -72,7 +74,8 @@ class FolderTransport(Transport):
 
     def save(self, folder: Path) -> None:
         """Writes a plain transformers folder, an adapter merged into the weights."""
-        write_served(self.model, self.tokenizer, folder)
+        save(self.model, self.tokenizer, folder)
+        _name_head(self.model, folder / "model.safetensors")
 
     async def send(self, client: Any, server: Server, version: int) -> None:
         """Pauses the server, has it read the folder, forgets cached prompts, and lets it go on."""
@@ -135,6 +138,26 @@ def open_transport(config: VllmEngine, model: Any, tokenizer: Any) -> Transport 
         return None
     kind = LoraTransport if config.sync == "lora" or (config.sync == "auto" and has_adapter) else FolderTransport
     return kind(model, tokenizer, config.folder)
+
+
+def without_adapter(model: Any) -> Any:
+    """Returns a copy of an adapter's base model; the model itself where it has no adapter."""
+    return copy.deepcopy(model).unload() if hasattr(model, "peft_config") else model
+
+
+def _name_head(model: Any, weights: Path) -> None:
+    """Adds the head to the weights where it is tied to the embedding: vLLM on a CPU keeps a packed copy of such a head,
+    and reads it again only under its own name.
+    """
+    base = model.get_base_model() if hasattr(model, "peft_config") else model
+    head = base.get_output_embeddings()
+    name = next((f"{name}.weight" for name, module in base.named_modules() if module is head), None)
+    # A model in several files has an index, which is left as it is.
+    if name is None or not weights.is_file():
+        return
+    tensors = load_file(weights)
+    if name not in tensors:
+        save_file({**tensors, name: head.weight.detach().cpu().clone()}, weights, metadata={"format": "pt"})
 
 
 def memory_folder(model: Any) -> Path:

@@ -7,6 +7,7 @@ from groupwise.diagnosis.rule.clip import CLIP_MOSTLY_ACTS, CLIP_NEVER_ACTS
 from groupwise.diagnosis.rule.dead import DEAD_NEGATIVES, DEAD_POSITIVES
 from groupwise.diagnosis.rule.divergence import KL_RUNAWAY
 from groupwise.diagnosis.rule.entropy import ENTROPY_COLLAPSE
+from groupwise.diagnosis.rule.generator import GENERATOR_DRIFTS
 from groupwise.diagnosis.rule.groups import ALL_FLAT
 from groupwise.diagnosis.rule.hacking import JUDGE_FALLS
 from groupwise.diagnosis.rule.learning_rate import LEARNING_RATE_TOO_HIGH, LEARNING_RATE_TOO_LOW
@@ -24,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     NOT_FINITE,
     NO_UPDATE,
     ALL_TRUNCATED,
+    GENERATOR_DRIFTS,
     RATIO_NOT_ONE,
     REWARD_FLAT,
     REWARD_FALLS,
