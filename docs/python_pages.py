@@ -41,11 +41,8 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "domain": (
         "A domain of your own",
-        "The base class, and where its random draws come from.",
-        (
-            "groupwise.Domain",
-            "groupwise.streams.Streams",
-        ),
+        "The base class: five methods to write, the others have defaults.",
+        ("groupwise.Domain",),
     ),
     "domain_records": (
         "What a domain takes and gives",
@@ -56,6 +53,7 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "groupwise.domain.protocol.Evaluation",
             "groupwise.domain.protocol.Table",
             "groupwise.reward.RewardTable",
+            "groupwise.streams.Streams",
         ),
     ),
     "slots_of_groups": (
