@@ -36,6 +36,8 @@ def prepare(folder: Path, run_folder: Path, page: str) -> None:
     page_files(folder, page)
     shutil.copytree(run_folder, folder / "runs/RUN")
     shutil.copytree(run_folder / "model", folder / "models/Qwen2.5-0.5B")
+    if "python examples/" in page:
+        (folder / "examples").symlink_to(ROOT / "examples")
     if "stable-diffusion-3.5-medium" in page:
         from tests.domain.diffusion.models.tiny import saved
 
@@ -143,7 +145,7 @@ def test_the_notebooks_hold_every_block_of_their_pages(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["language", "diffusion", "restoration", "selection"])
 def test_the_notebook_runs(name: str, run_folder: Path, tmp_path: Path) -> None:
-    nbformat = pytest.importorskip("nbformat")
+    nbformat = pytest.importorskip("nbformat", reason="run make .venv/.installed-dev, which installs nbclient")
     nbclient = pytest.importorskip("nbclient")
     import notebooks
 
