@@ -168,13 +168,13 @@ def test_every_method_has_a_page_and_every_table_its_keys() -> None:
         assert "## Slots" in page
         assert f'Objective.preset("{name}")' in page
     assert "`use_ema_smoothing: True` | `smoothing.kind=ema`" in found["tables/source_000.md"]
-    assert "### `gaussian`" in found["reference/objective.md"]
-    assert (
-        "| `sigma` | `0.2` | Width of the gate, in units of the ratio; infinity is no trust region. |"
-        in found["reference/objective.md"]
-    )
-    assert "### `exact_answer`" in found["reference/rewards.md"]
-    assert "| `group_size` | `8` | members sampled for each prompt. |" in found["reference/experiment.md"]
+    sigma = "| `sigma` | `0.2` | Width of the gate, in units of the ratio; infinity is no trust region. |"
+    assert sigma in found["reference/objective/trust/gaussian.md"]
+    assert "(trust/gaussian.md)" in found["reference/objective/trust.md"]
+    assert "# `exact_answer`" in found["reference/rewards/exact_answer.md"]
+    assert "| `group_size` | `8` | members sampled for each prompt. |" in found["reference/experiment/train.md"]
+    assert '| `description` | `""` |' in found["reference/experiment.md"], "an empty text is written with its quotes"
+    assert not [path for path, page in found.items() if re.search(r"\| `` \|", page)]
 
 
 def test_the_map_of_the_readme_is_the_tree() -> None:
@@ -204,7 +204,10 @@ def test_every_method_page_is_whole() -> None:
         ):
             assert part in page, (name, part)
         assert ("**Where it differs from the paper.**" in page) == bool(method.deviations)
-        assert "and others" not in page, name
+        (paper,) = re.findall(r"^\*\*Paper\.\*\* (.+)$", page, re.MULTILINE)
+        assert paper.count(",") < 8, f"{name}: the paper's authors are shortened; the citation has them all"
+        authors = method.paper.authors
+        assert authors.split(" and ")[-1] in page.partition("## Citation")[2], name
         drawn = generate.on_page_markdown(page)
         assert "<math" in drawn, name
         assert "\\frac" not in drawn, name
