@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +16,9 @@ from tests.causal_lm.engine.stand_in import serving
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import LoraConfig, SamplingConfig, VllmEngine
 from groupwise.causal_lm.engine import open_engine
+from groupwise.causal_lm.engine import started as started_module
 from groupwise.causal_lm.engine.proof import Difference, Proof, bound
+from groupwise.causal_lm.engine.scratch_folder import scratch_folder
 from groupwise.causal_lm.engine.server import EngineError
 from groupwise.causal_lm.engine.started import StartedServer
 from groupwise.causal_lm.engine.transport import open_transport
@@ -211,6 +218,40 @@ def test_a_server_that_ends_as_it_starts_is_told_with_its_last_words(trained, tm
         started.wait()
     started.close()
     started.close()
+
+
+def test_a_killed_run_leaves_neither_server_nor_weights(trained, tmp_path):
+    """Its server, processes of that included, ends with it; the next run removes its folders."""
+    program = tmp_path / "vllm"
+    program.write_text(f"#!/bin/sh\ntrap '' TERM\nsleep 1000 & echo $! > {tmp_path}/grandchild\nwait\n")
+    program.chmod(0o755)
+    keeper = Path(started_module.__file__).with_name("keeper.py")
+    code = (
+        "import os, subprocess, sys, time\n"
+        f"subprocess.Popen([sys.executable, '-I', {str(keeper)!r}, str(os.getpid()), {str(program)!r}])\n"
+        "time.sleep(1000)\n"
+    )
+    run = subprocess.Popen([sys.executable, "-c", code])
+    wait_for((tmp_path / "grandchild").exists)
+    grandchild = int((tmp_path / "grandchild").read_text())
+    left = scratch_folder("weights", trained)
+    folder = Path(left.name)
+    renamed = folder.with_name(folder.name.replace(f"-{os.getpid()}-", f"-{run.pid}-"))
+    folder.rename(renamed)
+    scratch_folder("weights", trained).cleanup()
+    assert renamed.exists(), "the folder of a run that lives"
+    run.kill()
+    run.wait()
+    wait_for(lambda: not Path(f"/proc/{grandchild}").exists())
+    scratch_folder("weights", trained).cleanup()
+    assert not renamed.exists()
+
+
+def wait_for(condition, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_the_bound_grows_with_precision_layers_and_width():

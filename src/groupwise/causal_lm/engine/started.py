@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
-import tempfile
+import sys
 import time
 from pathlib import Path
 from typing import Any, final
@@ -16,12 +15,13 @@ from typing import Any, final
 import torch
 
 from groupwise.causal_lm.config import VllmEngine
+from groupwise.causal_lm.engine.scratch_folder import scratch_folder
 from groupwise.causal_lm.engine.server import EngineError
-from groupwise.causal_lm.engine.transport import memory_folder, without_adapter
+from groupwise.causal_lm.engine.transport import without_adapter
 from groupwise.causal_lm.loading import save
 from groupwise.config import ConfigError
 
-_SECONDS_TO_END = 10.0
+_KEEPER = Path(__file__).with_name("keeper.py")
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM allows as the largest of an adapter."""
 
@@ -60,7 +60,7 @@ class StartedServer:
                 " domain.model.dtype = float32"
             )
         self._config = config
-        self._folder = tempfile.TemporaryDirectory(prefix="groupwise-vllm-", dir=memory_folder(model))
+        self._folder = scratch_folder("vllm", model)
         folder = Path(self._folder.name)
         save(without_adapter(model), tokenizer, folder / "model")
         self.log = folder / "log"
@@ -83,13 +83,11 @@ class StartedServer:
         }
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*command, *config.arguments],
+                [sys.executable, "-I", str(_KEEPER), str(os.getpid()), *command, *config.arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=_end_with_parent,
-                start_new_session=True,
             )
 
     def wait(self) -> None:
@@ -127,27 +125,11 @@ class StartedServer:
         process, self._process = self._process, None
         if process is None:
             return
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_SECONDS_TO_END)
-                break
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        process.terminate()
+        process.wait()
         self._folder.cleanup()
 
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines()
         last_error = max((place for place, line in enumerate(lines) if "Error" in line), default=max(len(lines) - 1, 0))
         return " ".join(" ".join(lines[last_error : last_error + 3]).split())[:400] or "it wrote nothing"
-
-
-def _end_with_parent() -> None:
-    """Asks the system to end this process when the run does, however that ends."""
-    import ctypes
-
-    set_parent_death_signal = 1
-    control = getattr(ctypes.CDLL(None), "prctl", None)
-    if control is not None:
-        control(set_parent_death_signal, signal.SIGTERM)

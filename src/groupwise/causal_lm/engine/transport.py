@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import secrets
 import shutil
-import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, final
@@ -17,11 +16,10 @@ from typing import Any, final
 from safetensors.torch import load_file, save_file
 
 from groupwise.causal_lm.config import VllmEngine
+from groupwise.causal_lm.engine.scratch_folder import scratch_folder
 from groupwise.causal_lm.engine.server import EngineError, Server
 from groupwise.causal_lm.loading import save
 from groupwise.config import ConfigError
-
-_MEMORY = Path("/dev/shm")
 
 
 class Transport(ABC):
@@ -35,10 +33,7 @@ class Transport(ABC):
 
     def __init__(self, model: Any, tokenizer: Any, parent: Path | None) -> None:
         self.model, self.tokenizer = model, tokenizer
-        if parent is not None:
-            parent.mkdir(parents=True, exist_ok=True)
-        place = parent or memory_folder(model)
-        self._folder = tempfile.TemporaryDirectory(prefix="groupwise-weights-", dir=place, ignore_cleanup_errors=True)
+        self._folder = scratch_folder("weights", model, parent)
         self.folder = Path(self._folder.name)
         # Servers of another user read the weights as well.
         self.folder.chmod(0o755)
@@ -158,10 +153,3 @@ def _name_head(model: Any, weights: Path) -> None:
     tensors = load_file(weights)
     if name not in tensors:
         save_file({**tensors, name: head.weight.detach().cpu().clone()}, weights, metadata={"format": "pt"})
-
-
-def memory_folder(model: Any) -> Path:
-    """Returns a folder in memory where the weights fit twice, and that of temporary files otherwise."""
-    size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
-    has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2.2 * size
-    return _MEMORY if has_room else Path(tempfile.gettempdir())

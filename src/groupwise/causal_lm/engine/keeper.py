@@ -1,0 +1,56 @@
+"""Runs a command in a process group of its own, and ends that group when the process that asked for it has ended:
+`keeper.py PARENT COMMAND ...`. A program of its own, of Python's standard library alone: killed processes end nothing.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+SECONDS_TO_END = 10.0
+"""The time that the group has between SIGTERM and SIGKILL."""
+
+
+def main() -> int:
+    """Runs the command until it ends, this process receives SIGTERM, or the parent is gone; returns its status."""
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _raise)
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        while os.getppid() == parent:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return _status(process.wait(0.5))
+    except SystemExit:
+        pass
+    finally:
+        _end(process)
+    return _status(process.returncode)
+
+
+def _raise(number: int, frame: Any) -> None:
+    raise SystemExit(128 + number)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends the whole group: at once where its first process has ended already."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    end = time.monotonic() + SECONDS_TO_END
+    with contextlib.suppress(ProcessLookupError):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            while process.poll() is None and time.monotonic() < end:
+                time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _status(returncode: int) -> int:
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
