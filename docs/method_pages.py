@@ -158,7 +158,16 @@ def _measured(objective: Any) -> set[str]:
         step_size=-wide,
     )
     batch = objective.prepare(rollouts, objective.init())
-    scored = Scored(wide + 0.1, entropy=-wide, exact_divergence=-wide, score_norm=-wide, mean_shift=wide)
+    scored = Scored(
+        wide + 0.1,
+        entropy=-wide,
+        exact_divergence=-wide,
+        score_norm=-wide,
+        mean_shift=wide,
+        old_divergence=-wide,
+        positive_error=-wide,
+        negative_error=-wide,
+    )
     return set(finish(batch.statistics)) | set(finish(objective.loss(scored, objective.plan(batch)).statistics))
 
 

@@ -36,14 +36,26 @@ from jaxtyping import install_import_hook  # noqa: E402
 
 # Every type and shape that these state is checked at every call. What meets mistakes from outside, with errors of its
 # own, is not among them.
-_checked = ["admission", "advantage", "aggregate", "correction", "credit", "divergence", "ratio", "smoothing", "trust"]
+_checked = [
+    "admission",
+    "advantage",
+    "aggregate",
+    "correction",
+    "credit",
+    "divergence",
+    "matching",
+    "ratio",
+    "smoothing",
+]
 _checked += [
+    "trust",
     "batch",
     "bounded",
     "clipping",
     "counts",
     "covariance",
     "decisions",
+    "deviation",
     "grouped",
     "known_gradient",
     "plan",

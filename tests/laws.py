@@ -134,6 +134,7 @@ BUSY: dict[str, Table] = {
     "clip_cov": {"share": 0.3, "lower": -1.0},
     "kl_cov": {"share": 0.3},
     "dppo": {"threshold": 0.02},
+    "gaussian_kl": {"threshold": 0.5},
 }
 # Switches that reproduce a published code together with the law it breaks: ties by the order of the members depend on
 # it, and make something of a flat group. Each has tests of its own by hand.

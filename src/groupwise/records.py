@@ -277,6 +277,10 @@ class Scored:
         mean_shift: `[B, T]` `mean(eps (mu - mu_old))` over the dimensions of a Gaussian transition `mu_old + sigma
             sqrt(dt) eps`, with gradient: how far its mean has moved along the noise that was drawn (`ratio.kind =
             "transition"`).
+        old_divergence: `[B, T]` nats, the exact divergence of a decision's distribution from the one that sampled it
+            (`trust.kind = "gaussian_kl"`).
+        positive_error, negative_error: `[B, T]`, the errors of the two mirrored predictions on noised copies, with
+            gradient (`matching.kind = "mirrored"`).
         auxiliary: name -> `[B]` per-member sums of an auxiliary loss, with gradient.
     """
 
@@ -285,6 +289,9 @@ class Scored:
     exact_divergence: Float[Tensor, "B T"] | None = None
     score_norm: Float[Tensor, "B T"] | None = None
     mean_shift: Float[Tensor, "B T"] | None = None
+    old_divergence: Float[Tensor, "B T"] | None = None
+    positive_error: Float[Tensor, "B T"] | None = None
+    negative_error: Float[Tensor, "B T"] | None = None
     auxiliary: Mapping[str, Float[Tensor, " B"]] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, Tensor]:

@@ -35,6 +35,7 @@ KEYS = {
     "CallableSmoothing.path",
     "CallableTrust.path",
     "CallableFixed.path",
+    "CallableMatching.path",
     "CallableReference.path",
     "CallableReward.path",
     "CallableSchedule.path",

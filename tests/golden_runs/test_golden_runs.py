@@ -82,7 +82,7 @@ def test_no_two_methods_take_the_same_course(domain: str) -> None:
 
 def test_language_serves_every_method_but_those_of_transitions() -> None:
     refused = {method for method, run in expected("language").items() if "refused" in run}
-    of_transitions = {"exact_divergence", "mean_shift", "step_size"}
+    of_transitions = {"exact_divergence", "mean_shift", "old_divergence", "step_size"}
     objectives = {method: Objective.preset(method) for method in method_names()}
     assert refused == {
         method

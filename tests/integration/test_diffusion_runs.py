@@ -35,11 +35,43 @@ def ran(folder: Path, **changes: Any) -> Any:
 
 @pytest.mark.parametrize(
     "method",
-    ["flow_grpo", "grpo_guard", *(pytest.param(name, marks=pytest.mark.slow) for name in ("grpo", "gspo", "ptrw"))],
+    [
+        "flow_grpo",
+        "grpo_guard",
+        "awm",
+        "diffusion_nft",
+        "flow_dppo",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("grpo", "gspo", "ptrw")),
+    ],
 )
 def test_a_method_learns_from_the_reward_alone(tmp_path: Path, method: str) -> None:
     summary = ran(tmp_path, method=method).summary
     assert summary["after"] > summary["before"] + 0.1, (summary["before"], summary["after"])
+
+
+def test_stepwise_rewards_teach_too(tmp_path: Path) -> None:
+    summary = ran(tmp_path, method="flow_grpo", domain={"stepwise": True}).summary
+    assert summary["after"] > summary["before"] + 0.1, (summary["before"], summary["after"])
+
+
+@pytest.mark.parametrize("method", ["awm", "diffusion_nft"])
+def test_updates_away_from_the_policy_that_sampled(tmp_path: Path, method: str) -> None:
+    result = ran(
+        tmp_path,
+        method=method,
+        train={"num_steps": 3, "updates_per_batch": 2, "minibatches": 2, "micro_batch_members": 5},
+    )
+    rows = [row for row in read_metrics(result.folder.metrics) if "loss_pg" in row]
+    assert rows[-1]["on_policy_share"] == 0.25
+    assert rows[-1]["updates/taken"] == 4
+    assert "kl" in rows[-1]
+
+
+@pytest.mark.parametrize("method", ["awm", "diffusion_nft"])
+def test_a_domain_without_copies_is_refused_in_one_line(method: str) -> None:
+    experiment = load_experiment("selection", [f"method={method}"])
+    with pytest.raises(ConfigError, match=r"matching.kind = '\w+' learns from noised copies.*for example method=grpo"):
+        run(experiment, None)
 
 
 def test_a_run_leaves_images_from_the_same_noise_before_and_after(tmp_path: Path) -> None:

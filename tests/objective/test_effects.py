@@ -32,10 +32,13 @@ def push(
     second: Sequence[float] | None = None,
     steps: Ratios | None = None,
     shift: Ratios | None = None,
+    divergence: Ratios | None = None,
+    errors: tuple[Tensor, Tensor] | None = None,
+    by: str = "",
     **keys: Any,
 ) -> Tensor:
     """`-N dL / dlp` `[B, T]` of members with these ratios, the reference being the live policy; by `mean_shift` where a
-    shift is given.
+    shift is given, or by the field that `by` names.
     """
     objective = Objective.preset(name, **keys)
     width = max(len(row) for row in ratios)
@@ -57,9 +60,18 @@ def push(
     )
     plan = objective.plan(objective.prepare(rollouts, objective.init()))
     zero = torch.zeros_like(old_log_prob)
-    scored = Scored(log_prob, entropy=zero, exact_divergence=zero, mean_shift=moved)
-    by = objective.loss(scored, plan).total
-    gradient = torch.autograd.grad(by, moved if shift else log_prob)[0]
+    positive, negative = (value.requires_grad_() for value in errors or (zero.clone(), zero.clone()))
+    scored = Scored(
+        log_prob,
+        entropy=zero,
+        exact_divergence=zero,
+        mean_shift=moved,
+        old_divergence=padded(divergence, 0.0) if divergence else zero,
+        positive_error=positive,
+        negative_error=negative,
+    )
+    leaf = getattr(scored, by) if by else moved if shift else log_prob
+    gradient = torch.autograd.grad(objective.loss(scored, plan).total, leaf, materialize_grads=True)[0]
     return -gradient * int(mask.sum())
 
 
@@ -294,6 +306,31 @@ def flow_grpo() -> None:
     assert push("flow_grpo", [[1.001], [1.0]], [1.0, 0.0])[0, 0] == 0 < push("grpo", [[1.001], [1.0]], [1.0, 0.0])[0, 0]
 
 
+def flow_dppo() -> None:
+    batch_scaled("flow_dppo")()
+    # Both good members grew alike, and only one of them has diverged, which its single ratio does not tell.
+    ratios, rewards, divergence = [[1.01], [1.01], [1.0]], [1.0, 1.0, 0.0], [[1e-6], [1e-4], [0.0]]
+    pushes = push("flow_dppo", ratios, rewards, divergence=divergence)[:, 0]
+    assert pushes[1] == 0 < pushes[0]
+    assert push("flow_grpo", ratios, rewards)[:2, 0].tolist() == [0.0, 0.0]
+
+
+def awm() -> None:
+    # PPO's surrogate of another log-prob: within its wide clip it is Flow-GRPO's without one.
+    batch_scaled("awm")()
+    assert push("awm", [[1.5], [1.0]], [1.0, 0.0])[0, 0] > 0 == push("flow_grpo", [[1.5], [1.0]], [1.0, 0.0])[0, 0]
+
+
+def diffusion_nft() -> None:
+    # No log-prob moves; the errors do, the positive one of a good member more than its negative one.
+    errors = torch.ones(2, 1, dtype=torch.float64)
+    assert not push("diffusion_nft", [[1.5], [1.0]], [1.0, 0.0], errors=(errors, errors)).any()
+    positive = push("diffusion_nft", [[1.0], [1.0]], [1.0, 0.0], errors=(errors.clone(), errors), by="positive_error")
+    negative = push("diffusion_nft", [[1.0], [1.0]], [1.0, 0.0], errors=(errors, errors.clone()), by="negative_error")
+    assert positive[0, 0] < negative[0, 0] < 0
+    assert negative[1, 0] < positive[1, 0] < 0
+
+
 def grpo_guard() -> None:
     # The log-ratio of both is below zero by the bias: Flow-GRPO holds the bad one and lets the good one pass. The shift
     # says that the good one moved on.
@@ -412,6 +449,9 @@ EFFECTS: dict[str, Callable[[], None]] = {
     "aspo": aspo,
     "dual_clip": dual_clip,
     "flow_grpo": flow_grpo,
+    "flow_dppo": flow_dppo,
+    "awm": awm,
+    "diffusion_nft": diffusion_nft,
     "grpo_guard": grpo_guard,
     "rejection_sampling": rejection_sampling,
     "source_002": batch_scaled("source_002"),

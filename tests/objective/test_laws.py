@@ -47,6 +47,7 @@ REGIONS = {
     "asymmetric_clip": "ratio",
     "dual_clip": "ratio",
     "gaussian": "ratio",
+    "gaussian_kl": "ratio",
     "sapo": "ratio",
     "clip_cov": "ratio",
     "kl_cov": "ratio",
@@ -101,7 +102,13 @@ def _on_policy(inputs: World) -> World:
     return World(
         inputs.mask,
         inputs.group,
-        {**inputs.wide, "old": log_prob, "behaviour": log_prob, "mean_shift": 0 * log_prob},
+        {
+            **inputs.wide,
+            "old": log_prob,
+            "behaviour": log_prob,
+            "mean_shift": 0 * log_prob,
+            "old_divergence": 0 * log_prob,
+        },
         inputs.tall,
     )
 

@@ -24,6 +24,8 @@ from groupwise.records import Rollouts, Scored
 from groupwise.statistics import sum_over_one_process
 
 TOLERANCE = 1e-10
+LEAVES = ("entropy", "exact_divergence", "positive_error", "negative_error")
+"""The fields beside log-probs that a loss is differentiated by."""
 
 # Where the oracle's parameter of a hand-worked case lives in the preset.
 KEYS = {
@@ -86,6 +88,9 @@ def given_batch(seed: int, spread: float) -> tuple[Tensor, Given]:
         step_size=0.1 + draw(members, width),
         noise=0.1 + draw(members, width),
         drift=draw(members, width),
+        old_divergence=2e-5 * draw(members, width),
+        positive_error=draw(members, width),
+        negative_error=draw(members, width),
     )
     return log_prob, inputs
 
@@ -96,7 +101,7 @@ def suited(name: str, inputs: Given) -> Given:
 
 
 def ours(objective: Objective, log_prob: Tensor, inputs: Given) -> tuple[Tensor, list[Tensor]]:
-    """Our loss with its gradients by log_prob, entropy and exact divergence. A reference is given where it is read."""
+    """Our loss with its gradients by log_prob and `LEAVES`. A reference is given where it is read."""
     reference = inputs.reference_log_prob if "reference_log_prob" in objective.requires_rollouts else None
     rewards = {"reward": inputs.rewards} | (
         {"second": inputs.second} if objective.advantage.kind == "per_reward" and inputs.second is not None else {}
@@ -125,6 +130,9 @@ def ours(objective: Objective, log_prob: Tensor, inputs: Given) -> tuple[Tensor,
             score_norm=inputs.score_norm,
             mean_shift=inputs.noise
             * (live - inputs.old_log_prob + inputs.drift),  # mean(eps (mu - mu_old)) of a Gaussian transition
+            old_divergence=inputs.old_divergence,
+            positive_error=inputs.positive_error,
+            negative_error=inputs.negative_error,
         )
         return objective.loss(scored, objective.plan(batch)).total
 
@@ -134,11 +142,9 @@ def ours(objective: Objective, log_prob: Tensor, inputs: Given) -> tuple[Tensor,
 def differentiate(
     loss: Callable[[Tensor, Given], Tensor], log_prob: Tensor, inputs: Given
 ) -> tuple[Tensor, list[Tensor]]:
-    """The value of `loss(log_prob, given)` and its gradients by log_prob, entropy and exact divergence."""
-    assert inputs.entropy is not None
-    assert inputs.exact_divergence is not None
-    leaves = [leaf.clone().requires_grad_() for leaf in (log_prob, inputs.entropy, inputs.exact_divergence)]
-    value = loss(leaves[0], replace(inputs, entropy=leaves[1], exact_divergence=leaves[2]))
+    """The value of `loss(log_prob, given)` and its gradients by log_prob and `LEAVES`."""
+    leaves = [leaf.clone().requires_grad_() for leaf in (log_prob, *(getattr(inputs, name) for name in LEAVES))]
+    value = loss(leaves[0], replace(inputs, **dict(zip(LEAVES, leaves[1:], strict=True))))
     gradients = torch.autograd.grad(value, leaves, allow_unused=True)
     return value.detach(), [
         torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, gradients, strict=True)
@@ -189,7 +195,8 @@ def test_preset_gives_the_hand_worked_numbers(name: str) -> None:
 def _is_hand(value: Tensor, gradients: list[Tensor], hand: Hand) -> None:
     assert float(value) == pytest.approx(hand.value, abs=1e-9)
     agree(gradients[0], torch.tensor(hand.gradient, dtype=torch.float64), within=1e-9)
-    for actual, expected in zip(gradients[1:], (hand.entropy_gradient, hand.exact_gradient), strict=True):
+    by_hand = (hand.entropy_gradient, hand.exact_gradient, hand.positive_gradient, hand.negative_gradient)
+    for actual, expected in zip(gradients[1:], by_hand, strict=True):
         if expected is not None:
             agree(actual, torch.tensor(expected, dtype=torch.float64), within=1e-9)
         else:
@@ -231,6 +238,9 @@ VARIANTS = [
     ("gmpo", {"trust.low": 0.1, "trust.high": 0.3}, {"low": 0.1, "high": 0.3}),
     ("topr", {"advantage.value": 0.25}, {"baseline": 0.25}),
     ("grpo_guard", {"trust.low": 0.2, "trust.high": 0.2}, {"clip": 0.2}),
+    ("awm", {"trust.low": 0.2, "trust.high": 0.2, "divergence.beta": 0.5}, {"clip": 0.2, "beta": 0.5}),
+    ("diffusion_nft", {"matching.clip": 0.4, "divergence.beta": 0.5}, {"bound": 0.4, "beta": 0.5}),
+    ("flow_dppo", {"trust.threshold": 1e-7}, {"threshold": 1e-7}),
     ("flow_grpo", {"trust.low": 0.2, "trust.high": 0.2, "divergence.beta": 0.5}, {"clip": 0.2, "beta": 0.5}),
 ]
 

@@ -41,6 +41,12 @@ class Given:
     """sigma sqrt(dt) of a transition."""
     drift: Tensor | None = None
     """|mu - mu_old|^2 / (2 sigma^2 dt) of a transition, the mean over dimensions."""
+    old_divergence: Tensor | None = None
+    """The KL of a transition from the one that sampled; apart from `drift`, so that a threshold divides them."""
+    positive_error: Tensor | None = None
+    """The error of the mirrored prediction that learns, of a noised copy."""
+    negative_error: Tensor | None = None
+    """The error of the one that unlearns."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,8 @@ class Hand:
     parameters: dict[str, float] = field(default_factory=dict)
     entropy_gradient: list[list[float]] | None = None
     exact_gradient: list[list[float]] | None = None
+    positive_gradient: list[list[float]] | None = None
+    negative_gradient: list[list[float]] | None = None
 
 
 def hand_inputs() -> tuple[Tensor, Given]:
@@ -62,7 +70,8 @@ def hand_inputs() -> tuple[Tensor, Given]:
     lp_old = -1 everywhere, so |lp| = 1 - ln r and exp(|lp|) = e / r. The reference is the policy itself except on the
     first decision of member 0, where lp_ref - lp = ln 2. Entropy 0.5 everywhere.
     Transitions: sigma sqrt(dt) = 2; dt = 1/2, of member 2 1/4; drift ln 2 on the second decision of member 0, elsewhere
-    0. Exact divergence 1/4. A second reward 1, 0, 2 | 0, 1 (z-scores 0, -1, 1 and -+0.7071068). Lots are 0.5.
+    0. Exact divergence 1/4. Old divergence 1/4, 0 on the first decision of member 2. Errors of mirrored predictions 1/2
+    and 1. A second reward 1, 0, 2 | 0, 1 (z-scores 0, -1, 1 and -+0.7071068). Lots are 0.5.
     """
     ratios = [[1.5, 0.5], [2.0], [1.1, 1.5, 0.5], [1.0], [1.0]]
     old = torch.full((5, 3), -1.0, dtype=torch.float64)
@@ -76,6 +85,8 @@ def hand_inputs() -> tuple[Tensor, Given]:
     reference[0, 0] += math.log(2.0)
     step_size, drift = torch.full_like(old, 0.5), torch.zeros_like(old)
     step_size[2], drift[0, 1] = 0.25, math.log(2.0)
+    old_divergence = torch.full_like(old, 0.25)
+    old_divergence[2, 0] = 0.0
     given = Given(
         old,
         mask,
@@ -89,6 +100,9 @@ def hand_inputs() -> tuple[Tensor, Given]:
         step_size=step_size,
         noise=torch.full_like(old, 2.0),
         drift=drift,
+        old_divergence=old_divergence,
+        positive_error=torch.full_like(old, 0.5),
+        negative_error=torch.full_like(old, 1.0),
     )
     return log_prob, given
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from groupwise.objective.preset import Method
 
 _COLUMNS = ("advantage", "ratio", "trust", "aggregation")
-_OTHERS = ("admission", "smoothing", "credit", "correction", "divergence", "entropy", "compat")
+_OTHERS = ("matching", "admission", "smoothing", "credit", "correction", "divergence", "entropy", "compat")
 _CONSTANT = {"kind", "value"}
 """The keys of a schedule that is one number; an advantage of that kind has more."""
 _NUMBERS = (

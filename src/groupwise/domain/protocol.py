@@ -12,6 +12,7 @@ from typing import Any, Protocol, final, runtime_checkable
 import torch
 from torch import Tensor
 
+from groupwise.objective.matching import CopyMatching
 from groupwise.records import Scored
 from groupwise.reward import RewardEvent
 from groupwise.streams import Streams
@@ -211,6 +212,39 @@ class ComparesExactly(Protocol):
         Called once for each batch of rollouts, within `reference.active()`, and only where the objective reads one of
         the two; `auxiliary_count["consistency"]` is set here. Where the sampler recorded its fields,
         `recorded.exact_divergence` is filled too, so that the first update needs no forward pass.
+        """
+        ...
+
+
+@runtime_checkable
+class Matches(Protocol):
+    """A domain whose samples can be noised and denoised again, so that a method without log-probs (`matching`) may
+    learn from them.
+    """
+
+    copy_fields: frozenset[str]
+    """Names of the `Scored` fields that `score` can give of noised copies."""
+
+    def check_matching(self, matching: CopyMatching) -> None:
+        """Refuses a matching that does not go with the settings of the domain.
+
+        Raises:
+            ConfigError: names the key and what to write.
+        """
+        ...
+
+    def noised(self, samples: Samples, matching: CopyMatching, *, streams: Streams, step: int) -> Samples:
+        """Noises every member `matching.times.num` times, and returns the same members with these copies as their
+        decisions: `score` gives the fields of `matching(deviation)` from now on.
+
+        Called once for each batch of rollouts, under the weights that sampled; `recorded` and `old_log_prob` are
+        theirs. The draws are keyed by step, prompt and member.
+
+        Args:
+            samples: as `sample` gave them, whole groups.
+            matching: the noise levels, and what is measured.
+            streams: of the run, as they were given to `sample`.
+            step: of the run; part of the generators' keys.
         """
         ...
 

@@ -55,6 +55,11 @@ def loss_refusals(objective: Objective, system: str, recorded: frozenset[str]) -
         system: name of the trainer, for the sentences.
         recorded: optional fields of `Rollouts` that the trainer passes, or computes with by itself.
     """
+    if not objective.matching.neutral:
+        yield (
+            f"matching.kind = {objective.matching.kind!r} learns from noised copies of images, and {system} samples"
+            " tokens; write matching.kind = 'none', or choose a method that reads log-probs"
+        )
     exact = {"exact_divergence"} if objective.divergence.kind == "exact" else set[str]()
     for name in sorted(objective.requires - {"log_prob", "entropy"} - exact):
         yield f"the objective reads Scored.{name}, and {system} gives its policy loss log-probs only; leave that out"

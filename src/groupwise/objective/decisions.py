@@ -47,7 +47,8 @@ class Decisions:
             acted), `acted.behaviour_log_prob`, `acted.step_size`, ... where the objective reads them.
         log_prob: nats, under the policy being trained, with gradient.
         advantage: one number a decision.
-        score_norm, mean_shift, entropy: where the objective requires them.
+        score_norm, mean_shift, old_divergence, positive_error, negative_error, entropy: where the objective requires
+            them.
         draw: the key of this step's random draws.
         member_advantage: `[B, 1]`, the advantage of each member, where it has one for all its decisions.
         reduce: sum over processes.
@@ -58,6 +59,9 @@ class Decisions:
     advantage: Float[Tensor, "B T"]
     score_norm: Float[Tensor, "B T"] | None = None
     mean_shift: Float[Tensor, "B T"] | None = None
+    old_divergence: Float[Tensor, "B T"] | None = None
+    positive_error: Float[Tensor, "B T"] | None = None
+    negative_error: Float[Tensor, "B T"] | None = None
     entropy: Float[Tensor, "B T"] | None = None
     draw: int = 0
     member_advantage: Float[Tensor, "B 1"] | None = None

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
 
 _AUXILIARY_NAMES = {"supervised": "sup", "consistency": "cons"}
+_DECISION_FIELDS = ("score_norm", "mean_shift", "old_divergence", "positive_error", "negative_error", "entropy")
+"""The optional fields of `Scored` that `Decisions` has too."""
 
 
 def loss_of(objective: Objective, scored: Scored, plan: Plan) -> Loss:
@@ -113,9 +115,11 @@ def _decisions(scored: Scored, plan: Plan) -> Decisions:
         log_prob=acted.masked(scored.log_prob.to(dtype)),
         # Advantages are finite everywhere, so a product masks them.
         advantage=plan.advantage.to(dtype) * as_float(acted.mask, dtype),
-        score_norm=None if scored.score_norm is None else acted.masked(scored.score_norm.to(dtype)),
-        mean_shift=None if scored.mean_shift is None else acted.masked(scored.mean_shift.to(dtype)),
-        entropy=None if scored.entropy is None else acted.masked(scored.entropy.to(dtype)),
+        **{
+            name: acted.masked(value.to(dtype))
+            for name in _DECISION_FIELDS
+            if (value := getattr(scored, name)) is not None
+        },
         draw=plan.draw,
         member_advantage=plan.advantage if plan.advantage.shape[1] == 1 else None,
         reduce=plan.reduce,
@@ -136,7 +140,8 @@ def _policy_term(
         return -(weight * surrogate.value).sum()
     smoothed = objective.smoothing(decisions)
     level = objective.ratio(smoothed, decisions)
-    surrogate = objective.trust(level, decisions)
+    matching = objective.matching
+    surrogate = matching.surrogate(decisions) if matching.has_surrogate else objective.trust(level, decisions)
     factor = weight
     factors: list[Tensor] = []
     if not objective.credit.uniform:

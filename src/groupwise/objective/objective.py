@@ -31,6 +31,7 @@ from groupwise.objective.credit import Credit
 from groupwise.objective.divergence import Divergence, NoDivergence
 from groupwise.objective.live_log_prob import check_log_prob
 from groupwise.objective.loss import loss_of
+from groupwise.objective.matching import Matching, NoMatching
 from groupwise.objective.plan import Plan
 from groupwise.objective.prepare import (
     Partial,
@@ -49,7 +50,7 @@ from groupwise.records import Cotangents, Loss, Rollouts, Scored
 from groupwise.schedule import Constant, EntropySchedule, Schedule
 from groupwise.statistics import Reduce, logical_and, sum_over_one_process
 
-_LOSS_SLOTS = ("smoothing", "ratio", "trust", "correction", "divergence")
+_LOSS_SLOTS = ("matching", "smoothing", "ratio", "trust", "correction", "divergence")
 
 
 @final
@@ -80,6 +81,7 @@ class Objective(Config):
     """The name of the preset, with `+edited` where a key was changed."""
     advantage: Advantage = ZScore()
     admission: Admission = Everything()
+    matching: Matching = NoMatching()
     smoothing: Smoothing = Identity()
     ratio: Ratio = Token()
     trust: Trust = Clip()
@@ -137,6 +139,15 @@ class Objective(Config):
         """The fields of `Scored` that the loss reads."""
         entropy = {"entropy"} if self.entropy.may_be_positive() else set()
         return frozenset({"log_prob"} | entropy | self._reads() - OPTIONAL)
+
+    @property
+    def requires_sampled(self) -> frozenset[str]:
+        """The fields of `Scored` that the sampler is asked for; empty where samples are drawn without noise, since none
+        of their transitions is scored.
+        """
+        if self.matching.neutral:
+            return self.requires
+        return frozenset() if self.matching.deterministic else frozenset({"log_prob"})
 
     @property
     def requires_rollouts(self) -> frozenset[str]:

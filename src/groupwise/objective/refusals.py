@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
 
-PIECES = (*("advantage", "admission", "smoothing", "ratio", "trust", "correction", "aggregation", "divergence"),)
+PIECES = (
+    *("advantage", "admission", "matching", "smoothing", "ratio", "trust"),
+    *("correction", "aggregation", "divergence"),
+)
 """The slots that hold one piece each; the credit is a chain."""
 
 

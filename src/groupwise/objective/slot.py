@@ -17,6 +17,7 @@ from torch import Tensor
 from groupwise.config import Config
 from groupwise.objective.counts import Counts
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.deviation import Deviation
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
 from groupwise.objective.token_gradient import whole_member
@@ -278,3 +279,30 @@ class DivergenceSlot(Slot):
             reference_log_prob: log-probs under the policy compared with, 0 where the mask is false.
             exact: the domain's value of the divergence, where the piece reads `exact_divergence`.
         """
+
+
+class MatchingSlot(Slot):
+    """Learns from noised copies of what was sampled, in place of the decisions that sampled it. A user's class extends
+    `NoisedCopies`, which has the settings.
+    """
+
+    pulls: ClassVar[bool] = False
+    """True where members of advantage 0 have a gradient, once the policy has moved from the one that sampled."""
+    has_surrogate: ClassVar[bool] = False
+    """True where `surrogate` stands in place of ratio and trust region."""
+
+    @abstractmethod
+    def __call__(self, deviation: Deviation) -> Mapping[str, Float[Tensor, " N"]]:
+        """Returns the scored fields of `N` noised copies by name: `log_prob`, and those that the piece `reads`.
+
+        Args:
+            deviation: of the predictions from their targets.
+        """
+
+    def surrogate(self, decisions: Decisions) -> Surrogate:
+        """Returns `S [B, T]` of the copies and those that carry gradient, where `has_surrogate`.
+
+        Args:
+            decisions: the copies as decisions, with the fields that the call gave.
+        """
+        raise NotImplementedError

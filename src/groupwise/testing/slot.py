@@ -19,6 +19,7 @@ from groupwise.objective.slot import (
     CorrectionSlot,
     CreditSlot,
     DivergenceSlot,
+    MatchingSlot,
     RatioSlot,
     Slot,
     SmoothingSlot,
@@ -37,6 +38,7 @@ GUIDE = "docs/guide/write_your_own_method.md"
 SLOT_BASES: dict[str, type[Slot]] = {
     "advantage": AdvantageSlot,
     "admission": AdmissionSlot,
+    "matching": MatchingSlot,
     "smoothing": SmoothingSlot,
     "ratio": RatioSlot,
     "trust": TrustSlot,
@@ -95,7 +97,9 @@ def _objective(slot_name: str, piece: Slot) -> Objective:
     settings = piece.model_dump(mode="json")
     by_path = {"path": object_path(_PIECE), "settings": settings}
     table = settings if "kind" in settings else by_path | {"kind": "callable"}
-    terms = {"entropy": 0.01, "auxiliary": {"supervised": 0.5}}
+    # A matching may take the place of the trust region, and refuses one that would be ineffective.
+    terms: dict[str, Any] = {"entropy": 0.01, "auxiliary": {"supervised": 0.5}}
+    terms |= {"trust": {"kind": "unbounded"}} if slot_name == "matching" else {}
     try:
         return validate(Objective, terms | {slot_name: {"callable": by_path} if slot_name == "credit" else table})
     except ConfigError as error:

@@ -13,6 +13,12 @@ from torch import Tensor
 
 from groupwise.records import Rollouts, Scored
 
+SCORED = (
+    *("log_prob", "entropy", "exact_divergence", "score_norm", "mean_shift"),
+    *("old_divergence", "positive_error", "negative_error"),
+)
+"""The fields of `Scored` that a world has as leaves."""
+
 
 @final
 @dataclass(frozen=True)
@@ -97,8 +103,7 @@ class World:
 
     def scored(self, gradient: bool = True) -> Scored:
         """Returns the scores as leaves."""
-        fields = ("log_prob", "entropy", "exact_divergence", "score_norm", "mean_shift")
-        leaves = {name: self.wide[name].clone().requires_grad_(gradient) for name in fields}
+        leaves = {name: self.wide[name].clone().requires_grad_(gradient) for name in SCORED if name in self.wide}
         return Scored(**leaves, auxiliary={"supervised": self.tall["supervised"].clone().requires_grad_(gradient)})
 
 
@@ -155,6 +160,7 @@ def world(seed: int = 0, spread: float = 0.5, width: int = 5) -> World:
         "member": torch.tensor([11.0, 3, 7, 20, 2, 5, 8], dtype=torch.float64),
     }
     invalid = torch.where(draw(members, width) < 0.5, float("nan"), float("inf")).double()
+    wide |= {name: draw(members, width) for name in ("old_divergence", "positive_error", "negative_error")}
     masked = {name: torch.where(mask, value, invalid) for name, value in wide.items()}
     return World(mask, torch.tensor([4, 4, 4, 9, 9, 2, 2]), masked, tall)
 

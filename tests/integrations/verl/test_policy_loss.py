@@ -113,9 +113,8 @@ def test_metrics_are_plain_numbers_under_our_names() -> None:
     assert all(isinstance(value, float) for value in metrics.values())
 
 
-SERVED = [
-    name for name in method_names() if name not in ("clip_cov", "kl_cov", "flow_grpo", "grpo_guard", "source_002")
-]
+OF_IMAGES = ("awm", "diffusion_nft", "flow_dppo", "flow_grpo", "grpo_guard", "source_002")
+SERVED = [name for name in method_names() if name not in ("clip_cov", "kl_cov", *OF_IMAGES)]
 
 
 @pytest.mark.parametrize("name", SERVED)
@@ -139,6 +138,8 @@ def test_every_other_preset_is_finite(name: str) -> None:
         ("grpo_guard", {}, "Scored.mean_shift"),
         ("grpo", {"credit.inverse_step": {}}, "step_size"),
         ("flow_grpo", {}, "divergence.kind = 'exact'"),
+        ("flow_dppo", {}, "Scored.old_divergence"),
+        ("awm", {"divergence": {"kind": "none"}}, "matching.kind = 'velocity' learns from noised copies"),
         ("gradient_adaptive", {"credit.gradient_adaptive.signal": "score_norm"}, "Scored.score_norm"),
         ("grpo", {"divergence.kind": "k3_unbiased"}, "write divergence.kind as one of k1, abs, k2, k3"),
         ("grpo+tis", {}, "write correction.kind = 'none' and algorithm.rollout_correction"),

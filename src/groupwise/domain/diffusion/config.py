@@ -111,6 +111,8 @@ class DiffusionConfig(DomainConfig):
         initial_noise: whether each member starts from its own noise, or all of a group from the same.
         reduce: the unit of a decision's log-prob over the `D` elements of a latent: their mean, sum, sum over
             `sqrt(D)`, or each a decision of its own.
+        stepwise: whether each transition is rewarded by what it adds to the reward of the clean image that the model
+            predicts, in place of one reward for the image; every reward is computed once a transition.
         demonstrations: images for supervised stages and terms.
         transitions_at_once: transitions in one forward (and backward) pass; unset takes all that are asked for. A
             member that does not fit into memory trains by slices: the gradient is the same.
@@ -133,6 +135,7 @@ class DiffusionConfig(DomainConfig):
     window: Window | None = None
     initial_noise: Literal["member", "group"] = "member"
     reduce: Reduce = "mean"
+    stepwise: bool = False
     demonstrations: DemonstrationsConfig | None = None
     transitions_at_once: Positive | None = None
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -150,6 +153,15 @@ class DiffusionConfig(DomainConfig):
             )
         if self.window is not None and (problem := self.window.problem(self.num_steps)):
             raise ValueError(f"window: {problem}")
+        if self.stepwise and self.window is not None:
+            raise ValueError(
+                "stepwise = true rewards all transitions, and window leaves some of them out; write window = null"
+            )
+        if self.stepwise and self.reduce == "per_element":
+            raise ValueError(
+                "stepwise = true rewards transitions, and reduce = 'per_element' makes every element of one a decision;"
+                " write reduce = 'mean'"
+            )
         if self.data.num_held_out and not isinstance(self.model, Pretrained) and self.data.source.kind == "digits":
             raise ValueError(
                 "data.num_held_out: a digit that is held out can never be drawn; write 0, and noise is held out instead"

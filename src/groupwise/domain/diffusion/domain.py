@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,16 +15,17 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
-from groupwise.domain.diffusion import evaluate, rescore
+from groupwise.domain.diffusion import copies, evaluate, rescore, stepwise
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
 from groupwise.domain.diffusion.models.open import open_denoiser
 from groupwise.domain.diffusion.path import draw, in_slices
-from groupwise.domain.diffusion.sampler_graph import SamplerGraph, should_keep_graph
+from groupwise.domain.diffusion.sampler_graph import SamplerGraph, should_keep_graph, versions
 from groupwise.domain.diffusion.splits import Splits, split
 from groupwise.domain.diffusion.supervised import demonstrations, supervised_loss
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
+from groupwise.objective.matching import CopyMatching
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams
@@ -58,7 +59,10 @@ class DiffusionDomain(Domain):
     """
 
     density = True
-    supplies = frozenset({"log_prob", "entropy", "score_norm", "mean_shift", "exact_divergence", "step_size"})
+    supplies = frozenset(
+        {"log_prob", "entropy", "score_norm", "mean_shift", "old_divergence", "exact_divergence", "step_size"}
+    )
+    copy_fields = copies.FIELDS
     auxiliary = frozenset({"supervised"})
 
     def __init__(
@@ -136,6 +140,8 @@ class DiffusionDomain(Domain):
     ) -> Samples:
         """Draws a group for each prompt; the noise of a member is keyed by `("path", step, prompt key, member)`, so its
         image depends on nothing else.
+
+        Without `log_prob` in `requires` no transition is a decision, and all are drawn without noise.
         """
         config, schedule, device = self.config, self._schedule, self.denoiser.device
         prompts = [self._with_source_columns(prompt) for prompt in prompts]
@@ -144,6 +150,8 @@ class DiffusionDomain(Domain):
         uniform = torch.rand((), generator=self._streams.generator("window", step), dtype=torch.float64).item()
         first_decision = 0 if config.window is None else config.window.start(step, schedule.num_steps, uniform)
         num = schedule.num_steps - 1 if config.window is None else config.window.size
+        scored = "log_prob" in requires
+        num = num if scored else 0
         keys = [(prompt.key, member) for prompt in prompts for member in range(group_size)]
         noise = torch.stack([self._noise(streams, num + 1, "path", step, *key) for key in keys]).to(device)
         initial = noise[:, 0]
@@ -155,7 +163,7 @@ class DiffusionDomain(Domain):
         group = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
         self._sampler_graph, transitions = (
             None,
-            [] if should_keep_graph(self.module, config.transitions_at_once) else None,
+            [] if scored and should_keep_graph(self.module, config.transitions_at_once) else None,
         )
         drawn = draw(
             self.denoiser,
@@ -167,14 +175,15 @@ class DiffusionDomain(Domain):
             guidance=guidance,
             first=first_decision,
             reduce=config.reduce,
-            requires=requires,
+            # Stepwise rewards read the means too.
+            requires=requires | ({"mean_shift"} if config.stepwise else frozenset()),
             at_once=config.transitions_at_once,
             keep=transitions,
         )
         if transitions:
             self._sampler_graph = SamplerGraph.of(transitions, self.module)
         payload: dict[str, Any] = {
-            "visited": drawn.visited,
+            "latents": drawn.latents,
             "first": torch.full((len(keys),), first_decision, device=device),
             "guidance": torch.full((len(keys),), guidance, dtype=torch.float64, device=device),
             "images": self._decode(drawn.latents),
@@ -185,10 +194,15 @@ class DiffusionDomain(Domain):
         }
         if drawn.mean is not None:
             payload["mean"] = drawn.mean
+        settings_used = {"guidance": guidance, "first_transition": float(first_decision)}
+        if not scored:
+            nothing = torch.zeros(len(keys), 1, device=device, dtype=drawn.latents.dtype)
+            return Samples(list(prompts), group, nothing > 0, nothing, payload=payload, settings=settings_used)
+        payload["visited"] = drawn.visited
         log_prob = drawn.fields["log_prob"]
         recorded = Scored.from_tensors(drawn.fields)
-        if "mean_shift" in requires:
-            recorded = replace(recorded, mean_shift=torch.zeros_like(log_prob))
+        for name in requires & {"mean_shift", "old_divergence"}:
+            recorded = replace(recorded, **{name: torch.zeros_like(log_prob)})
         return Samples(
             prompts=list(prompts),
             group=group,
@@ -197,8 +211,54 @@ class DiffusionDomain(Domain):
             recorded=recorded,
             step_size=drawn.step_size.repeat_interleave(self._decisions).expand(log_prob.shape).contiguous(),
             payload=payload,
-            settings={"guidance": guidance, "first_transition": float(first_decision)},
+            settings=settings_used,
         )
+
+    def check_matching(self, matching: CopyMatching) -> None:
+        """Refuses groups whose members would all be the same image, and rewards of transitions.
+
+        Raises:
+            ConfigError: members share their initial noise, and no other is drawn; or transitions are rewarded.
+        """
+        if self.config.stepwise:
+            raise ConfigError(
+                f"matching.kind = {matching.kind!r} learns from noised copies, and domain.stepwise = true rewards"
+                " transitions; write domain.stepwise = false, or matching.kind = 'none'"
+            )
+        if matching.deterministic and self.config.initial_noise == "group":
+            raise ConfigError(
+                'domain.initial_noise = "group": members that are drawn without noise from one start are one image;'
+                ' write domain.initial_noise = "member", or matching.deterministic = false'
+            )
+
+    def noised(self, samples: Samples, matching: CopyMatching, *, streams: Streams, step: int) -> Samples:
+        """Noises every image `matching.times.num` times; the noise is keyed by `("matching", step, prompt key,
+        member)`.
+
+        The predictions under the weights that sampled are stored, with their graph where the first update can use it.
+        """
+        drawn = copies.noise_of(samples, matching, self.denoiser, self._schedule, streams, step)
+        shape = drawn["copy_time"].shape
+        payload = {name: value for name, value in samples.payload.items() if name not in ("visited", "mean")} | drawn
+        mask = torch.ones(shape, dtype=torch.bool, device=samples.mask.device)
+        noised = replace(samples, mask=mask, old_log_prob=mask.double(), step_size=None, recorded=None, payload=payload)
+        pairs, at_once = rescore.pairs_of(mask, 1), self.config.transitions_at_once
+        keep, condition = should_keep_graph(self.module, at_once), self._condition(samples.prompts)
+        with torch.set_grad_enabled(keep):
+            predicted = in_slices(
+                lambda rows: copies.predictions(self.denoiser, noised, condition, pairs[rows]),
+                torch.arange(len(pairs), device=pairs.device),
+                at_once,
+            )
+            prediction = predicted.new_zeros(drawn["copy_noise"].shape).index_put(pairs.unbind(1), predicted)
+        payload["old_prediction"] = prediction.detach()
+        if keep:
+            constants = torch.zeros(shape[1], device=mask.device, dtype=prediction.dtype)
+            self._sampler_graph = SamplerGraph(prediction, constants, constants, versions(self.module))
+            payload["call"] = torch.full_like(payload["row"], self._sampler_graph.call)
+        fields = copies.copy_fields(predicted.detach(), self.denoiser, payload, pairs, frozenset())
+        recorded = Scored.from_tensors(rescore.scatter([fields], pairs, mask, 1))
+        return replace(noised, old_log_prob=recorded.log_prob, recorded=recorded)
 
     @torch.no_grad()
     def with_reference(self, samples: Samples) -> Samples:
@@ -208,6 +268,8 @@ class DiffusionDomain(Domain):
         it.
         """
         config = self.config
+        if "matching" in samples.payload:
+            return self._with_reference_predictions(samples)
         means = torch.zeros_like(samples.payload["visited"][:, 1:])
 
         def compute(pairs: Tensor) -> dict[str, Tensor]:
@@ -223,8 +285,22 @@ class DiffusionDomain(Domain):
             recorded = replace(recorded, exact_divergence=fields["exact_divergence"])
         return replace(samples, recorded=recorded, payload={**samples.payload, "reference_mean": means})
 
+    @property
+    def rewards_decisions(self) -> str:
+        """The key that makes every reward a map over transitions; empty where it is not set."""
+        return "domain.stepwise = true" if self.config.stepwise else ""
+
     def reward(self, samples: Samples) -> RewardTable:
-        """Computes every reward of every member."""
+        """Computes every reward of every member; with `stepwise` of every transition, as its gain."""
+        if self.config.stepwise:
+            predicted = stepwise.predicted_latents(samples.payload, self._schedule, self.config.sampler)
+            num_members, num_decisions = predicted.shape[:2]
+            pictures = self._decode(predicted.flatten(0, 1)).unflatten(0, (num_members, num_decisions))
+            images = torch.cat([pictures, samples.payload["images"][:, None]], 1)
+            group = samples.group.repeat_interleave(num_decisions + 1).tolist()
+            return stepwise.gains(
+                self._judge(samples.prompts, group, images.flatten(0, 1), judges=False), num_decisions + 1
+            )
         return self._judge(samples.prompts, samples.group.tolist(), samples.payload["images"], judges=False)
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
@@ -232,10 +308,8 @@ class DiffusionDomain(Domain):
         selected = samples.select(rows.clamp(min=0))
         if "clean" in selected.payload:
             return self._score_demonstrations(selected)
-        compute = partial(self._fields, selected, requires)
-        return Scored.from_tensors(
-            rescore.rescored(compute, selected.mask, self._decisions, self.config.transitions_at_once)
-        )
+        compute, elements = self._computation(selected, requires)
+        return Scored.from_tensors(rescore.rescored(compute, selected.mask, elements, self.config.transitions_at_once))
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
         """Accumulates `.grad`, slice by slice of at most `transitions_at_once` transitions."""
@@ -248,13 +322,13 @@ class DiffusionDomain(Domain):
             name: value for name, value in cotangents.tensors().items() if not name.startswith("auxiliary.")
         }
         requires = frozenset(field_cotangents) | {"log_prob"}
-        compute = partial(self._fields, selected, requires)
         # A graph serves one backward pass and is let go before it, so that its memory is free in any case.
         graph, self._sampler_graph = self._sampler_graph, None
-        if graph is not None and graph.serves(self.module, selected.payload["call"]):
-            compute = partial(self._graph_fields, graph, selected, requires)
+        if graph is not None and not graph.serves(self.module, selected.payload["call"]):
+            graph = None
+        compute, elements = self._computation(selected, requires, graph)
         return Scored.from_tensors(
-            rescore.backward(compute, selected.mask, self._decisions, self.config.transitions_at_once, field_cotangents)
+            rescore.backward(compute, selected.mask, elements, self.config.transitions_at_once, field_cotangents)
         )
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
@@ -408,6 +482,47 @@ class DiffusionDomain(Domain):
             self._condition(samples.prompts),
             samples.group,
             pairs,
+        )
+
+    def _computation(
+        self, samples: Samples, requires: frozenset[str], graph: SamplerGraph | None = None
+    ) -> tuple[Callable[[Tensor], dict[str, Tensor]], int]:
+        """Returns the function from pairs (member, decision) to their fields, and the number of decisions of a pair.
+
+        Args:
+            graph: the stored graph of these members, which spares a forward pass.
+        """
+        if "matching" in samples.payload:
+            return partial(self._copy_fields, samples, requires, graph), 1
+        if graph is not None:
+            return partial(self._graph_fields, graph, samples, requires), self._decisions
+        return partial(self._fields, samples, requires), self._decisions
+
+    def _copy_fields(
+        self, samples: Samples, requires: frozenset[str], graph: SamplerGraph | None, pairs: Tensor
+    ) -> dict[str, Tensor]:
+        if graph is None:
+            prediction = copies.predictions(self.denoiser, samples, self._condition(samples.prompts), pairs)
+        else:
+            prediction = graph.mean[samples.payload["row"][pairs[:, 0]], pairs[:, 1]]
+        return copies.copy_fields(prediction, self.denoiser, samples.payload, pairs, requires)
+
+    def _with_reference_predictions(self, samples: Samples) -> Samples:
+        pairs, condition = rescore.pairs_of(samples.mask, 1), self._condition(samples.prompts)
+        predicted = in_slices(
+            lambda rows: copies.predictions(self.denoiser, samples, condition, pairs[rows]),
+            torch.arange(len(pairs), device=pairs.device),
+            self.config.transitions_at_once,
+        )
+        old = samples.payload["old_prediction"]
+        reference = torch.zeros_like(old).index_put(pairs.unbind(1), predicted)
+        divergence = (old - reference).square().flatten(2).mean(2)
+        recorded = samples.recorded
+        assert recorded is not None
+        return replace(
+            samples,
+            recorded=replace(recorded, exact_divergence=divergence),
+            payload={**samples.payload, "reference_prediction": reference},
         )
 
     def _fields(self, samples: Samples, requires: frozenset[str], pairs: Tensor) -> dict[str, Tensor]:

@@ -70,7 +70,7 @@ def draw(
     """
     num = noise.shape[1]
     visited = latents.new_empty(len(latents), num + 1, *latents.shape[1:])
-    means = latents.new_empty(noise.shape) if requires & {"mean_shift", "exact_divergence"} else None
+    means = latents.new_empty(noise.shape) if requires & {"mean_shift", "old_divergence", "exact_divergence"} else None
     field_parts: dict[str, list[Tensor]] = {}
     for index in range(schedule.num_steps):
         decision = index - first

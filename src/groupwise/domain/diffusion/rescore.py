@@ -33,7 +33,7 @@ def rescored(compute: Callable[[Tensor], Fields], mask: Tensor, elements: int, a
         elements: `D` decisions a transition: 1 unless each element is one.
         at_once: transitions in one pass.
     """
-    pairs = _pairs(mask, elements)
+    pairs = pairs_of(mask, elements)
     slices = pairs.split(at_once) if at_once is not None and len(pairs) > at_once else (pairs,)
     if len(slices) == 1 or not torch.is_grad_enabled():
         part_fields = [compute(part) for part in slices]
@@ -56,7 +56,7 @@ def backward(
         compute, mask, elements, at_once: as in `rescored`.
         cotangents: name -> `[B, W D]`.
     """
-    pairs = _pairs(mask, elements)
+    pairs = pairs_of(mask, elements)
     part_fields = []
     for part in pairs.split(at_once or max(len(pairs), 1)):
         with torch.enable_grad():
@@ -73,7 +73,7 @@ def backward(
     return scatter(part_fields, pairs, mask, elements)
 
 
-def _pairs(mask: Tensor, elements: int) -> Tensor:
+def pairs_of(mask: Tensor, elements: int) -> Tensor:
     """Lists pairs `[N, 2]`, one transition of all members after the other: in slices of all members the batches are the
     sampler's, and so is every bit of the result.
     """
@@ -119,18 +119,32 @@ def transitions(
     latents, after = payload["visited"][member, decision], payload["visited"][member, decision + 1]
     index = (payload["first"][member] + decision).to(schedule.time.device)
     timestep = schedule.timestep[index].to(latents)
-    guidance = payload["guidance"][member]
+    prediction = predict(denoiser, latents, timestep, condition, prompt[member], payload["guidance"][member])
+    return transition(sampler, denoiser.parametrisation, latents, prediction, Step.of(schedule, index)), after
+
+
+def predict(
+    denoiser: Denoiser, latents: Tensor, timestep: Tensor, condition: Condition, prompt: Tensor, guidance: Tensor
+) -> Tensor:
+    """Predicts `[N, ...]`, with one pass for each strength of guidance among the rows.
+
+    Args:
+        latents, timestep: `[N, ...]` and `[N]`.
+        condition: of the prompts.
+        prompt: `[N]`, the place of each row's prompt in `condition`.
+        guidance: `[N]`.
+    """
     prediction = None
     for value in guidance.unique().tolist():
         rows = (guidance == value).nonzero()[:, 0]
-        part_prediction = denoiser.predict(latents[rows], timestep[rows], condition.select(prompt[member[rows]]), value)
+        part_prediction = denoiser.predict(latents[rows], timestep[rows], condition.select(prompt[rows]), value)
         prediction = (
             part_prediction
-            if len(rows) == len(member)
+            if len(rows) == len(latents)
             else (torch.zeros_like(latents) if prediction is None else prediction).index_copy(0, rows, part_prediction)
         )
     assert prediction is not None
-    return transition(sampler, denoiser.parametrisation, latents, prediction, Step.of(schedule, index)), after
+    return prediction
 
 
 def scored_fields(
@@ -151,6 +165,8 @@ def scored_fields(
     values = fields(gaussians, after, reduce, requires)
     if "mean_shift" in requires:
         values["mean_shift"] = gaussians.shift(payload["mean"][pairs[:, 0], pairs[:, 1]], after, reduce)
+    if "old_divergence" in requires:
+        values["old_divergence"] = gaussians.divergence(payload["mean"][pairs[:, 0], pairs[:, 1]], reduce).detach()
     if "exact_divergence" in requires:
         values["exact_divergence"] = gaussians.divergence(payload["reference_mean"][pairs[:, 0], pairs[:, 1]], reduce)
     return values

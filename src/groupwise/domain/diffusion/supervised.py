@@ -11,6 +11,7 @@ from torch import Tensor
 
 from groupwise.domain.diffusion.config import DemonstrationsConfig
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
+from groupwise.domain.diffusion.noise_schedule import Parametrisation
 from groupwise.domain.protocol import Prompt, Samples
 from groupwise.streams import Streams
 
@@ -79,7 +80,20 @@ def supervised_loss(denoiser: Denoiser, samples: Samples, condition: Condition) 
         }
         member_condition = Condition(tensors, member_condition.unconditional)
     prediction = denoiser.predict(a * clean + b * noise, timestep.to(clean), member_condition, 1.0)
-    target = {"flow": noise - clean, "epsilon": noise, "v_prediction": a * noise - b * clean, "sample": clean}[
-        denoiser.parametrisation
-    ]
+    target = target_of(denoiser.parametrisation, clean, noise, a, b)
     return (prediction - target).square().flatten(1).mean(1)
+
+
+def target_of(parametrisation: Parametrisation, clean: Tensor, noise: Tensor, signal: Tensor, level: Tensor) -> Tensor:
+    """Computes what a model is taught to predict of `signal x0 + level e`: `e - x0` for a flow, `e`, `a e - b x0` or
+    `x0` otherwise.
+
+    Args:
+        clean, noise: `[N, ...]`, `x0` and `e`.
+        signal, level: `a` and `b`, of a shape that broadcasts.
+    """
+    if parametrisation == "flow":
+        return noise - clean
+    if parametrisation == "v_prediction":
+        return signal * noise - level * clean
+    return noise if parametrisation == "epsilon" else clean

@@ -22,6 +22,11 @@ def refusals(objective: Objective, args: GRPOConfig, own_sampler: bool) -> Itera
         args: the arguments of TRL's trainer.
         own_sampler: true where a `rollout_func` samples in TRL's place.
     """
+    if not objective.matching.neutral:
+        yield (
+            f"matching.kind = {objective.matching.kind!r} learns from noised copies of images, and TRL samples tokens;"
+            " write matching.kind = 'none', or choose a method that reads log-probs"
+        )
     for name in sorted(objective.requires - SUPPLIES):
         alternative = (
             "write divergence.kind = 'k3_unbiased'" if name == "exact_divergence" else "write ratio.kind = 'token'"

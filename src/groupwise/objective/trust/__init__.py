@@ -15,6 +15,7 @@ from groupwise.objective.trust.clip_cov import ClipCov
 from groupwise.objective.trust.dppo import Dppo
 from groupwise.objective.trust.dual_clip import DualClip
 from groupwise.objective.trust.gaussian import Gaussian
+from groupwise.objective.trust.gaussian_kl import GaussianKl
 from groupwise.objective.trust.gmpo import Gmpo
 from groupwise.objective.trust.kl_cov import KlCov
 from groupwise.objective.trust.sapo import Sapo
@@ -32,6 +33,7 @@ __all__ = [
     "Dppo",
     "DualClip",
     "Gaussian",
+    "GaussianKl",
     "Gmpo",
     "KlCov",
     "Sapo",
@@ -47,6 +49,7 @@ Trust = Annotated[
     | AsymmetricClip
     | DualClip
     | Gaussian
+    | GaussianKl
     | Cispo
     | Sapo
     | Topr

@@ -6,7 +6,8 @@ import torch
 
 from groupwise.config import ConfigError, Problem, nearest
 from groupwise.domain.base import Domain
-from groupwise.domain.protocol import RewardsDecisions
+from groupwise.domain.protocol import Matches, RewardsDecisions
+from groupwise.objective.matching import NoMatching
 from groupwise.reference import resolve_reference
 from groupwise.reference.policy import switches_off
 from groupwise.streams import Streams
@@ -94,11 +95,20 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
         return
     if domain.density and objective.discrete_only is not None:
         raise ConfigError(f"{objective.discrete_only}; this domain's decisions are continuous")
-    missing = sorted((objective.requires | objective.requires_rollouts & {"step_size"}) - domain.supplies)
+    supplies, source = domain.supplies, "this domain supplies"
+    if not isinstance(matching := objective.matching, NoMatching):
+        if not isinstance(domain, Matches):
+            raise ConfigError(
+                f"matching.kind = {matching.kind!r} learns from noised copies of what was sampled, and this domain has"
+                " log-probs and no copies; choose a method that reads log-probs, for example method=grpo, or write"
+                " matching.kind = 'none'"
+            )
+        domain.check_matching(matching)
+        supplies, source = domain.copy_fields, "its noised copies have"
+    missing = sorted((objective.requires | objective.requires_rollouts & {"step_size"}) - supplies)
     if missing:
         raise ConfigError(
-            f"the objective reads {missing}, and this domain supplies {sorted(domain.supplies)}; choose a method that"
-            " needs only those"
+            f"the objective reads {missing}, and {source} {sorted(supplies)}; choose a method that needs only those"
         )
     member_slots = [slot for slot in ("trust", "advantage") if getattr(objective, slot).whole_member]
     if member_slots and isinstance(domain, RewardsDecisions) and (key := domain.rewards_decisions):

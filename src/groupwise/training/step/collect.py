@@ -15,8 +15,9 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
-from groupwise.domain.protocol import ComparesExactly, Samples
+from groupwise.domain.protocol import ComparesExactly, Matches, Samples
 from groupwise.objective import Batch
+from groupwise.objective.matching import NoMatching
 from groupwise.processes import is_out_of_memory
 from groupwise.records import Rollouts
 from groupwise.reward import RewardTable
@@ -239,7 +240,7 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
                 streams=round_streams,
                 step=progress.step,
                 settings=settings,
-                requires=objective.requires,
+                requires=objective.requires_sampled,
             )
         except RuntimeError as error:
             if not is_out_of_memory(error):
@@ -253,6 +254,10 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
         restore_reward_memory(domain, state)
         tell_progress(domain, progress, recipe)
         table = domain.reward(samples)
+    if not isinstance(matching := objective.matching, NoMatching):
+        assert isinstance(domain, Matches), "preflight checks that the domain noises its samples"
+        with progress.timed("scoring"):
+            samples = domain.noised(samples, matching, streams=round_streams, step=progress.step)
     if recipe.compares:
         assert isinstance(domain, ComparesExactly), "preflight checks that the domain supplies the field or the term"
         with progress.timed("scoring"), state.reference.active():

@@ -204,7 +204,7 @@ def policy_gradient(
 
 def _by_loss(step: Step, members: _UpdateMembers, log_ratio: Tensor) -> PassStatistics:
     objective, rows, plan, size = step.objective, members.rows, members.plan, step.members_at_once
-    alive = _alive(plan)
+    alive = _alive(objective, plan)
     lengths = members.batch.acted.mask.sum(1)
     count = step.world.max(num_micro_batches(len(alive), size))
     statistics: PassStatistics = [{"scored_share": _scored_share(alive, plan)}]
@@ -260,11 +260,11 @@ def _by_cotangents(step: Step, members: _UpdateMembers, scored: Scored) -> PassS
     return statistics
 
 
-def _alive(plan: Plan) -> Tensor:
+def _alive(objective: Objective, plan: Plan) -> Tensor:
     """Returns the members that get a gradient from any term. With the policy term alone, a member of advantage 0 gets
-    none.
+    none, unless the term pulls back to the policy that sampled.
     """
-    if plan.beta != 0 or plan.entropy != 0 or plan.auxiliary:
+    if objective.matching.pulls or plan.beta != 0 or plan.entropy != 0 or plan.auxiliary:
         return torch.arange(len(plan), device=plan.acted.mask.device)
     return (plan.acted.mask & (plan.advantage != 0)).any(1).nonzero()[:, 0]
 

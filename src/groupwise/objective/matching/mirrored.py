@@ -1,0 +1,89 @@
+"""Two policies mirrored at the one that sampled, one that learns and one that unlearns (DiffusionNFT)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal, final
+
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.deviation import Deviation
+from groupwise.objective.noised_copies import NoisedCopies
+
+if TYPE_CHECKING:
+    from groupwise.objective.objective import Objective
+
+
+@final
+class Mirrored(NoisedCopies):
+    """`S = -c [r L+ + (1 - r) L-] / strength` with `r = (clip(A, -c, c) / c + 1) / 2`, the share that learns.
+
+    `L+` and `L-` are the errors of the clean sample that two mirrored predictions give, `v+ = v_old + strength (v -
+    v_old)` and `v- = v_old - strength (v - v_old)`: each is `mean (x0(v+-) - x0)^2` over its own mean absolute error,
+    a constant for the gradient. A good sample pulls `v` towards itself; a bad one pulls `v-`, and so pushes `v` away.
+
+    No log-prob and no ratio is read. At `v = v_old` a sample of advantage 0 has no gradient; further on it pulls back
+    to the policy that sampled.
+
+    Example:
+        On the policy that sampled, the error is 1 on both sides, and `S = -c` whatever the advantage.
+
+        >>> import torch
+        >>> live = torch.tensor([[1.0, -1.0]])
+        >>> errors = Mirrored()(Deviation(live, live, torch.tensor([1.0]), torch.tensor([1.0])))
+        >>> errors["positive_error"].item(), errors["negative_error"].item()
+        (1.0, 1.0)
+
+    Source: arXiv 2509.16117, equation 5 and algorithm 1; the advantage as its code clips it, with c = 5.
+    """
+
+    reads: ClassVar[frozenset[str]] = frozenset({"positive_error", "negative_error"})
+    pulls: ClassVar[bool] = True
+    has_surrogate: ClassVar[bool] = True
+    kind: Literal["mirrored"] = "mirrored"
+    strength: float = Field(default=1.0, gt=0, le=1)
+    """The distance of the mirrored predictions from the old one; small values take larger steps."""
+    clip: float = Field(default=5.0, gt=0)
+    """`c`: advantages beyond it learn, or unlearn, fully."""
+    floor: float = Field(default=1e-5, gt=0)
+    """The least mean absolute error that an error is divided by."""
+
+    def __call__(self, deviation: Deviation) -> Mapping[str, Float[Tensor, " N"]]:
+        return {
+            "log_prob": -deviation.live.detach().square().mean(1),
+            "positive_error": self._error(deviation.clean(self.strength)),
+            "negative_error": self._error(deviation.clean(-self.strength)),
+        }
+
+    def surrogate(self, decisions: Decisions) -> Surrogate:
+        assert decisions.positive_error is not None
+        assert decisions.negative_error is not None
+        advantage = decisions.advantage.clamp(-self.clip, self.clip)
+        value = (self.clip + advantage) * decisions.positive_error + (self.clip - advantage) * decisions.negative_error
+        return Surrogate(-0.5 * value, decisions.mask)
+
+    def refuses(self, objective: Objective) -> Iterator[str]:
+        idle = {
+            "smoothing.kind": (objective.smoothing.kind, "identity", objective.smoothing.neutral),
+            "ratio.kind": (objective.ratio.kind, "token", objective.ratio.plain),
+            "trust.kind": (objective.trust.kind, "unbounded", objective.trust.kind == "unbounded"),
+            "correction.kind": (objective.correction.kind, "none", objective.correction.neutral),
+        }
+        for key, (kind, plain_kind, is_plain) in idle.items():
+            if not is_plain:
+                yield (
+                    f"{key} = {kind!r} is ineffective under matching.kind = 'mirrored', which reads no log-probs; write"
+                    f" {key} = {plain_kind!r}"
+                )
+        if objective.compat is not None:
+            yield (
+                f"compat = {objective.compat!r} reads log-probs, and matching.kind = 'mirrored' has none; leave compat"
+                " out"
+            )
+
+    def _error(self, clean: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
+        size = clean.detach().abs().mean(1).clamp(min=self.floor)
+        return clean.square().mean(1) / size / self.strength
