@@ -30,10 +30,11 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
     evaluation = Evaluation({})
     metrics: dict[str, float] | None = None
     with progress.timed("evaluation"):
-        if world.first:
-            domain.learner.eval()
-            evaluation = domain.evaluate(streams=streams)
-            metrics = dict(evaluation.metrics)
+        domain.learner.eval()
+        with domain.learner.gathered():
+            if world.first:
+                evaluation = domain.evaluate(streams=streams)
+                metrics = dict(evaluation.metrics)
         shared_metrics = world.gather(metrics)[0]
     progress.latest, progress.latest_step = dict(shared_metrics), progress.step
     return replace(evaluation, metrics=dict(shared_metrics))
