@@ -57,6 +57,8 @@ def shard_module(module: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMes
     fully_shard(module, mesh=mesh)
     for unit in _units(module):
         unit.set_gradient_divide_factor(1.0)
+        # For fp32 FSDP would otherwise multiply inside the sum, which gloo cannot.
+        unit.set_force_sum_reduction_for_comms(True)
     setattr(module, _INSIDE, lambda compute: compute())
     register_fsdp_forward_method(module, _INSIDE)
 

@@ -18,7 +18,7 @@ from groupwise.config import ConfigError, read_json
 from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Tabulates
-from groupwise.processes import is_first_process
+from groupwise.processes import is_first_process, is_out_of_memory
 from groupwise.runs import EvaluatedOn, RunFolder
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import MetricsFile, Trackers, open_trackers
@@ -282,7 +282,16 @@ def _build(job: Job, process: _Process) -> tuple[Domains, Job]:
         check_domain(domains.of(recipe), recipe, process.streams, process.world)
     _check_same_start(domains.base, process.world)
     if job.recipes[0].train.sharding == "full" and process.world.size > 1:
-        domains.base.learner.shard(process.device)
+        try:
+            domains.base.learner.shard(process.device)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise ConfigError(
+                'train.sharding = "full": memory ran out while the weights were spread; each process loads them whole,'
+                " and gathers them to sample and to evaluate: write domain.model.dtype = bfloat16, or take a smaller"
+                " model or a larger device"
+            ) from error
     seed_everything(process.streams.seed("global", process.world.rank))
     return domains, job
 
