@@ -30,6 +30,16 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def num_processes() -> int:
+    """Returns the number of processes that torchrun started together; 1 without it.
+
+    Example:
+        >>> num_processes()
+        1
+    """
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether an error says that an allocation failed, on a device or on the CPU.
 

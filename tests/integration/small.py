@@ -73,9 +73,14 @@ def digits(completions: list[Any], **columns: Any) -> list[float]:
     return [sum(each.isdigit() for each in text) / max(len(text), 1) for text in texts]
 
 
+_CALLS: list[int] = []
+"""The number of completions of each call of `fails_on_the_second` in this process."""
+
+
 def fails_on_the_second(completions: list[Any], **columns: Any) -> list[float]:
-    """A reward that one of two processes cannot compute."""
-    if os.environ["RANK"] == "1":
+    """A reward that one of two processes cannot compute after the first evaluation, which is its first call."""
+    _CALLS.append(len(completions))
+    if os.environ["RANK"] == "1" and len(_CALLS) > 1:
         raise KeyError("gone")
     return digits(completions)
 

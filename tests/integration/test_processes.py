@@ -89,6 +89,7 @@ def test_two_processes_train_as_one_and_one_of_them_speaks(gpt2: Path, tmp_path:
 def test_an_error_of_one_process_is_told_and_not_what_the_others_see_of_it(gpt2: Path, tmp_path: Path) -> None:
     experiment(gpt2)
     settings = ["domain.rewards.digits.path=tests.integration.small:fails_on_the_second", "track.console=lines"]
+    settings += ["domain.evaluation.greedy=true", "domain.evaluation.sampled=false"]
     done = in_two_processes(gpt2.parent / "small.toml", *settings, folder=tmp_path)
     assert done.returncode == 1
     assert "error in process 1: reward 'digits' raised KeyError: 'gone'" in done.stderr

@@ -9,7 +9,7 @@ import os
 import signal
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +151,7 @@ class RemoteLearner:
     """A learner whose weights, gradients, moments and saved states are the other process's."""
 
     differentiates = False
-    offers = frozenset(OFFERS) - {"adapter", "checkpointing", "rehearsal", "processes", "optimisers"}
+    offers = frozenset(OFFERS) - {"adapter", "checkpointing", "rehearsal", "processes", "optimisers", "sharding"}
 
     def __init__(self, process: Process, states: Path) -> None:
         self.process, self._states = process, states
@@ -203,6 +203,12 @@ class RemoteLearner:
 
     def checkpoint_activations(self, active: bool) -> None:
         assert not active, "not machine_wall"
+
+    def shard(self, device: Any) -> None:
+        raise NotImplementedError("not offered")
+
+    def gathered(self) -> Any:
+        return nullcontext()
 
     def rehearsal(self) -> Any:
         raise AssertionError("not machine_wall")

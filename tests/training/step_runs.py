@@ -43,12 +43,14 @@ class Case:
     processes: int = 1
     minibatches: int = 1
     family: str = "gpt2"
+    sharding: str = "none"
 
     @property
     def name(self) -> str:
         """For people and folders."""
         how = "lora" if self.lora else "all"
-        return f"{self.family}-{self.method}-{how}-{self.processes}p-{self.minibatches}m"
+        shards = "-shards" if self.sharding == "full" else ""
+        return f"{self.family}-{self.method}-{how}-{self.processes}p-{self.minibatches}m{shards}"
 
 
 def asks(completions: list[Any], **columns: Any) -> list[float]:
@@ -134,6 +136,7 @@ def table(case: Case, model: Path, corpus: Path) -> dict[str, Any]:
             "micro_batch_members": 5,
             "max_grad_norm": numbers.max_grad_norm,
             "demonstrations_per_step": numbers.demonstrations_per_step,
+            "sharding": case.sharding,
         },
         "optimiser": {
             name: getattr(numbers, name)

@@ -54,6 +54,7 @@ QUICK += [
     Case("reinforce_pp", False, 2, 2),
     Case("kl_cov", True, 2, 2),
 ]
+SHARDED = [replace(case, sharding="full") for case in EVERY if case.processes == 2]
 
 
 ALONE = [
@@ -138,8 +139,14 @@ PAIRS = [case for case in EVERY if case.processes == 2]
 
 @pytest.mark.parametrize(
     "cases",
-    [[case for case in PAIRS if case in QUICK], pytest.param(PAIRS, marks=pytest.mark.slow)],
-    ids=["some", "every"],
+    [
+        [case for case in PAIRS if case in QUICK],
+        pytest.param(PAIRS, marks=pytest.mark.slow),
+        # Through the loss and through cotangents; with three minibatches of one group a process has no member in each.
+        [Case("grpo", processes=2, sharding="full"), Case("kl_cov", True, 2, 3, sharding="full")],
+        pytest.param(SHARDED, marks=pytest.mark.slow),
+    ],
+    ids=["some", "every", "some in shards", "every in shards"],
 )
 def test_two_unequal_processes_end_where_the_replay_in_one_ends(cases: list[Case], tmp_path: Path) -> None:
     """All by one pair: a process takes longer to start than to train."""

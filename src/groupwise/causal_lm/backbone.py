@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from torch import Tensor, nn
 from groupwise.causal_lm.head import token_scores, token_scores_backward
 from groupwise.causal_lm.tile import HeadShape
 from groupwise.config import ConfigError
+
+if TYPE_CHECKING:
+    from groupwise.causal_lm.sharded import ShardedLM
 
 _SCALES = ("logits_scaling", "logit_scale", "lm_head_multiplier", "output_multiplier", "logits_mup_width_multiplier")
 _CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
@@ -90,6 +93,10 @@ class Backbone:
         self.softcap: float | None = None
         self._check_causal(name)
         self._find_shape()
+        self.sharded = False
+        """True where the weights lie in shards, so that only whole layers can be called."""
+        self.shards: ShardedLM | None = None
+        """The copy of this model in shards that is trained in place of it, where there is one."""
         self.packs: bool | None = None
         """True where `groupwise.causal_lm.packing` gives this model's own numbers; None before the first trial."""
 

@@ -55,11 +55,13 @@ class _Rotation(torch.autograd.Function):
 
 
 def serves(backbone: Backbone) -> bool:
-    """Tests that the training pass written here is this model's own: the family of `groupwise.causal_lm.fused`, and no
-    dropout in attention at the moment.
+    """Tests that the training pass written here is this model's own: the family of `groupwise.causal_lm.fused`, no
+    dropout in attention at the moment, and whole weights: the pass calls parts of layers, which shards do not follow.
     """
     body: Any = backbone.body
-    return is_plain_rotary(backbone) and not (body.training and body.layers[0].self_attn.attention_dropout)
+    if backbone.sharded or not is_plain_rotary(backbone):
+        return False
+    return not (body.training and body.layers[0].self_attn.attention_dropout)
 
 
 def states(backbone: Backbone, ids: Tensor, position: Tensor, attend: Attend) -> Tensor:

@@ -103,14 +103,39 @@ def backward(
         >>> torch.allclose(weight.grad, expected, atol=1e-6), fields["log_prob"].requires_grad
         (True, False)
     """
+    fields, hidden, gradient = head_backward(
+        backbone, prompts, tokens, mask, cotangents, requires, temperature=temperature, pack=pack
+    )
+    if hidden.requires_grad:
+        torch.autograd.backward([hidden], [gradient])
+    return fields
+
+
+def head_backward(
+    backbone: Backbone,
+    prompts: Sequence[Sequence[int]],
+    tokens: Tensor,
+    mask: Tensor,
+    cotangents: Mapping[str, Tensor],
+    requires: Iterable[str] = ("log_prob",),
+    *,
+    temperature: float = 1.0,
+    pack: bool = True,
+) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """Makes the head's part of `backward`, and leaves that of the body to the caller.
+
+    Args:
+        backbone, prompts, tokens, mask, cotangents, requires, temperature, pack: as in `backward`.
+
+    Returns:
+        the detached fields, and ``[N, H]`` hidden states with the gradient that they pass on to the body.
+    """
     with torch.enable_grad():
         rows, hidden = _hidden_at_mask(backbone, prompts, tokens, mask, pack)
     target = tokens.reshape(-1)[rows]
     selected = {name: value.reshape(-1)[rows] for name, value in cotangents.items()}
     scores, gradient = backbone.scores_backward(hidden.detach(), target, selected, frozenset(requires), temperature)
-    if hidden.requires_grad:
-        torch.autograd.backward([hidden], [gradient])
-    return _spread(scores, rows, mask)
+    return _spread(scores, rows, mask), hidden, gradient
 
 
 def _spread(values: Mapping[str, Tensor], rows: Tensor, mask: Tensor) -> dict[str, Tensor]:

@@ -258,6 +258,29 @@ class Tabulates(Protocol):
         ...
 
 
+class Peers(Protocol):
+    """The processes of a run, as far as a shared evaluation needs them."""
+
+    def share(self, count: int) -> range:
+        """Returns this process's places of a list of so many."""
+        ...
+
+    def gather(self, value: Any) -> list[Any]:
+        """Returns one plain value a process, on all of them."""
+        ...
+
+
+@runtime_checkable
+class SharesEvaluation(Protocol):
+    """A domain that evaluates with several processes together; another one evaluates on the first process."""
+
+    def evaluate_shared(self, *, streams: Streams, peers: Peers) -> Evaluation:
+        """Evaluates as `evaluate` does, a share of the prompts on every process; each must call it, and gets the whole
+        evaluation.
+        """
+        ...
+
+
 @runtime_checkable
 class Deploys(Protocol):
     """A domain whose exported folder is used otherwise than a run evaluates its model, so that the folder is measured

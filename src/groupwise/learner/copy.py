@@ -9,6 +9,8 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from groupwise.learner.shards import local_part, on_first_process, part_of, reshard, sum_over_shards
+
 
 @final
 class LocalCopy:
@@ -36,6 +38,7 @@ class LocalCopy:
 
     def __init__(self, module: nn.Module, *, adapter_off: bool = False) -> None:
         self._module = module
+        reshard(module)
         self._adapters = adapters(module) if adapter_off else []
         self._weights: dict[str, Tensor] = (
             {} if adapter_off else {name: tensor.detach().clone() for name, tensor in _trained(module).items()}
@@ -49,9 +52,10 @@ class LocalCopy:
     @contextmanager
     def active(self) -> Iterator[None]:
         """Makes the module compute with these weights, without gradient, within the block; the swap exchanges
-        storages, so that no tensor is copied.
+        storages, so that no tensor is copied, or the content of shards.
         """
         with torch.no_grad(), ExitStack() as stack:
+            reshard(self._module)
             for module in self._adapters:
                 stack.enter_context(_switched_off(module))
             self._swap()
@@ -67,6 +71,7 @@ class LocalCopy:
         Args:
             alpha: the live weights' share, 0 to 1.
         """
+        reshard(self._module)
         for name, tensor in _trained(self._module).items():
             # lerp_ gives exactly the copy at 0 and exactly the live weights at 1.
             self._weights[name].lerp_(tensor, alpha)
@@ -74,29 +79,35 @@ class LocalCopy:
     @torch.no_grad()
     def distance(self) -> float:
         """Returns `|theta - copy|`, the Euclidean distance over all trained parameters."""
+        reshard(self._module)
+        compared = self._compared()
         gaps = [
-            (parameter.detach().float() - self._weights[name].float()).square().sum()
-            for name, parameter in self._compared()
+            (local_part(parameter).detach().float() - local_part(self._weights[name]).float()).square().sum()
+            for name, parameter in compared
         ]
-        return float(torch.stack(gaps).sum().sqrt()) if gaps else 0.0
+        if not gaps:
+            return 0.0
+        return float(sum_over_shards(torch.stack(gaps).sum(), [parameter for _, parameter in compared]).sqrt())
 
     @torch.no_grad()
     def pull(self, coefficient: float) -> float:
         """Adds the gradient of `coefficient |theta - copy|^2 / 2` to the parameters' gradients, and returns the term's
         value.
         """
-        total = 0.0
-        for name, parameter in self._compared():
+        reshard(self._module)
+        compared, total = self._compared(), 0.0
+        for name, parameter in compared:
             gap = parameter - self._weights[name]
             parameter.grad = (
                 coefficient * gap if parameter.grad is None else parameter.grad.add_(gap, alpha=coefficient)
             )
-            total += float(gap.float().square().sum())
-        return coefficient * total / 2
+            total += float(local_part(gap).float().square().sum())
+        squares = torch.tensor(total, dtype=torch.float64, device=compared[0][1].device if compared else None)
+        return coefficient * float(sum_over_shards(squares, [parameter for _, parameter in compared])) / 2
 
     def record(self) -> dict[str, Tensor]:
         """Returns the copy's weights by name."""
-        return dict(self._weights)
+        return on_first_process(dict(self._weights))
 
     def restore(self, record: Mapping[str, Any]) -> None:
         """Takes back what `record` returned.
@@ -111,17 +122,26 @@ class LocalCopy:
                 " run began with"
             )
         for name, tensor in record.items():
-            self._weights[name].copy_(tensor)
+            local_part(self._weights[name]).copy_(part_of(tensor, like=self._weights[name]))
 
     def _compared(self) -> list[tuple[str, nn.Parameter]]:
         """Returns the live parameters of which the copy has weights, by name."""
         return [(name, parameter) for name, parameter in self._module.named_parameters() if name in self._weights]
 
     def _swap(self) -> None:
-        """Exchanges the storages of the live weights and of the copy's."""
+        """Exchanges the storages of the live weights and of the copy's; of shards, on which FSDP holds views, the
+        content.
+        """
+        reshard(self._module)
         live = _trained(self._module) if self._weights else {}
         for name, tensor in live.items():
-            tensor.data, self._weights[name] = self._weights[name], tensor.data
+            part, copied = local_part(tensor), local_part(self._weights[name])
+            if part is tensor:
+                tensor.data, self._weights[name] = self._weights[name], tensor.data
+                continue
+            before = part.clone()
+            part.copy_(copied)
+            copied.copy_(before)
 
 
 def adapters(module: nn.Module) -> list[nn.Module]:
@@ -147,6 +167,9 @@ def _switched_off(module: Any) -> Iterator[None]:
     flags = [(parameter, parameter.requires_grad) for parameter in module.parameters()]
     try:
         with module.disable_adapter():
+            # FSDP takes the flag of a weight when it first gathers that weight.
+            for parameter, flag in flags:
+                parameter.requires_grad_(flag)
             yield
     finally:
         for parameter, flag in flags:

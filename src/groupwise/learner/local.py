@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -21,6 +21,19 @@ from groupwise.learner.hashing import hash_weights
 from groupwise.learner.optimiser import build_optimiser, configure_optimiser, gradient_norm, trained_parameters
 from groupwise.learner.optimiser_source import OptimiserSource
 from groupwise.learner.protocol import OFFERS, Processes, Sizes, StepNumbers
+from groupwise.learner.shards import (
+    gathered,
+    local_part,
+    on_first_process,
+    part_of,
+    process_mesh,
+    release,
+    reshard,
+    sharded_like,
+)
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 WEIGHTS = "model.safetensors"
 """The file that `LocalLearner.save` writes."""
@@ -32,6 +45,8 @@ class LocalLearner:
 
     Args:
         module: the policy; its parameters with `requires_grad` are trained.
+        make_shards: makes of a mesh of processes a copy of the module in shards, through which the owner of the module
+            scores from then on; None where the module cannot be spread.
 
     Example:
         >>> module = nn.Linear(1, 1, bias=False)
@@ -46,8 +61,10 @@ class LocalLearner:
 
     differentiates = True
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, make_shards: Callable[[DeviceMesh], nn.Module] | None = None) -> None:
         self.module = module
+        self._make_shards = make_shards
+        self._whole: nn.Module | None = None
         self._source: OptimiserSource | None = None
 
     @cached_property
@@ -69,6 +86,7 @@ class LocalLearner:
     def offers(self) -> frozenset[str]:
         """All abilities but those that the module itself lacks."""
         lacks = set[str]() if adapters(self.module) else {"adapter"}
+        lacks |= set[str]() if self._make_shards is not None else {"sharding"}
         return frozenset(OFFERS) - lacks - (set[str]() if offers_checkpointing(self.module) else {"checkpointing"})
 
     def sizes(self) -> Sizes:
@@ -92,8 +110,9 @@ class LocalLearner:
         self.optimiser.zero_grad(set_to_none=True)
 
     def reduce_gradients(self, world: Processes) -> None:
-        """Sums gradients over processes."""
-        world.sum_gradients(trained_parameters(self.module))
+        """Sums gradients over processes; those of shards were summed in the backward pass."""
+        if self._whole is None:
+            world.sum_gradients(trained_parameters(self.module))
 
     def step(self, numbers: StepNumbers) -> float:
         """Steps the optimiser where the gradient's norm is finite and above 0; returns the norm."""
@@ -121,11 +140,14 @@ class LocalLearner:
         Args:
             adapter_off: whether it is the module without its adapter.
         """
+        self._reshard()
         return LocalCopy(self.module, adapter_off=adapter_off)
 
     def record(self) -> dict[str, Any]:
         """Returns the tensors that training changes, and the optimiser's state."""
+        self._reshard()
         record = {"weights": trained_tensors(self.module), "optimiser": self.optimiser.state_dict()}
+        record = record if self._whole is None else on_first_process(record)
         return record if self._source is None else record | {"optimiser_source": asdict(self._source)}
 
     def restore(self, record: Mapping[str, Any]) -> None:
@@ -134,10 +156,11 @@ class LocalLearner:
         Raises:
             ValueError: the record is of another model.
         """
+        self._reshard()
         load_tensors(self.module, record["weights"])
         source = record.get("optimiser_source")
         self.use_optimiser(None if source is None else OptimiserSource(**source))
-        self.optimiser.load_state_dict(record["optimiser"])
+        self.optimiser.load_state_dict(self._cut(record["optimiser"]))
 
     def save(self, folder: Path) -> None:
         """Writes the module's state as `model.safetensors` into a folder that exists."""
@@ -160,6 +183,23 @@ class LocalLearner:
         """
         checkpoint_activations(self.module, active)
 
+    def shard(self, device: torch.device) -> None:
+        """Spreads weights, gradients and moments over all processes; the module that was whole holds weights only
+        within `gathered`.
+        """
+        assert self._make_shards is not None, "preflight asks for the offer"
+        self._whole, self.module = self.module, self._make_shards(process_mesh(device))
+        self._whole.eval()
+        # Nothing has stepped yet; the optimiser is of the weights that are trained from here on.
+        self.__dict__.pop("optimiser", None)
+        release(self._whole)
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Gives the whole module the live weights within the block, where they are spread."""
+        with nullcontext() if self._whole is None else gathered(self.module, self._whole):
+            yield
+
     @contextmanager
     def rehearsal(self) -> Iterator[int]:
         """Puts the module into training mode within the block; gradients, mode and buffers are afterwards as before.
@@ -170,12 +210,29 @@ class LocalLearner:
         parameters = [] if self.optimiser.state else trained_parameters(self.module)
         self.module.train()
         try:
-            yield sum(2 * parameter.numel() * parameter.element_size() for parameter in parameters)
+            yield sum(2 * local_part(parameter).numel() * parameter.element_size() for parameter in parameters)
         finally:
             self.module.train(training)
             for buffer, before in buffers:
                 buffer.data.copy_(before)
             self.zero_gradients()
+
+    def _reshard(self) -> None:
+        """Makes the parameters shards again after a pass without gradient, where they are spread."""
+        if self._whole is not None:
+            reshard(self.module)
+
+    def _cut(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the optimiser's record with each moment cut as its weight is."""
+        parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+        state = {
+            place: {
+                name: sharded_like(value, parameters[place]) if isinstance(value, Tensor) else value
+                for name, value in moments.items()
+            }
+            for place, moments in record["state"].items()
+        }
+        return {**record, "state": state}
 
     def close(self) -> None:
         """Does nothing: the weights live in this process, and no other one has to end."""
@@ -218,4 +275,4 @@ def load_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
             raise ValueError(
                 f"the checkpoint's {name} is {list(tensor.shape)} and this model's {list(live[name].shape)}"
             )
-        live[name].copy_(tensor)
+        local_part(live[name]).copy_(part_of(tensor, like=live[name]))

@@ -14,6 +14,7 @@ from torch import nn
 from groupwise.config import ConfigError, ImportPath, Problem, user_class, why_failed
 from groupwise.learner.optimiser_source import OptimiserSource
 from groupwise.learner.protocol import StepNumbers
+from groupwise.learner.shards import whole_tensor
 
 
 def trained_parameters(module: nn.Module) -> list[nn.Parameter]:
@@ -110,4 +111,4 @@ def gradient_norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients:
         return torch.zeros(())
-    return torch.nn.utils.get_total_norm(gradients)
+    return whole_tensor(torch.nn.utils.get_total_norm(gradients))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, final
 
+import torch
 from torch import nn
 
 from groupwise.learner.optimiser_source import OptimiserSource
@@ -23,6 +24,7 @@ OFFERS = {
     "checkpointing": "recomputes activations",
     "rehearsal": "measures the memory of a pass",
     "optimisers": "takes another optimiser than its own",
+    "sharding": "spreads its weights over the processes",
 }
 """Abilities that a learner may offer: name -> the ability as a verb phrase, for messages such as `it mixes ...`."""
 
@@ -149,7 +151,7 @@ class Learner(Protocol):
         >>> from groupwise.learner.local import LocalLearner
         >>> learner: Learner = LocalLearner(nn.Linear(1, 1, bias=False))
         >>> sorted(OFFERS.keys() - learner.offers)
-        ['adapter', 'checkpointing']
+        ['adapter', 'checkpointing', 'sharding']
     """
 
     @property
@@ -254,6 +256,24 @@ class Learner(Protocol):
 
         Args:
             active: whether activations are recomputed in the backward pass.
+        """
+        ...
+
+    def shard(self, device: torch.device) -> None:
+        """Spreads weights, gradients and moments over all processes, before the first step (`"sharding"`). Each of them
+        holds the same weights before.
+
+        Args:
+            device: the device of this process.
+
+        Raises:
+            ConfigError: the model cannot be spread.
+        """
+        ...
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """Gives every process the whole live weights within the block, so that each may sample, evaluate or save
+        without the others; does nothing where the weights are not spread.
         """
         ...
 

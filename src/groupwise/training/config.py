@@ -58,6 +58,8 @@ class TrainConfig(Config):
         weight_average: evaluates and saves a running average of the weights in place of the weights themselves; unset
             does not.
         autocast: `bfloat16` runs the model's matrix products in that type.
+        sharding: `full` spreads weights, gradients and moments over the processes that torchrun started, layer by layer
+            (FSDP2); `none` has all of them on every process.
         gradient_checkpointing: recomputes activations in the backward pass, less memory for more time.
         evaluate_every: steps between evaluations; one before the first step and one after the last are always made. 0
             makes only those.
@@ -94,6 +96,7 @@ class TrainConfig(Config):
     l2_to_reference: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     weight_average: WeightAverage | None = None
     autocast: Literal["none", "bfloat16"] = "none"
+    sharding: Literal["none", "full"] = "none"
     gradient_checkpointing: bool = False
     evaluate_every: Count = 0
     metric: str | None = None

@@ -26,7 +26,7 @@ from groupwise.domain.language.prompts import tokenize
 from groupwise.domain.language.source import Rows
 from groupwise.domain.language.supervised import Example, as_samples, encode_demonstration
 from groupwise.domain.language.token_texts import token_texts
-from groupwise.domain.protocol import Evaluation, Prompt, Samples
+from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.records import Scored
 from groupwise.reward import RewardError, RewardEvent, Rewards, RewardTable
 from groupwise.reward.scoring.columns import check_columns
@@ -260,6 +260,13 @@ class LanguageDomain(Domain):
 
     def evaluate(self, *, streams: Streams) -> Evaluation:
         """Evaluates greedy and sampled completions of every evaluation set, with the same random numbers every time."""
+        return self._evaluate(streams, None)
+
+    def evaluate_shared(self, *, streams: Streams, peers: Peers) -> Evaluation:
+        """Evaluates as `evaluate` does; every process writes and scores the completions of its share of the prompts."""
+        return self._evaluate(streams, peers)
+
+    def _evaluate(self, streams: Streams, peers: Peers | None) -> Evaluation:
         config = self.config.evaluation
         training_rewards = [name for name, reward in self.config.rewards.items() if reward.trains]
         first_reward = training_rewards[0] if training_rewards else "environment"
@@ -270,7 +277,7 @@ class LanguageDomain(Domain):
         for set_name, evaluation_set in self._evaluation.items():
             for kind, enabled, num_samples in modes:
                 if enabled:
-                    written = self._write(evaluation_set.prompts, num_samples, streams, greedy=kind == "greedy")
+                    written = self._write(evaluation_set.prompts, num_samples, streams, peers, greedy=kind == "greedy")
                     mode = _mode(set_name, kind)
                     metrics |= evaluate.metrics(mode, written, first_reward)
                     records += evaluate.records(mode, written, config.num_texts)
@@ -441,7 +448,29 @@ class LanguageDomain(Domain):
         counts = {name: [counts.get(name, 0.0) for counts in member_counts] for name in names}
         return replace(table, values=values, weights=weights, logged={**table.logged, **counts})
 
-    def _write(self, prompts: Sequence[Prompt], num_samples: int, streams: Streams, greedy: bool) -> evaluate.Written:
+    def _write(
+        self, prompts: Sequence[Prompt], num_samples: int, streams: Streams, peers: Peers | None, *, greedy: bool
+    ) -> evaluate.Written:
+        """Writes completions of all prompts, each process those of its share."""
+        if peers is None:
+            return self._write_share(prompts, num_samples, streams, greedy=greedy)
+        share = peers.share(len(prompts))
+        local = None
+        if share:
+            local = self._write_share(prompts[share.start : share.stop], num_samples, streams, greedy=greedy)
+        shares = [written for written in peers.gather(local) if written is not None]
+        return evaluate.Written(
+            prompts,
+            num_samples,
+            RewardTable.concatenate([written.table for written in shares]),
+            [text for written in shares for text in written.texts],
+            [length for written in shares for length in written.lengths],
+            [truncated for written in shares for truncated in written.truncated],
+        )
+
+    def _write_share(
+        self, prompts: Sequence[Prompt], num_samples: int, streams: Streams, *, greedy: bool
+    ) -> evaluate.Written:
         seeds = [streams.seed("evaluate", prompt.key, number) for prompt in prompts for number in range(num_samples)]
         samples = self._complete(
             prompts,

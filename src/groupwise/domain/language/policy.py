@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from groupwise.causal_lm.experts import router_remark
 from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, prepared, save
 from groupwise.causal_lm.sampler import Completions, Continue, end_ids
 from groupwise.causal_lm.scratch import small_model
+from groupwise.causal_lm.sharded import ShardedLM
 from groupwise.config import ConfigError, user_object
 from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.data import Splits
@@ -28,6 +29,9 @@ from groupwise.domain.language.tokenizer import build_tokenizer
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import Learner
 from groupwise.streams import Streams
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class Policy(Protocol):
@@ -145,7 +149,7 @@ class LocalPolicy:
     def __init__(self, loaded: LoadedLM, engine: EngineConfig, learner: Learner | None = None) -> None:
         self._loaded, self._engine_config = loaded, engine
         self.module, self.tokenizer, self.backbone = loaded.model, loaded.tokenizer, loaded.backbone
-        self.learner: Learner = LocalLearner(self.module) if learner is None else learner
+        self.learner: Learner = LocalLearner(self.module, self._shard) if learner is None else learner
         self.end_ids = end_ids(self.module, self.tokenizer)
         self.max_positions = self.backbone.max_positions
         self.device = self.backbone.device
@@ -170,6 +174,8 @@ class LocalPolicy:
         """Samples with the configured engine; with the built-in one where `live` asks for weights that a server may not
         have yet.
         """
+        if self.backbone.shards is not None:
+            self._check_engine()  # a later stage may name another engine than the first
         engine = self._live_engine if live else self._engine
         return engine.sample(prompts, group_size, settings, seeds, requires=requires, continue_with=continue_with)
 
@@ -183,6 +189,8 @@ class LocalPolicy:
         temperature: float,
     ) -> dict[str, Tensor]:
         """Scores completions, with gradient unless the caller switched it off."""
+        if (shards := self.backbone.shards) is not None:
+            return shards.score(prompts, tokens, mask, requires, temperature=temperature)
         return scoring.score(self.backbone, prompts, tokens, mask, requires, temperature=temperature)
 
     def backward(
@@ -196,6 +204,8 @@ class LocalPolicy:
         temperature: float,
     ) -> dict[str, Tensor]:
         """Accumulates `.grad`; the head takes its part in the forward pass."""
+        if (shards := self.backbone.shards) is not None:
+            return shards.backward(prompts, tokens, mask, cotangents, requires, temperature=temperature)
         return scoring.backward(self.backbone, prompts, tokens, mask, cotangents, requires, temperature=temperature)
 
     def save(self, folder: Path) -> None:
@@ -211,6 +221,20 @@ class LocalPolicy:
     def adapted(self, engine: EngineConfig) -> LocalPolicy:
         """Opens another engine over the same model."""
         return self if engine == self._engine_config else LocalPolicy(self._loaded, engine, self.learner)
+
+    def _check_engine(self) -> None:
+        """Refuses an engine that nobody has fed from gathered weights."""
+        if self._engine_config.kind == "vllm":
+            raise ConfigError(
+                "domain.engine.kind = 'vllm': a server does not get weights that are spread over processes; write"
+                " domain.engine.kind = builtin, or train.sharding = none"
+            )
+
+    def _shard(self, mesh: DeviceMesh) -> nn.Module:
+        """Returns a copy of the model in shards, through which every policy of this model scores from then on."""
+        self._check_engine()
+        self.backbone.shards = ShardedLM(self.backbone, mesh)
+        return self.backbone.shards.model
 
 
 def open_policy(config: LanguageConfig, splits: Splits, streams: Streams, device: torch.device) -> Policy:

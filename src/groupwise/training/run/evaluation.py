@@ -1,11 +1,13 @@
-"""Evaluation on the first process, with the numbers shared by all; the best score, and early stopping."""
+"""Evaluation by all processes together where the domain offers that, else on the first one; the best score, and early
+stopping.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from groupwise.domain.base import Domain
-from groupwise.domain.protocol import Evaluation
+from groupwise.domain.protocol import Evaluation, SharesEvaluation
 from groupwise.streams import Streams
 from groupwise.training.config import TrainConfig
 from groupwise.training.distributed import World
@@ -16,7 +18,7 @@ PREFIX = "eval/"
 
 
 def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World) -> Evaluation:
-    """Evaluates on the first process and returns the metrics on every process.
+    """Evaluates and returns the metrics on every process.
 
     Args:
         domain: the policy and the prompts of the evaluation.
@@ -25,15 +27,19 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
         world: the processes; every process must call this function.
 
     Returns:
-        the domain's evaluation; records and pictures on the first process only.
+        the domain's evaluation; records and pictures on the first process at least.
     """
     evaluation = Evaluation({})
     metrics: dict[str, float] | None = None
     with progress.timed("evaluation"):
-        if world.first:
-            domain.learner.eval()
-            evaluation = domain.evaluate(streams=streams)
-            metrics = dict(evaluation.metrics)
+        domain.learner.eval()
+        with domain.learner.gathered():
+            if world.size > 1 and isinstance(domain, SharesEvaluation):
+                evaluation = domain.evaluate_shared(streams=streams, peers=world)
+                metrics = dict(evaluation.metrics)
+            elif world.first:
+                evaluation = domain.evaluate(streams=streams)
+                metrics = dict(evaluation.metrics)
         shared_metrics = world.gather(metrics)[0]
     progress.latest, progress.latest_step = dict(shared_metrics), progress.step
     return replace(evaluation, metrics=dict(shared_metrics))

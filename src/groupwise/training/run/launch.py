@@ -18,7 +18,7 @@ from groupwise.config import ConfigError, read_json
 from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Tabulates
-from groupwise.processes import is_first_process
+from groupwise.processes import is_first_process, is_out_of_memory
 from groupwise.runs import EvaluatedOn, RunFolder
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import MetricsFile, Trackers, open_trackers
@@ -29,11 +29,12 @@ from groupwise.training.progress import Progress
 from groupwise.training.run.controls import run_controls
 from groupwise.training.run.evaluation import metric_name
 from groupwise.training.run.interrupt import Interrupt, listening
-from groupwise.training.run.loop import Session, save
+from groupwise.training.run.loop import Session, save, write_model
 from groupwise.training.run.preflight import (
     check_configuration,
     check_domain,
     check_memory,
+    check_processes,
     device_of,
     precision_remarks,
 )
@@ -90,6 +91,7 @@ def train(job: Job, path: Path | str) -> Result:
         groupwise.config.errors.ConfigError: stages: there is none; give train.num_steps or at least one stage
     """
     check_configuration(job)
+    check_processes(job)
     folder = RunFolder(Path(path))
     if is_first_process():
         check_new(folder.path)
@@ -243,9 +245,8 @@ def _to_the_end(session: Session, job: Job, state: TrainState, domains: Domains)
         save(session, state)
         session.say(f"ended at step {state.progress.step}; `groupwise resume {folder.path}` goes on")
         return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
-    if session.world.first and not folder.model.exists():
-        with new_folder(folder.model) as partial, state.averaged():
-            domains.base.save(partial)
+    if session.world.gather(not folder.model.exists())[0]:
+        write_model(session, domains.base, state, folder.model)
     _tabulate(session, job, state, domains)
     baseline, ended = run_controls(session, job, state, domains)
     if not ended:
@@ -261,13 +262,13 @@ def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -
     process.
     """
     domain = domains.of(job.recipes[-1])
-    if session.world.first and isinstance(domain, Tabulates) and not session.folder.tables.exists():
-        state.learner.eval()
-        with state.progress.timed("tables"), state.averaged():
+    state.learner.eval()
+    with state.progress.timed("tables"), state.averaged(), state.learner.gathered():
+        if session.world.first and isinstance(domain, Tabulates) and not session.folder.tables.exists():
             tables = domain.tables(streams=session.streams)
-        if tables:
-            with new_folder(session.folder.tables) as partial:
-                write_tables(partial, tables)
+            if tables:
+                with new_folder(session.folder.tables) as partial:
+                    write_tables(partial, tables)
     session.world.barrier()
 
 
@@ -280,6 +281,17 @@ def _build(job: Job, process: _Process) -> tuple[Domains, Job]:
         check_memory(recipe, process.device)
         check_domain(domains.of(recipe), recipe, process.streams, process.world)
     _check_same_start(domains.base, process.world)
+    if job.recipes[0].train.sharding == "full" and process.world.size > 1:
+        try:
+            domains.base.learner.shard(process.device)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise ConfigError(
+                'train.sharding = "full": memory ran out while the weights were spread; each process loads them whole,'
+                " and gathers them to sample and to evaluate: write domain.model.dtype = bfloat16, or take a smaller"
+                " model or a larger device"
+            ) from error
     seed_everything(process.streams.seed("global", process.world.rank))
     return domains, job
 

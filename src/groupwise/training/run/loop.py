@@ -215,8 +215,8 @@ def keep_best_model(session: Session, state: TrainState) -> None:
     Args:
         state: the state with the model.
     """
-    if session.world.first and session.keep_best and state.progress.num_updates:
-        _replace_model(session, state, session.folder.best)
+    if session.keep_best and state.progress.num_updates:
+        write_model(session, session.domain, state, session.folder.best)
 
 
 def keep_model(session: Session, state: TrainState) -> None:
@@ -225,8 +225,8 @@ def keep_model(session: Session, state: TrainState) -> None:
     Args:
         state: the state with the model.
     """
-    if session.model_every and session.world.first:
-        _replace_model(session, state, session.folder.model_at(state.progress.step))
+    if session.model_every:
+        write_model(session, session.domain, state, session.folder.model_at(state.progress.step))
 
 
 def save(session: Session, state: TrainState, *, best: bool = False) -> None:
@@ -434,9 +434,18 @@ def _save_when_due(session: Session, state: TrainState, best: bool) -> None:
         save(session, state, best=best)
 
 
-def _replace_model(session: Session, state: TrainState, path: Path) -> None:
-    with new_folder(path, replace=True) as partial, state.averaged():
-        session.domain.save(partial)
+def write_model(session: Session, domain: Domain, state: TrainState, path: Path) -> None:
+    """Writes the present model (its averaged weights, where an average is kept) as a loadable folder, on the first
+    process; every process must call it.
+
+    Args:
+        domain: a domain of the run, which saves the model.
+        path: path of the folder; one that exists is replaced.
+    """
+    with state.averaged(), state.learner.gathered():
+        if session.world.first:
+            with new_folder(path, replace=True) as partial:
+                domain.save(partial)
 
 
 def autocast_of(recipe: Recipe, device: torch.device) -> Callable[[], Any]:

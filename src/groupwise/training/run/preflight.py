@@ -8,6 +8,7 @@ from groupwise.config import ConfigError, Problem, nearest
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Matches, RewardsDecisions
 from groupwise.objective.matching import NoMatching
+from groupwise.processes import num_processes
 from groupwise.reference import resolve_reference
 from groupwise.reference.policy import switches_off
 from groupwise.streams import Streams
@@ -33,6 +34,11 @@ def check_configuration(job: Job) -> None:
         if recipe.samples:
             resolve_reference(recipe.reference, required=recipe.needs_reference)
         load_callbacks(train.callbacks)
+        if train.sharding != job.recipes[0].train.sharding:
+            raise ConfigError(
+                f"stage {recipe.name!r}: train.sharding = {train.sharding!r} belongs to the whole run and cannot differ"
+                " between stages; set it outside"
+            )
         if recipe.samples and objective.advantage.group_baseline and train.group_size < 2:
             raise ConfigError(
                 f"train.group_size = {train.group_size}: an advantage that compares inside a group needs at least 2"
@@ -43,6 +49,20 @@ def check_configuration(job: Job) -> None:
                 f"stage {recipe.name!r}: policy_weight is 0 and no auxiliary term has a coefficient, so nothing is"
                 " trained; set one of them"
             )
+
+
+def check_processes(job: Job) -> None:
+    """Refuses a new run whose weights are to be spread over several processes, and which has one. A run that goes on
+    may do so with one.
+
+    Raises:
+        ConfigError: torchrun did not start several processes.
+    """
+    if job.recipes[0].train.sharding == "full" and num_processes() == 1:
+        raise ConfigError(
+            'train.sharding = "full": this is one process, which has all weights; write train.sharding = none, or start'
+            " several: torchrun --nproc-per-node 2 -m groupwise train ..."
+        )
 
 
 def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from groupwise.checkpoint import new_folder, save_tree
 from groupwise.reference import AbsentReference, ReferenceConfig, resolve_reference
 from groupwise.reference.policy import ReferencePolicy
-from groupwise.training.distributed import World
 from groupwise.training.job import Domains, Job, Recipe
 from groupwise.training.run.evaluation import evaluate, metric_name
 from groupwise.training.run.loop import Session, autocast_of, evaluate_now, keep_best_model, keep_model, run_stage, save
@@ -81,15 +80,18 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
     if is_measured_differently or index == first_sampling(job):
         # The best score is measured from this step on: earlier scores may be of another metric, and a warm-up may come
         # from another run, whose model is not in this folder.
-        best_is_written = progress.best_step == progress.step and session.folder.best.exists()
+        # The first process writes the folder, perhaps while another one looks.
+        best_is_written = session.world.gather(progress.best_step == progress.step and session.folder.best.exists())[0]
         progress.best, progress.best_step = progress.latest.get(name) if name else None, progress.step
         if not best_is_written:
             keep_best_model(session, state)
     if index == first_sampling(job):
         progress.before, progress.before_step = _metrics_before(session, job, state, index, domains), progress.step
-        if job.controls and session.world.first:
-            with new_folder(session.folder.checkpoints / START, replace=True) as partial:
-                save_tree(partial, state.record(World(), 0))
+        if job.controls:
+            record = state.record(session.world, 0)
+            if session.world.first:
+                with new_folder(session.folder.checkpoints / START, replace=True) as partial:
+                    save_tree(partial, record)
     if progress.step == progress.start_step:
         save(session, state)
 

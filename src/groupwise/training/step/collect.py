@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.base import Domain
 from groupwise.domain.protocol import ComparesExactly, Matches, Samples
 from groupwise.objective import Batch
 from groupwise.objective.matching import NoMatching
@@ -26,7 +25,6 @@ from groupwise.streams import Streams
 from groupwise.training.distributed import World
 from groupwise.training.step.draw import draw_prompts
 from groupwise.training.step.micro_batch_size import fit_micro_batch
-from groupwise.training.step.micro_batches import micro_batches
 from groupwise.training.step.reward_memory import remember, restore_reward_memory, tell_progress
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
@@ -46,6 +44,7 @@ class Collected:
         batch: prepared members; `None` (on all processes) when no group was admitted in any round.
         statistics: statistics of all rounds on this process, to be summed over processes.
         numbers: metrics that have the same value on every process.
+        filler: a member of this process that stands in where it has none to train on.
         remarks: sentences for the people who follow the run.
     """
 
@@ -55,6 +54,7 @@ class Collected:
     batch: Batch | None
     statistics: dict[str, Statistic]
     numbers: dict[str, float]
+    filler: Samples
     remarks: list[str] = field(default_factory=list)
 
 
@@ -63,6 +63,7 @@ class Collected:
 class _Round:
     """The members of one round of sampling on this process."""
 
+    filler: Samples
     samples: Samples
     place: Tensor
     table: RewardTable
@@ -117,7 +118,14 @@ def collect(step: Step) -> Collected:
     if not admission.resamples:
         batch_round = rounds[0]
         return Collected(
-            batch_round.samples, batch_round.place, batch_round.table, batch_round.batch, statistics, numbers, remarks
+            batch_round.samples,
+            batch_round.place,
+            batch_round.table,
+            batch_round.batch,
+            statistics,
+            numbers,
+            batch_round.filler,
+            remarks,
         )
     chosen_places = sorted(admitted)[:num_groups]
     if len(chosen_places) < num_groups:
@@ -126,22 +134,24 @@ def collect(step: Step) -> Collected:
             f"{len(rounds)} rounds of sampling gave {len(chosen_places)} of {num_groups} groups that may train;"
             f" {consequence}"
         )
-    return Collected(*_select_groups(step, rounds, chosen_places), statistics, numbers, remarks)
+    return Collected(*_select_groups(step, rounds, chosen_places), statistics, numbers, rounds[0].filler, remarks)
 
 
-def score_in_parts(domain: Domain, samples: Samples, requires: frozenset[str], size: int | None) -> Tensor:
+def score_in_parts(step: Step, samples: Samples, filler: Samples) -> Tensor:
     """Computes `[B, T]` log-probs of all members in micro-batches, without gradient.
 
     Args:
-        domain: the policy and its data.
+        step: the step of the stage; every process must call this function.
         samples: `B` members.
-        requires: fields that the domain computes.
-        size: members in a pass; unset takes all at once.
+        filler: a member that is scored where this process has none left and another has.
     """
-    log_prob = torch.zeros_like(samples.old_log_prob)
+    log_prob, requires = torch.zeros_like(samples.old_log_prob), frozenset({"log_prob"})
     with torch.no_grad():
-        for rows in micro_batches(samples.mask.sum(1), size):
-            log_prob[rows] = domain.score(samples, rows, requires).log_prob.to(log_prob.dtype)
+        for rows in step.passes(samples.mask.sum(1)):
+            if bool((rows < 0).any()):
+                step.domain.score(filler, torch.zeros_like(rows), requires)
+            else:
+                log_prob[rows] = step.domain.score(samples, rows, requires).log_prob.to(log_prob.dtype)
     return log_prob
 
 
@@ -234,14 +244,15 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     round_streams = streams if number == 0 else Streams(streams.seed("round", number))
     with progress.timed("sampling"):
         try:
-            samples = domain.sample(
-                prompts,
-                num_members,
-                streams=round_streams,
-                step=progress.step,
-                settings=settings,
-                requires=objective.requires_sampled,
-            )
+            with state.learner.gathered():
+                samples = domain.sample(
+                    prompts,
+                    num_members,
+                    streams=round_streams,
+                    step=progress.step,
+                    settings=settings,
+                    requires=objective.requires_sampled,
+                )
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -264,13 +275,14 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
             samples = domain.with_reference(samples)
     with progress.timed("update"):
         size_remark = fit_micro_batch(step, samples, samples.mask.sum(1), objective.requires)
+    filler = samples.select(torch.zeros(1, dtype=torch.long, device=samples.mask.device))
     if not share:
         samples, table = samples.select(torch.zeros(0, dtype=torch.long, device=samples.mask.device)), table.select([])
     place = samples.group + first_place + share.start
     reference_log_prob = None
     if "reference_log_prob" in objective.requires_rollouts:
         with progress.timed("scoring"), state.reference.active():
-            reference_log_prob = score_in_parts(domain, samples, frozenset({"log_prob"}), step.members_at_once)
+            reference_log_prob = score_in_parts(step, samples, filler)
     member_prompts = [indices[index] for index in (samples.group + share.start).tolist()]
     past_rewards = history.of(member_prompts).to(samples.mask.device) if history.size else None
     rollouts = rollouts_of(
@@ -278,6 +290,7 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     )
     batch = objective.prepare(rollouts, state.objective, world.sum)
     return _Round(
+        filler,
         samples,
         place,
         table,

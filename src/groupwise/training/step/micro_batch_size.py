@@ -94,6 +94,9 @@ def retrying(step: Step, accumulate: list[Callable[[], PassStatistics]], say: Ca
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
+                if step.sharded:
+                    # The other processes wait inside the failed pass, where nothing can be agreed on.
+                    raise ConfigError(_advice(step.members_at_once, step.measures_pass_size)) from error
                 failure = error
             if any(step.world.gather(failure is not None)) if step.measures_pass_size else failure is not None:
                 break
@@ -137,7 +140,7 @@ def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[
             if not is_out_of_memory(error):
                 raise
             raise ConfigError(_advice(1, True)) from error
-        several_bytes = _several_bytes(lambda: run(num_several), device)
+        several_bytes = _several_bytes(lambda: run(num_several), device, step)
     # Where a few members do not fit, a further member counts as much as the first one, which is an upper bound.
     return (
         single_bytes,
@@ -148,13 +151,16 @@ def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[
     )
 
 
-def _several_bytes(run: Callable[[], None], device: torch.device) -> int | None:
+def _several_bytes(run: Callable[[], None], device: torch.device, step: Step) -> int | None:
     """Returns the bytes of a pass of a few members; `None` where memory runs out in it."""
     try:
         return peak_bytes(run, device)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
+        if step.sharded:
+            # The other processes wait inside the failed pass.
+            raise ConfigError(_advice(_FEW, True)) from error
         return None
 
 

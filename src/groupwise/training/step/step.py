@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from torch import Tensor
+
 from groupwise.domain.base import Domain
 from groupwise.objective import Objective
 from groupwise.streams import Streams
 from groupwise.training.distributed import World
 from groupwise.training.job import Recipe
+from groupwise.training.step.micro_batches import micro_batches, num_micro_batches
 from groupwise.training.step.state import TrainState
 
 
@@ -44,6 +47,22 @@ class Step:
         """
         train = self.recipe.train
         return (self.state.progress.group_size if train.dynamic_group_size is not None else 0) or train.group_size
+
+    @property
+    def sharded(self) -> bool:
+        """True where the weights are spread over the processes, so that all of them make the same passes."""
+        return self.recipe.train.sharding == "full" and self.world.size > 1
+
+    def passes(self, lengths: Tensor) -> list[Tensor]:
+        """Returns the members of each pass of this process. Where the weights are spread, a process with fewer passes
+        than another gets fillers (`-1`); every process must call this method.
+
+        Args:
+            lengths: `[B]`, decisions of each member.
+        """
+        size = self.members_at_once
+        count = self.world.max(num_micro_batches(len(lengths), size)) if self.sharded else None
+        return micro_batches(lengths, size, count)
 
     @property
     def measures_pass_size(self) -> bool:

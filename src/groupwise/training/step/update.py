@@ -163,7 +163,7 @@ class _UpdateMembers:
     """The members of one optimiser step on this process.
 
     Args:
-        samples: the members of the whole batch.
+        samples: the members of the whole batch; without any, a filler.
         rows: `[R]`, the places of this step's members in `samples`.
         batch: the prepared members of this step.
         plan: the weights of the update.
@@ -191,7 +191,9 @@ def policy_gradient(
     objective, recorded = step.objective, collected.samples.recorded
     batch = collected.batch.select(rows)
     plan = objective.plan(batch, step.state.objective, step.world.sum, not_finite="counted")
-    members = _UpdateMembers(collected.samples, rows, batch, plan, on_policy)
+    # Where a process has no member, it joins the passes of the others with one that it does not train on.
+    samples = collected.samples if len(collected.samples) else collected.filler
+    members = _UpdateMembers(samples, rows, batch, plan, on_policy)
     on_policy_share: PassStatistics = [{"on_policy_share": Mean.number(float(on_policy))}]
     if on_policy and recorded is not None and objective.requires <= set(recorded.tensors()) and not plan.auxiliary:
         return on_policy_share + _by_cotangents(step, members, recorded.select(rows).detach())
@@ -209,14 +211,19 @@ def _by_loss(step: Step, members: _UpdateMembers, log_ratio: Tensor) -> PassStat
     count = step.world.max(num_micro_batches(len(alive), size))
     statistics: PassStatistics = [{"scored_share": _scored_share(alive, plan)}]
     for chosen in micro_batches(lengths[alive], size, count):
-        # Filler repeats this process's first member with weight 0; a process without members runs no pass.
+        # Filler repeats this process's first member with weight 0; a process without members runs no pass of its own.
         if len(rows) == 0:
-            break
+            if not step.sharded:
+                break
+            _join_pass(step, members, requires=objective.requires)
+            continue
         places = torch.where(chosen >= 0, alive[chosen.clamp(min=0)], chosen) if len(alive) else chosen
         scored = step.domain.score(members.samples, rows[places.clamp(min=0)], objective.requires)
         loss = objective.loss(scored, plan.select(places))
         if loss.total.requires_grad:
             loss.backward()
+        elif step.sharded:
+            torch.autograd.backward([scored.log_prob], [torch.zeros_like(scored.log_prob)])
         member_places = places[places >= 0]
         scored_members = scored.detach().select(torch.arange(len(member_places), device=rows.device))
         _note_log_ratio(log_ratio, rows[member_places], scored_members, members.batch.select(member_places))
@@ -247,7 +254,10 @@ def _by_cotangents(step: Step, members: _UpdateMembers, scored: Scored) -> PassS
     statistics: PassStatistics = [
         {**cotangents_of_plan.loss.statistics, "scored_share": _scored_share(plan.acted.mask, plan)}
     ]
-    for chosen in micro_batches(lengths[alive], step.members_at_once):
+    for chosen in step.passes(lengths[alive]):
+        if bool((chosen < 0).any()):
+            _join_pass(step, members, requires=frozenset(required_fields))
+            continue
         places = alive[chosen]
         cotangents = Scored.from_tensors({name: value[places] for name, value in required_fields.items()})
         scored_members = step.domain.backward(members.samples, members.rows[places], cotangents)
@@ -258,6 +268,24 @@ def _by_cotangents(step: Step, members: _UpdateMembers, scored: Scored) -> PassS
             }
         )
     return statistics
+
+
+def _join_pass(step: Step, members: _UpdateMembers, *, requires: frozenset[str], gradient: bool = True) -> None:
+    """Makes a pass that adds nothing, with one member that is at hand: every process has to make the passes of those
+    that have more members, where the weights are spread.
+
+    Args:
+        requires: names of the fields of the pass.
+        gradient: whether the pass of the others has a backward pass.
+    """
+    samples = members.samples
+    first = members.rows[:1] if len(members.rows) else torch.zeros(1, dtype=torch.long, device=samples.mask.device)
+    if not gradient:
+        step.domain.score(samples, first, requires)
+        return
+    zeros = torch.zeros_like(samples.old_log_prob[first])
+    fields = {name: zeros[:, 0] if name.startswith("auxiliary.") else zeros for name in requires | {"log_prob"}}
+    step.domain.backward(samples, first, Scored.from_tensors(fields))
 
 
 def _alive(objective: Objective, plan: Plan) -> Tensor:
@@ -274,7 +302,10 @@ def _score_without_gradient(step: Step, members: _UpdateMembers) -> Scored:
     samples, rows, requires = members.samples, members.rows, step.objective.requires
     fields: dict[str, Tensor] = {}
     with torch.no_grad():
-        for chosen in micro_batches(samples.mask[rows].sum(1), step.members_at_once):
+        for chosen in step.passes(samples.mask[rows].sum(1)):
+            if bool((chosen < 0).any()):
+                _join_pass(step, members, requires=requires, gradient=False)
+                continue
             for name, value in step.domain.score(samples, rows[chosen], requires).tensors().items():
                 if name not in fields:
                     fields[name] = value.new_zeros((len(rows), *value.shape[1:]))
@@ -310,7 +341,10 @@ def supervised_gradient(step: Step, samples: Samples) -> PassStatistics:
     plan = supervised_objective.plan(_bare_batch(samples, rows, step.state), step.state.objective, step.world.sum)
     statistics: PassStatistics = []
     learner = step.state.learner
-    for chosen in micro_batches(counts[rows], step.members_at_once):
+    for chosen in step.passes(counts[rows]):
+        if bool((chosen < 0).any()):
+            _join_supervised_pass(step, samples)
+            continue
         if learner.differentiates:
             loss = supervised_objective.loss(
                 step.domain.score(samples, rows[chosen], supervised_objective.requires), plan.select(chosen)
@@ -325,6 +359,13 @@ def supervised_gradient(step: Step, samples: Samples) -> PassStatistics:
             step.domain.backward(samples, rows[chosen], cotangents.scored)
         statistics.append({name: loss.statistics[name] for name in ("loss", "loss_sup")})
     return statistics
+
+
+def _join_supervised_pass(step: Step, samples: Samples) -> None:
+    """Makes a pass of one demonstration that adds nothing, as `_join_pass` does for the policy's terms."""
+    first = torch.zeros(1, dtype=torch.long, device=samples.mask.device)
+    log_prob = step.domain.score(samples, first, frozenset({"log_prob"})).log_prob
+    torch.autograd.backward([log_prob], [torch.zeros_like(log_prob)])
 
 
 def _bare_batch(samples: Samples, rows: Tensor, state: TrainState) -> Batch:

@@ -6,7 +6,7 @@ import hashlib
 import math
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -136,6 +136,14 @@ class TinkerLearner:
     def use_optimiser(self, source: OptimiserSource | None) -> None:
         """Raises: the server steps AdamW."""
         raise NotImplementedError("a Tinker server steps its own optimiser; write optimiser.kind = 'adamw'")
+
+    def shard(self, device: Any) -> None:
+        """Raises: the server places its weights."""
+        raise NotImplementedError("a Tinker server places its own weights; write train.sharding = 'none'")
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """Does nothing: the server samples and saves by itself."""
+        return nullcontext()
 
     def forget_moments(self) -> None:
         """Raises: the API has no such call."""

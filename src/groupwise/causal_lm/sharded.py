@@ -1,0 +1,118 @@
+"""A causal LM whose weights lie in shards over several processes, and its scoring.
+
+Body and head run inside one forward pass of the whole model, so that a head that is tied to the embedding is one weight
+there, and its gradient one sum.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor, nn
+
+from groupwise.causal_lm import packing, scoring
+from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.experts import router_remark
+from groupwise.config import ConfigError
+from groupwise.learner.shards import inside, shard_module
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+@final
+class ShardedLM:
+    """A copy of a causal LM in shards. Every process must make the same calls, and after a call with gradient one
+    backward pass.
+
+    Args:
+        backbone: the plain model, which stays as it is.
+        mesh: the processes.
+
+    Raises:
+        ConfigError: the model has no list of layers, or a mixture of experts.
+    """
+
+    def __init__(self, backbone: Backbone, mesh: DeviceMesh) -> None:
+        if router_remark(backbone.config):
+            raise ConfigError(
+                'train.sharding = "full": the model is a mixture of experts, of which processes would reduce different'
+                " gradients; write train.sharding = none"
+            )
+        # The trial of packing runs the model past its forward pass, which only a plain one allows.
+        packing.can_pack(backbone)
+        self.backbone = copy.deepcopy(backbone)
+        self.backbone.sharded = True
+        shard_module(self.backbone.model, _layers(self.backbone.body), mesh)
+
+    @property
+    def model(self) -> nn.Module:
+        """The sharded model."""
+        return self.backbone.model
+
+    def score(
+        self,
+        prompts: Sequence[Sequence[int]],
+        tokens: Tensor,
+        mask: Tensor,
+        requires: Iterable[str],
+        *,
+        temperature: float,
+    ) -> dict[str, Tensor]:
+        """Scores completions as `groupwise.causal_lm.scoring.score` does. The fields always carry a gradient into every
+        weight, where the caller has not switched it off: processes reduce their gradients together.
+        """
+        read, factor = _at_least_one(mask)
+        fields = inside(
+            self.model,
+            lambda: scoring.score(self.backbone, prompts, tokens, read, requires, temperature=temperature),
+        )
+        return fields if factor else {name: value * 0.0 for name, value in fields.items()}
+
+    def backward(
+        self,
+        prompts: Sequence[Sequence[int]],
+        tokens: Tensor,
+        mask: Tensor,
+        cotangents: Mapping[str, Tensor],
+        requires: Iterable[str],
+        *,
+        temperature: float,
+    ) -> dict[str, Tensor]:
+        """Accumulates gradients as `groupwise.causal_lm.scoring.backward` does."""
+        read, factor = _at_least_one(mask)
+        if not factor:
+            cotangents = {name: torch.zeros_like(value) for name, value in cotangents.items()}
+
+        def compute() -> tuple[dict[str, Tensor], Tensor, Tensor]:
+            return scoring.head_backward(
+                self.backbone, prompts, tokens, read, cotangents, requires, temperature=temperature
+            )
+
+        with torch.enable_grad():
+            fields, hidden, gradient = inside(self.model, compute)
+        torch.autograd.backward([hidden], [gradient])
+        return fields if factor else {name: value * 0.0 for name, value in fields.items()}
+
+
+def _at_least_one(mask: Tensor) -> tuple[Tensor, bool]:
+    """Returns the mask and true; where no entry is true, a mask of which one is, and false."""
+    if bool(mask.any()):
+        return mask, True
+    read = mask.clone()
+    read[0, 0] = True
+    return read, False
+
+
+def _layers(body: nn.Module) -> Iterable[nn.Module]:
+    """Returns the layers of a body: its longest list of modules."""
+    lists: list[Any] = [module for module in body.modules() if isinstance(module, nn.ModuleList)]
+    if not lists:
+        raise ConfigError(
+            f'train.sharding = "full": {type(body).__name__} has no list of layers to spread; write train.sharding ='
+            " none"
+        )
+    return max(lists, key=len)

@@ -1,0 +1,210 @@
+"""Weights that lie in shards over several processes (FSDP2): their local parts, and the whole where it is needed.
+
+Every process holds `1/n` of each weight, of its gradient and of its moments. A layer is whole on a process only while
+it computes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+if TYPE_CHECKING:  # half a second, which only a run with shards takes
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
+
+PATIENCE = timedelta(minutes=30)
+"""The time that a process waits for the part of a weight or of a gradient from another. Before a pass the processes
+meet in the run's own group, which waits longer, so that a slow reward does not count.
+"""
+
+_INSIDE = "groupwise_inside"
+
+
+def process_mesh(device: torch.device, patience: timedelta = PATIENCE) -> DeviceMesh:
+    """Returns the mesh of all processes of the run, in a group of its own.
+
+    Args:
+        device: the device of this process.
+        patience: the time after which a collective operation that another process does not join is an error.
+    """
+    from torch.distributed.device_mesh import DeviceMesh
+
+    group: Any = dist.new_group(timeout=patience)
+    return DeviceMesh.from_group(group, device.type)
+
+
+def shard_module(module: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMesh) -> None:
+    """Spreads the parameters of a module over the processes of a mesh, in place: layer by layer, and the remaining ones
+    with the module itself. Gradients are summed over processes, not averaged.
+
+    Args:
+        module: the module, equal on all processes; `inside` runs its passes from then on.
+        layers: disjoint parts of the module that are gathered one after another.
+        mesh: the mesh that `process_mesh` returned.
+    """
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+    for layer in layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(module, mesh=mesh)
+    for unit in _units(module):
+        unit.set_gradient_divide_factor(1.0)
+        # For fp32 FSDP would otherwise multiply inside the sum, which gloo cannot.
+        unit.set_force_sum_reduction_for_comms(True)
+    setattr(module, _INSIDE, lambda compute: compute())
+    register_fsdp_forward_method(module, _INSIDE)
+
+
+def inside(module: nn.Module, compute: Callable[[], Any]) -> Any:
+    """Returns what `compute` returns, called within the forward pass of a sharded module: the weights that belong to no
+    layer are plain whole tensors there, tied ones too. Every process must call this function.
+    """
+    return getattr(module, _INSIDE)(compute)
+
+
+def reshard(module: nn.Module) -> None:
+    """Frees the whole weights that a pass without gradient leaves behind, so that `parameters()` are shards again."""
+    for unit in _units(module):
+        unit.reshard()
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """Returns this process's part of a sharded tensor, which shares its memory; a plain tensor is its own part.
+
+    Example:
+        >>> local_part(torch.ones(2)).tolist()
+        [1.0, 1.0]
+    """
+    if not _is_sharded(tensor):
+        return tensor
+    with torch.no_grad():
+        return tensor.to_local()
+
+
+def whole_tensor(tensor: Tensor) -> Tensor:
+    """Returns the whole of a sharded tensor; every process must call this function. A plain tensor is whole already.
+
+    Example:
+        >>> whole_tensor(torch.ones(2)).tolist()
+        [1.0, 1.0]
+    """
+    return tensor.full_tensor() if _is_sharded(tensor) else tensor
+
+
+def on_first_process(tree: Any) -> Any:
+    """Returns a nest of dictionaries, lists and tuples whose sharded tensors are gathered to the memory of the CPU of
+    the first process; on the others they are empty. Every process must call this function.
+
+    Example:
+        >>> on_first_process({"a": (1, [torch.ones(1)])})
+        {'a': (1, [tensor([1.])])}
+    """
+    if _is_sharded(tree):
+        whole = whole_tensor(tree.detach())
+        return whole.cpu() if dist.get_rank() == 0 else whole.new_empty(0, device="cpu")
+    if isinstance(tree, dict):
+        return {key: on_first_process(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(on_first_process(value) for value in tree)
+    return tree
+
+
+def part_of(whole: Tensor, like: Tensor) -> Tensor:
+    """Returns this process's part of a whole tensor, cut as another tensor is; the whole where that is a plain one.
+
+    Args:
+        whole: a tensor of the global shape of `like`.
+        like: a tensor, sharded along its first axis or plain.
+
+    Example:
+        >>> part_of(torch.ones(2), like=torch.zeros(2)).tolist()
+        [1.0, 1.0]
+    """
+    if not _is_sharded(like):
+        return whole
+    (placement,) = like.placements
+    assert placement.is_shard(0), "FSDP2 cuts along the first axis"
+    parts = whole.chunk(like.device_mesh.size(), 0)
+    rank = like.device_mesh.get_local_rank()
+    return parts[rank] if rank < len(parts) else whole[:0]
+
+
+def sharded_like(whole: Tensor, like: Tensor) -> Tensor:
+    """Returns a whole tensor cut and sharded as another one is; the tensor itself where that is a plain one, or has
+    another shape.
+    """
+    if not _is_sharded(like) or whole.shape != like.shape:
+        return whole
+    from torch.distributed.tensor import DTensor
+
+    part = part_of(whole, like).to(like.device).clone()
+    return DTensor.from_local(
+        part, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
+    )
+
+
+def sum_over_shards(value: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+    """Returns the sum over processes of a number that was computed from the local parts of tensors; the number itself
+    where the tensors are plain.
+
+    Example:
+        >>> sum_over_shards(torch.tensor(2.0), [torch.ones(1)]).item()
+        2.0
+    """
+    for tensor in tensors:
+        if _is_sharded(tensor):
+            total = value.clone()
+            dist.all_reduce(total, group=tensor.device_mesh.get_group())
+            return total
+    return value
+
+
+@contextmanager
+def gathered(sharded: nn.Module, whole: nn.Module) -> Iterator[None]:
+    """Gives a plain module the weights of a sharded one within the block; after it the plain one holds none. Every
+    process must enter the block, and nothing in it waits for another process.
+
+    Args:
+        sharded: the module that is trained.
+        whole: a plain module of the same parameters and buffers.
+    """
+    # The processes may come at different times, and this group waits longer than that of the shards.
+    dist.barrier()
+    reshard(sharded)
+    try:
+        for parameter, shard in zip(whole.parameters(), sharded.parameters(), strict=True):
+            # Nothing else of the plain module refers to the old storage, which `release` has emptied.
+            parameter.data = whole_tensor(shard.detach())
+        with torch.no_grad():
+            for buffer, trained in zip(whole.buffers(), sharded.buffers(), strict=True):
+                buffer.copy_(trained)
+        yield
+    finally:
+        release(whole)
+
+
+def release(whole: nn.Module) -> None:
+    """Takes its weights from a plain module; a pass through it fails until they are gathered."""
+    for parameter in whole.parameters():
+        parameter.data = parameter.data.new_empty(0)
+
+
+def _units(module: nn.Module) -> list[Any]:
+    fsdp: Any = sys.modules.get("torch.distributed.fsdp")
+    return [] if fsdp is None else [unit for unit in module.modules() if isinstance(unit, fsdp.FSDPModule)]
+
+
+def _is_sharded(value: Any) -> TypeGuard[DTensor]:
+    """Returns whether a value is a sharded tensor, without importing the class of such tensors: before it is imported,
+    none exists.
+    """
+    tensor = sys.modules.get("torch.distributed.tensor")
+    return tensor is not None and isinstance(value, tensor.DTensor)

@@ -1,0 +1,54 @@
+"""One process of a group that runs the tasks of `FOLDER/tasks.json`: `python -m tests.training.sharding_worker FOLDER`,
+with RANK and WORLD_SIZE set. A task is the name of an experiment's file, or `resume NAME`, or a function of this file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from groupwise.experiment import load_experiment
+from groupwise.experiment.runner import resume, run
+from groupwise.learner.shards import inside, process_mesh, shard_module
+
+
+def absent(folder: Path) -> None:
+    """Lets process 1 miss a pass of a sharded module; writes what the others get instead."""
+    mesh = process_mesh(torch.device("cpu"), timedelta(seconds=2))
+    module = nn.Linear(4, 4)
+    shard_module(module, [], mesh)
+    if dist.get_rank() == 1:
+        return
+    try:
+        inside(module, lambda: module.weight.sum()).backward()
+    except Exception as error:
+        (folder / "absent.txt").write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+
+
+def main(folder: Path) -> None:
+    """All tasks, one after the other; a run leaves its group when it ends."""
+    torch.set_num_threads(1)
+    importlib.import_module("torch.distributed.nn")
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    for number, task in enumerate(json.loads((folder / "tasks.json").read_text(encoding="utf-8"))):
+        if size > 1:
+            store = folder / f"{size}-{number}-{task.replace(' ', '-')}.store"
+            dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+        if task == "absent":
+            absent(folder)
+        elif task.startswith("resume "):
+            resume(folder / task.removeprefix("resume "), run_code=True)
+        else:
+            run(load_experiment(folder / f"{task}.json", run_code=True), folder / task)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

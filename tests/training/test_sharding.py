@@ -1,0 +1,204 @@
+"""Weights in shards over real processes (gloo) give what whole weights on every process give: references, averages,
+recomputed activations, measured passes; a checkpoint serves any number of processes, and an absent process is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.training.step_runs import Case, table, write_inputs
+from transformers import AutoModelForCausalLM
+
+from groupwise.checkpoint import CheckpointConfig, CheckpointStore
+from groupwise.config import ConfigError
+from groupwise.experiment import load_experiment
+from groupwise.experiment.runner import run
+
+ROOT = Path(__file__).resolve().parents[2]
+BOUND = 1e-12
+"""Of a weight, all of whose size is about one, on a shape that computes in fp64 throughout."""
+
+DEADLINE = 300
+"""Seconds that a group of processes may take for all of its tasks."""
+
+VARIANTS: dict[str, tuple[Case, dict[str, Any]]] = {
+    "ema_average_pull": (
+        Case("grpo", processes=2),
+        {
+            "reference": {"kind": "ema", "decay": 0.5},
+            "train": {"weight_average": {"decay": 0.5}, "l2_to_reference": 0.1},
+        },
+    ),
+    "periodic": (
+        Case("grpo", processes=2, minibatches=2),
+        {"reference": {"kind": "periodic", "sync_steps": 1, "alpha": 0.5}},
+    ),
+    "frozen_adapter_copy": (
+        Case("grpo", lora=True, processes=2, minibatches=2),
+        {"reference": {"kind": "frozen", "adapter": "copy"}},
+    ),
+    "recomputed": (Case("grpo", processes=2), {"train": {"gradient_checkpointing": True}}),
+    "measured": (
+        Case("dapo", processes=2),
+        {"train": {"micro_batch_members": "auto", "memory_limit_gib": 16.0}},
+    ),
+    "untied": (Case("kl_cov", processes=2, minibatches=3), {"model": {"path": "untied"}}),
+    # FSDP sums fp32 in another way than fp64.
+    "master_weights": (Case("grpo", processes=2), {"model": {"dtype": "float32"}, "train": {"autocast": "bfloat16"}}),
+}
+HALF_BOUND = 1e-5
+"""Of an fp32 weight whose gradients are of bf16 products, equal on each process: the sums round, and AdamW's steps."""
+
+
+def write(name: str, case: Case, changes: dict[str, Any], folder: Path) -> None:
+    """The file of an experiment: that of a case, with some keys changed."""
+    experiment = table(case, folder / case.family, folder / "corpus.jsonl")
+    experiment["domain"]["model"] |= changes.get("model", {})
+    experiment["domain"]["model"]["path"] = str(folder / Path(experiment["domain"]["model"]["path"]).name)
+    for key in ("train", "checkpoint"):
+        experiment[key] |= changes.get(key, {})
+    if "reference" in changes:
+        experiment["reference"] = changes["reference"]
+    (folder / f"{name}.json").write_text(json.dumps(experiment), encoding="utf-8")
+
+
+def launch(tasks: list[str], folder: Path, size: int) -> None:
+    """Runs tasks in `size` processes."""
+    (folder / "tasks.json").write_text(json.dumps(tasks), encoding="utf-8")
+    command = [sys.executable, "-m", "tests.training.sharding_worker", str(folder)]
+    shared = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), "WORLD_SIZE": str(size)}
+    with (folder / "errors.txt").open("w+", encoding="utf-8") as error_log:
+        processes = [
+            subprocess.Popen(
+                command, cwd=ROOT, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stderr=error_log
+            )
+            for rank in range(size)
+        ]
+        end = time.monotonic() + DEADLINE
+        try:
+            while (
+                any(process.poll() is None for process in processes)
+                and not any(process.poll() for process in processes)
+                and time.monotonic() < end
+            ):
+                time.sleep(0.05)
+        finally:
+            for process in processes:
+                process.kill()
+        statuses = [process.wait() for process in processes]
+        assert statuses == [0] * size, (folder / "errors.txt").read_text(encoding="utf-8")[-3000:]
+
+
+def newest(run_folder: Path) -> Any:
+    checkpoint = CheckpointStore(run_folder / "checkpoints", CheckpointConfig()).latest()
+    assert checkpoint is not None
+    return checkpoint.load()
+
+
+def gaps(actual: Any, expected: Any, place: str = "") -> dict[str, float]:
+    """The largest difference of every tensor in two records of the same form."""
+    if isinstance(expected, torch.Tensor):
+        return {place: float((actual - expected).abs().max())} if expected.numel() else {}
+    if isinstance(expected, dict):
+        assert set(actual) == set(expected)
+        return {
+            name: gap
+            for key, value in expected.items()
+            for name, gap in gaps(actual[key], value, f"{place}/{key}").items()
+        }
+    if isinstance(expected, list | tuple):
+        assert len(actual) == len(expected)
+        pairs = enumerate(zip(actual, expected, strict=True))
+        return {name: gap for index, (a, b) in pairs for name, gap in gaps(a, b, f"{place}/{index}").items()}
+    return {}
+
+
+def write_untied(folder: Path) -> None:
+    """The GPT-2 folder with a head of its own, in fp64."""
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_pretrained(folder / "gpt2", tie_word_embeddings=False, dtype=torch.float64)
+    torch.nn.init.normal_(model.lm_head.weight, std=0.3)
+    shutil.copytree(folder / "gpt2", folder / "untied")
+    (folder / "untied" / "model.safetensors").unlink()
+    model.save_pretrained(folder / "untied")
+
+
+@pytest.mark.slow
+def test_shards_end_where_whole_weights_end(tmp_path: Path) -> None:
+    write_inputs(tmp_path)
+    write_untied(tmp_path)
+    tasks = []
+    for name, (case, changes) in VARIANTS.items():
+        for sharding in ("none", "full"):
+            tasks.append(f"{name}-{sharding}")
+            write(tasks[-1], case, {**changes, "train": {**changes.get("train", {}), "sharding": sharding}}, tmp_path)
+    launch(tasks, tmp_path, 2)
+    for name in VARIANTS:
+        whole, shards = (newest(tmp_path / f"{name}-{sharding}") for sharding in ("none", "full"))
+        parts = ("learner", "reference", "average")
+        differences = gaps(*({part: record[part] for part in parts} for record in (shards, whole)))
+        # Where a moment is the square of a tiny gradient, its size is far below one, and so is its difference.
+        bound = HALF_BOUND if name == "master_weights" else BOUND
+        assert {place: gap for place, gap in differences.items() if not gap <= bound} == {}, name
+        assert any("/reference/weights" in place for place in differences), name
+        rows = [
+            json.loads((tmp_path / f"{name}-{sharding}" / "metrics.jsonl").read_text().splitlines()[-1])
+            for sharding in ("none", "full")
+        ]
+        # Distances are summed in fp32.
+        for metric, rel in (("grad_norm", 1e-9), ("reference/distance", 1e-5), ("loss_l2", 1e-5)):
+            if metric in rows[0] and name != "master_weights":
+                assert rows[1][metric] == pytest.approx(rows[0][metric], rel=rel), (name, metric)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_two_serves_one_two_and_four(tmp_path: Path) -> None:
+    write_inputs(tmp_path)
+    changes = {
+        "train": {"sharding": "full", "prompts_per_step": 4, "weight_average": {"decay": 0.5}},
+        "checkpoint": {"every": 1, "keep_last": 5},
+        "reference": {"kind": "ema", "decay": 0.5},
+    }
+    write("two", Case("grpo", processes=2), changes, tmp_path)
+    launch(["two"], tmp_path, 2)
+    expected = newest(tmp_path / "two")
+    for size in (1, 2, 4):
+        name = f"resumed-{size}"
+        shutil.copytree(tmp_path / "two", tmp_path / name)
+        shutil.rmtree(tmp_path / name / "checkpoints" / "step-2")
+        shutil.rmtree(tmp_path / name / "model")
+        (tmp_path / name / "summary.json").unlink()
+        launch([f"resume {name}"], tmp_path, size)
+        resumed = newest(tmp_path / name)
+        differences = gaps(
+            *({part: record[part] for part in ("learner", "reference", "average")} for record in (resumed, expected))
+        )
+        assert max(differences.values()) <= (0.0 if size == 2 else BOUND), (size, differences)
+        # The exported folder is a plain one, of the averaged weights, whoever wrote it.
+        model = load_file(tmp_path / name / "model" / "model.safetensors")
+        for weight, value in load_file(tmp_path / "two" / "model" / "model.safetensors").items():
+            assert float((model[weight] - value).abs().max()) <= BOUND
+
+
+@pytest.mark.slow
+def test_a_process_that_does_not_come_is_an_error(tmp_path: Path) -> None:
+    launch(["absent"], tmp_path, 2)
+    assert (tmp_path / "absent.txt").is_file(), "the pass ended without the process, or never"
+
+
+def test_one_process_has_all_weights(tmp_path: Path) -> None:
+    write_inputs(tmp_path)
+    write("one", Case("grpo"), {"train": {"sharding": "full"}}, tmp_path)
+    with pytest.raises(ConfigError, match=r'train.sharding = "full": this is one process.*torchrun'):
+        run(load_experiment(tmp_path / "one.json", run_code=True), tmp_path / "one")
+    assert not (tmp_path / "one").exists()
