@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from groupwise import train
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.engine.vllm import EngineError
+from groupwise.causal_lm.engine.server import EngineError
 from groupwise.experiment.runner import open_domain, resume
 from groupwise.streams import Streams
 
@@ -57,7 +57,7 @@ def test_what_a_lagging_server_sampled_is_kept_beside_what_the_policy_says(qwen:
     with torch.no_grad():
         stale.model.layers[0].mlp.up_proj.weight.mul_(0.8)
     with serving(Backbone(stale)) as server:
-        address = f"domain.engine={{kind = 'vllm', model = 'served', address = '{server.address}'}}"
+        address = f"domain.engine={{kind = 'vllm', model = 'served', sync = 'none', address = '{server.address}'}}"
         domain = open_domain(experiment(qwen, address))
         samples = sampled(domain, temperature=0.7)
         expected = domain.score(samples, torch.arange(len(samples)), frozenset({"log_prob"})).log_prob.detach()
@@ -102,7 +102,7 @@ def test_a_server_that_goes_away_is_named_and_the_run_goes_on_later(qwen: Path, 
     with serving(backbone) as server:
         port = server.server_port
         address = (
-            f"domain.engine={{kind = 'vllm', model = 'served', address = '{server.address}', num_retries = 0,"
+            f"domain.engine={{kind = 'vllm', model = 'served', address = '{server.address}', sync = 'none',"
             " concurrency = 1}"
         )
         chosen = experiment(qwen, address, "train.num_steps=3")

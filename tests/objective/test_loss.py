@@ -126,7 +126,9 @@ def test_no_gradient_is_what_autograd_says(table: laws.Table) -> None:
     advantage = torch.where(plan.acted.mask, plan.advantage, 0.0)
     behaviour = torch.where(plan.acted.mask, inputs.wide["behaviour"], 0.0)
     acted = Acted(plan.acted.mask, old, behaviour_log_prob=behaviour, member=plan.acted.member)
-    decisions = Decisions(acted, log_prob, advantage, member_advantage=plan.advantage)
+    decisions = Decisions(
+        acted, log_prob, advantage, member_advantage=plan.advantage, old_divergence=inputs.scored().old_divergence
+    )
     surrogate = objective.trust(decisions.log_ratio, decisions)
     (gradient,) = torch.autograd.grad(surrogate.value.sum(), log_prob)
     moving = plan.acted.mask & (advantage != 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -91,7 +92,8 @@ def test_a_region_is_finite_and_never_pushes_the_wrong_way(
     given_decisions = Decisions.of(
         torch.ones_like(gap, dtype=torch.bool), live, old, wide, behaviour_log_prob=old, member=torch.arange(1)
     )
-    surrogate = region(given_decisions.log_ratio, given_decisions)
+    decisions = dataclasses.replace(given_decisions, old_divergence=gap.square() / 2)
+    surrogate = region(decisions.log_ratio, decisions)
     push = (
         torch.autograd.grad(surrogate.value.sum(), live, allow_unused=True)[0]
         if surrogate.value.requires_grad

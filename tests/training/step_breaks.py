@@ -24,6 +24,7 @@ from groupwise.records import Loss, Scored
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.training.optimiser_config import OptimiserConfig
 from groupwise.training.step import collect, update
+from groupwise.training.step import step as step_module
 from groupwise.training.step.step import Step
 
 Patch = pytest.MonkeyPatch
@@ -79,11 +80,12 @@ def order_of_clipping(patch: Patch) -> None:
 def accumulation(patch: Patch) -> None:
     """The last micro-batch is lost."""
     plain = update.micro_batches
-    patch.setattr(
-        update,
-        "micro_batches",
-        lambda *arguments: (lambda batches: batches[: max(1, len(batches) - 1)])(plain(*arguments)),
-    )
+    for module in (update, step_module):
+        patch.setattr(
+            module,
+            "micro_batches",
+            lambda *arguments: (lambda batches: batches[: max(1, len(batches) - 1)])(plain(*arguments)),
+        )
 
 
 def old_log_prob(patch: Patch) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, final
 
 from groupwise.diagnosis.column import Column
@@ -30,6 +31,7 @@ class Stage:
     Args:
         name: of the stage; empty where rows name none.
         settings: the resolved configuration, as `config.json` holds it; empty where it is not known.
+        reads: returns whether any rule reads a metric; metrics that none reads are not collected. Unset collects all.
 
     Example:
         >>> stage = Stage("grpo")
@@ -39,8 +41,15 @@ class Stage:
         ([0.5, 1.0], None, 3)
     """
 
-    def __init__(self, name: str = "", settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        name: str = "",
+        settings: Mapping[str, Any] | None = None,
+        reads: Callable[[str], bool] | None = None,
+    ) -> None:
         self.name = name
+        self._reads = reads or (lambda metric: True)
+        self._takers: dict[str, Callable[[int, float], None]] = {}
         self.settings = settings or {}
         self.num_steps = 0
         self._columns: dict[str, Column] = {}
@@ -68,28 +77,35 @@ class Stage:
         """
         step = row.get("step")
         step = int(step) if isinstance(step, int | float) and math.isfinite(step) else 0
-        self.num_steps += any(
-            name != "step" and not name.startswith(_EVALUATED)
-            for name, value in row.items()
-            if isinstance(value, int | float)
-        )
-        values = {
-            name: float(value) for name, value in row.items() if isinstance(value, int | float) and math.isfinite(value)
-        }
-        for name, value in values.items():
-            if name.startswith(_EVALUATED):
-                self._hold_out(name, step, value)
-            else:
-                self._take(name, step, value)
-        if "loss_sup" in values and values.get("lambda_sup"):
-            self._take(PLAIN_SUPERVISED, step, values["loss_sup"] / values["lambda_sup"])
+        is_step = False
+        for name, value in row.items():
+            if not isinstance(value, int | float):
+                continue
+            take = self._takers.get(name) or self._taker(name)
+            is_step = is_step or not (name == "step" or name.startswith(_EVALUATED))
+            if take is not _leave and math.isfinite(value):
+                take(step, float(value))
+        self.num_steps += is_step
+        loss, coefficient = _finite(row.get("loss_sup")), _finite(row.get("lambda_sup"))
+        if loss is not None and coefficient:
+            self._column(PLAIN_SUPERVISED).add(step, loss / coefficient)
 
-    def _take(self, name: str, step: int, value: float) -> None:
-        self._columns.setdefault(name, Column(name)).add(step, value)
-        if name == "kl":
-            self._kl.add(step, value)
-        elif name == "reward":
-            self.windows.add(step, value)
+    def _taker(self, metric: str) -> Callable[[int, float], None]:
+        """Returns what takes the values of a metric, made at its first value."""
+        if metric != "step" and not self._reads(metric):
+            take = _leave
+        elif metric.startswith(_EVALUATED):
+            take = partial(self._hold_out, metric)
+        else:
+            columns = [self._column(metric).add]
+            columns += [self._kl.add] if metric == "kl" else []
+            columns += [self.windows.add] if metric == "reward" else []
+            take = columns[0] if len(columns) == 1 else partial(_all, columns)
+        self._takers[metric] = take
+        return take
+
+    def _column(self, metric: str) -> Column:
+        return self._columns.setdefault(metric, Column(metric))
 
     def _hold_out(self, name: str, step: int, value: float) -> None:
         seen = self._evaluated.setdefault(name, Spread(name, _MOST_EVALUATED))
@@ -210,6 +226,19 @@ class Stage:
             else []
         )
         return [seen for seen in self.evaluated if seen.metric.rpartition("/")[2] in judges and len(seen) > 1]
+
+
+def _leave(step: int, value: float) -> None:
+    """Takes nothing: no rule reads the metric."""
+
+
+def _all(takers: Sequence[Callable[[int, float], None]], step: int, value: float) -> None:
+    for take in takers:
+        take(step, value)
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _in_set(changes: Any, key: str) -> Any:

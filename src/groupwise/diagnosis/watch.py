@@ -11,7 +11,26 @@ from groupwise.diagnosis.rule import RULES
 from groupwise.diagnosis.stage import Row, Stage
 
 EVERY = 5
-"""Rows between two judgements."""
+"""Steps between two judgements, up to the thousandth of a stage."""
+_SHARE = 200
+"""Beyond that a stage is judged whenever it has grown by this share of itself, so that the judgements of a run of any
+length are bounded by the logarithm of its length.
+"""
+
+
+def reads(metric: str) -> bool:
+    """Returns whether any rule reads a metric.
+
+    Example:
+        >>> reads("reward"), reads("rewards/correct/std"), reads("seconds/update")
+        (True, True, False)
+    """
+    return metric in _NAMES or metric.startswith(_PREFIXES)
+
+
+_READS = frozenset(metric for rule in RULES for metric in rule.reads)
+_PREFIXES = tuple({f"{metric.partition('/')[0]}/" for metric in _READS if any(map(str.isupper, metric.split("/")))})
+_NAMES = frozenset(metric for metric in _READS if not metric.startswith(_PREFIXES))
 
 
 @final
@@ -37,7 +56,7 @@ class Watch:
         self._found: dict[tuple[str, str], Finding] = {}
 
     def see(self, row: Row) -> list[Finding]:
-        """Takes one row of `metrics.jsonl`; judges every fifth.
+        """Takes one row of `metrics.jsonl`; judges after every fifth step, and more rarely in long stages.
 
         Args:
             row: the newest.
@@ -49,14 +68,19 @@ class Watch:
         new: list[Finding] = []
         if self._stage is None or self._stage.name != name:
             new = self.judge()
-            before, self._stage, self._seen = self._stage, Stage(name, self._settings), 0
+            before, self._stage, self._seen = self._stage, Stage(name, self._settings, reads), 0
             if before is not None:
                 self._stage.follow(before)
         num_steps = self._stage.num_steps
         self._stage.add(row)
-        if self._stage.num_steps > num_steps and self._stage.num_steps % EVERY == 0:
+        if self._stage.num_steps > num_steps and self._stage.num_steps - self._seen >= self._interval():
             new += self.judge()
         return new
+
+    def _interval(self) -> int:
+        """Returns the steps between two judgements of the current stage."""
+        assert self._stage is not None
+        return max(EVERY, self._stage.num_steps // _SHARE)
 
     def judge(self) -> list[Finding]:
         """Judges the rows as they are now.

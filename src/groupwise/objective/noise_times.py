@@ -22,8 +22,8 @@ class NoiseTimes(Config):
     Example:
         >>> NoiseTimes(num=2, levels="uniform").at(torch.full((1, 2), 0.5)).tolist()
         [[0.25, 0.75]]
-        >>> NoiseTimes(num=2, levels="uniform", shift=3.0).at(torch.full((1, 2), 0.5)).tolist()
-        [[0.5, 0.9]]
+        >>> NoiseTimes(num=2, levels="uniform", shift=3.0).at(torch.full((1, 2), 0.5, dtype=torch.float64)).numpy()
+        array([[0.5, 0.9]])
     """
 
     levels: Literal["schedule", "uniform", "logit_normal"] = "schedule"

@@ -110,16 +110,18 @@ def parse(content: bytes) -> Any:
         >>> parse(b"[NaN, 1e999, 12, 1" + b"0" * 400 + b"]")
         [None, None, 12, None]
     """
+    return _DECODER.decode(content.decode("utf-8", errors="replace"))
 
-    def real(text: str) -> float | None:
-        return number if math.isfinite(number := float(text)) else None
 
-    def whole(text: str) -> int | None:
-        return int(text) if len(text) < _MOST_DIGITS else None
+def _real(text: str) -> float | None:
+    return number if math.isfinite(number := float(text)) else None
 
-    return json.loads(
-        content.decode("utf-8", errors="replace"), parse_constant=lambda _: None, parse_float=real, parse_int=whole
-    )
+
+def _whole(text: str) -> int | None:
+    return int(text) if len(text) < _MOST_DIGITS else None
+
+
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_real, parse_int=_whole)
 
 
 def _describe_lines(broken: list[int]) -> str:

@@ -72,7 +72,9 @@ class Run:
     @cached_property
     def metrics(self) -> tuple[str, ...]:
         """The names of all numbers in the rows, in the order in which they first appear."""
-        names = dict.fromkeys(name for row in self.rows for name, value in row.items() if is_number(value))
+        names: dict[str, None] = {}
+        for row in self.rows:
+            names.update((name, None) for name in [name for name in row if name not in names] if is_number(row[name]))
         return tuple(name for name in names if name != "step")
 
     def series(self, name: str) -> tuple[list[int], list[float]]:

@@ -2,6 +2,8 @@
 `keeper.py PARENT COMMAND ...`. A program of its own, of Python's standard library alone: killed processes end nothing.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal

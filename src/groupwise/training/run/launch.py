@@ -129,10 +129,11 @@ def resume(job: Job, path: Path | str) -> Result:
 
 def _ended(job: Job, folder: RunFolder) -> Result:
     """Returns the outcome of a run that has ended before; removes files that a kill after its summary left behind."""
+    store = CheckpointStore(folder.checkpoints, job.checkpoint)
     with locked(folder):
-        _tidy(folder)
+        _tidy(folder, store)
     summary = read_json(folder.summary)
-    newest = CheckpointStore(folder.checkpoints, job.checkpoint).latest()
+    newest = store.latest()
     progress = (
         Progress.from_record(newest.load()["progress"])
         if newest is not None
@@ -141,8 +142,11 @@ def _ended(job: Job, folder: RunFolder) -> Result:
     return Result(folder, summary, before_step=progress.before_step, after_step=progress.latest_step)
 
 
-def _tidy(folder: RunFolder) -> None:
-    """Removes from an ended run's folder the start of its controls and the remains of unfinished writes."""
+def _tidy(folder: RunFolder, store: CheckpointStore) -> None:
+    """Removes from an ended run's folder the start of its controls, the remains of unfinished writes, and checkpoints
+    that a kill right after the newest one left.
+    """
+    store.prune()
     start = folder.checkpoints / START
     if start.is_dir():
         remove_folder(start)
@@ -353,6 +357,7 @@ def _finish(session: Session, job: Job, state: TrainState, baseline: float | Non
     summary = summarise(progress, metric_name(job.recipes[-1].train, progress.latest), baseline, job.seed)
     if session.world.first:
         write_json(session.folder.summary, summary)
-        _tidy(session.folder)
+        if session.store is not None:
+            _tidy(session.folder, session.store)
     session.world.barrier()
     return Result(session.folder, summary, before_step=progress.before_step, after_step=progress.latest_step)
