@@ -3,8 +3,8 @@
     python benchmarks/doctor.py RUN
 
 `RUN` is the folder of a finished run. It is copied, and the rows of its last stage are repeated up to the steps that
-are measured. Every command runs in a process of its own; CPU seconds are those of the whole process, with the second or so
-that Python takes to start.
+are measured. Every command runs in a process of its own; CPU seconds are those of the whole process, with the second
+or so that Python takes to start.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def test_a_finding_is_said_once() -> None:
 def test_a_finding_that_no_longer_holds_keeps_where_it_held() -> None:
     found = diagnose(rows([1.0] * 30 + [0.2] * 30))
     assert [(each.rule, each.holds, each.first_step, each.last_step) for each in found] == [("all_flat", False, 20, 30)]
-    assert Watch().worst is None
+    assert Watch().headline is None
 
 
 def test_each_stage_is_judged_by_its_own_rows() -> None:
@@ -40,11 +40,11 @@ def test_the_worst_is_of_the_current_stage_and_holds() -> None:
     watch = Watch()
     for row in rows([1.0] * 20):
         watch.see(row)
-    assert watch.worst is not None
-    assert watch.worst.rule == "all_flat"
+    assert watch.headline is not None
+    assert watch.headline.cause.rule == "all_flat"
     for row in rows([0.0] * 5, "next", 20):
         watch.see(row)
-    assert watch.worst is None
+    assert watch.headline is None
 
 
 def test_live_and_afterwards_are_the_same() -> None:

@@ -56,11 +56,14 @@ def doctor(
 
 def _record(run: Run, findings: list[Finding]) -> dict[str, Any]:
     """Returns a run as JSON-able values."""
+    from groupwise.diagnosis import headline
+
     return {
         "run": str(run.path),
         "state": run.state,
         "steps": run.num_steps,
         "missing": list(run.remarks),
+        "headline": None if (cause := headline(findings)) is None else cause.record(),
         "findings": [finding.record() for finding in findings],
         "not_judged": _not_judged(run),
     }
@@ -83,7 +86,7 @@ def _print(run: Run, findings: list[Finding]) -> None:
     from rich.text import Text
 
     from groupwise.cli.output import console, counted
-    from groupwise.diagnosis import WINDOW
+    from groupwise.diagnosis import WINDOW, headline
 
     out = console()
     out.print(Text(f"{run.path}: {run.name}, {run.num_steps} steps, {run.state}", style="bold"))
@@ -91,6 +94,10 @@ def _print(run: Run, findings: list[Finding]) -> None:
         _indented(2, f"missing: {remark}")
     if len(run.rows) < WINDOW:
         _indented(2, f"Only {counted(len(run.rows), 'step')}; most rules judge the last {WINDOW} of a stage.")
+    if (cause := headline(findings)) is not None:
+        _indented(2, str(cause), style="bold")
+        leading = [cause.cause, *cause.consequences]
+        findings = [*leading, *(finding for finding in findings if finding not in leading)]
     for finding in findings:
         _finding(finding)
     alarms = sum(finding.severity != "note" for finding in findings)

@@ -101,19 +101,3 @@ def _thinned(series: Series) -> tuple[list[int], list[float]]:
         else [round(place * (count - 1) / (_MOST_POINTS - 1)) for place in range(_MOST_POINTS)]
     )
     return [series.steps[place] for place in places], [series.values[place] for place in places]
-
-
-def worst(findings: Sequence[Finding]) -> Finding | None:
-    """Returns the worst finding that still holds, the newest among equals; notes do not count.
-
-    Args:
-        findings: any.
-
-    Example:
-        >>> worst([]) is None
-        True
-    """
-    open_findings = [finding for finding in findings if finding.holds and finding.severity != "note"]
-    return min(
-        open_findings, key=lambda finding: (SEVERITIES.index(finding.severity), -finding.first_step), default=None
-    )

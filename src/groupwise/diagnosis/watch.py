@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, final
 
-from groupwise.diagnosis.finding import SEVERITIES, Finding, worst
+from groupwise.diagnosis.finding import SEVERITIES, Finding
+from groupwise.diagnosis.headline import Headline, headline
 from groupwise.diagnosis.rule import RULES
 from groupwise.diagnosis.stage import Row, Stage
 
@@ -45,8 +46,8 @@ class Watch:
         >>> rows = [{"step": step, "stage": "grpo", "frac_reward_zero_std": 1.0, "reward": 0.0} for step in range(30)]
         >>> [finding.rule for row in rows for finding in watch.see(row)]
         ['all_flat']
-        >>> watch.worst.first_step, watch.worst.holds
-        (19, True)
+        >>> print(watch.headline)
+        All groups are flat since step 19.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
@@ -114,13 +115,11 @@ class Watch:
         )
 
     @property
-    def worst(self) -> Finding | None:
-        """Returns the worst finding that holds in the current stage; notes do not count."""
-        return (
-            None
-            if self._stage is None
-            else worst([finding for finding in self._found.values() if finding.stage == self._stage.name])
-        )
+    def headline(self) -> Headline | None:
+        """Returns the cause of what is wrong in the current stage, with its consequences; notes do not count."""
+        if self._stage is None:
+            return None
+        return headline([finding for finding in self._found.values() if finding.stage == self._stage.name])
 
 
 def diagnose(rows: Iterable[Row], settings: Mapping[str, Any] | None = None) -> list[Finding]:

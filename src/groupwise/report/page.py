@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.config import ConfigError
-from groupwise.diagnosis import SEVERITIES, diagnose
+from groupwise.diagnosis import SEVERITIES, diagnose, headline
 from groupwise.report.charts import sections, stages, time_split
 from groupwise.report.group_browser import browse
 from groupwise.report.groups import Recorded, scan
@@ -103,6 +103,7 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
     }
     style = (_HERE / "page.css").read_text(encoding="utf-8")
     script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    diagnosed = _diagnosed(variants, names)
     page = environment.get_template("page.html").render(
         title=", ".join(dict.fromkeys(run.name for run in runs)),
         description=_description(runs),
@@ -114,7 +115,8 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
         metric=next((row.metric for row in table if row.metric), None),
         has_controls=any(row.controls for row in table),
         metrics_agree=len({row.metric for row in table if row.metric}) < 2,
-        findings=_findings(variants, names),
+        findings=_findings(diagnosed),
+        headlines=[(name, text) for name, _, text in diagnosed if text],
         remarks=[
             (name, [*run.remarks, *recorded[id(run)].remarks, *_start_remarks(run)])
             for name, run in zip(names, ordered, strict=True)
@@ -274,25 +276,32 @@ def _join_rollouts(recorded: Sequence[Recorded]) -> Recorded:
     return Recorded(advantages=joined("advantages"), rewards=joined("rewards"))
 
 
-def _findings(variants: Sequence[Variant], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Returns the findings of the diagnosis, each rule once with the runs that it concerns, the most severe first.
-
-    Where the rules cannot read a run, a note says so and the page is written all the same.
+def _diagnosed(variants: Sequence[Variant], names: Sequence[str]) -> list[tuple[str, list[dict[str, Any]], str]]:
+    """Returns of every run its name, the records of its findings and its headline, which is empty where nothing is
+    wrong. Where the rules cannot read a run, a note says so and the page is written all the same.
     """
-    findings: dict[tuple[str, str], dict[str, Any]] = {}
+    diagnosed = []
     for name, run in zip(names, (run for variant in variants for run in variant.runs), strict=True):
         try:
-            records = [finding.record() for finding in diagnose(run.rows, run.config)]
+            findings = diagnose(run.rows, run.config)
+            cause = headline(findings)
+            diagnosed.append((name, [finding.record() for finding in findings], "" if cause is None else str(cause)))
         except (ValueError, TypeError, KeyError, ArithmeticError, AttributeError) as error:
-            records = [
-                {
-                    "rule": "not_judged",
-                    "severity": "note",
-                    "what": f"The rules could not read this run ({error}).",
-                    "means": "",
-                    "advice": "",
-                }
-            ]
+            unread = {
+                "rule": "not_judged",
+                "severity": "note",
+                "what": f"The rules could not read this run ({error}).",
+                "means": "",
+                "advice": "",
+            }
+            diagnosed.append((name, [unread], ""))
+    return diagnosed
+
+
+def _findings(diagnosed: Sequence[tuple[str, list[dict[str, Any]], str]]) -> list[dict[str, Any]]:
+    """Returns the findings of the diagnosis, each rule once with the runs that it concerns, the most severe first."""
+    findings: dict[tuple[str, str], dict[str, Any]] = {}
+    for name, records, _ in diagnosed:
         for record in records:
             finding = findings.setdefault((record["severity"], record["rule"]), {**record, "runs": []})
             finding["runs"].append({"name": name, **record})

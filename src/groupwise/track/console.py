@@ -18,7 +18,7 @@ _FIRST_ROWS = 10
 
 
 class ConsoleTracker:
-    """Shows the step, the time left, the reward, the score of the evaluations and the worst thing that live diagnosis
+    """Shows the step, the time left, the reward, the score of the evaluations and the cause of what live diagnosis
     finds.
 
     The bar keeps the newest score in sight; a line shows it where it was measured.
@@ -97,7 +97,7 @@ class ConsoleTracker:
         """Members are in `rollouts/`; a terminal shows none."""
 
     def alarm(self, rule: str) -> None:
-        """Shows the worst finding that holds now, below the bar or at the end of a line."""
+        """Shows the cause of what is wrong now, below the bar or at the end of a line."""
         self._alarm = rule
         if self._view is not None:
             self._view.alarm = rule

@@ -31,7 +31,7 @@ class Tracker(Protocol):
         ...
 
     def alarm(self, rule: str) -> None:
-        """Shows the rule of the worst finding that holds now; an empty text means that none holds."""
+        """Shows the rule that names the cause of what is wrong now; an empty text means that nothing is wrong."""
         ...
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class Trackers:
         self._each("note", text)
 
     def alarm(self, rule: str) -> None:
-        """Hands the worst finding that holds to every tracker."""
+        """Hands the cause of what is wrong to every tracker."""
         self._each("alarm", rule)
 
     def close(self) -> None:

@@ -55,6 +55,7 @@ ADVANTAGE_ONE_SIDED = Rule(
     "A group baseline: advantage.kind = z_score, centred or batch_std; with running_std, baseline = group. A constant"
     " baseline wants rewards around it.",
     _one_sided,
+    phrase="the advantages have one sign",
 )
 ADVANTAGE_SCALE = Rule(
     "advantage_scale",
@@ -68,4 +69,5 @@ ADVANTAGE_SCALE = Rule(
     "advantage.kind = z_score or batch_std, advantage.clip, domain.rewards.NAME.weight, or divergence.beta and"
     " auxiliary.NAME on the same scale.",
     _scale,
+    phrase="the advantages are on another scale than 1",
 )

@@ -83,6 +83,8 @@ SUPERVISED_NOT_FALLING = Rule(
     "optimiser.learning_rate (ten times more, ten times less), train.demonstrations_per_step, the supervised stage's"
     " num_steps; if the loss is at its plateau, leave the stage out.",
     _supervised,
+    phrase="the supervised loss does not fall",
+    follows=("learning_rate_too_high", "not_finite"),
 )
 CONSISTENCY_CREEP = Rule(
     "consistency_creep",
@@ -96,4 +98,5 @@ CONSISTENCY_CREEP = Rule(
     "A higher auxiliary.consistency, a lower optimiser.learning_rate, divergence.beta above 0, or a reference that"
     " follows: reference.kind = ema.",
     _consistency,
+    phrase="the consistency loss rises",
 )

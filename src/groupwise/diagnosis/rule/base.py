@@ -42,6 +42,8 @@ class Rule:
         speaks: when it speaks, in words, with its thresholds.
         advice: what to set, by key.
         look: returns the sentence and evidence of a stage on which the rule fires, otherwise `None`.
+        phrase: the finding as a clause, for a headline.
+        follows: names of rules whose findings may be the cause of this one.
 
     Example:
         >>> silent = Rule("silent", "note", "Why?", ("reward",), "never", "nothing", "nothing", lambda stage: None)
@@ -57,6 +59,8 @@ class Rule:
     means: str
     advice: str
     look: Callable[[Stage], Seen | None]
+    phrase: str = ""
+    follows: tuple[str, ...] = ()
 
     def judge(self, stage: Stage) -> Finding | None:
         """Returns the finding of the rows so far, or `None`.

@@ -75,6 +75,8 @@ CLIP_NEVER_ACTS = Rule(
     "Nothing, or a higher optimiser.learning_rate or train.updates_per_batch if learning is slow, or narrower trust.low"
     " and trust.high.",
     _never,
+    phrase="the bounds never act",
+    follows=("learning_rate_too_low",),
 )
 CLIP_MOSTLY_ACTS = Rule(
     "clip_mostly_acts",
@@ -88,4 +90,6 @@ CLIP_MOSTLY_ACTS = Rule(
     "A lower optimiser.learning_rate or train.updates_per_batch, wider trust.low and trust.high, or another"
     " domain.reduce for many-dimensional decisions.",
     _mostly,
+    phrase="nearly everything is clipped",
+    follows=("learning_rate_too_high", "ratio_not_one"),
 )

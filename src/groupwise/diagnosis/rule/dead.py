@@ -43,6 +43,8 @@ DEAD_NEGATIVES = Rule(
     " does this from the first update.",
     _ADVICE,
     _negatives,
+    phrase="bad answers give no gradient",
+    follows=("clip_mostly_acts",),
 )
 DEAD_POSITIVES = Rule(
     "dead_positives",
@@ -54,4 +56,6 @@ DEAD_POSITIVES = Rule(
     " down.",
     _ADVICE,
     _positives,
+    phrase="good answers give no gradient",
+    follows=("clip_mostly_acts",),
 )

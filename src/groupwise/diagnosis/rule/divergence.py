@@ -61,4 +61,6 @@ KL_RUNAWAY = Rule(
     "A lower optimiser.learning_rate, a higher divergence.beta or divergence.beta.kind = adaptive, a narrower trust"
     " region, a lower train.max_grad_norm.",
     _look,
+    phrase="the policy runs away from its reference",
+    follows=("learning_rate_too_high",),
 )

@@ -72,4 +72,6 @@ ENTROPY_COLLAPSE = Rule(
     "A lower optimiser.learning_rate, a higher trust.high (method dapo), entropy = 0.001 or more, divergence.beta above"
     " 0, a larger train.group_size.",
     _look,
+    phrase="the policy has collapsed",
+    follows=("learning_rate_too_high",),
 )

@@ -37,4 +37,5 @@ GENERATOR_DRIFTS = Rule(
     'Leave domain.engine.sync unset, so that the servers are sent the weights; with domain.engine.sync = "none" refresh'
     " them yourself after every update, or correct for the lag with method = METHOD+tis.",
     _look,
+    phrase="the generator does not sample from the trained weights",
 )

@@ -92,4 +92,6 @@ ALL_FLAT = Rule(
     "Easier or harder prompts, a reward with more levels, a higher domain.sampling.temperature, a larger"
     " train.group_size, or a supervised stage before.",
     _look,
+    phrase="all groups are flat",
+    follows=("reward_missing", "all_truncated", "learning_rate_too_high", "entropy_collapse"),
 )

@@ -62,4 +62,6 @@ JUDGE_FALLS = Rule(
     "Look at rollouts/, mend the reward, add the judge's point of view to it, raise divergence.beta, or stop at the"
     " step where the judge was best.",
     _look,
+    phrase="the judge falls while the reward rises",
+    follows=("reward_dominates", "length_creep"),
 )

@@ -107,6 +107,8 @@ LEARNING_RATE_TOO_HIGH = Rule(
     "A tenth of optimiser.learning_rate, optimiser.warm_up_steps, a lower train.max_grad_norm, fewer"
     " train.updates_per_batch.",
     _high,
+    phrase="the learning rate is too high",
+    follows=("generator_drifts", "ratio_not_one"),
 )
 LEARNING_RATE_TOO_LOW = Rule(
     "learning_rate_too_low",
@@ -120,4 +122,5 @@ LEARNING_RATE_TOO_LOW = Rule(
     "Ten times optimiser.learning_rate; a lower auxiliary.supervised, whose gradient may be all that grad_norm shows; "
     "look at learning_rate in metrics.jsonl, at train.max_grad_norm beside grad_norm, and at divergence.beta.",
     _low,
+    phrase="the learning rate is too low",
 )

@@ -34,4 +34,5 @@ LENGTH_CREEP = Rule(
     "aggregation.kind = token_mean or fixed (method dapo, dr_grpo), a reward of kind soft_overlong, or a look at what"
     " the reward pays long answers.",
     _look,
+    phrase="answers grow longer",
 )

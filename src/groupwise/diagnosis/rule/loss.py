@@ -58,6 +58,7 @@ LOSS_ZERO = Rule(
     " says nothing about learning: watch the reward and the score of the evaluations.",
     "Nothing.",
     _zero,
+    phrase="the loss is zero",
 )
 POLICY_LOSS_GROWS = Rule(
     "policy_loss_grows",
@@ -71,4 +72,6 @@ POLICY_LOSS_GROWS = Rule(
     "A lower optimiser.learning_rate, a lower train.max_grad_norm, narrower trust.low and trust.high, fewer"
     " train.updates_per_batch.",
     _grows,
+    phrase="the policy loss grows",
+    follows=("learning_rate_too_high", "advantage_scale"),
 )

@@ -87,6 +87,18 @@ REWARD_FLAT = Rule(
     "More members: train.group_size or train.prompts_per_step; a reward with more levels; optimiser.learning_rate up or"
     " down by three; and a look at members with `groupwise check` and in rollouts/.",
     _flat,
+    phrase="the reward does not rise",
+    follows=(
+        "learning_rate_too_low",
+        "all_flat",
+        "no_update",
+        "all_truncated",
+        "reward_missing",
+        "generator_drifts",
+        "ratio_not_one",
+        "clip_mostly_acts",
+        "entropy_collapse",
+    ),
 )
 REWARD_FALLS = Rule(
     "reward_falls",
@@ -101,4 +113,13 @@ REWARD_FALLS = Rule(
     "A lower optimiser.learning_rate (or a schedule that falls), a lower train.max_grad_norm, fewer"
     " train.updates_per_batch, divergence.beta above 0; `best/` holds the best model.",
     _falls,
+    phrase="the reward falls",
+    follows=(
+        "learning_rate_too_high",
+        "not_finite",
+        "generator_drifts",
+        "ratio_not_one",
+        "entropy_collapse",
+        "all_truncated",
+    ),
 )

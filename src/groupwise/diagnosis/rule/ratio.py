@@ -48,4 +48,6 @@ RATIO_NOT_ONE = Rule(
     "Set dropout to 0, score at the sampling temperature, refresh the sampler's weights, train.autocast = none; or"
     " correct for it: method=NAME+tis.",
     _look,
+    phrase="the first update is not on the policy that sampled",
+    follows=("generator_drifts",),
 )

@@ -71,6 +71,7 @@ REWARD_DOMINATES = Rule(
     "domain.rewards.NAME.weight so that weight times spread is alike, or advantage.kind = per_reward (method gdpo),"
     " which scales each by its own spread.",
     _dominates,
+    phrase="one reward drowns the others",
 )
 REWARD_MISSING = Rule(
     "reward_missing",
@@ -83,4 +84,5 @@ REWARD_MISSING = Rule(
     "domain.rewards.NAME.timeout_seconds, the reward's own parameters, and `groupwise check`, which scores one group"
     " and shows it.",
     _missing,
+    phrase="rewards are missing",
 )

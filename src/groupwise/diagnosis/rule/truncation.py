@@ -56,4 +56,6 @@ ALL_TRUNCATED = Rule(
     " model's format. Where answers grew into the limit: a reward of kind soft_overlong, or a lower"
     " optimiser.learning_rate.",
     _look,
+    phrase="all answers are truncated",
+    follows=("learning_rate_too_high", "length_creep", "entropy_collapse"),
 )

@@ -49,6 +49,8 @@ NO_UPDATE = Rule(
     "Where groups are flat: see all_flat. Where gradients are not finite: see not_finite. Otherwise policy_weight,"
     " train.max_grad_norm and the schedules.",
     _none,
+    phrase="nothing is updated",
+    follows=("all_flat", "not_finite", "reward_missing"),
 )
 NOT_FINITE = Rule(
     "not_finite",
@@ -61,4 +63,6 @@ NOT_FINITE = Rule(
     'A lower optimiser.learning_rate, train.autocast = "none", a lower train.max_grad_norm; `groupwise resume` from a'
     " checkpoint before it began.",
     _not_finite,
+    phrase="gradients are not finite",
+    follows=("learning_rate_too_high",),
 )

@@ -127,8 +127,8 @@ class Session:
         for finding in self.watch.see({"step": step, "stage": stage, **values}):
             if finding.severity != "note":
                 self.say(f"step {step}: {finding.rule}: {finding}")
-        worst = self.watch.worst
-        self.trackers.alarm("" if worst is None else worst.rule)
+        headline = self.watch.headline
+        self.trackers.alarm("" if headline is None else headline.cause.rule)
 
 
 def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
