@@ -76,7 +76,12 @@ READERS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
 def judge_address() -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]["content"]
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            # A client of an earlier test may still call the port, which the system has given out again.
+            if self.path != "/v1/chat/completions":
+                self.send_error(404)
+                return
+            asked = json.loads(content)["messages"][-1]["content"]
             # It repeats what it was shown, as judges do.
             body = json.dumps(
                 {"choices": [{"message": {"content": f"{asked} Score: 5" if asked == "? 4 4" else asked}}]}
