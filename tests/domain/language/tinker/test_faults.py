@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -175,3 +177,18 @@ def test_no_note_of_an_adapter_stays_behind(tmp_path: Path, monkeypatch: pytest.
     with served(StandIn()) as service:
         service.adapter(0).unload()
     assert not list((tmp_path / "tinker").iterdir())
+
+
+def test_the_session_of_a_closed_connection_beats_no_more() -> None:
+    state = StandIn()
+    with served(state) as service:
+        service.adapter(0)
+        holder: Any = service._client.holder  # pyright: ignore[reportPrivateUsage]
+        heartbeat = holder._session_heartbeat_task
+        assert not heartbeat.done()
+        service.close()
+        service.close()
+        end = time.monotonic() + 20.0
+        while not heartbeat.done():
+            assert time.monotonic() < end, "the heartbeats go on"
+            time.sleep(0.01)

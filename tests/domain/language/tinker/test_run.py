@@ -26,8 +26,12 @@ from groupwise.domain.language.tinker.client import TinkerError
 from groupwise.domain.language.tinker.saved import SavedState
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import open_domain, resume, run, with_model
+from groupwise.objective import Objective
+from groupwise.objective.preset import method_names
 from groupwise.runs import read_run
 from groupwise.streams import Streams
+
+ROOT = Path(__file__).parents[4]
 
 EXPERIMENT = """
 name = "on a server"
@@ -130,11 +134,40 @@ def test_a_run_whose_engine_died_says_so_and_goes_on_from_the_saved_state(place:
     assert not state.adapters, "the adapters of the run that failed are freed too"
 
 
-@pytest.mark.parametrize("method", ["grpo", "gspo", "clip_cov"])
-def test_methods_of_every_scope_run(place: Place, state: StandIn, method: str) -> None:
+READERS_OF_MORE = ("awm", "diffusion_nft", "flow_dppo", "flow_grpo", "grpo_guard", "source_002", "source_003")
+"""Methods that read more than log-probs."""
+SCOPES = ("grpo", "gspo", "clip_cov")
+"""A method of every scope: decision, member, batch."""
+
+
+@pytest.mark.parametrize("method", SCOPES)
+def test_a_method_of_every_scope_runs(place: Place, state: StandIn, method: str) -> None:
     result = run(place.experiment("train.num_steps=2", method=method), place.folder / "run")
     assert result.summary["steps"] == 2
+    assert state.num_steps
     assert not state.adapters
+
+
+@pytest.mark.parametrize("method", ["flow_grpo", "awm", "source_003"])
+def test_a_method_that_reads_more_than_log_probs_is_refused(place: Place, state: StandIn, method: str) -> None:
+    with pytest.raises(ConfigError, match=r"noised copies|reads \[.*supplies \['log_prob'\]|continuous") as refusal:
+        run(place.experiment(method=method), place.folder / "run")
+    assert "\n" not in str(refusal.value)
+    assert not (place.folder / "run").exists()
+
+
+def test_the_guide_counts_the_methods_that_a_server_can_serve() -> None:
+    num_methods = len(method_names())
+    objectives = {name: Objective.preset(name) for name in method_names()}
+    readers = [
+        name
+        for name, objective in objectives.items()
+        if (objective.requires | objective.requires_rollouts & {"step_size"}) - {"log_prob"}
+        or objective.matching.kind != "none"
+    ]
+    assert sorted(readers) == sorted(READERS_OF_MORE)
+    guide = " ".join((ROOT / "docs" / "guide" / "tinker.md").read_text(encoding="utf-8").split())
+    assert f"of the {num_methods} shipped methods the {num_methods - len(READERS_OF_MORE)} that" in guide
 
 
 def test_a_saved_model_is_evaluated_and_sampled_through_the_server(place: Place, state: StandIn) -> None:

@@ -57,6 +57,7 @@ class Service:
         self.sdk: Any = tinker
         check_health(config)
         os.environ.setdefault("TINKER_TELEMETRY", "0")
+        self._has_session = False
         self._client = self.call(
             "connect", lambda: tinker.ServiceClient(base_url=config.address.rstrip("/"), api_key=_key())
         )
@@ -157,6 +158,12 @@ class Service:
         ):
             pass
 
+    def close(self) -> None:
+        """Ends the session, whose heartbeats would go on until the process ends; a second call does nothing."""
+        if self._has_session:
+            self._has_session = False
+            self._client.holder.close()
+
     def download(self, path: str) -> bytes:
         """Returns the archive of weights that `Adapter.save_for_sampling` saved.
 
@@ -181,6 +188,7 @@ class Service:
 
     def _open_training(self, seed: int) -> Any:
         config = self.config
+        self._has_session = True
         return self._client.create_lora_training_client(
             base_model=config.base_model, rank=config.rank, seed=seed % 2**31
         )

@@ -212,8 +212,9 @@ class TinkerLearner:
         raise NotImplementedError("a Tinker server does not rehearse; write train.micro_batch_members = a number")
 
     def close(self) -> None:
-        """Unloads every adapter; a second call does nothing."""
+        """Unloads every adapter and ends the session; a second call does nothing."""
         self._unload()
+        self.service.close()
 
 
 @final
