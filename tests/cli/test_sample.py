@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.domain.language.calling_model import calling_model
+
+from groupwise.domain.language.config import LanguageConfig
 
 
 def test_the_same_question_and_seed_give_the_same_answers(groupwise, finished: Path):
@@ -68,3 +71,55 @@ def test_a_question_needs_no_data(groupwise, finished: Path, tmp_path: Path, mon
     monkeypatch.setattr(Sorting, "rows", read)
     ended = groupwise("sample", finished, "--prompt", "sort 3 1 2 ?")
     assert (ended.status, ended.err) == (0, ""), ended
+
+
+@pytest.fixture
+def calling(tmp_path: Path) -> Path:
+    """A folder with a model that was taught to call a tool, the tool, and an experiment."""
+    model, tokenizer = calling_model()
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "adding_tools.py").write_text(
+        'def add(a: int, b: int) -> int:\n    """Multiplies.\n\n    Args:\n        a: one.\n        b: two.\n    """\n'
+        "    return a * b\n"
+    )
+    (tmp_path / "calling.toml").write_text(f"""
+        name = "calling"
+        [domain]
+        kind = "language"
+        model = {{ kind = "pretrained", path = "{tmp_path / "model"}" }}
+        data.source = {{ kind = "texts", prompts = ["1 plus 3 ?", "2 plus 4 ?"] }}
+        chat.use = "always"
+        sampling.max_new_tokens = 24
+        environment = {{ kind = "chat_tools", tools = ["adding_tools:add"] }}
+        rewards.length = {{ kind = "length", target = 3 }}
+        [train]
+        num_steps = 1
+    """)
+    return tmp_path
+
+
+def test_a_typed_question_is_answered_with_the_tools(groupwise, calling: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(calling))
+    words = ["sample", calling / "model", "--experiment", calling / "calling.toml", "--prompt", "2 plus 3 ?"]
+    assert "[tool] 6 " in groupwise(*words, "--run-code").out
+    raw = groupwise(*words, "--raw")
+    assert raw.status == 0, raw
+    assert "[tool]" not in raw.out
+
+
+def test_tools_that_no_file_describes_are_left_out_of_an_answer() -> None:
+    def settings(tool: str) -> LanguageConfig:
+        return LanguageConfig.model_validate(
+            {
+                "model": {"kind": "pretrained", "path": "model"},
+                "data": {"source": {"kind": "texts", "prompts": ("1 plus 3 ?", "2 plus 4 ?")}},
+                "environment": {"kind": "chat_tools", "tools": (tool,)},
+                "rewards": {"length": {"kind": "length", "target": 3}},
+            }
+        )
+
+    assert settings("groupwise.objects:tools_0").to_sample(data=False).environment is None
+    to_sample = settings("my_tools:add").to_sample(data=False)
+    assert to_sample.environment is not None
+    assert to_sample.asked_raw().environment is None

@@ -95,7 +95,9 @@ def to_sample(
     with restrict_code():
         loaded = read_experiment(name)
         settings = with_model(loaded, model).domain.to_sample(data=data)
-        if not data and not raw and (prompt := _recorded_prompt(RunFolder(place))) is not None:
+        if raw:
+            settings = settings.asked_raw()
+        elif not data and (prompt := _recorded_prompt(RunFolder(place))) is not None:
             settings = settings.asked_like(prompt)
     source, beside = find(name), list(code_of_model_folders(settings))
     # A network's class is named by the configuration and by the model's folder; where they say the same, it is asked

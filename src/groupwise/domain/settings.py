@@ -102,6 +102,10 @@ class DomainConfig(Config):
         """
         return self
 
+    def asked_raw(self) -> Self:
+        """Returns the settings under which a typed text is asked as it is."""
+        return self
+
     def costs(self, *, streams: Streams) -> CausalLm | None:
         """Describes the costs of a step to `groupwise estimate`; None of a domain whose policy is no causal language
         model.

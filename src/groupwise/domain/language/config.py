@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
-from groupwise.config import Config, ConfigError, InModule, read_json
+from groupwise.config import Config, ConfigError, InModule, import_paths, is_object, read_json
 from groupwise.config.numbers import Count, PerStep, Positive, Seed
 from groupwise.domain.costs import CausalLm
 from groupwise.domain.exported import Card, Export
@@ -301,7 +301,8 @@ class LanguageConfig(DomainConfig):
 
     def to_sample(self, *, data: bool) -> LanguageConfig:
         """Returns the settings that `groupwise sample` opens: model and tokenizer, and the prompts with their
-        environment where `data` asks for them. A server is not called.
+        environment where `data` asks for them. Tools answer a typed text too, unless they are Python objects that no
+        file describes. A server is not called.
 
         Args:
             data: whether training prompts are.
@@ -313,7 +314,9 @@ class LanguageConfig(DomainConfig):
             "sampling": self.sampling.model_copy(update={"stop": (*self.sampling.stop, *stop)}),
         }
         if not data:
-            changes |= {"environment": None, "data": self.data.model_copy(update={"source": Nothing(), "map": None})}
+            changes |= {"data": self.data.model_copy(update={"source": Nothing(), "map": None})}
+            if not _can_answer(self.environment):
+                changes |= {"environment": None}
         if self.engine.kind == "vllm":
             changes["engine"] = BuiltinEngine()
         return self.model_copy(update=changes)
@@ -354,6 +357,12 @@ class LanguageConfig(DomainConfig):
         ]
         system = self.chat.system if self.chat.system is not None or not systems else str(systems[0])
         return self.model_copy(update={"chat": self.chat.model_copy(update={"use": "always", "system": system})})
+
+    def asked_raw(self) -> LanguageConfig:
+        """Returns the settings that ask a text without the chat template, and so without tools that it describes."""
+        if self.environment is None or not self.environment.needs_template:
+            return self
+        return self.model_copy(update={"environment": None})
 
     def costs(self, *, streams: Streams) -> CausalLm:
         """Describes the costs of a step to `groupwise estimate`. A small model with fresh weights is built, because its
@@ -423,6 +432,15 @@ class LanguageConfig(DomainConfig):
 
 _HELD_OUT = 256
 """The most prompts that are held out of a program's rows, and at most a tenth of them."""
+
+
+def _can_answer(environment: EnvironmentConfig | None) -> bool:
+    """Returns whether an environment can answer the model on a typed text, in a process that holds no objects."""
+    return (
+        environment is not None
+        and environment.answers_any_prompt
+        and not any(is_object(named.path) for named in import_paths(environment))
+    )
 
 
 def _rows(data: RowsObject | str | None, eval_data: EvaluationObjects) -> dict[str, Any]:

@@ -59,6 +59,10 @@ class EnvironmentKind(Config):
 
     reads_special_tokens: ClassVar[bool] = False
     """True where `step` reads the texts of special tokens too, without the one that ends the turn."""
+    answers_any_prompt: ClassVar[bool] = False
+    """True where a conversation needs nothing of the data, so that it answers the model on a typed text too."""
+    needs_template: ClassVar[bool] = False
+    """True where the chat template describes the conversation, so that there is none without a template."""
     counted: ClassVar[tuple[str, ...]] = ()
     """Names of the counts that are logged where no step has any, too."""
 

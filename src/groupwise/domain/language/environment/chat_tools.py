@@ -56,6 +56,8 @@ class ChatTools(EnvironmentKind):
     """Of a reward of its own, which tools do not earn."""
 
     reads_special_tokens = True
+    answers_any_prompt = True
+    needs_template = True
     counted = (CALLS, FAILED_CALLS)
 
     @field_validator("tools")

@@ -51,6 +51,8 @@ class Tools(EnvironmentKind):
     weight: Weight = 0.0
     """Of a reward of its own, which tools do not earn."""
 
+    answers_any_prompt = True
+
     @model_validator(mode="after")
     def _usable(self) -> Tools:
         if not self.tools:
