@@ -4,8 +4,10 @@ hostile texts, and large.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +118,139 @@ def test_a_variant_can_be_hidden_and_shown_alone(open_page: Open, compared: list
     for button in (0, 1):
         buttons.nth(button).click()
     assert lines.count() == 2
+    quiet(opened)
+
+
+def test_curves_are_drawn_over_time_and_decisions(open_page: Open, compared: list[Run]) -> None:
+    opened = open_page(compared)
+    page, chart = opened.page, opened.page.locator("figure.chart svg")
+    chart.first.wait_for()
+    assert page.locator("#view [role=group]").first.locator("button").all_inner_texts() == [
+        "Steps",
+        "Time",
+        "Decisions",
+    ]
+    first = chart.first.locator("path.mean").first.get_attribute("d")
+    page.locator("[data-choice=decisions]").click()
+    assert page.locator("[data-choice=step]").get_attribute("aria-pressed") == "false"
+    assert chart.first.locator("path.mean").first.get_attribute("d") != first
+    chart.first.focus()
+    page.keyboard.press("End")
+    totals = [sum(run.series("num_decisions")[1]) for run in compared]
+    low, high = min(totals[:2] + totals[2:]), max(totals)
+    assert re.fullmatch(r"After \d+ decisions", opened.text("#tip b"))
+    assert low <= int(re.sub(r"\D", "", opened.text("#tip b"))) <= high
+    assert "step 3" in opened.text("#tip")
+    page.locator("[data-choice=seconds]").click()
+    assert page.locator("#tip").is_hidden()
+    chart.first.focus()
+    page.keyboard.press("End")
+    assert re.fullmatch(r"After [\d.]+ s", opened.text("#tip b"))
+    quiet(opened)
+
+
+def staged(folder: Path) -> Run:
+    """A long warm-up without rewards, and a short stage with rewards."""
+    rows: list[dict[str, Any]] = [
+        {"step": step, "stage": "warm_up", "loss_sup": 1.0 / step, "step_time": 1.0, "num_decisions": 10}
+        for step in range(1, 101)
+    ]
+    rows[99]["eval/score"] = 0.25
+    rows += [
+        {"step": step, "stage": "grpo", "reward": (step % 2) + step / 100, "step_time": 2.0, "num_decisions": 10}
+        for step in range(101, 121)
+    ]
+    rows[-1]["eval/score"] = 0.75
+    return write_run(folder, rows=rows)
+
+
+def test_a_warm_up_is_folded_and_can_be_unfolded(open_page: Open, tmp_path: Path) -> None:
+    opened = open_page([staged(tmp_path / "run")])
+    page = opened.page
+
+    def steps(metric: str) -> list[int]:
+        chart = page.locator(f"figure.chart:has(code:text-is('{metric}')) svg")
+        chart.scroll_into_view_if_needed()
+        settle(page)
+        read = []
+        for key in ("Home", "End"):
+            chart.focus()
+            page.keyboard.press(key)
+            read.append(int(re.sub(r"\D", "", opened.text("#tip b"))))
+        return read
+
+    assert steps("reward") == [101, 120]
+    assert steps("eval/score") == [100, 120], "what the warm-up ended with is where the stage began"
+    assert steps("loss_sup") == [1, 100], "a chart of a folded stage alone is whole"
+    page.locator("[data-choice=warm_up]").click()
+    page.locator("[data-choice=grpo]").click()
+    assert steps("reward") == [101, 120]
+    assert steps("eval/score") == [100, 100]
+    quiet(opened)
+
+
+def test_smoothing_draws_a_calmer_line_over_the_values(open_page: Open, tmp_path: Path) -> None:
+    opened = open_page([staged(tmp_path / "run")])
+    page, chart = opened.page, opened.page.locator("figure.chart:has(code:text-is('reward')) svg")
+    chart.wait_for()
+    heights = (
+        """(path) => [...path.getAttribute("d").matchAll(/[ML][-.0-9]+ ([-.0-9]+)/g)].map((each) => Number(each[1]))"""
+    )
+
+    def roughness() -> float:
+        values = chart.locator("path.mean").evaluate(heights)
+        return sum(abs(one - other) for one, other in pairwise(values))
+
+    values = roughness()
+    assert chart.locator("path.raw").count() == 0
+    page.locator("[data-choice=Strong]").click()
+    assert chart.locator("path.raw").count() == 1
+    assert 0 < roughness() < values / 2
+    chart.focus()
+    page.keyboard.press("End")
+    assert re.search(r"2\.?\d* |0\.2|1\.2", opened.text("#tip"))
+    assert "smoothed" in opened.text("#tip")
+    page.locator("[data-choice=None]").click()
+    assert roughness() == values
+    quiet(opened)
+
+
+def test_a_page_of_one_stage_offers_no_stages(open_page: Open, compared: list[Run]) -> None:
+    opened = open_page(compared)
+    assert opened.page.locator("#view .choice").count() == 2
+    quiet(opened)
+
+
+def test_the_end_of_a_long_answer_is_there(open_page: Open, tmp_path: Path) -> None:
+    answer = "begin " + "so on " * 4000 + "the very end"
+    members = [{"group": 0, "reward": 1.0, "text": answer, "prompt": "why?"}]
+    opened = open_page([write_run(tmp_path / "run", members=members)])
+    page = to_groups(opened)
+    text = page.locator(".member .text").inner_text()
+    assert text.startswith("begin")
+    assert text.endswith("the very end")
+    assert "characters left out" in text
+    quiet(opened)
+
+
+def test_the_tables_of_a_run_are_shown(open_page: Open, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    (run.path / "tables").mkdir()
+    table = {
+        "name": "baselines",
+        "title": "Accuracy by number of demonstrations",
+        "columns": ["by", "1 shot", "2 shots"],
+        "rows": [["ours", {"mean": 0.5, "low": 0.25, "high": 0.75}, 0.625], [NASTY, None]],
+        "notes": ["A note."],
+    }
+    (run.path / "tables" / "baselines.json").write_text(json.dumps(table))
+    (run.path / "tables" / "broken.json").write_text("{")
+    (run.path / "tables" / "odd.json").write_text('{"columns": 3}')
+    opened = open_page([read_run(run.path)])
+    cells = opened.page.locator(".domain-table td").all_inner_texts()
+    assert cells[:2] == ["0.500 [0.250, 0.750]", "0.625"]
+    assert opened.page.locator(".domain-table").count() == 1
+    assert opened.page.evaluate("window.pwned") is None
     quiet(opened)
 
 
@@ -264,7 +399,7 @@ def test_held_out_prompts_are_shown_before_and_after(open_page: Open, compared: 
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 820, 1360])
+@pytest.mark.parametrize("width", [360, 390, 800, 1400])
 def test_every_width_fits_and_every_text_can_be_read(
     open_page: Open, compared: list[Run], scheme: str, width: int
 ) -> None:
@@ -277,7 +412,47 @@ def test_every_width_fits_and_every_text_can_be_read(
     assert len(contrasts) > 20
     poor = [each for each in contrasts if each[0] < 4.5]
     assert not poor, poor[:5]
+    assert page.evaluate(CUT) == []
+    assert page.evaluate(OVERLAPS) == []
     quiet(opened)
+
+
+# Texts that reach beyond what holds them, where nobody can scroll to them; excerpts are cut on purpose.
+CUT = """() => {
+  const scrolls = (node) => /auto|scroll/.test(getComputedStyle(node).overflowX);
+  const cut = [];
+  for (const node of document.querySelectorAll("main *, header *")) {
+    const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+    if (!own || !node.getClientRects().length || node.closest("[hidden], svg, .excerpt, .skip")) continue;
+    const box = node.getBoundingClientRect();
+    let free = false;
+    for (let up = node; up && !free; up = up.parentElement) free = scrolls(up);
+    if (!free && (box.right > innerWidth + 1 || box.left < -1)) cut.push([node.tagName, node.className, node.textContent.slice(0, 40), box.left, box.right]);
+    if (!free && node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).overflowX === "hidden") cut.push([node.tagName, node.className, node.textContent.slice(0, 40), node.clientWidth, node.scrollWidth]);
+  }
+  return cut;
+}"""  # noqa: E501
+
+# Pairs of texts that lie over each other, of one part of the page.
+OVERLAPS = """() => {
+  const texts = [];
+  for (const node of document.querySelectorAll("main *, header *")) {
+    if (!node.checkVisibility() || node.closest("[hidden], .strip, .split, .skip")) continue;
+    for (const child of node.childNodes) if (child.nodeType === 3 && child.textContent.trim()) {
+      const range = document.createRange();
+      range.selectNodeContents(child);
+      for (const box of range.getClientRects()) texts.push([box, child.textContent.trim().slice(0, 30), node.closest("svg, section, header, .detail, .items")]);
+    }
+  }
+  const over = [];
+  for (let one = 0; one < texts.length; one++) for (let other = one + 1; other < texts.length && other < one + 60; other++) {
+    const [a, first, home] = texts[one], [b, second, neighbour] = texts[other];
+    if (home !== neighbour) continue;
+    const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left), high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (wide > 2 && high > 5) over.push([first, second, wide, high]);
+  }
+  return over.slice(0, 8);
+}"""  # noqa: E501
 
 
 # For each element with text of its own: the contrast of its colour with what lies behind it, by WCAG 2.

@@ -95,12 +95,17 @@ def test_every_controls_score_is_a_line_with_its_name_beside_the_deciding_metric
     assert charts_by_section["Learning"][0]["marks"] == marks
 
 
-def test_stages_begin_where_their_rows_do(write_run: Callable[..., Run]) -> None:
-    rows = [{"step": step, "stage": "warm_up" if step < 3 else "grpo"} for step in range(1, 6)]
-    assert stages([Variant("a", (write_run(rows=rows),))]) == [
-        {"step": 1, "name": "warm_up", "variant": 0},
-        {"step": 3, "name": "grpo", "variant": 0},
+def test_stages_begin_where_their_rows_do_and_those_without_rewards_are_folded(
+    write_run: Callable[..., Run],
+) -> None:
+    rows: list[dict[str, Any]] = [{"step": step, "stage": "warm_up" if step < 3 else "grpo"} for step in range(1, 6)]
+    unrewarded = [
+        {"step": 1, "name": "warm_up", "variant": 0, "folded": False},
+        {"step": 3, "name": "grpo", "variant": 0, "folded": False},
     ]
+    assert stages([Variant("a", (write_run(rows=rows),))]) == unrewarded
+    rows[4]["reward"] = 0.5
+    assert stages([Variant("a", (write_run(rows=rows),))]) == [unrewarded[0] | {"folded": True}, unrewarded[1]]
     assert stages([Variant("a", (write_run(rows=rows[:2]),))]) == []
 
 

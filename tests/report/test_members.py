@@ -36,12 +36,16 @@ def test_numbers_of_tokens_need_one_for_each_token() -> None:
 
 
 def test_long_texts_and_token_lists_are_cut() -> None:
-    encoded = member_data(
-        {"tokens": ["a"] * (MOST_TOKENS + 5), "token_log_prob": [0.0] * (MOST_TOKENS + 5), "text": "b" * 10**6}
-    )
+    tokens = [str(place) for place in range(MOST_TOKENS + 5)]
+    log_probs = [-float(place % 7) for place in range(MOST_TOKENS + 5)]
+    encoded = member_data({"tokens": tokens, "token_log_prob": log_probs, "text": "b" * 10**6 + "the end"})
     assert len(encoded["k"]) == len(encoded["lp"]) == MOST_TOKENS
     assert encoded["more"] == 5
-    assert encoded["t"].endswith("b … and 994,000 more characters")
+    assert encoded["k"][: encoded["head"]] == tokens[: encoded["head"]]
+    assert encoded["k"][encoded["head"] :] == tokens[encoded["head"] + 5 :]
+    assert encoded["lp"][encoded["head"] :] == log_probs[encoded["head"] + 5 :]
+    assert "b … 994,007 characters left out … b" in encoded["t"]
+    assert encoded["t"].endswith("the end")
     assert shortened("abc", 3) == "abc"
 
 

@@ -28,6 +28,15 @@ def report(
         typer.Option("--table", help="Write the table of results beside the page (Markdown and LaTeX), and print it."),
     ] = False,
     groups: Annotated[int, typer.Option(min=1, max=10**6, help="Groups of a run that the page holds at most.")] = 300,
+    serve: Annotated[
+        bool,
+        typer.Option(
+            "--serve", help="Serve the page to this machine and keep it up to date, until Ctrl-C; writes no file."
+        ),
+    ] = False,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port of --serve.", show_default="any that is free")
+    ] = None,
 ) -> None:
     """Make one HTML page about runs: curves, findings, and the groups with their members. It opens from disk, without a
     network.
@@ -37,9 +46,20 @@ def report(
     from rich.text import Text
 
     from groupwise.cli.output import console
+    from groupwise.config import ConfigError
     from groupwise.report import group_runs, write_figures, write_page, write_tables
     from groupwise.runs import find_runs, read_run
 
+    if serve:
+        for option, is_set in (("--out", out is not None), ("--figures", figures), ("--table", table)):
+            if is_set:
+                raise ConfigError(
+                    f"--serve and {option} exclude each other: a served page is not written; leave one out"
+                )
+        _serve(runs, port or 0, groups)
+        return
+    if port is not None:
+        raise ConfigError(f"--port {port}: nothing is served without --serve; add --serve, or leave --port out")
     folders = find_runs(runs)
     out = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
     say = console()
@@ -65,3 +85,19 @@ def report(
         markdown, latex = write_tables(variants, out.parent)
         say.print(Text(markdown.read_text(encoding="utf-8")))
         say.print(Text(f"table: {markdown} and {latex}"))
+
+
+def _serve(runs: list[Path], port: int, groups: int) -> None:
+    """Serves the page until the process is interrupted."""
+    from contextlib import suppress
+
+    from rich.text import Text
+
+    from groupwise.cli.output import console
+    from groupwise.report.serve import HOST, LivePage, serve
+
+    with serve(LivePage(runs, most_groups=groups), port) as server:
+        address = f"http://{HOST}:{server.server_port}/"
+        console().print(Text(f"{address} follows the runs; open it in a browser on this machine, Ctrl-C ends it"))
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()

@@ -1,5 +1,5 @@
 "use strict";
-/* Line and fan charts of a few hundred points, as SVG. All charts share one cursor: a step looked at in one is marked in all. */
+/* Line and fan charts of a few hundred points, as SVG. All charts share one cursor: a place looked at in one is marked in all. */
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -61,7 +61,7 @@ function logTicks(low, high) {
 }
 
 class Chart {
-  /** `data`: one chart of the page. `shared`: names of variants, which of them are hidden, stages, the cursor. */
+  /** `data`: one chart of the page. `shared`: names of variants, which of them are hidden, the view, the cursor. */
   constructor(data, shared, tall = false) {
     Object.assign(this, { data, shared, height: tall ? 250 : 176, log: false, drawn: false });
     this.plot = make("div", { class: "plot" });
@@ -76,7 +76,8 @@ class Chart {
     whenNear(this.element, () => { this.drawn = true; this.redraw(); });
   }
 
-  get series() { return this.data.series.filter((each) => !this.shared.hidden.has(each.variant)); }
+  /** What is drawn, prepared once for each drawing. */
+  get series() { return (this.prepared ??= this.shared.view.prepare(this.data.series.filter((series) => !this.shared.hidden.has(series.variant)), this.data.metric.startsWith("eval/"))); }
 
   columns(series) {
     if (this.data.kind === "fan") return series.quantiles;
@@ -95,6 +96,8 @@ class Chart {
 
   redraw() {
     if (!this.drawn) return;
+    this.prepared = null;
+    const view = this.shared.view, axis = AXES[view.axis];
     const width = Math.max(220, this.plot.clientWidth), height = this.height;
     const box = { left: 50, right: width - 10, top: 8, bottom: height - 20 };
     const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, tabindex: 0, role: "img", "aria-label": this.summary() });
@@ -106,8 +109,8 @@ class Chart {
         low = Math.min(low, value);
         high = Math.max(high, value);
       }
-      first = Math.min(first, series.step[0]);
-      last = Math.max(last, series.step[series.step.length - 1]);
+      first = Math.min(first, series.at[0]);
+      last = Math.max(last, series.at[series.at.length - 1]);
     }
     for (const mark of this.data.marks || []) if (!this.shared.hidden.has(mark.variant)) { low = Math.min(low, mark.value); high = Math.max(high, mark.value); }
     if (low > high) {
@@ -122,26 +125,28 @@ class Chart {
     if (!this.log) { const room = (high - low) * 0.04; low = Math.min(marks[0], low === 0 ? 0 : low - room); high = Math.max(marks[marks.length - 1], high + room); }
     const scale = this.log ? Math.log10 : (value) => value;
     const [bottom, top] = [scale(low), scale(high)];
-    const x = (step) => box.left + ((step - first) / (last - first)) * (box.right - box.left);
+    const x = (place) => box.left + ((place - first) / (last - first)) * (box.right - box.left);
     const y = (value) => box.bottom - ((scale(value) - bottom) / (top - bottom || 1)) * (box.bottom - box.top);
     Object.assign(this, { x, y, box, first, last });
     for (const value of marks) {
       svg.append(draw("line", { x1: box.left, x2: box.right, y1: y(value), y2: y(value), class: "grid" }));
       svg.append(draw("text", { x: box.left - 6, y: y(value) + 3.5, class: "axis end" }, say(value)));
     }
-    for (const step of ticks(first, last, width > 420 ? 6 : 4)) if (Number.isInteger(step)) {
-      const late = x(step) > box.right - 14;
-      svg.append(draw("text", { x: late ? width - 2 : x(step), y: height - 5, class: late ? "axis end" : "axis middle" }, count(step)));
+    for (const place of ticks(first, last, width > 420 ? 6 : 4)) if (view.axis !== "step" || Number.isInteger(place)) {
+      const late = x(place) > box.right - 14;
+      svg.append(draw("text", { x: late ? width - 2 : x(place), y: height - 5, class: late ? "axis end" : "axis middle" }, axis.mark(place)));
     }
     // Names of neighbouring stages stand above each other where side by side they would overlap.
     let taken = -Infinity, lift = 0;
-    for (const stage of this.shared.stages) if (!this.shared.hidden.has(stage.variant) && stage.step > first && stage.step < last) {
-      svg.append(draw("line", { x1: x(stage.step), x2: x(stage.step), y1: box.top, y2: box.bottom, class: "stage" }));
+    for (const stage of view.stages) {
+      const place = view.place(stage.variant, stage.step);
+      if (this.shared.hidden.has(stage.variant) || place <= first || place >= last) continue;
+      svg.append(draw("line", { x1: x(place), x2: x(place), y1: box.top, y2: box.bottom, class: "stage" }));
       if (this.height <= 200) continue;
-      const late = x(stage.step) > box.right - 90, wide = 7 * stage.name.length;
-      lift = x(stage.step) - (late ? wide : 0) < taken ? lift + 13 : 0;
-      taken = Math.max(taken, x(stage.step) + (late ? 0 : wide));
-      svg.append(draw("text", { x: x(stage.step) + (late ? -4 : 4), y: box.bottom - 5 - lift, class: `axis ${late ? "end" : ""}` }, stage.name));
+      const late = x(place) > box.right - 90, wide = 7 * stage.name.length;
+      lift = x(place) - (late ? wide : 0) < taken ? lift + 13 : 0;
+      taken = Math.max(taken, x(place) + (late ? 0 : wide));
+      svg.append(draw("text", { x: x(place) + (late ? -4 : 4), y: box.bottom - 5 - lift, class: `axis ${late ? "end" : ""}` }, stage.name));
     }
     // Names of controls that lie close together stand above each other; they come lowest first.
     let above = Infinity;
@@ -158,50 +163,52 @@ class Chart {
     svg.addEventListener("pointerleave", () => this.shared.look(null));
     svg.addEventListener("blur", () => this.shared.look(null));
     svg.addEventListener("keydown", (event) => this.key(event));
-    if (this.shared.step !== null) this.mark(this.shared.step);
+    if (this.shared.place !== null) this.mark(this.shared.place);
   }
 
-  path(steps, values) {
+  path(at, values) {
     let text = "", pen = false;
-    for (let place = 0; place < steps.length; place++) {
+    for (let place = 0; place < at.length; place++) {
       if (values[place] === null || (this.log && values[place] <= 0)) { pen = false; continue; }
-      text += `${pen ? "L" : "M"}${this.x(steps[place]).toFixed(1)} ${this.y(values[place]).toFixed(1)}`;
+      text += `${pen ? "L" : "M"}${this.x(at[place]).toFixed(1)} ${this.y(values[place]).toFixed(1)}`;
       pen = true;
     }
     return text;
   }
 
-  area(steps, low, high, kind, series) {
-    const places = steps.map((_, place) => place).filter((place) => low[place] !== null && high[place] !== null);
+  area(series, low, high, kind) {
+    const places = series.at.map((_, place) => place).filter((place) => low[place] !== null && high[place] !== null);
     const pick = (column) => places.map((place) => column[place]);
-    const up = this.path(pick(steps), pick(high)), down = this.path(pick(steps).reverse(), pick(low).reverse());
+    const up = this.path(pick(series.at), pick(high)), down = this.path(pick(series.at).reverse(), pick(low).reverse());
     if (places.length === 1) {
-      const [at, from, to] = [this.x(steps[places[0]]), this.y(high[places[0]]), this.y(low[places[0]])];
+      const [at, from, to] = [this.x(series.at[places[0]]), this.y(high[places[0]]), this.y(low[places[0]])];
       this.svg.append(draw("rect", { x: at - 6, width: 12, y: from, height: Math.max(0, to - from), class: `${kind} s${series.variant % 8}` }));
     }
     if (places.length > 1) this.svg.append(draw("path", { d: `${up}L${down.slice(1)}Z`, class: `${kind} s${series.variant % 8}` }));
   }
 
   line(series) {
-    if (series.low) this.area(series.step, series.low, series.high, "extremes", series);
-    if (series.run_low) this.area(series.step, series.run_low, series.run_high, "seeds", series);
+    if (series.low) this.area(series, series.low, series.high, "extremes");
+    if (series.run_low) this.area(series, series.run_low, series.run_high, "seeds");
     const dash = ["", "dash-1", "dash-2"][Math.floor(series.variant / 8) % 3];
-    this.svg.append(draw("path", { d: this.path(series.step, series.mean), class: `mean s${series.variant % 8} ${dash}` }));
-    if (series.step.length <= 24) for (let place = 0; place < series.step.length; place++) if (series.mean[place] !== null) {
-      this.svg.append(draw("circle", { cx: this.x(series.step[place]), cy: this.y(series.mean[place]), r: 2.6, class: `dot s${series.variant % 8}` }));
+    if (series.smooth) this.svg.append(draw("path", { d: this.path(series.at, series.mean), class: `raw s${series.variant % 8}` }));
+    this.svg.append(draw("path", { d: this.path(series.at, series.smooth || series.mean), class: `mean s${series.variant % 8} ${dash}` }));
+    if (series.at.length <= 24) for (let place = 0; place < series.at.length; place++) if (series.mean[place] !== null) {
+      this.svg.append(draw("circle", { cx: this.x(series.at[place]), cy: this.y(series.mean[place]), r: 2.6, class: `dot s${series.variant % 8}` }));
     }
   }
 
   fan(series) {
     const columns = series.quantiles, middle = (columns.length - 1) / 2;
-    for (let place = 0; place < middle; place++) this.area(series.step, columns[place], columns[columns.length - 1 - place], "seeds", series);
-    this.svg.append(draw("path", { d: this.path(series.step, columns[middle]), class: `mean s${series.variant % 8}` }));
-    if (series.step.length === 1) this.svg.append(draw("circle", { cx: this.x(series.step[0]), cy: this.y(columns[middle][0]), r: 3, class: `dot s${series.variant % 8}` }));
+    for (let place = 0; place < middle; place++) this.area(series, columns[place], columns[columns.length - 1 - place], "seeds");
+    this.svg.append(draw("path", { d: this.path(series.at, columns[middle]), class: `mean s${series.variant % 8}` }));
+    if (series.at.length === 1) this.svg.append(draw("circle", { cx: this.x(series.at[0]), cy: this.y(columns[middle][0]), r: 3, class: `dot s${series.variant % 8}` }));
   }
 
-  nearest(series, step) {
+  /** The index of the point of a series that lies nearest to a place on the axis. */
+  nearest(series, place) {
     let best = 0;
-    series.step.forEach((each, place) => { if (Math.abs(each - step) < Math.abs(series.step[best] - step)) best = place; });
+    series.at.forEach((value, index) => { if (Math.abs(value - place) < Math.abs(series.at[best] - place)) best = index; });
     return best;
   }
 
@@ -213,15 +220,15 @@ class Chart {
   }
 
   choose(wanted) {
-    const steps = this.series.map((series) => series.step[this.nearest(series, wanted)]);
-    if (!steps.length) return;
-    this.shared.look(steps.reduce((best, step) => (Math.abs(step - wanted) < Math.abs(best - wanted) ? step : best)), this);
+    const places = this.series.map((series) => series.at[this.nearest(series, wanted)]);
+    if (!places.length) return;
+    this.shared.look(places.reduce((best, place) => (Math.abs(place - wanted) < Math.abs(best - wanted) ? place : best)), this);
   }
 
   key(event) {
-    const all = [...new Set(this.series.flatMap((series) => series.step))].sort((one, other) => one - other);
+    const all = [...new Set(this.series.flatMap((series) => series.at))].sort((one, other) => one - other);
     if (!all.length) return;
-    const now = this.shared.step === null ? -1 : all.reduce((best, step, place) => (Math.abs(step - this.shared.step) < Math.abs(all[best] - this.shared.step) ? place : best), 0);
+    const now = this.shared.place === null ? -1 : all.reduce((best, value, index) => (Math.abs(value - this.shared.place) < Math.abs(all[best] - this.shared.place) ? index : best), 0);
     const to = { ArrowRight: Math.min(now + 1, all.length - 1), ArrowLeft: Math.max(now - 1, 0), Home: 0, End: all.length - 1 }[event.key];
     if (event.key === "Escape") this.shared.look(null);
     if (to === undefined) return;
@@ -229,30 +236,35 @@ class Chart {
     this.shared.look(all[to], this);
   }
 
-  /** Shows the cursor at a step, or takes it away. */
-  mark(step) {
+  /** Shows the cursor at a place of the axis, or takes it away. */
+  mark(place) {
     if (!this.drawn || !this.x) return;
-    const inside = step !== null && step >= this.first && step <= this.last;
+    const inside = place !== null && place >= this.first && place <= this.last;
     this.line_at.setAttribute("visibility", inside ? "visible" : "hidden");
     this.dots.replaceChildren();
     if (!inside) return;
-    this.line_at.setAttribute("x1", this.x(step));
-    this.line_at.setAttribute("x2", this.x(step));
+    this.line_at.setAttribute("x1", this.x(place));
+    this.line_at.setAttribute("x2", this.x(place));
     for (const series of this.series) {
-      const place = this.nearest(series, step), value = this.data.kind === "fan" ? series.quantiles[(series.quantiles.length - 1) / 2][place] : series.mean[place];
-      if (value !== null && !(this.log && value <= 0)) this.dots.append(draw("circle", { cx: this.x(series.step[place]), cy: this.y(value), r: 3.2, class: `dot s${series.variant % 8}` }));
+      const point = this.nearest(series, place), value = this.data.kind === "fan" ? series.quantiles[(series.quantiles.length - 1) / 2][point] : (series.smooth || series.mean)[point];
+      if (value !== null && !(this.log && value <= 0)) this.dots.append(draw("circle", { cx: this.x(series.at[point]), cy: this.y(value), r: 3.2, class: `dot s${series.variant % 8}` }));
     }
   }
 
-  /** What is known at a step, variant by variant. */
-  rows(step) {
+  /** What is known at a place of the axis, variant by variant. */
+  rows(place) {
     return this.series.map((series) => {
-      const place = this.nearest(series, step), name = this.shared.names[series.variant];
-      if (this.data.kind === "fan") return { variant: series.variant, name, value: say(series.quantiles[(series.quantiles.length - 1) / 2][place]), more: `${say(series.quantiles[0][place])} to ${say(series.quantiles[series.quantiles.length - 1][place])}` };
-      const low = (series.low || series.run_low || [])[place], high = (series.high || series.run_high || [])[place];
-      const runs = series.run_low ? `${series.num_runs[place]} seed${series.num_runs[place] === 1 ? "" : "s"}` : "";
-      const more = [low !== undefined && low !== high ? `${say(low)} to ${say(high)}` : "", runs].filter(Boolean).join(", ");
-      return { variant: series.variant, name, value: say(series.mean[place]), more, step: series.step[place] };
+      const point = this.nearest(series, place), name = this.shared.names[series.variant];
+      const step = this.shared.view.axis === "step" ? "" : `step ${count(series.step[point])}`;
+      if (this.data.kind === "fan") {
+        const more = [`${say(series.quantiles[0][point])} to ${say(series.quantiles[series.quantiles.length - 1][point])}`, step].filter(Boolean).join(", ");
+        return { variant: series.variant, name, value: say(series.quantiles[(series.quantiles.length - 1) / 2][point]), more };
+      }
+      const low = (series.low || series.run_low || [])[point], high = (series.high || series.run_high || [])[point];
+      const runs = series.run_low ? `${series.num_runs[point]} seed${series.num_runs[point] === 1 ? "" : "s"}` : "";
+      const smooth = series.smooth ? `smoothed ${say(series.smooth[point])}` : "";
+      const more = [low !== undefined && low !== high ? `${say(low)} to ${say(high)}` : "", smooth, runs, step].filter(Boolean).join(", ");
+      return { variant: series.variant, name, value: say(series.mean[point]), more };
     });
   }
 

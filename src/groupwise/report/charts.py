@@ -183,19 +183,31 @@ def sections(
 
 
 def stages(variants: Sequence[Variant]) -> list[dict[str, Any]]:
-    """Returns the first step of every stage, `{"step", "name", "variant"}`, read from the first run of each variant.
+    """Returns the first step of every stage, `{"step", "name", "variant", "folded"}`, read from the first run of each
+    variant.
 
-    A variant whose run has one stage adds nothing.
+    A variant whose run has one stage adds nothing. Stages without rewards, such as a supervised warm-up, are folded
+    beside stages with rewards.
     """
     stage_starts = []
     for variant_index, variant in enumerate(variants):
         first_steps: dict[str, int] = {}
+        rewarded: set[str] = set()
         for row in variant.runs[0].rows:
-            if isinstance(name := row.get("stage"), str) and name not in first_steps:
-                first_steps[name] = int(row["step"])
+            if not isinstance(name := row.get("stage"), str):
+                continue
+            first_steps.setdefault(name, int(row["step"]))
+            if "reward" in row:
+                rewarded.add(name)
         if len(first_steps) > 1:
             stage_starts += [
-                {"step": step, "name": name, "variant": variant_index} for name, step in first_steps.items()
+                {
+                    "step": step,
+                    "name": name,
+                    "variant": variant_index,
+                    "folded": bool(rewarded) and name not in rewarded,
+                }
+                for name, step in first_steps.items()
             ]
     return stage_starts
 

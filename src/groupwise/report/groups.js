@@ -309,7 +309,7 @@ class Browser {
     const apart = !member.k.some((token) => /^\s|\s$/.test(token)) && member.t && /\s/.test(member.t);
     text.classList.toggle("apart", Boolean(apart));
     text.append(...nodes);
-    if (member.more) text.append(make("span", { class: "quiet" }, ` and ${count(member.more)} more tokens`));
+    if (member.more) nodes[member.head - 1].after(make("span", { class: "quiet cut" }, ` … ${count(member.more)} tokens left out … `));
     if (apart) nodes.forEach((node) => node.after(" "));
   }
 

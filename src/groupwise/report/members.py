@@ -12,8 +12,9 @@ from groupwise.report.pictures import SUFFIXES, Pictures
 from groupwise.runs import is_number
 
 MOST_CHARACTERS = 6000
-"""Characters of one text on a page; a longer text ends with the number of characters left out."""
+"""Characters of one text on a page; of a longer text its beginning and its end stay."""
 MOST_TOKENS = 1500
+"""Tokens of one member on a page; of more tokens the first and the last stay."""
 
 _PLACED_FIELDS = frozenset(
     (
@@ -59,9 +60,10 @@ def member(record: Mapping[str, Any], reward_names: Sequence[str], root: Path, p
 
     Returns:
         `r` reward, `a` advantage, `p` the single rewards, `t` text, `k` tokens with `lp`, `lr`, `cr` (log-prob when
-        sampled, log-ratio, credit), `m` turns, `d` demonstrations with `o` the answer that the task model gave after
-        them and `w` the answers that count as right, `i` pictures, `e` all remaining fields, `n` decisions, `l` mean
-        log-ratio, `x` true where a limit cut the member off; a key is absent where its value is empty.
+        sampled, log-ratio, credit) and, of a long list, the number `more` of tokens left out after the first `head`,
+        `m` turns, `d` demonstrations with `o` the answer that the task model gave after them and `w` the answers that
+        count as right, `i` pictures, `e` all remaining fields, `n` decisions, `l` mean log-ratio, `x` true where a
+        limit cut the member off; a key is absent where its value is empty.
 
     Example:
         >>> member(
@@ -121,7 +123,8 @@ def number(value: object) -> float | int | None:
 
 
 def shortened(value: object, most_characters: int = MOST_CHARACTERS) -> str:
-    """Returns a text; where it is long, its end is replaced by the number of characters left out.
+    """Returns a text; where it is long, its middle is replaced by the number of characters left out. The end stays,
+    because rewards judge the end of an answer.
 
     Args:
         value: a text, or any value, which is converted to one.
@@ -129,14 +132,14 @@ def shortened(value: object, most_characters: int = MOST_CHARACTERS) -> str:
 
     Example:
         >>> shortened("abcdef", 4)
-        'abcd … and 2 more characters'
+        'ab … 2 characters left out … ef'
     """
     text = value if isinstance(value, str) else str(value)
-    return (
-        text
-        if len(text) <= most_characters
-        else f"{text[:most_characters]} … and {len(text) - most_characters:,} more characters"
-    )
+    if len(text) <= most_characters:
+        return text
+    tail = most_characters // 2
+    head = most_characters - tail
+    return f"{text[:head]} … {len(text) - most_characters:,} characters left out … {text[len(text) - tail :]}"
 
 
 def conversation(turns: Sequence[Any]) -> list[list[str]]:
@@ -217,12 +220,16 @@ def _tokens(record: Mapping[str, Any]) -> dict[str, Any]:
     tokens = record.get("tokens")
     if not isinstance(tokens, list) or not tokens:
         return {}
-    token_data: dict[str, Any] = {"k": [shortened(token, 200) for token in tokens[:MOST_TOKENS]]}
-    if len(tokens) > MOST_TOKENS:
-        token_data["more"] = len(tokens) - MOST_TOKENS
+    cut = len(tokens) - MOST_TOKENS
+    head, tail = MOST_TOKENS - MOST_TOKENS // 2, len(tokens) - MOST_TOKENS // 2
+
+    def ends(values: list[Any]) -> list[Any]:
+        return values[:head] + values[tail:] if cut > 0 else values
+
+    token_data: dict[str, Any] = {"k": [shortened(token, 200) for token in ends(tokens)]}
+    if cut > 0:
+        token_data |= {"more": cut, "head": head}
     for page_key, name in _NUMBERS.items():
         if isinstance(values := record.get(name), list) and len(values) == len(tokens):
-            token_data[page_key] = [
-                round_significant(value, 3) if is_number(value) else None for value in values[:MOST_TOKENS]
-            ]
+            token_data[page_key] = [round_significant(value, 3) if is_number(value) else None for value in ends(values)]
     return token_data

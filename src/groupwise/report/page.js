@@ -5,18 +5,18 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const tip = document.getElementById("tip");
   const charts = [];
-  const shared = { names: data.variants, hidden: new Set(), stages: data.stages, step: null, look };
+  const shared = { names: data.variants, hidden: new Set(), view: new View(data.axes, data.stages), place: null, look };
 
-  /** Every chart marks the step; the one it was asked in says what is there. */
-  function look(step, chart = null) {
-    shared.step = step;
-    for (const each of charts) each.mark(step);
-    if (step === null || !chart) { tip.hidden = true; return; }
-    const rows = chart.rows(step);
-    tip.replaceChildren(make("b", {}, `Step ${count(step)}`), ...rows.map((row) => make("div", {}, make("i", { class: `swatch s${row.variant % 8}` }),
+  /** Every chart marks the place of the axis; the one it was asked in says what is there. */
+  function look(place, chart = null) {
+    shared.place = place;
+    for (const each of charts) each.mark(place);
+    if (place === null || !chart) { tip.hidden = true; return; }
+    const rows = chart.rows(place);
+    tip.replaceChildren(make("b", {}, AXES[shared.view.axis].say(place)), ...rows.map((row) => make("div", {}, make("i", { class: `swatch s${row.variant % 8}` }),
       ...(data.variants.length > 1 ? [foreign(row.name)] : []), make("b", {}, row.value), make("span", { class: "quiet" }, row.more))));
     tip.hidden = false;
-    const bounds = chart.svg.getBoundingClientRect(), at = bounds.left + chart.x(step), size = tip.getBoundingClientRect();
+    const bounds = chart.svg.getBoundingClientRect(), at = bounds.left + chart.x(place), size = tip.getBoundingClientRect();
     tip.style.left = `${Math.max(6, Math.min(innerWidth - size.width - 6, at + 14 + size.width > innerWidth ? at - size.width - 14 : at + 14))}px`;
     tip.style.top = `${Math.max(6, Math.min(innerHeight - size.height - 6, bounds.top + 8))}px`;
   }
@@ -25,7 +25,7 @@
     const seeds = data.sections.some((section) => section.charts.some((chart) => chart.series.some((series) => series.run_low)));
     const thinned = data.sections.some((section) => section.charts.some((chart) => chart.series.some((series) => series.low)));
     document.getElementById("reading").textContent = "Lines are means" + (seeds ? " over seeds; the band reaches from the lowest to the highest seed" : "") +
-      (thinned ? ". Neighbouring steps share a point, and the faint band reaches to their extremes, so no peak is lost" : "") + ". Point at a chart, or move along it with the arrow keys, to read all of them at that step.";
+      (thinned ? ". Neighbouring steps share a point, and the faint band reaches to their extremes, so no peak is lost" : "") + ". Point at a chart, or move along it with the arrow keys, to read all of them at that place.";
     const home = document.getElementById("sections");
     data.sections.forEach((section, place) => {
       const body = section.folded ? make("details", { class: "folded" }, make("summary", {}, `${section.title} (${section.charts.length})`)) : make("div", {}, make("h3", {}, section.title));
@@ -72,6 +72,12 @@
       [...home.children].forEach((button, place) => button.setAttribute("aria-pressed", String(!shared.hidden.has(place))));
       charts.forEach((chart) => chart.redraw());
     };
+    update();
+  }
+
+  function viewControls() {
+    const update = () => { look(null); charts.forEach((chart) => chart.redraw()); };
+    document.getElementById("view").append(...shared.view.controls(update));
   }
 
   function theme() {
@@ -103,9 +109,11 @@
     addEventListener("hashchange", () => { if (location.hash === "#groups") open(); });
   }
 
+  if (document.documentElement.dataset.live) live(shared);
   theme();
   curves();
   legend();
+  viewControls();
   browser();
   let width = innerWidth;
   addEventListener("resize", () => {

@@ -21,7 +21,9 @@ import numpy as np
 
 from groupwise.config import ConfigError
 from groupwise.diagnosis import SEVERITIES, diagnose, headline
+from groupwise.report.axes import axes
 from groupwise.report.charts import sections, stages, time_split
+from groupwise.report.domain_tables import domain_tables
 from groupwise.report.group_browser import browse
 from groupwise.report.groups import Recorded, scan
 from groupwise.report.held_out import held_out
@@ -40,7 +42,7 @@ MOST_EXHIBITS = 4
 """Evaluations of one run whose pictures a page shows."""
 
 _HERE = Path(__file__).parent
-_SCRIPTS = ("chart.js", "groups.js", "page.js")
+_SCRIPTS = ("chart.js", "view.js", "groups.js", "live.js", "page.js")
 
 
 def write_page(runs: Sequence[Run], out: Path, *, most_groups: int = MOST_GROUPS) -> Path:
@@ -68,8 +70,13 @@ def write_page(runs: Sequence[Run], out: Path, *, most_groups: int = MOST_GROUPS
     return out
 
 
-def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
-    """Returns the page of one or several runs, in UTF-8; `most_groups` limits the groups of one run."""
+def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS, live: str = "") -> bytes:
+    """Returns the page of one or several runs, in UTF-8.
+
+    Args:
+        most_groups: limit on the groups of one run.
+        live: the version of a page that is served and asks its server for newer ones; empty for a file.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -103,6 +110,7 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
     }
     style = (_HERE / "page.css").read_text(encoding="utf-8")
     script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    connect = "connect-src 'self'; " if live else ""
     diagnosed = _diagnosed(variants, names)
     page = environment.get_template("page.html").render(
         title=", ".join(dict.fromkeys(run.name for run in runs)),
@@ -124,7 +132,11 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
         differences=differences(variants),
         constants=constants,
         pictures=_evaluation_pictures(ordered, names),
-        policy=Markup(f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}"),
+        tables=[(name, tables) for name, run in zip(names, ordered, strict=True) if (tables := domain_tables(run))],
+        live=live,
+        policy=Markup(
+            f"default-src 'none'; {connect}img-src data:; style-src {_digest(style)}; script-src {_digest(script)}"
+        ),
         style=Markup(style),
         script=Markup(script),
         data=Markup(
@@ -138,6 +150,7 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
                     "browsed": [{"name": name} for name, _ in browsed],
                     "sections": drawn,
                     "stages": stages(variants),
+                    "axes": axes(variants),
                     "time": time_split(variants),
                 }
             )

@@ -109,6 +109,12 @@ class Run:
         summaries = {name: _document(folder.control(name).summary, None, []) for name in names}
         return {name: summary for name, summary in summaries.items() if summary is not None}
 
+    @cached_property
+    def tables(self) -> dict[str, Mapping[str, Any]]:
+        """Name of a table that the domain made at the end -> its content, by name; damaged files are left out."""
+        tables = {path.stem: _document(path, None, []) for path in sorted(RunFolder(self.path).tables.glob("*.json"))}
+        return {name: content for name, content in tables.items() if content is not None}
+
     @property
     def whole_from(self) -> int | None:
         """The first step from which on no file of rollouts was removed; `None` where the run removed none."""
@@ -178,7 +184,7 @@ def read_run(path: Path) -> Run:
     lines = read_lines(folder.metrics)
     remarks += lines.remarks
     summary = _document(folder.summary, None, remarks)
-    state: State = "finished" if summary is not None else "training" if _is_locked(folder.config) else "unfinished"
+    state: State = "finished" if summary is not None else "training" if is_training(path) else "unfinished"
     if state == "training":
         remarks.append("a process is training in it now: what follows is how far it has come")
     elif state == "unfinished":
@@ -261,11 +267,12 @@ def _numbers(version: str) -> tuple[int, ...]:
     )
 
 
-def _is_locked(path: Path) -> bool:
-    """Returns whether a process trains in the folder: it locks `config.json` as long as it lives."""
+def is_training(path: Path) -> bool:
+    """Returns whether a process trains in a run folder: it locks `config.json` as long as it lives."""
+    config = RunFolder(path).config
     try:
-        check_file(path)
-        with path.open("rb") as file:
+        check_file(config)
+        with config.open("rb") as file:
             return not file_lock.take(file.fileno(), shared=True)
     except OSError:
         return False
