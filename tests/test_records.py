@@ -72,7 +72,7 @@ def test_rewards_become_fp64_with_what_is_present() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_named(changed: dict[str, Any], words: str) -> None:
+def test_tensors_that_do_not_fit_are_named(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         rollouts(**changed)
 
@@ -117,7 +117,7 @@ def test_what_was_recorded_is_constant() -> None:
     assert live.requires_grad
 
 
-def test_what_is_masked_may_be_anything() -> None:
+def test_masked_values_may_be_anything() -> None:
     wild = torch.tensor([[-1.0, -2.0], [-3.0, float("inf")]])
     assert (
         rollouts(old_log_prob=wild, reference_log_prob=wild.abs() * torch.tensor([[-1.0, -1.0], [-1.0, 1.0]])).density

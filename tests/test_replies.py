@@ -66,7 +66,7 @@ def ask(address: str, seconds: float = 30.0, max_bytes: int = 1000, body: Any = 
     return asyncio.run(go())
 
 
-def test_what_is_small_is_read_packed_or_not(serve: Callable[[Answer], str]) -> None:
+def test_a_small_reply_is_read_with_and_without_gzip(serve: Callable[[Answer], str]) -> None:
     assert ask(serve(body(b'{"a": 1}'))).json() == {"a": 1}
     packed = ask(serve(body(gzip.compress(b'{"a": 1}'), Content_Encoding="gzip")))
     assert (packed.status, packed.json(), packed.text) == (200, {"a": 1}, '{"a": 1}')
@@ -154,5 +154,5 @@ def test_json_that_is_a_trap(content: bytes, message: str) -> None:
         Reply(200, content).json()
 
 
-def test_what_is_sent_may_hold_anything(serve: Callable[[Answer], str]) -> None:
+def test_a_request_may_hold_any_text(serve: Callable[[Answer], str]) -> None:
     assert ask(serve(body(b"{}")), body={"text": "\ud800\x00"}).status == 200

@@ -109,7 +109,7 @@ def test_percentiles_keep_the_order_of_any_values() -> None:
     assert read == sorted(read)
 
 
-def test_what_is_no_number_stops_no_percentile() -> None:
+def test_nan_stops_no_percentile() -> None:
     found = finish(
         {"ratio": Percentiles.of(torch.tensor([NAN, 0.0, 1.0, float("-inf")]), torch.ones(4, dtype=torch.bool))}
     )

@@ -46,7 +46,7 @@ def test_an_adapter_is_in_the_hidden_states_and_off_when_disabled(model_of):
         torch.testing.assert_close(backbone.hidden(IDS), plain)
 
 
-def test_what_cannot_be_taken_apart_is_refused(model_of):
+def test_models_without_a_separate_head_are_refused(model_of):
     with pytest.raises(ConfigError, match="lm_head out of target_modules"):
         Backbone(get_peft_model(model_of("llama"), LoraConfig(target_modules=["lm_head"])))
     with pytest.raises(ConfigError, match="virtual tokens"):

@@ -44,7 +44,7 @@ def test_dropout_is_off_and_the_mode_comes_back(model_of):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_what_is_shared_by_hand():
+def test_shared_prefixes_are_those_worked_out_by_hand():
     # Alone 5 + 5; together 4 + 1 + 1.
     assert shared_prefixes([[1, 2, 3, 4, 5], [1, 2, 3, 4, 6]], [1, 1]) == [4, 4]
     # Three continuations each: alone 5 + 5 for all of them; together 4 + 3 + 3 is no gain.

@@ -12,7 +12,7 @@ from groupwise.causal_lm.experts import router_remark
 
 
 @pytest.mark.parametrize("family", [*DECODERS, *RECURRENT])
-def test_it_is_said_of_mixtures_alone(family: str) -> None:
+def test_only_mixtures_of_experts_get_the_remark_on_routers(family: str) -> None:
     if family not in CONFIG_MAPPING:
         pytest.skip("not in this transformers")
     sizes: dict[str, Any] = {**DECODERS, **RECURRENT}[family]

@@ -70,7 +70,7 @@ def test_every_step_equals_a_forward_of_the_whole_row(name, padded):
         position = position + 1
 
 
-def test_what_it_does_not_compute_goes_through_the_model(model_of):
+def test_models_without_a_fused_form_go_through_the_library(model_of):
     assert FusedDecoder.serves(Backbone(model_of("llama")))
     assert not FusedDecoder.serves(Backbone(model_of("gpt2")))
     assert not FusedDecoder.serves(Backbone(model_of("gemma2")))

@@ -109,7 +109,7 @@ def test_the_loader_takes_a_file_and_a_package(written, tmp_path: Path, monkeypa
         gguf.plain_folder("package:with_a_model")
 
 
-def test_what_cannot_be_read_is_said_and_leaves_nothing(written, tmp_path: Path, cache: Path, monkeypatch):
+def test_an_unreadable_gguf_file_is_an_error_and_leaves_no_folder(written, tmp_path: Path, cache: Path, monkeypatch):
     file, _ = written
     with pytest.raises(ConfigError, match=r"path = 'nowhere\.gguf': there is no such file"):
         gguf.plain_folder("nowhere.gguf")

@@ -86,7 +86,7 @@ def test_advice_names_the_experiment_only_where_its_name_says_all(tmp_path: Path
     assert f"groupwise compare {tmp_path} --vary" in lines
 
 
-def test_what_was_gained_over_a_control_stands_below_it(tmp_path: Path):
+def test_the_gain_over_a_control_stands_below_it(tmp_path: Path):
     for folder, score in ((tmp_path, 1.0), (tmp_path / "controls" / "more", 0.5)):
         (folder / "rollouts").mkdir(parents=True, exist_ok=True)
         (folder / "rollouts" / "evaluation-7.jsonl").write_text(

@@ -25,7 +25,7 @@ def test_what_a_room_raises_on_purpose_is_for_the_user():
     assert "did you mean dapo" in (message_for_user(caught(lambda: Objective.preset("dappo"))) or "")
 
 
-def test_what_comes_out_of_a_library_is_a_defect():
+def test_an_exception_of_a_library_is_reported_as_a_defect():
     from groupwise.domain.language.source.cups import follow
 
     assert message_for_user(caught(lambda: int("x"))) is None

@@ -61,14 +61,16 @@ def test_a_model_on_documented_gpus(groupwise, tmp_path: Path):
     assert "48 of the 64 devices get no prompt: a step has 16; set train.prompts_per_step higher" in many.out
 
 
-def test_what_cannot_be_estimated_is_said(groupwise, tmp_path: Path):
+def test_an_experiment_that_cannot_be_estimated_is_an_error(groupwise, tmp_path: Path):
     assert "known are A100, H100" in groupwise("estimate", "--gpu", "H1000").err
     assert "has the domain 'restoration'" in groupwise("estimate", "restoration").err
     assert "there is no config.json" in groupwise("estimate", "--model", tmp_path, "--gpu", "H100").err
 
 
 @pytest.mark.slow
-def test_this_machine_beside_a_run(groupwise, finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_runs_measured_seconds_stand_beside_the_estimate(
+    groupwise, finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     from groupwise.estimate.calibration import PROBES
 
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))

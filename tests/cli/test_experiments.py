@@ -12,7 +12,7 @@ def listed(text: str) -> list[str]:
     return [name for name in shipped() if any(line.split()[:1] == [name] for line in text.splitlines())]
 
 
-def test_those_of_the_sources_are_listed_where_all_are_asked_for(groupwise):
+def test_all_lists_the_experiments_of_the_sources_too(groupwise):
     ended = groupwise("experiments")
     assert ended.status == 0, ended
     assert listed(ended.out) == [name for name in shipped() if not name.startswith("source_")]

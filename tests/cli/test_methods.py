@@ -29,7 +29,7 @@ def test_a_narrow_terminal_gets_two_lines_a_method(groupwise, monkeypatch):
     assert "dapo  2503.14476\n  z_score | token | clip 0.2/0.28 | token_mean | resample\n" in ended.out
 
 
-def test_one_in_full(groupwise):
+def test_one_method_is_printed_in_full(groupwise):
     ended = groupwise("methods", "gspo+tis")
     assert ended.status == 0, ended
     for part in (
@@ -52,7 +52,7 @@ def test_json_holds_every_slot_of_every_method(groupwise):
     assert one["paper"]["arxiv"] == "2503.14476"
 
 
-def test_one_in_full_fits_a_narrow_terminal_and_speaks_plainly(groupwise):
+def test_a_method_in_full_fits_a_narrow_terminal_and_speaks_plainly(groupwise):
     from groupwise.cli import output
 
     output.console().width = 80

@@ -85,7 +85,7 @@ def test_the_report_shows_runs_controls_groups_and_the_comparison(groupwise, run
         assert shown in text, shown
 
 
-def test_it_is_loaded_as_tables(runs: Path) -> None:
+def test_a_run_of_another_version_is_loaded_as_tables(runs: Path) -> None:
     loaded = load_run(runs / "language")
     assert loaded.metrics.num_rows == len((runs / "language" / "metrics.jsonl").read_text().splitlines())
     assert "loss" in loaded.metrics.column_names
@@ -93,7 +93,7 @@ def test_it_is_loaded_as_tables(runs: Path) -> None:
     assert loaded.summary["steps"] == json.loads((runs / "language" / "summary.json").read_text())["steps"]
 
 
-def test_its_model_is_exported(groupwise, runs: Path, tmp_path: Path) -> None:
+def test_the_model_of_another_version_is_exported(groupwise, runs: Path, tmp_path: Path) -> None:
     ended = groupwise("export", runs / "restoration", "--out", tmp_path / "model")
     assert ended.status == 0
     assert (tmp_path / "model" / "model.safetensors").is_file()

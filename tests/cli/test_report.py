@@ -29,7 +29,7 @@ def test_several_runs_get_one_page_where_the_command_was_given(groupwise, finish
     assert (tmp_path / "deep" / "page.html").is_file()
 
 
-def test_what_is_no_run_is_said(groupwise, tmp_path: Path):
+def test_a_folder_that_is_no_run_is_an_error(groupwise, tmp_path: Path):
     assert "no such folder: nowhere" in groupwise("report", "nowhere").err
     (tmp_path / "empty").mkdir()
     ended = groupwise("report", "empty")

@@ -45,7 +45,7 @@ def test_kinds_are_filled_at_every_depth_where_a_default_has_one():
     assert validate(Whole, tree).middle.part == Other(size=5)
 
 
-def test_what_has_no_default_or_a_kind_or_is_unknown_is_left_alone():
+def test_tables_with_a_kind_without_default_or_unknown_stay_as_they_are():
     tree = {
         "middle": {"kind": "middle", "parts": {"a": {"size": 5}}},
         "free": {"size": 1},

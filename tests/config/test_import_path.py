@@ -106,7 +106,7 @@ def parts(annotation: Any) -> Iterator[Any]:
         yield from parts(part)
 
 
-def test_it_is_found_wherever_it_stands() -> None:
+def test_import_paths_are_collected_from_every_depth_of_a_table() -> None:
     tree = {
         "one": {"path": "a:b"},
         "many": [{"path": "c:d"}, {"path": "e.f:g.h"}],
@@ -128,12 +128,12 @@ def test_it_is_found_wherever_it_stands() -> None:
     "text",
     ["", "a b:c", "a:", ":b", "a:b:c", "os:system('x')", "../a:b", "a.b/c", "a:b\n", "x" * 300, "a..b:c", "a:b.1"],
 )
-def test_what_is_no_import_path_is_refused(text: str) -> None:
+def test_a_text_that_is_no_import_path_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"is no import path; write package\.module:name"):
         validate(Inner, {"path": text})
 
 
-def test_it_is_written_and_read_as_the_text_it_is() -> None:
+def test_an_import_path_is_saved_as_text_and_read_back() -> None:
     inner = Inner(path=ImportPath("a:b"))
     assert inner.model_dump_json() == '{"path":"a:b"}'
     assert type(inner.model_dump(mode="json")["path"]) is str
@@ -152,7 +152,7 @@ def test_where_no_entry_points_are_served_a_module_is_named() -> None:
     assert place.path == "a:b"
 
 
-def test_these_keys_of_an_experiment_name_code_and_no_others() -> None:
+def test_the_keys_of_an_experiment_that_name_code_are_listed() -> None:
     code_keys = {
         f"{model.__name__}.{name}"
         for model in models(Experiment, set())

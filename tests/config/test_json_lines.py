@@ -29,7 +29,7 @@ def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
         (None, r"source\.queries: there is no file '.*a\.jsonl'"),
     ],
 )
-def test_what_is_no_such_file_is_named(tmp_path: Path, data: bytes | None, says: str) -> None:
+def test_a_missing_file_is_named(tmp_path: Path, data: bytes | None, says: str) -> None:
     if data is not None:
         (tmp_path / "a.jsonl").write_bytes(data)
     with pytest.raises(ConfigError, match=says):

@@ -26,7 +26,7 @@ def test_a_module_in_the_working_directory_is_found_after_installed_ones(here: P
     assert callable(user_module(ImportPath("math:name")).sqrt)
 
 
-def test_what_fails_inside_is_told_as_it_is(here: Path):
+def test_an_import_that_fails_inside_a_module_keeps_its_own_error(here: Path):
     (here / "lying_here_broken.py").write_text("import not_installed_anywhere")
     with pytest.raises(ModuleNotFoundError, match="not_installed_anywhere"):
         user_module(ImportPath("lying_here_broken:name"))

@@ -102,7 +102,7 @@ def test_a_member_of_a_class_is_a_path_too(module: Path) -> None:
     assert "has no 'Piece.size'" in refused(lambda: user_object(ImportPath("code_of_mine:Piece.size")))
 
 
-def test_what_stands_there_has_to_be_of_the_right_sort(module: Path) -> None:
+def test_an_object_of_the_wrong_sort_is_refused(module: Path) -> None:
     assert "it is of type int and cannot be called; name a function" in refused(
         lambda: user_callable(ImportPath("code_of_mine:constant"))
     )

@@ -77,7 +77,7 @@ def test_a_valid_table_becomes_the_object():
     )
 
 
-def test_what_is_saved_is_read_back_with_infinity():
+def test_a_saved_infinity_is_read_back():
     config = Whole(trust=Gaussian(sigma=float("inf")), train=Train(name="y", lr=Cosine()))
     assert Whole.model_validate_json(config.model_dump_json()) == config
 

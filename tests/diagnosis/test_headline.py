@@ -49,7 +49,7 @@ def test_of_two_causes_the_one_that_explains_more_leads() -> None:
     assert (leading.cause.rule, [follower.rule for follower in leading.consequences]) == ("not_finite", ["no_update"])
 
 
-def test_what_has_passed_and_notes_are_no_headline() -> None:
+def test_notes_and_faults_that_ended_are_no_headline() -> None:
     assert headline([finding("loss_zero"), finding("reward_flat", holds=False)]) is None
 
 

@@ -41,7 +41,7 @@ def test_the_shipped_example_of_reward_hacking_is_caught() -> None:
 
 
 @pytest.mark.parametrize("name", DOMAINS)
-def test_what_is_recorded_is_small_and_names_its_command(name: str) -> None:
+def test_recorded_healthy_runs_are_small_and_name_their_command(name: str) -> None:
     text = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
     assert len(text) < 60_000
     assert f'"command": "groupwise train {name}' in text

@@ -43,7 +43,7 @@ def test_a_differentiated_gate_pushes_the_wrong_way(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["ema", "amic"])
-def test_what_makes_the_ratio_is_the_same_in_both(method: str) -> None:
+def test_the_gradient_through_the_ratio_is_the_same_in_both_programs(method: str) -> None:
     for found in (FIRST, LATER):
         original, ours = found[method]
         assert original.norm == pytest.approx(ours.norm, rel=1e-4)

@@ -54,7 +54,7 @@ def test_the_docstring_example_of_the_region(folder: Path) -> None:
     assert not found.failed
 
 
-def test_its_own_tests_and_the_laws_hold(folder: Path) -> None:
+def test_the_guides_own_tests_hold(folder: Path) -> None:
     module = importlib.import_module("test_soft_clip")
     assert len(cases(module)) == 6
     for name, arguments in cases(module):

@@ -44,7 +44,7 @@ def test_the_loop_of_ones_own_learns(folder: str, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.count("reward") == 40
 
 
-def test_its_log_probs_are_those_of_the_tokens(folder: str) -> None:
+def test_the_own_loop_scores_the_sampled_tokens(folder: str) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 

@@ -110,7 +110,7 @@ FOR_LANGUAGE = [
 
 
 @pytest.mark.parametrize("key", FOR_LANGUAGE)
-def test_what_is_written_is_what_the_experiment_then_has(tmp_path, key):
+def test_a_written_counterpart_gives_the_experiment_its_value(tmp_path, key):
     value = 0.5 if key in ("top_p", "epsilon", "beta", "tau_pos") else 6
     answer = counterpart(key, value) or ""
     tree = {

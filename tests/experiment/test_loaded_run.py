@@ -55,7 +55,7 @@ def test_members_have_their_step_and_their_rewards(loaded: LoadedRun) -> None:
     assert loaded.evaluations.num_rows > 0
 
 
-def test_its_domain_is_the_trained_one(loaded: LoadedRun) -> None:
+def test_the_domain_of_a_loaded_run_has_the_trained_weights(loaded: LoadedRun) -> None:
     domain = loaded.domain()
     with torch.no_grad():
         metrics = domain.evaluate(streams=Streams(loaded.config["seed"])).metrics

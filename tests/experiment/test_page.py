@@ -64,7 +64,7 @@ def comparison() -> Comparison:
     )
 
 
-def test_it_shows_every_number_and_what_failed(tmp_path: Path):
+def test_the_page_shows_every_number_and_the_failed_runs(tmp_path: Path):
     page = Read()
     page.feed(
         write_page(comparison(), tmp_path, command="groupwise compare language", num_cells=9).read_text(

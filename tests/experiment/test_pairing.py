@@ -42,7 +42,7 @@ SHORT = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("domain", SHORT)
-def test_so_do_images(domain: str, tmp_path: Path):
+def test_runs_of_images_share_data_start_and_samples(domain: str, tmp_path: Path):
     changes = [*SHORT[domain], "train.prompts_per_step=4", "train.group_size=4"]
     grpo_run = trained(domain, tmp_path / "grpo", "method=grpo", "divergence.kind=none", *changes)
     ptrw_run = trained(domain, tmp_path / "ptrw", "method=ptrw", *changes)

@@ -40,7 +40,7 @@ def tiny(tmp_path: Path) -> Path:
         ("domain.rewards.correct.weight=2.0", False),
     ],
 )
-def test_what_is_trained_by_demonstrations_decides(tiny: Path, override: str, same: bool) -> None:
+def test_a_warm_up_is_shared_where_all_that_its_training_reads_is_equal(tiny: Path, override: str, same: bool) -> None:
     assert (reads(load_experiment(tiny)) == reads(load_experiment(tiny, [override]))) is same
 
 

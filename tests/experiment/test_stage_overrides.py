@@ -27,7 +27,7 @@ def test_a_key_that_a_sampling_stage_sets_is_said(caplog: pytest.LogCaptureFixtu
     assert said(caplog, "source_001_progressive", schedule) != []
 
 
-def test_what_holds_wherever_it_is_sampled_is_not_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_override_that_holds_in_every_sampling_stage_gives_no_remark(caplog: pytest.LogCaptureFixture) -> None:
     assert (
         said(
             caplog,
@@ -43,7 +43,7 @@ def test_what_holds_wherever_it_is_sampled_is_not_said(caplog: pytest.LogCapture
     assert said(caplog, "source_001_progressive", "stages.full.set.trust.low=0.05", "train.prompts_per_step=1") == []
 
 
-def test_what_is_changed_in_the_stage_as_well_is_not_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_override_repeated_for_the_stage_gives_no_remark(caplog: pytest.LogCaptureFixture) -> None:
     advice = ["train.max_grad_norm=0.1", "stages.full.set.train.max_grad_norm=0.1"]
     assert said(caplog, "source_001_progressive", *advice) == []
     assert said(caplog, "source_001_progressive", "trust.low=0.1", *advice) != []

@@ -87,7 +87,7 @@ def names(files: Sequence[str], kind: str) -> list[str]:
     return [name for name in files if name.startswith(f"rollouts/{kind}-") and name.endswith(".jsonl")]
 
 
-def test_what_is_left_is_bounded_and_whole(untouched: dict[str, bytes | None]) -> None:
+def test_records_left_by_a_kill_are_bounded_and_whole(untouched: dict[str, bytes | None]) -> None:
     assert len(names(list(untouched), "step")) <= 4
     assert len(names(list(untouched), "evaluation")) <= 6
     assert not [name for name in untouched if Path(name).name.startswith(".")]

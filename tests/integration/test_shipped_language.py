@@ -32,7 +32,9 @@ SHORT = [
     ("name", "metric", "judge"),
     [("language_countdown", "solved", "keeps_the_rules"), ("language_knights", "logic", "right")],
 )
-def test_its_first_steps(name: str, metric: str, judge: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_steps_of_a_shipped_experiment_learn(
+    name: str, metric: str, judge: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
     result = run(load_experiment(name, SHORT), tmp_path / "run", controls=False)
     rows = list(read_metrics(result.folder.metrics))

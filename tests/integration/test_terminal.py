@@ -63,7 +63,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 40])
-def test_what_is_shown_and_what_ctrl_c_does(columns: int, file: Path, tmp_path: Path) -> None:
+def test_the_terminal_fits_its_width_and_ctrl_c_ends_the_run(columns: int, file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shown, status, _ = in_terminal(
         columns, "train", str(file), "--out", str(run), "--no-controls", keys=[("! all_flat", "\x03")]

@@ -101,7 +101,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_ends_where_a_local_one_does(name: str, tmp_path: Path, process: Process) -> None:
+def test_a_remote_learner_ends_where_a_local_one_does(name: str, tmp_path: Path, process: Process) -> None:
     local = trained(tmp_path / "local", None, *CASES[name])
     remote = trained(tmp_path / "remote", process, *CASES[name])
     assert_near(local, remote)
@@ -124,7 +124,7 @@ def test_a_gradient_that_is_a_little_wrong_leaves_the_bound(tmp_path: Path, monk
         assert_near(local, trained(tmp_path / "wrong", None, SIX))
 
 
-def test_what_it_exports_is_the_policy(tmp_path: Path, process: Process) -> None:
+def test_the_export_of_a_remote_learner_is_the_policy(tmp_path: Path, process: Process) -> None:
     result = trained(tmp_path, process, SIX)
     opened = ToyDomain()
     opened.load(result.folder.model)
@@ -178,7 +178,7 @@ def test_a_run_that_was_interrupted_goes_on_from_its_path(tmp_path: Path, proces
         ({"gradient_checkpointing": True}, "", "this model does not offer it; set it to false"),
     ],
 )
-def test_what_it_cannot_give_is_refused_before_anything_is_computed(
+def test_a_stage_that_needs_more_than_the_learner_offers_is_refused_at_the_start(
     changes: dict[str, Any], lacks: str, words: str, tmp_path: Path, process: Process
 ) -> None:
     class Lacking(RemoteLearner):

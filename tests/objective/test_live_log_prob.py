@@ -12,7 +12,7 @@ from groupwise.objective.live_log_prob import check_log_prob
 from groupwise.records import Rollouts
 
 
-def test_what_is_masked_may_hold_anything_and_what_is_counted_is_no_error() -> None:
+def test_masked_log_probs_may_be_nan_and_counted_ones_raise_no_error() -> None:
     objective = Objective.preset("dapo")
     mask = torch.tensor([[True, False], [True, True]])
     batch = objective.prepare(

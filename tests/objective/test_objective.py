@@ -42,7 +42,9 @@ def make(**slots: Any) -> Objective:
     ],
     ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
-def test_what_it_reads(slots: dict[str, Any], fields: set[str], rollout_fields: set[str]) -> None:
+def test_an_objective_requires_the_fields_its_slots_read(
+    slots: dict[str, Any], fields: set[str], rollout_fields: set[str]
+) -> None:
     objective = make(**slots)
     assert objective.requires == fields
     assert objective.requires_rollouts == rollout_fields
@@ -396,7 +398,7 @@ def test_the_entropy_of_such_a_decision_weighs_nothing_either() -> None:
     assert float(objective.loss(Scored(log_prob, entropy), plan).total) == pytest.approx(-0.5 * 3 * 0.8 / 4)
 
 
-def test_what_waits_for_no_device_is_an_error_when_the_step_is_logged() -> None:
+def test_log_probs_above_zero_raise_when_the_step_is_logged() -> None:
     objective = Objective.preset("dapo")
     rollouts = Rollouts(
         torch.tensor([0, 0]),

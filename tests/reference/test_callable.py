@@ -45,7 +45,7 @@ def weight(module: nn.Linear, reference: ReferencePolicy) -> float:
         return module.weight.item()
 
 
-def test_it_is_mixed_when_its_class_says() -> None:
+def test_a_reference_is_mixed_when_its_class_asks_for_it() -> None:
     module, reference = policy("OnGains")
     said = [reference.observe(step, score) for step, score in enumerate((0.5, 0.55, 0.6, 0.65), 1)]
     assert said == ["", "", "mixed", ""]

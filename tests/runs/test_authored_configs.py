@@ -26,7 +26,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_what_was_noted_is_known_again_and_what_says_something_else_is_not(run: Path) -> None:
+def test_a_noted_config_is_recognised_and_a_changed_one_is_not(run: Path) -> None:
     assert not is_authored(run, CONFIG)
     assert note_authored(run, CONFIG) == ""
     assert note_authored(run, CONFIG) == ""
@@ -36,7 +36,7 @@ def test_what_was_noted_is_known_again_and_what_says_something_else_is_not(run: 
     assert len(authored_list().read_bytes().splitlines()) == 1
 
 
-def test_it_may_be_noted_before_it_is_there(run: Path) -> None:
+def test_a_config_may_be_noted_before_its_file_exists(run: Path) -> None:
     run.unlink()
     assert note_authored(run, CONFIG) == ""
     assert is_authored(run, CONFIG)
@@ -89,7 +89,9 @@ def test_a_list_that_cannot_be_written_is_told(run: Path, monkeypatch: pytest.Mo
     assert not is_authored(run, CONFIG)
 
 
-def test_it_is_bounded_and_keeps_the_newest(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_of_authored_configs_is_bounded_and_keeps_the_newest(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(authored_configs, "MOST", 5)
     for seed in range(14):
         note_authored(run, [seed])

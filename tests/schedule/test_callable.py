@@ -84,7 +84,7 @@ def test_extremes_that_are_none_are_named() -> None:
         Objective.preset("grpo", **{"entropy.kind": "callable", "entropy.path": f"{HERE}:NoEnds"})
 
 
-def test_it_stands_where_a_coefficient_stands() -> None:
+def test_a_users_schedule_may_take_the_place_of_a_coefficient() -> None:
     objective = Objective.preset(
         "grpo", **{"divergence.beta.kind": "callable", "divergence.beta.path": f"{HERE}:Sawtooth"}
     )

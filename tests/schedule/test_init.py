@@ -24,7 +24,7 @@ def test_kinds_that_follow_a_measurement_are_taken_only_where_one_is_made() -> N
 
 
 @pytest.mark.parametrize("value", [True, "unset", [1.0], None])
-def test_what_is_neither_a_number_nor_a_table_is_told_both(value: object) -> None:
+def test_a_value_that_is_neither_number_nor_table_is_refused(value: object) -> None:
     with pytest.raises(ValidationError, match=f"is {re.escape(repr(value))}; write a number, or a table such as"):
         TypeAdapter(Schedule).validate_python(value)
 

@@ -125,7 +125,7 @@ def test_a_planted_fault_is_named(
     assert not (tmp_path / MARK).exists()
 
 
-def test_what_is_sound_passes() -> None:
+def test_sound_rewards_pass() -> None:
     check_reward(right, COMPLETIONS, columns=COLUMNS)
     check_reward(ranked, COMPLETIONS, compares=True)
     check_reward(ExactAnswer(), COMPLETIONS, columns=COLUMNS)
@@ -141,7 +141,7 @@ def test_chats_and_maps_are_members_too() -> None:
         check_reward(lambda completions: [image - np.mean(completions) for image in completions], images)
 
 
-def test_what_it_is_tried_with_is_checked() -> None:
+def test_the_completions_and_columns_of_the_check_are_checked() -> None:
     with pytest.raises(ValueError, match="one entry of all others a completion"):
         check_reward(right, COMPLETIONS, columns={"answer": ["4"]})
     with pytest.raises(ValueError, match="give two or more"):

@@ -203,6 +203,6 @@ def test_a_sound_piece_of_ones_own_passes() -> None:
     check_slot(Sound())
 
 
-def test_what_is_no_slot_is_refused() -> None:
+def test_an_object_that_is_no_slot_is_refused() -> None:
     with pytest.raises(ValueError, match="is no slot; pass an object whose class extends one of"):
         check_slot(Counts)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ def test_as_many_decimals_as_tell_them_apart(values: list[float | None], printed
     assert same_decimals(values) == printed
 
 
-def test_what_is_no_number_is_printed_and_does_not_count() -> None:
+def test_nan_is_printed_and_does_not_set_the_decimals() -> None:
     assert same_decimals([math.nan, math.inf, 0.5]) == ["nan", "inf", "0.500"]
 
 

@@ -60,7 +60,7 @@ class FailsSlowly(Recording):
         raise ConnectionError("server gone")
 
 
-def test_one_that_fails_while_two_threads_speak_is_dropped_once() -> None:
+def test_a_tracker_that_fails_under_two_threads_is_dropped_once() -> None:
     bad = FailsSlowly()
     trackers = Trackers([bad])
     with ThreadPoolExecutor(2) as both:

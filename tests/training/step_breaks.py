@@ -23,8 +23,9 @@ from groupwise.objective.correction.truncate import Truncate
 from groupwise.records import Loss, Scored
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.training.optimiser_config import OptimiserConfig
-from groupwise.training.step import collect, update
 from groupwise.training.step import step as step_module
+from groupwise.training.step import update
+from groupwise.training.step.members import RewardedMembers
 from groupwise.training.step.step import Step
 
 Patch = pytest.MonkeyPatch
@@ -32,13 +33,15 @@ Patch = pytest.MonkeyPatch
 
 def mask(patch: Patch) -> None:
     """The last decision of every member is left out."""
-    plain = collect.rollouts_of
+    plain = RewardedMembers.rollouts
 
-    def shorter(samples: Any, *arguments: Any) -> Any:
+    def shorter(members: RewardedMembers, *arguments: Any, **options: Any) -> Any:
+        samples = members.samples
         last = torch.arange(samples.mask.shape[1]) == samples.payload["length"][:, None] - 1
-        return plain(replace(samples, mask=samples.mask & ~last), *arguments)
+        masked = replace(samples, mask=samples.mask & ~last)
+        return plain(replace(members, samples=masked), *arguments, **options)
 
-    patch.setattr(collect, "rollouts_of", shorter)
+    patch.setattr(RewardedMembers, "rollouts", shorter)
 
 
 def temperature(patch: Patch) -> None:

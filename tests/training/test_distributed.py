@@ -118,7 +118,7 @@ def test_shares_cover_a_list_once(count: int) -> None:
     assert [place for rank in range(4) for place in World(rank, 4).share(count)] == list(range(count))
 
 
-def test_what_goes_wrong_on_another_process_is_told_by_the_first(tmp_path: Path) -> None:
+def test_a_fault_of_another_process_is_reported_by_the_first(tmp_path: Path) -> None:
     printed = launch(tmp_path, "worn", 2)
     assert (
         printed.count("step 1: reward 'right': timeout for 3 of 16 members, on process 1; later ones are only counted")

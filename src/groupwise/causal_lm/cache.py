@@ -42,7 +42,7 @@ class RoomyLayer(DynamicLayer):
 
 
 def filled(states: Tensor | None) -> Tensor:
-    """Returns a layer's states after a forward pass."""
+    """Returns a layer's keys or values, which exist from the first forward pass on."""
     assert states is not None, "the cache is used before the prompts were forwarded"
     return states
 

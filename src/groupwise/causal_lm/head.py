@@ -122,6 +122,9 @@ def _views(tiles: Tensor, rows: slice, block: slice) -> tuple[Tensor, Tensor]:
 def _checked(
     hidden: Tensor, weight: Tensor, target: Tensor, requires: Iterable[str], temperature: float, softcap: float | None
 ) -> frozenset[str]:
+    """Refuses unknown fields, a temperature or cap of at most 0, and shapes that do not fit; returns `requires` as a
+    set.
+    """
     requires = frozenset(requires)
     if unknown := requires - set(FIELDS):
         raise ValueError(f"requires = {sorted(unknown)}: the head computes {list(FIELDS)}; ask for a subset of these")

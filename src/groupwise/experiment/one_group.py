@@ -12,7 +12,7 @@ from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.experiment.schema import Experiment
 from groupwise.streams import Streams
-from groupwise.training.step.collect import rollouts_of
+from groupwise.training.step.members import RewardedMembers
 
 
 @final
@@ -75,7 +75,9 @@ def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGrou
     table = domain.reward(samples)
     # Before the first step the reference is the policy itself.
     reference = samples.old_log_prob if "reference_log_prob" in objective.requires_rollouts else None
-    rollouts = rollouts_of(samples, samples.group, table, reference, objective.requires_rollouts, domain.density)
+    rollouts = RewardedMembers(samples, samples.group, table, reference).rollouts(
+        objective.requires_rollouts, density=domain.density
+    )
     batch = objective.prepare(rollouts, objective.init())
     lengths = samples.mask.sum(1)
     advantages = torch.where(samples.mask, batch.advantage, 0.0).sum(1) / lengths.clamp(min=1)

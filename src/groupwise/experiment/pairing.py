@@ -51,10 +51,11 @@ def _first_sampled(run: Run) -> int:
 
 
 def _records(run: Run, path: Path | None) -> list[Mapping[str, Any]]:
-    return [] if path is None else [_told(run, record) for record in read_lines(path).rows]
+    """Returns the comparable records of a file of members, none where there is no file."""
+    return [] if path is None else [_comparable(run, record) for record in read_lines(path).rows]
 
 
-def _told(run: Run, record: Mapping[str, Any]) -> Mapping[str, Any]:
+def _comparable(run: Run, record: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the comparable entries of a member's record. A picture is replaced by the hash of its content, since two
     different images may have equal rewards.
     """
@@ -64,6 +65,7 @@ def _told(run: Run, record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _content(path: Path) -> str:
+    """Returns the hash of a file's bytes, empty where there is no file."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 

@@ -145,7 +145,7 @@ class LocalCopy:
 
 
 def adapters(module: nn.Module) -> list[nn.Module]:
-    """Returns the outermost module whose adapter can be switched off (peft's `PeftModel`), if there is one.
+    """Returns the outermost module whose adapter can be switched off (peft's `PeftModel`), in a list of at most one.
 
     Example:
         >>> adapters(nn.Linear(1, 1))

@@ -142,8 +142,9 @@ class Objective(Config):
 
     @property
     def requires_sampled(self) -> frozenset[str]:
-        """The fields of `Scored` that the sampler is asked for; empty where samples are drawn without noise, since none
-        of their transitions is scored.
+        """The fields of `Scored` that the sampler is asked for: all that the loss reads; the log-prob alone where the
+        domain noises the samples again after sampling (`matching`); none where such samples are drawn without noise,
+        since none of their transitions is scored.
         """
         if self.matching.neutral:
             return self.requires

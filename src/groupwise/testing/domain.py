@@ -39,14 +39,17 @@ class _Trial:
     samples: Samples
 
     def sample(self, prompts: list[Prompt], step: int = 0) -> Samples:
+        """Draws one group of every prompt; equal arguments give equal groups."""
         return _draw(self.domain, prompts, self.group_size, step)
 
     def log_prob(self, rows: Tensor | None = None, domain: Domain | None = None) -> Tensor:
+        """Scores the members in `rows` (all unless they are passed), with another domain if one is passed."""
         with torch.no_grad():
             rows = torch.arange(len(self.samples)) if rows is None else rows
             return (domain or self.domain).score(self.samples, rows, frozenset({"log_prob"})).log_prob
 
     def differ(self, left: Tensor, right: Tensor, mask: Tensor) -> bool:
+        """Returns whether two tensors are further apart than the tolerance at a decision that counts."""
         return bool(((left - right)[mask].abs() > self.tolerance).any())
 
 
@@ -116,11 +119,13 @@ def _draw(
     step: int,
     requires: frozenset[str] = frozenset({"log_prob"}),
 ) -> Samples:
+    """Samples one group of every prompt without gradient; the seed is always 0."""
     with torch.no_grad():
         return domain.sample(prompts, group_size, streams=Streams(0), step=step, settings={}, requires=requires)
 
 
 def _generators() -> tuple[Any, ...]:
+    """Returns the states of the global generators of torch, numpy and random."""
     name, keys, *rest = np.random.get_state()
     return (torch.get_rng_state().numpy().tobytes(), name, np.asarray(keys).tobytes(), str(rest), random.getstate())
 
@@ -149,6 +154,7 @@ def _shape(domain: Domain, samples: Samples, num_prompts: int, group_size: int) 
 
 
 def _recorded(trial: _Trial) -> Iterator[str]:
+    """Yields broken laws of the record: at unchanged weights, `score` gives the log-probs that `sample` recorded."""
     samples, rescored = trial.samples, trial.log_prob()
     if rescored.shape != samples.mask.shape:
         yield (
@@ -258,11 +264,13 @@ def _learner(trial: _Trial) -> Iterator[str]:
 
 
 def _forget(weights: Mapping[str, Tensor]) -> None:
+    """Removes the gradients."""
     for weight in weights.values():
         weight.grad = None
 
 
 def _rewards(trial: _Trial) -> Iterator[str]:
+    """Yields broken laws of rewards: every member has one value of each reward, a finite number or None."""
     for name, values in trial.domain.reward(trial.samples).values.items():
         if len(values) != len(trial.samples):
             yield f"reward: {name!r} has {len(values)} values for {len(trial.samples)} members"
@@ -271,6 +279,7 @@ def _rewards(trial: _Trial) -> Iterator[str]:
 
 
 def _evaluation(trial: _Trial) -> Iterator[str]:
+    """Yields broken laws of evaluation: its metrics are finite, and `metric_names` lists all of them."""
     with torch.no_grad():
         metrics = trial.domain.evaluate(streams=Streams(0)).metrics
     unknown = sorted(set(metrics) - set(trial.domain.metric_names))
@@ -281,6 +290,7 @@ def _evaluation(trial: _Trial) -> Iterator[str]:
 
 
 def _description(trial: _Trial) -> Iterator[str]:
+    """Yields broken laws of descriptions: every member has one, which JSON can hold apart from images."""
     records = trial.domain.describe(trial.samples, torch.arange(len(trial.samples)))
     if len(records) != len(trial.samples):
         yield f"describe: {len(records)} records for {len(trial.samples)} members"

@@ -239,6 +239,7 @@ def same_names(objective: Objective, world: World, second: World) -> None:
     together, worlds = SimulatedProcesses(2), (world, second)
 
     def names(rank: int) -> tuple[set[str], set[str]]:
+        """Returns the names of the batch's metrics and of the loss's metrics in the process `rank`."""
         reduce = together.reduce(rank)
         batch = prepared(objective, worlds[rank], reduce)
         return set(batch.statistics), set(

@@ -107,6 +107,7 @@ def _objective(slot_name: str, piece: Slot) -> Objective:
 
 
 def _violations(attempt: Callable[[Any, Objective], Iterator[str]], piece: Slot, objective: Objective) -> list[str]:
+    """Returns the sentences of one law that the piece breaks; an exception of the law is such a sentence too."""
     try:
         return list(attempt(piece, objective))
     # An author's code may raise any exception.
@@ -115,6 +116,7 @@ def _violations(attempt: Callable[[Any, Objective], Iterator[str]], piece: Slot,
 
 
 def _reason(error: Exception) -> str:
+    """Returns the first line of an error's message, with the error's type unless it is a failed assertion."""
     first_line = str(error).splitlines()[0] if str(error) else "no message"
     return first_line if isinstance(error, AssertionError) else f"{type(error).__name__}: {first_line}"
 
@@ -140,8 +142,10 @@ def _declared(piece: Slot, objective: Objective) -> Iterator[str]:
         yield "the loss changes without the fields that it does not declare; name what it reads in `reads`"
 
 
-def _sums(piece: Slot, objective: Objective) -> Iterator[str]:
-    """Yields every rearrangement of a batch that changes the loss."""
+def _rearranged(piece: Slot, objective: Objective) -> Iterator[str]:
+    """Yields a sentence for every rearrangement of a batch (padding, order, micro-batches, slices, processes) that
+    changes the loss or a gradient.
+    """
     batch = world(7)
     expected = laws.outcome(objective, batch)
     for name, (attempt, cure) in _INVARIANCES.items():
@@ -225,7 +229,7 @@ def _file(piece: Slot, objective: Objective) -> Iterator[str]:
 
 _LAWS: dict[str, Callable[[Any, Objective], Iterator[str]]] = {
     "reads": _declared,
-    "sums": _sums,
+    "sums": _rearranged,
     "flat": _flat,
     "push": _push,
     "gradient": _derivative,

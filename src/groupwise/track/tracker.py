@@ -67,25 +67,26 @@ class Trackers:
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Hands the numbers of one step to every tracker."""
-        self._each("metrics", step, values)
+        self._call_all("metrics", step, values)
 
     def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
         """Hands members and pictures to every tracker."""
-        self._each("members", step, place, records, pictures)
+        self._call_all("members", step, place, records, pictures)
 
     def note(self, text: str) -> None:
         """Hands a sentence to every tracker."""
-        self._each("note", text)
+        self._call_all("note", text)
 
     def alarm(self, rule: str) -> None:
         """Hands the cause of what is wrong to every tracker."""
-        self._each("alarm", rule)
+        self._call_all("alarm", rule)
 
     def close(self) -> None:
         """Closes every tracker."""
-        self._each("close")
+        self._call_all("close")
 
-    def _each(self, method: str, *arguments: object) -> None:
+    def _call_all(self, method: str, *arguments: object) -> None:
+        """Calls a method of every tracker. A tracker that raises is closed and dropped, and the others note why."""
         failed = []
         with self._lock:
             for tracker in list(self._trackers):
@@ -101,4 +102,4 @@ class Trackers:
                     )
         for text in failed:
             log.warning(text)
-            self._each("note", text)
+            self._call_all("note", text)

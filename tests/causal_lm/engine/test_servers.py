@@ -93,7 +93,7 @@ def test_evaluation_asks_the_server_that_follows(engine_of):
     assert not engine_of(sync="none").live
 
 
-def test_what_was_written_is_removed(engine_of, tmp_path):
+def test_closing_an_engine_removes_the_weights_it_wrote(engine_of, tmp_path):
     engine = engine_of(folder=tmp_path)
     draw(engine)
     assert [path.name for path in tmp_path.glob("*/*")] == ["v0"]

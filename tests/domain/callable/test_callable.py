@@ -101,7 +101,7 @@ def test_killed_it_resumes_to_the_same_end(place: Path) -> None:
     ).read_bytes()
 
 
-def test_it_is_opened_with_its_settings(place: Path) -> None:
+def test_a_users_domain_is_opened_with_its_settings(place: Path) -> None:
     experiment = load_experiment("reach.toml", ["domain.settings.deviation=0.5"])
     domain = open_domain(experiment)
     assert domain.num_prompts == 32
@@ -137,7 +137,7 @@ def test_it_is_opened_with_its_settings(place: Path) -> None:
         (["domain.path=reach:Raises"], "Raises(settings) failed: KeyError: 'goal'"),
     ],
 )
-def test_what_is_wrong_with_it_is_told_in_one_line(place: Path, changes: list[str], told: str) -> None:
+def test_a_faulty_users_domain_is_refused_in_one_line(place: Path, changes: list[str], told: str) -> None:
     with (place / "reach.py").open("a") as file:
         file.write(
             "\n\nclass Unwritten(Reach):\n    reward = groupwise.Domain.reward\n    evaluate ="

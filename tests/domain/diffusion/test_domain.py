@@ -344,7 +344,7 @@ def test_a_stage_may_change_all_but_the_model(small: DiffusionDomain) -> None:
         ({"data": {"num_train": 11}}, "source has 10"),
     ],
 )
-def test_what_cannot_work_is_refused_with_what_to_write(changes: dict[str, Any], said: str) -> None:
+def test_settings_that_cannot_work_are_refused_with_a_remedy(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         domain(changes).demonstrations(1, streams=Streams(0), step=0)
 

@@ -30,7 +30,7 @@ def test_a_fixed_window_stays() -> None:
     ("window", "said"),
     [({"size": 6}, "fit into the 5"), ({"size": 1, "high": 6}, "never trained"), ({"size": 2, "low": 4}, "fit")],
 )
-def test_what_does_not_fit_is_said(window: dict[str, int], said: str) -> None:
+def test_a_window_that_does_not_fit_is_refused(window: dict[str, int], said: str) -> None:
     assert said in Window(**window).problem(6)
     assert Window(size=5).problem(6) == ""
 

@@ -58,7 +58,7 @@ def test_a_reply_is_what_the_template_writes_after_the_policys_turn(tokenizer):
     )
 
 
-def test_what_has_no_template_is_refused(tokenizer):
+def test_a_tokenizer_without_chat_template_is_refused(tokenizer):
     tokenizer.chat_template = None
     with pytest.raises(ConfigError, match=r"chat.use = 'always', but the tokenizer of this model has no chat template"):
         Chat(tokenizer, ChatConfig(use="always"))

@@ -272,7 +272,7 @@ def test_the_saved_folder_is_plain_transformers(build, tmp_path):
     assert again.evaluate(streams=Streams(0)).metrics == domain.evaluate(streams=Streams(0)).metrics
 
 
-def test_what_cannot_be_trained_is_refused(build):
+def test_settings_that_cannot_train_are_refused(build):
     with pytest.raises(
         ConfigError, match="leaves no room for a prompt in the model's context of 64 tokens; write at most 63"
     ):
@@ -285,7 +285,7 @@ def test_what_cannot_be_trained_is_refused(build):
         build(environment={"kind": "guess_the_number"})
 
 
-def test_what_was_left_out_of_the_data_is_said(build):
+def test_the_log_says_how_many_rows_were_left_out(build):
     # `sort 1 2 3 ?` has five words, `sort 1 2 3 4 ?` six.
     sorting = {
         "data": {"source": {"kind": "sorting", "min_length": 3, "max_length": 4}},

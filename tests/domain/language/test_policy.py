@@ -87,7 +87,7 @@ class ServedPolicy:
     def close(self) -> None:
         pass
 
-    def adapted(self, engine: Any) -> ServedPolicy:
+    def with_engine(self, engine: Any) -> ServedPolicy:
         return self
 
 

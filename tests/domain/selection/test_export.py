@@ -82,7 +82,7 @@ def test_the_exported_selector_picks_as_the_trained_policy_does(finished, export
         ]
 
 
-def test_it_knows_what_it_was_trained_with(exported):
+def test_an_export_records_the_settings_of_its_training(exported):
     told = json.loads((exported / "selector.json").read_text())
     assert told["shots"] == 4
     assert told["order"] == "first_pick_last"

@@ -72,7 +72,7 @@ def test_the_fifth_plan_goes_on_from_a_policy_of_the_older_reward() -> None:
     assert found == [(new, new), (new, old), (old, new), (old, old)]
 
 
-def test_its_whole_course_has_its_schedules() -> None:
+def test_the_stages_of_the_source_have_its_schedules() -> None:
     first, second = shipped("")
     assert (domain(first).rce.weights, domain(second).rce.weights) == ("reward", "rank")  # type: ignore[union-attr]
     warm_up, policy = first.spans
@@ -103,7 +103,7 @@ def test_every_mode_and_every_strategy_is_run_by_some_shipped_experiment() -> No
 # Its formulas, at rewards of a right answer (accuracy .9), two wrong ones (.3) and a wrong one (0): 1.9, .3, .3, 0.
 
 
-def test_its_z_score() -> None:
+def test_the_z_score_of_the_source_by_hand() -> None:
     # Mean .625, squares 1.275^2 + 2 * .325^2 + .625^2 = 2.2275, over three .7425.
     std = 0.7425**0.5
     assert advantages(ZScore(min_std=0.1, clip=5.0), [1.9, 0.3, 0.3, 0.0]) == pytest.approx(
@@ -115,17 +115,17 @@ def test_its_z_score() -> None:
     assert advantages(ZScore(min_std=0.1, clip=5.0), [1.0] + [0.0] * 99)[0] == 5.0
 
 
-def test_its_ranks() -> None:
+def test_the_ranks_of_the_source_by_hand() -> None:
     assert advantages(Rank(), [1.9, 0.3, 0.3, 0.0]) == pytest.approx([1.0, 0.0, 0.0, -1.0])
     assert advantages(Rank(ties="order"), [1.9, 0.3, 0.3, 0.0]) == pytest.approx([1.0, 1 / 3, -1 / 3, -1.0])
 
 
-def test_its_condition() -> None:
+def test_the_admission_of_the_source_by_hand() -> None:
     # One of four is right, then one of five, then none; a fifth is enough.
     groups = grouped([1.9, 0.3, 0.3, 0.0], [1.9, 0.0, 0.0, 0.0, 0.3], [0.3, 0.0, 0.3, 0.0])
     assert PositiveShare(threshold=1.0, min_positive_ratio=0.2)(groups).tolist() == [True, True, False]
 
 
-def test_its_adaptive_beta_moves_once_an_update() -> None:
+def test_the_adaptive_beta_of_the_source_moves_once_an_update() -> None:
     beta = shipped("")[0].spans[1].objective.divergence.beta
     assert [beta.observe(0.1, measured) for measured in (0.2, 0.05, 0.001)] == pytest.approx([0.15, 0.1, 0.1 / 1.5])

@@ -12,7 +12,7 @@ from groupwise.testing import check_slot
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "time", "time_squared", "huber", "power"])
-def test_it_is_the_negative_loss_of_pre_training(weighting: str) -> None:
+def test_the_log_prob_is_the_negative_loss_of_pre_training(weighting: str) -> None:
     copies = drawn(0)
     log_prob = Velocity.model_validate({"weighting": weighting, "power": 0.4})(copies.deviation())["log_prob"]
     expected = torch.stack(

@@ -27,7 +27,7 @@ def test_weight_by_sign() -> None:
     assert finish(surrogate.statistics) == pytest.approx({"vespo/weight_mean": sum(weights) / 5})
 
 
-def test_one_at_ratio_one_and_nothing_far_away() -> None:
+def test_the_weight_is_one_at_ratio_one_and_zero_far_away() -> None:
     decisions = member_ratios([1.0], [math.exp(50.0)], [math.exp(-50.0)], advantage=[1.5, 1.0, -1.0], old=-60.0)
     surrogate = Vespo()(decisions.log_ratio, decisions)
     close(gradient(surrogate.value, decisions), [[1.5], [0.0], [0.0]])

@@ -140,7 +140,7 @@ def test_a_busy_service_is_asked_again(service: Service) -> None:
     assert len(service.seen) == 4
 
 
-def test_one_that_stays_broken_is_missing_for_that_member_alone(service: Service) -> None:
+def test_a_reply_that_stays_broken_is_a_missing_reward_of_that_member_only(service: Service) -> None:
     service.reply = lambda body: (500, "on fire") if "bad" in body["messages"][-1]["content"] else said("Score: 0")
     table = judged(service, ["good", "bad", "good"], num_retries=1)
     assert table.values["judge"] == [0.0, None, 0.0]
@@ -248,7 +248,7 @@ def test_a_refusal_is_an_error_at_once(service: Service) -> None:
     assert len(service.seen) == 1
 
 
-def test_so_many_requests_at_once_and_no_more(service: Service) -> None:
+def test_num_parallel_bounds_the_requests_under_way(service: Service) -> None:
     service.reply = lambda body: (time.sleep(0.05), said("Score: 5"))[1]
     judged(service, list("abcdefghi"), num_parallel=3)
     assert service.most == 3

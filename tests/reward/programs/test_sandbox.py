@@ -160,7 +160,7 @@ def test_the_process_that_starts_programs_is_started_again() -> None:
     assert run("print(2)").output == "2\n"
 
 
-def test_what_there_is_not_is_no_program() -> None:
+def test_a_program_that_does_not_exist_is_refused() -> None:
     done = asyncio.run(run_limited(["no-such-command"], Limits()))
     assert done.status == 125
     assert "No such file" in done.refused

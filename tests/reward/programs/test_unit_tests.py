@@ -143,7 +143,7 @@ def test_a_machine_without_a_wall_is_said_or_refused(monkeypatch: pytest.MonkeyP
     assert scores(["def add(a, b): return a + b"], [TESTS]) == [1.0]
 
 
-def test_what_goes_wrong_here_is_that_members_wrong_answer_and_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_the_sandbox_is_a_wrong_answer_with_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(values: str) -> list[str]:
         raise RecursionError("a bug of ours")
 

@@ -51,7 +51,7 @@ def own(name: str, **settings: object) -> CallableReward:
 
 
 @pytest.mark.usefixtures("own_module")
-def test_what_holds_the_interpreter_is_killed_and_the_next_batch_works() -> None:
+def test_a_reward_that_holds_the_interpreter_is_killed_and_the_next_batch_works() -> None:
     with Rewards({"r": own("matches", timeout_seconds=6.0)}) as rewards:
         began = time.monotonic()
         table = rewards.score(["?"], ["a" * 60])
@@ -65,7 +65,7 @@ def test_what_holds_the_interpreter_is_killed_and_the_next_batch_works() -> None
 
 
 @pytest.mark.usefixtures("own_module")
-def test_what_it_prints_is_passed_on_and_bounded(capfd: pytest.CaptureFixture[str]) -> None:
+def test_prints_of_a_reward_are_passed_on_and_bounded(capfd: pytest.CaptureFixture[str]) -> None:
     with Rewards({"r": own("prints"), "flood": own("floods")}) as rewards:
         assert rewards.score(["?"], ["a"]).values == {"r": [1.0], "flood": [1.0]}
         printed = ""

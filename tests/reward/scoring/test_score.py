@@ -118,7 +118,7 @@ def test_rewards_overlap_sync_and_async() -> None:
     assert set(table.seconds) == set("abcde")
 
 
-def test_one_that_raises_stops_the_run_and_is_named_with_its_place() -> None:
+def test_a_reward_that_raises_stops_the_run_and_is_named_with_its_line() -> None:
     def broken(completions: list[str]) -> list[float]:
         return [1 / 0 for _ in completions]
 
@@ -173,7 +173,7 @@ class Hanging:
         return [1.0, 1.0]
 
 
-def test_one_that_hangs_is_missing_and_counted_and_the_run_goes_on() -> None:
+def test_a_reward_that_hangs_is_missing_and_counted_and_the_run_goes_on() -> None:
     with Rewards({"hangs": Hanging(True, False), "brief": Length(target=2)}) as rewards:
         began = time.monotonic()
         table = rewards.score(PROMPTS, TEXTS)

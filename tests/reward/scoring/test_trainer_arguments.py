@@ -29,7 +29,7 @@ def logging(
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_they_are_passed_and_what_is_logged_comes_back(isolation: str) -> None:
+def test_trainer_arguments_reach_the_reward_and_its_logged_values_return(isolation: str) -> None:
     path = "tests.reward.scoring.test_trainer_arguments:logging"
     reward = CallableReward(path=path, isolation=isolation)  # type: ignore[arg-type]
     with Rewards({"logging": reward}) as rewards:

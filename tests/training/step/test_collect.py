@@ -9,7 +9,7 @@ from tests.training.step.test_update import gathered, started, step_of
 from tests.training.toy import ToyDomain, recipe
 
 from groupwise.streams import Streams
-from groupwise.training.step.collect import _member_ids, collect
+from groupwise.training.step.collect import collect
 from groupwise.training.step.draw import draw_prompts
 
 RESAMPLE = {"admission.kind": "resample", "admission.max_rounds": 8}
@@ -38,7 +38,7 @@ def test_resampling_fills_the_batch_with_the_first_admitted_groups() -> None:
     del toy
 
 
-def test_what_was_drawn_is_measured_not_what_was_kept() -> None:
+def test_statistics_count_the_drawn_groups_and_not_only_the_admitted() -> None:
     _, _, collected = gathered(recipe(objective=RESAMPLE, group_size=8), num_prompts=24, reward_of=only_even)
     drawn, _ = draw_prompts(Streams(0), 24, 0, int(collected.numbers["num_prompts_drawn"]))
     flat = collected.statistics["frac_reward_zero_std"].finish("flat")["flat"]
@@ -97,15 +97,6 @@ def test_members_carry_the_same_ids_however_groups_are_dealt_out() -> None:
     assert ids.unique().numel() == len(ids)
     assert torch.equal(ids >> 32, collected.place)
     assert sorted((ids & 0xFFFF).tolist()) == sorted([0, 1, 2] * 4)
-    shuffled = torch.tensor([4, 0, 9, 4, 0, 4])
-    assert [(number >> 32, number & 0xFFFF) for number in _member_ids(shuffled).tolist()] == [
-        (4, 0),
-        (0, 0),
-        (9, 0),
-        (4, 1),
-        (0, 1),
-        (4, 2),
-    ]
 
 
 def test_a_batch_of_several_rounds_is_as_discrete_as_its_domain() -> None:

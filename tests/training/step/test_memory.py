@@ -38,7 +38,7 @@ def test_a_backward_pass_holds_what_it_saved() -> None:
     assert 5 <= per_member <= 7
 
 
-def test_what_is_at_hand_is_the_limit_less_what_is_held() -> None:
+def test_available_bytes_are_the_limit_minus_the_memory_in_use() -> None:
     limit = 64.0
     before = available_bytes(CPU, limit)
     assert 0 < before < limit * 2**30

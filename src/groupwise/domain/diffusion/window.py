@@ -40,6 +40,7 @@ class Window(Config):
 
     @model_validator(mode="after")
     def _fits(self) -> Window:
+        """Refuses a window that is longer than the distance from `low` to `high`."""
         if self.high is not None and self.low + self.size > self.high:
             raise ValueError(
                 f"a window of size {self.size} does not fit between low = {self.low} and high = {self.high}; write high"

@@ -76,7 +76,7 @@ class LanguageDomain(Domain):
         splits = parent._splits if parent is not None and same_data else split(config.data, config.demonstrations)
         self._splits, self._shares_policy = splits, parent is not None
         if parent is not None:
-            self.policy = parent.policy.adapted(config.engine)
+            self.policy = parent.policy.with_engine(config.engine)
         else:
             self.policy = open_policy(config, splits, streams, torch.device(device)) if policy is None else policy
         self.learner, self.supplies, self.tokenizer = self.policy.learner, self.policy.supplies, self.policy.tokenizer
@@ -422,6 +422,11 @@ class LanguageDomain(Domain):
         return self.tokenizer.batch_decode([tokens[:length] for tokens, length in rows], skip_special_tokens=True)
 
     def _score(self, samples: Samples, judges: bool) -> RewardTable:
+        """Computes the rewards of every member, and adds the environment's, which sampling recorded.
+
+        Args:
+            judges: whether rewards in the role of a judge, which count in evaluations alone, are scored too.
+        """
         member_columns = [samples.prompts[index].columns for index in samples.group.tolist()]
         names = (
             set.intersection(*(set(columns) for columns in member_columns)) - {"prompt"} if member_columns else set()

@@ -122,7 +122,7 @@ class Policy(Protocol):
         """Ends what the policy's engine started; the learner is closed by the domain. A second call does nothing."""
         ...
 
-    def adapted(self, engine: EngineConfig) -> Policy:
+    def with_engine(self, engine: EngineConfig) -> Policy:
         """Returns the same weights and learner with another engine, for a stage that changes it.
 
         Raises:
@@ -218,12 +218,12 @@ class LocalPolicy:
         """Ends what the engine started."""
         self._engine.close()
 
-    def adapted(self, engine: EngineConfig) -> LocalPolicy:
+    def with_engine(self, engine: EngineConfig) -> LocalPolicy:
         """Opens another engine over the same model."""
         return self if engine == self._engine_config else LocalPolicy(self._loaded, engine, self.learner)
 
     def _check_engine(self) -> None:
-        """Refuses an engine that nobody has fed from gathered weights."""
+        """Refuses an engine that cannot sample from a sharded model: a vLLM server takes whole weights only."""
         if self._engine_config.kind == "vllm":
             raise ConfigError(
                 "domain.engine.kind = 'vllm': a server does not get weights that are spread over processes; write"

@@ -274,6 +274,7 @@ class GRPOTrainer(TRLTrainer):
         return self._window
 
     def _eval_window(self, inputs: Mapping[str, Any]) -> Window:
+        """Opens the window of an evaluation batch, which is one micro-batch and takes no step."""
         sampled = self._sampled["eval"]
 
         def unused(place: int) -> Scored:
@@ -291,11 +292,13 @@ class GRPOTrainer(TRLTrainer):
         )
 
     def _sum(self, tensor: Tensor) -> Tensor:
+        """Sums a tensor over processes."""
         total = self.accelerator.reduce(tensor, reduction="sum")
         assert isinstance(total, Tensor)
         return total
 
     def _gather(self, tensor: Tensor) -> Tensor:
+        """Concatenates the rows of all processes, padded to the longest row."""
         gathered = self.accelerator.gather(self.accelerator.pad_across_processes(tensor, dim=1))
         assert isinstance(gathered, Tensor)
         return gathered
@@ -321,6 +324,9 @@ class GRPOTrainer(TRLTrainer):
     def _forward(
         self, model: Any, inputs: Mapping[str, Any], size: int | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Computes log-probs `[B, T]` and entropies `[B, T]` of the completions, and the router's loss of a mixture of
+        experts, by TRL's own forward pass in chunks of `size` rows.
+        """
         return self._get_per_token_logps_and_entropies(
             model,
             torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),

@@ -7,9 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,18 +17,16 @@ from groupwise.domain.protocol import ComparesExactly, Matches, Samples
 from groupwise.objective import Batch
 from groupwise.objective.matching import NoMatching
 from groupwise.processes import is_out_of_memory
-from groupwise.records import Rollouts
 from groupwise.reward import RewardTable
 from groupwise.statistics import Mean, Statistic, Total, add
 from groupwise.streams import Streams
 from groupwise.training.distributed import World
 from groupwise.training.step.draw import draw_prompts
+from groupwise.training.step.members import RewardedMembers
 from groupwise.training.step.micro_batch_size import fit_micro_batch
 from groupwise.training.step.reward_memory import remember, restore_reward_memory, tell_progress
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
-
-_MOST_MEMBERS = 1 << 32
 
 
 @final
@@ -64,11 +61,7 @@ class _Round:
     """The members of one round of sampling on this process."""
 
     filler: Samples
-    samples: Samples
-    place: Tensor
-    table: RewardTable
-    reference_log_prob: Tensor | None
-    history: Tensor | None
+    members: RewardedMembers
     batch: Batch
     earned: list[tuple[int, list[float]]]
     size_remark: str
@@ -98,7 +91,7 @@ def collect(step: Step) -> Collected:
         num_prompts = _num_prompts_to_draw(num_groups, len(admitted), num_drawn)
         rounds.append(_round(step, number, num_drawn, num_prompts))
         num_drawn += num_prompts
-        local_places = rounds[-1].place[rounds[-1].batch.admitted].unique().tolist()
+        local_places = rounds[-1].members.place[rounds[-1].batch.admitted].unique().tolist()
         admitted += [place for places in step.world.gather(local_places) for place in places]
         if not admission.resamples or len(admitted) >= num_groups:
             break
@@ -109,32 +102,26 @@ def collect(step: Step) -> Collected:
         "group_size": float(step.group_size),
     }
     for round_ in rounds:
-        for name, value in round_.samples.numbers.items():
+        for name, value in round_.members.samples.numbers.items():
             numbers[f"sampling/{name}"] = numbers.get(f"sampling/{name}", 0.0) + value
     numbers |= _remember(step.state, rounds, step.world) | remember(
-        step.domain, step.state, [(round_.place, round_.table) for round_ in rounds], step.world
+        step.domain, step.state, [(round_.members.place, round_.members.table) for round_ in rounds], step.world
     )
     remarks = [round_.size_remark for round_ in rounds if round_.size_remark]
-    if not admission.resamples:
-        batch_round = rounds[0]
-        return Collected(
-            batch_round.samples,
-            batch_round.place,
-            batch_round.table,
-            batch_round.batch,
-            statistics,
-            numbers,
-            batch_round.filler,
-            remarks,
-        )
-    chosen_places = sorted(admitted)[:num_groups]
-    if len(chosen_places) < num_groups:
-        consequence = "the step trains those" if chosen_places else "the step has no policy term"
-        remarks.append(
-            f"{len(rounds)} rounds of sampling gave {len(chosen_places)} of {num_groups} groups that may train;"
-            f" {consequence}"
-        )
-    return Collected(*_select_groups(step, rounds, chosen_places), statistics, numbers, rounds[0].filler, remarks)
+    if admission.resamples:
+        chosen_places = sorted(admitted)[:num_groups]
+        if len(chosen_places) < num_groups:
+            consequence = "the step trains those" if chosen_places else "the step has no policy term"
+            remarks.append(
+                f"{len(rounds)} rounds of sampling gave {len(chosen_places)} of {num_groups} groups that may train;"
+                f" {consequence}"
+            )
+        members, batch = _select_groups(step, rounds, chosen_places)
+    else:
+        members, batch = rounds[0].members, rounds[0].batch
+    return Collected(
+        members.samples, members.place, members.table, batch, statistics, numbers, rounds[0].filler, remarks
+    )
 
 
 def score_in_parts(step: Step, samples: Samples, filler: Samples) -> Tensor:
@@ -153,66 +140,6 @@ def score_in_parts(step: Step, samples: Samples, filler: Samples) -> Tensor:
             else:
                 log_prob[rows] = step.domain.score(samples, rows, requires).log_prob.to(log_prob.dtype)
     return log_prob
-
-
-def rollouts_of(
-    samples: Samples,
-    place: Tensor,
-    table: RewardTable,
-    reference_log_prob: Tensor | None,
-    needs: frozenset[str],
-    density: bool,
-    reward_history: Tensor | None = None,
-) -> Rollouts:
-    """Returns the rollouts in the form that the objective reads. A sampler that draws from the full distribution is its
-    own behaviour policy.
-
-    Args:
-        samples: `B` members.
-        place: `[B]`, the place of each member's group in the step.
-        table: rewards of the members.
-        reference_log_prob: `[B, T]` in nats, where the objective reads it.
-        needs: the fields that the objective reads.
-        density: true for log-probs of densities, false for those of probabilities.
-        reward_history: `[B, H]` earlier rewards of the members' prompts.
-    """
-    behaviour = samples.behaviour_log_prob
-    if behaviour is None and "behaviour_log_prob" in needs:
-        behaviour = samples.old_log_prob
-    return Rollouts(
-        group=place,
-        mask=samples.mask,
-        old_log_prob=samples.old_log_prob,
-        rewards={
-            name: _decision_rewards(table.maps[name], samples.mask) if name in table.maps else values
-            for name, values in table.values.items()
-        },
-        reward_weights=table.weights,
-        behaviour_log_prob=behaviour,
-        reference_log_prob=reference_log_prob,
-        step_size=samples.step_size,
-        truncated=samples.truncated,
-        member=_member_ids(place),
-        density=density,
-        auxiliary_count=samples.auxiliary_count,
-        reward_history=reward_history,
-        reward_bounds=table.bounds,
-    )
-
-
-def _decision_rewards(values: Sequence[Any], mask: Tensor) -> Tensor:
-    """Returns a reward of every decision, `[B, T]`; masked decisions are 0."""
-    return torch.tensor(np.asarray(values), dtype=torch.float64, device=mask.device).reshape(mask.shape)
-
-
-def _member_ids(place: Tensor) -> Tensor:
-    """Returns `[B]` ids that do not depend on the distribution of groups over processes: the group's place in the step,
-    then the member's place inside its group.
-    """
-    order = place.argsort(stable=True)
-    ordered = place[order]
-    within = torch.arange(len(place), device=place.device) - torch.searchsorted(ordered, ordered)
-    return place * _MOST_MEMBERS + torch.empty_like(place).index_copy_(0, order, within)
 
 
 def _num_prompts_to_draw(num_groups: int, admitted: int, drawn: int) -> int:
@@ -285,21 +212,10 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
             reference_log_prob = score_in_parts(step, samples, filler)
     member_prompts = [indices[index] for index in (samples.group + share.start).tolist()]
     past_rewards = history.of(member_prompts).to(samples.mask.device) if history.size else None
-    rollouts = rollouts_of(
-        samples, place, table, reference_log_prob, objective.requires_rollouts, domain.density, past_rewards
-    )
+    members = RewardedMembers(samples, place, table, reference_log_prob, past_rewards)
+    rollouts = members.rollouts(objective.requires_rollouts, density=domain.density)
     batch = objective.prepare(rollouts, state.objective, world.sum)
-    return _Round(
-        filler,
-        samples,
-        place,
-        table,
-        reference_log_prob,
-        past_rewards,
-        batch,
-        _earned(member_prompts, table) if history.size else [],
-        size_remark,
-    )
+    return _Round(filler, members, batch, _earned(member_prompts, table) if history.size else [], size_remark)
 
 
 def _earned(prompts: Sequence[int], table: RewardTable) -> list[tuple[int, list[float]]]:
@@ -332,51 +248,36 @@ def _remember(state: TrainState, rounds: Sequence[_Round], world: World) -> dict
 
 def _select_groups(
     step: Step, rounds: Sequence[_Round], chosen_places: Sequence[int]
-) -> tuple[Samples, Tensor, RewardTable, Batch | None]:
-    """Joins the chosen groups of several rounds into one batch: samples, places, rewards and prepared members. The
+) -> tuple[RewardedMembers, Batch | None]:
+    """Joins the chosen groups of several rounds into one batch, and prepares it. The
     advantages are computed over exactly these groups.
     """
-    samples = Samples.concatenate([round_.samples for round_ in rounds])
-    place = torch.cat([round_.place for round_ in rounds])
-    table = RewardTable.concatenate([round_.table for round_ in rounds])
-    rows = torch.isin(place, torch.tensor(list(chosen_places), dtype=place.dtype, device=place.device)).nonzero()[:, 0]
+    members = RewardedMembers.concatenate([round_.members for round_ in rounds])
     if not chosen_places:
-        return samples, place, table, None
-    samples, place, table = samples.select(rows), place[rows], table.select(rows.tolist())
-    reference_log_prob = None
-    if rounds[0].reference_log_prob is not None:
-        width = samples.mask.shape[1]
-        reference_log_probs = [round_.reference_log_prob for round_ in rounds if round_.reference_log_prob is not None]
-        reference_log_prob = torch.cat(
-            [torch.nn.functional.pad(log_prob, (0, width - log_prob.shape[1])) for log_prob in reference_log_probs]
-        )[rows]
-    past_rewards = [round_.history for round_ in rounds if round_.history is not None]
-    history = torch.cat(past_rewards)[rows] if past_rewards else None
-    objective = step.objective
-    rollouts = rollouts_of(
-        samples, place, table, reference_log_prob, objective.requires_rollouts, step.domain.density, history
-    )
-    return samples, place, table, objective.prepare(rollouts, step.state.objective, step.world.sum)
+        return members, None
+    chosen = torch.tensor(list(chosen_places), dtype=members.place.dtype, device=members.place.device)
+    members = members.select(torch.isin(members.place, chosen).nonzero()[:, 0])
+    rollouts = members.rollouts(step.objective.requires_rollouts, density=step.domain.density)
+    return members, step.objective.prepare(rollouts, step.state.objective, step.world.sum)
 
 
 def _statistics(sampled_round: _Round, density: bool) -> dict[str, Statistic]:
     """Returns the statistics of a round's batch and of its samples."""
-    lengths = sampled_round.samples.mask.sum(1)
+    samples = sampled_round.members.samples
+    lengths = samples.mask.sum(1)
     statistics = dict(sampled_round.batch.statistics)
     statistics["num_decisions"] = Total.of(lengths.sum())
     if not density:
-        statistics["surprisal"] = Mean.of(-sampled_round.samples.old_log_prob, sampled_round.samples.mask)
-    statistics["padding_share/sampling"] = Mean.share(
-        ~sampled_round.samples.mask, torch.ones_like(sampled_round.samples.mask)
-    )
-    if sampled_round.samples.behaviour_log_prob is not None:
-        gap = (sampled_round.samples.old_log_prob - sampled_round.samples.behaviour_log_prob).abs()
-        statistics["sampling/sampling_logp_difference/mean"] = Mean.of(gap, sampled_round.samples.mask)
-    for event in sampled_round.table.events:
+        statistics["surprisal"] = Mean.of(-samples.old_log_prob, samples.mask)
+    statistics["padding_share/sampling"] = Mean.share(~samples.mask, torch.ones_like(samples.mask))
+    if samples.behaviour_log_prob is not None:
+        gap = (samples.old_log_prob - samples.behaviour_log_prob).abs()
+        statistics["sampling/sampling_logp_difference/mean"] = Mean.of(gap, samples.mask)
+    for event in sampled_round.members.table.events:
         name = f"rewards/{event.reward}/num_{event.name}"
         count = Total.of(torch.tensor(float(event.count)))
         statistics[name] = statistics[name] + count if name in statistics else count
-    for name, values in sampled_round.table.logged.items():
+    for name, values in sampled_round.members.table.logged.items():
         numbers = torch.tensor(values, dtype=torch.float64)
         statistics[f"logged/{name}"] = Mean.of(numbers, torch.ones_like(numbers, dtype=torch.bool))
     return statistics

@@ -16,7 +16,7 @@ def test_clauses_and_connectives_as_asked():
     assert all(word not in Tales(joined_share=0.0).demonstration(row, seed=0)[0].split() for word in source.connectives)
 
 
-def test_there_are_4800_prompts_and_a_wrong_order_is_refused():
+def test_the_source_has_4800_prompts_and_refuses_a_wrong_order():
     assert len(Tales().rows(10_000, seed=0)) == 12 * 8 * 10 * 5
     with pytest.raises(ValidationError, match="min_clauses = 4 is above max_clauses = 2"):
         Tales(min_clauses=4, max_clauses=2)

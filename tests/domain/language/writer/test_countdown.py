@@ -56,7 +56,7 @@ def test_brackets_and_precedence():
     assert list(solutions([2, 3, 5], 25)) == ["5*(2+3)", "5*(3+2)"]
 
 
-def test_what_it_does_not_know_is_an_error():
+def test_numbers_without_a_worked_solution_are_an_error():
     with pytest.raises(ValueError, match="write min_numbers = 3 and max_numbers = 3"):
         write({"metadata": {"numbers": [1, 2], "target": 3}}, 0)
     with pytest.raises(ValueError, match=r"no expression of \[4, 2, 1\] with"):

@@ -29,6 +29,6 @@ def test_what_is_no_import_path_is_told(path: str) -> None:
         ("collections:OrderedDict", r"it makes a OrderedDict; it has to make a torch.nn.Module"),
     ],
 )
-def test_what_cannot_be_built_is_told(path: str, message: str) -> None:
+def test_a_network_that_cannot_be_built_is_refused(path: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         CallableNetwork(path=path).build()

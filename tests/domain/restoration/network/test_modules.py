@@ -56,6 +56,6 @@ def test_the_residual_stack_learns() -> None:
         ("builtins:dict", {}, "it makes a dict; it has to make a torch.nn.Module"),
     ],
 )
-def test_what_is_no_network_is_named(path: str, arguments: dict[str, int], message: str) -> None:
+def test_an_object_that_is_no_network_is_refused(path: str, arguments: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         CallableNetwork(path=path, arguments=arguments).build()

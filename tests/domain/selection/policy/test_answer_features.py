@@ -14,7 +14,7 @@ def test_equal_answers_have_equal_features_and_others_differ() -> None:
     assert np.isclose(np.linalg.norm(answer_features("never seen before", 32)), 1)
 
 
-def test_they_are_the_same_in_every_process() -> None:
+def test_answer_features_are_the_same_in_every_process() -> None:
     # blake2b of the n-grams, not Python's salted hash.
     assert answer_features("yes", 4).round(3).tolist() == EXPECTED
 

@@ -77,7 +77,7 @@ def test_examples_that_fill_up_a_small_pool_are_never_chosen() -> None:
     )
 
 
-def test_what_is_drawn_never_repeats_and_is_scored_the_same_again() -> None:
+def test_drawn_choices_repeat_no_example_and_score_the_same_again() -> None:
     made, members = network(), 200
     encoded = made.encode(pools(num=2)).of(torch.arange(2).repeat_interleave(members // 2))
     uniform = torch.rand(members, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

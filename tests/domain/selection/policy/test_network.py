@@ -59,7 +59,7 @@ def test_before_training_it_ends_with_the_configured_probability_at_every_decisi
     torch.testing.assert_close(shares, torch.tensor([0.2, 0.16, 0.128, 0.512]), atol=0.02, rtol=0)
 
 
-def test_it_ends_where_ending_is_more_probable_than_not_and_not_where_it_is_merely_ahead_of_each_example() -> None:
+def test_greedy_choice_ends_where_the_end_has_over_half_the_probability() -> None:
     fresh = PointerNetwork(3, Pointer(width=8, num_heads=2, answer_size=5, scale=0.1), stop=True).double()
     assert fresh.end_level is not None
     given = pools(num=1, size=20)

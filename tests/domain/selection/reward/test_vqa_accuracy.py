@@ -42,7 +42,7 @@ def test_few_annotators_can_all_agree() -> None:
     assert vqa_accuracy("b2", ["a1"]) == 0.0
 
 
-def test_nobody_was_asked() -> None:
+def test_an_empty_list_of_answers_is_refused() -> None:
     with pytest.raises(ValueError, match=r"answers is empty.*give one answer a person"):
         vqa_accuracy("red", [])
 

@@ -78,7 +78,7 @@ def test_a_mode_reads_nothing_that_has_no_weight() -> None:
         ("hard_plus_sofft", "mode.kind = .*unknown kind; allowed: legacy, hard_plus_soft.*did you mean hard_plus_soft"),
     ],
 )
-def test_what_makes_no_sense_is_refused(mode: Any, message: str) -> None:
+def test_contradictory_settings_are_refused(mode: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         vqa(mode)
 

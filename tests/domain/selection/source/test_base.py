@@ -54,7 +54,7 @@ def test_sound_data_passes() -> None:
         ({"id": "held"}, r"query 'held': field id: two queries"),
     ],
 )
-def test_what_is_refused(changes: dict[str, Any], says: str) -> None:
+def test_faulty_queries_are_refused(changes: dict[str, Any], says: str) -> None:
     held = query("held", POOL)
     with pytest.raises(ConfigError, match=says):
         checked(held_out=held, *[replace(query("q", POOL), **changes)])  # noqa: B026

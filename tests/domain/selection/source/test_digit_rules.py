@@ -66,7 +66,7 @@ def test_annotators_doubt_near_the_plane_only(questions: Questions) -> None:
     assert 0.3 < (votes >= 5).mean() < 0.7
 
 
-def test_what_cannot_be_drawn_is_refused() -> None:
+def test_settings_without_a_possible_draw_are_refused() -> None:
     with pytest.raises(ConfigError, match="bank_size = 10: half of a pool is drawn from it"):
         validate(DigitRules, {"kind": "digit_rules", "bank_size": 10})
     with pytest.raises(ConfigError, match="all 0"):

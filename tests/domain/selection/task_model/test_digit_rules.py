@@ -29,7 +29,7 @@ def test_probabilities_sum_to_one_and_do_not_depend_on_the_batch() -> None:
     ]
 
 
-def test_it_reads_images_and_answers_and_no_question() -> None:
+def test_the_task_model_reads_images_and_answers_but_no_question() -> None:
     model = subject.open_model(SMALL)
     query = (
         DigitRules(num_rules=26, num_train=1, num_validation=1, num_held_out=1, pool_size=4, bank_size=8)
@@ -88,7 +88,7 @@ def test_a_trained_model_is_read_from_the_cache(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
-def test_it_learns_in_context() -> None:
+def test_the_task_model_learns_in_context() -> None:
     model = subject.open_model(Config(cache=False, num_steps=400))
     components = digit_images("held_out")[1]
     images, labels, target = subject.episodes(components, 2000, 4, np.random.default_rng(1))

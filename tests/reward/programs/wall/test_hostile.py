@@ -149,7 +149,7 @@ def test_every_hostile_program_gets_what_it_deserves_and_hurts_nobody(
     assert outside.victim.stdout.read() == ""
 
 
-def test_there_are_forty_of_them() -> None:
+def test_the_hostile_programs_are_at_least_forty() -> None:
     assert sum(map(len, CHAPTERS.values())) >= 40
 
 

@@ -58,7 +58,7 @@ class DiT(Family):
     def forward(
         self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
-        """Computes the transformer's prediction, without its learned variance."""
+        """Computes the transformer's prediction without its learned variance; `guidance` is not used."""
         prediction = denoiser(latents, timestep=timestep, class_labels=condition["class_labels"], return_dict=False)[0]
         return prediction[:, : latents.shape[1]]
 

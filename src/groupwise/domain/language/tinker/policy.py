@@ -155,7 +155,7 @@ class TinkerPolicy:
     def close(self) -> None:
         """Does nothing: the learner ends the connection."""
 
-    def adapted(self, engine: EngineConfig) -> TinkerPolicy:
+    def with_engine(self, engine: EngineConfig) -> TinkerPolicy:
         """Returns itself: the server samples."""
         _check_engine(engine)
         return self

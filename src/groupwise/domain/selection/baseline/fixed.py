@@ -36,7 +36,7 @@ class Fixed:
         self._candidates = [examples[place] for place in places]
 
     def choose(self, queries: Sequence[Query], shots: int) -> list[list[Choice]]:
-        """See `Baseline.choose`; the pool of a query plays no part."""
+        """Chooses the same 1 to `shots` demonstrations for every query, `[Q][shots]`, without regard to its pool."""
         picked: tuple[Example, ...] = ()
         for _ in range(min(shots, len(self._candidates))):
             candidates = [example for example in self._candidates if example not in picked]

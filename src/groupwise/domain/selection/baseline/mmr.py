@@ -29,7 +29,7 @@ class Mmr:
         self.relevance, self.name = relevance, f"MMR {relevance:g}"
 
     def choose(self, queries: Sequence[Query], shots: int) -> list[list[Choice]]:
-        """See `Baseline.choose`."""
+        """Chooses 1 to `shots` demonstrations for each query, `[Q][shots]`, each choice one pick longer."""
         return prefixes([[query.pool[place] for place in self._picks(query, shots)] for query in queries], shots)
 
     def _picks(self, query: Query, shots: int) -> list[int]:

@@ -22,7 +22,7 @@ class Nearest:
     name = "kNN"
 
     def choose(self, queries: Sequence[Query], shots: int) -> list[list[Choice]]:
-        """See `Baseline.choose`."""
+        """Chooses the 1 to `shots` nearest examples of each query's pool, `[Q][shots]`."""
         orders = [np.argsort(-similarities(query), kind="stable")[:shots].tolist() for query in queries]
         return prefixes(
             [[query.pool[place] for place in order] for query, order in zip(queries, orders, strict=True)], shots

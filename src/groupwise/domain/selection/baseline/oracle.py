@@ -27,7 +27,7 @@ class Oracle:
         self._order: Order = order
 
     def choose(self, queries: Sequence[Query], shots: int) -> list[list[Choice]]:
-        """See `Baseline.choose`."""
+        """Chooses the best 1 to `shots` demonstrations that the search meets for each query, `[Q][shots]`."""
         beams: list[list[Choice]] = [[()] for _ in queries]
         best: list[list[Choice]] = [[] for _ in queries]
         for _ in range(shots):

@@ -24,7 +24,7 @@ class Random:
         self._streams = Streams(seed)
 
     def choose(self, queries: Sequence[Query], shots: int) -> list[list[Choice]]:
-        """See `Baseline.choose`."""
+        """Chooses 1 to `shots` random examples of each query's pool, `[Q][shots]`, each choice one pick longer."""
         orders = [
             self._streams.numpy("random", query.id).permutation(len(query.pool))[:shots].tolist() for query in queries
         ]

@@ -131,6 +131,11 @@ class Recorded(Config):
         return Recording(candidates, tuple(remarks))
 
     def _rows(self, entries: Mapping[str, Any]) -> tuple[list[_Row], int]:
+        """Returns the candidates of all queries, and the number of candidates whose evaluation failed.
+
+        Raises:
+            ConfigError: an entry has neither of the two formats.
+        """
         rows: list[_Row] = []
         failed = 0
         for query, entry in entries.items():
@@ -159,6 +164,13 @@ class Recorded(Config):
     def _places(
         self, rows: Sequence[_Row], pools: Mapping[str, Sequence[str]], max_picks: int, remarks: list[str]
     ) -> list[tuple[int, ...]]:
+        """Returns each row's choice as places in its query's pool, whether the file counts by ids or by places. Adds a
+        remark where `ids = "auto"` takes the numbers for places.
+
+        Raises:
+            ConfigError: the numbers of a row fit neither meaning, or both.
+        """
+
         def as_global(row: _Row, numbers: Sequence[int]) -> list[int | None]:
             place = {name: index for index, name in enumerate(pools[row.query])}
             return [place.get(f"{self.prefix}{number}") for number in numbers]
@@ -188,6 +200,11 @@ class Recorded(Config):
     def _kind(
         self, rows: Sequence[_Row], readings: Mapping[str, Callable[[_Row, Sequence[int]], list[int | None]]]
     ) -> str:
+        """Returns the meaning, `global` or `local`, that all numbers of the file fit.
+
+        Raises:
+            ConfigError: both meanings fit, and they name different examples.
+        """
         fits = {name: all(None not in read(row, row.numbers) for row in rows) for name, read in readings.items()}
         if fits["global"] and fits["local"]:
             same = all(readings["global"](row, row.numbers) == readings["local"](row, row.numbers) for row in rows)

@@ -68,7 +68,7 @@ class CachedTaskModel:
     def score(
         self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]
     ) -> list[list[float]]:
-        """See `TaskModel.score`; a row is stored with the answers that were scored."""
+        """Computes log-probs as `TaskModel.score` does; the file supplies the known ones and takes new ones."""
         keys = [
             self._key("score", query, chosen, row_answers)
             for query, chosen, row_answers in zip(queries, demos, answers, strict=True)
@@ -82,7 +82,7 @@ class CachedTaskModel:
         ]
 
     def generate(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[str]:
-        """See `TaskModel.generate`."""
+        """Generates answers as `TaskModel.generate` does; the file supplies known ones and takes new ones."""
         keys = [self._key("generate", query, chosen) for query, chosen in zip(queries, demos, strict=True)]
         for row in self._missing(keys, [1] * len(keys)):
             self._keep(keys[row], {"": self.model.generate([queries[row]], [demos[row]])[0]})

@@ -98,7 +98,7 @@ class DigitRulesModel:
     def score(
         self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]
     ) -> list[list[float]]:
-        """See `TaskModel.score`; an answer other than yes and no has probability 0.
+        """Computes log-probs of the answers; an answer other than yes and no has probability 0.
 
         Raises:
             ValueError: there are more demonstrations than the model has places for.
