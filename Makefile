@@ -30,7 +30,7 @@ help:
 	@echo "make lint    ruff, formatting, pyright, import contracts"
 	@echo "make wheel   one file to install elsewhere, into dist/"
 	@echo "make docs    the documentation, into site/"
-	@echo "make check   lint, docs and test: what CI runs"
+	@echo "make check   lint, docs and test, for every change; CI runs make slow and make portable as well"
 	@echo "make bench   the benchmarks, on a quiet machine"
 	@echo "make seeds   every shipped experiment with ten fresh seeds and its controls, into benchmarks/results/ (hours; goes on where it stopped)"
 	@echo "make sources each claim of the guide about the five sources, measured on this code with one seed (hours; goes on where it stopped)"

@@ -275,3 +275,28 @@ def test_a_file_of_one_kind_carries_its_name() -> None:
         if len(kinds) == 1 and kinds[0] not in names:
             misnamed[file.relative_to(SOURCE).as_posix()] = kinds[0]
     assert set(misnamed) <= set(SINGLE_KINDS), misnamed
+
+
+def test_the_map_of_the_readme_names_every_room() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    tree = readme.partition("## The map\n")[2].partition("## ")[0]
+    rooms = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    named = set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE))
+    assert named == rooms
+    slots = {path.name for path in (SOURCE / "objective").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    (line,) = re.findall(r"^    ((?:\w+/ )+)", tree, re.MULTILINE)
+    assert set(line.replace("/", "").split()) == slots
+    for name in re.findall(r"^ +(\w+\.py) ", tree, re.MULTILINE):
+        assert list(SOURCE.rglob(name)), name
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_what_a_page_names_is_there(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    pattern = r"`((?:src|tests|docs|benchmarks|examples|learner|objective|domain|config)/[\w./*-]+)`"
+    for path in set(re.findall(pattern, text)):
+        if not re.search(r"NAME|SLOT", path):
+            assert [*ROOT.glob(path), *SOURCE.glob(path)], path
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"`make (\w+)", text)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
