@@ -246,6 +246,24 @@ class Variance(Statistic):
 
 
 @final
+class Correlation(Statistic):
+    """Pearson's correlation of pairs that are already centred, `sum(x y) / sqrt(sum(x^2) sum(y^2))`."""
+
+    @staticmethod
+    def of(left: Tensor, right: Tensor) -> Correlation:
+        """Measures two tensors of one shape, each less its own mean (that of its group)."""
+        pair = (left.detach().to(torch.float64), right.detach().to(torch.float64))
+        return Correlation(
+            lambda: torch.stack([(pair[0] * pair[1]).sum(), pair[0].square().sum(), pair[1].square().sum()])
+        )
+
+    def finish(self, name: str) -> dict[str, float]:
+        product, *squares = self.sums.tolist()
+        size = math.sqrt(squares[0]) * math.sqrt(squares[1])
+        return {name: max(-1.0, min(1.0, product / size))} if size > 0 and math.isfinite(size) else {}
+
+
+@final
 class Deviation(Statistic):
     """The standard deviation of all values, with the unbiased divisor; 0 for a single value."""
 

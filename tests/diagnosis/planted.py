@@ -138,6 +138,11 @@ def by_chance(completions: Any, **columns: Any) -> list[float]:
     return [chance.random() for _ in completions]
 
 
+def by_length(completions: Any, **columns: Any) -> list[float]:
+    """A reward that pays for words."""
+    return [float(len(completion.split())) for completion in completions]
+
+
 CONSISTENCY = """\
 method = "grpo"
 divergence = { kind = "none" }
@@ -178,15 +183,51 @@ STILL = CONSISTENCY.replace('divergence = { kind = "none" }\n', "").replace(
 PLANTED = (
     Planted(
         "all_flat",
-        toy(grpo(), domain=lambda: ToyDomain(reward_of=lambda index, actions: 0.0)),
+        toy(grpo(), domain=lambda: ToyDomain(reward_of=lambda index, actions: float(index))),
         frozenset({"no_update"}),
+    ),
+    Planted(
+        "reward_constant",
+        toy(grpo(), domain=lambda: ToyDomain(reward_of=lambda index, actions: 1.0)),
+        frozenset({"no_update", "all_flat"}),
+    ),
+    Planted(
+        "samples_alike",
+        experiment(
+            "stages.warm_up.num_steps=80",
+            "stages.warm_up.set.optimiser.learning_rate=1e-2",
+            "stages.grpo.num_steps=22",
+            "domain.sampling.temperature=0.001",
+        ),
+        frozenset({"all_flat", "no_update", "reward_constant"}),
+    ),
+    Planted(
+        "reward_follows_length",
+        experiment(
+            "domain.sampling.max_new_tokens=16",
+            "stages.warm_up.num_steps=80",
+            "stages.warm_up.set.optimiser.learning_rate=1e-2",
+            "stages.grpo.num_steps=45",
+            "optimiser.learning_rate=1e-3",
+            'domain.rewards.correct={kind="callable",path="tests.diagnosis.planted:by_length",bounds=[0.0,16.0]}',
+        ),
+        frozenset({"all_truncated"}),
+    ),
+    Planted(
+        "judge_disagrees",
+        toy(
+            grpo(num_steps=25, rate=0.002, **WIDE),
+            domain=lambda: Rewarded(
+                {"zeros": lambda right, zeros: zeros, "meant": lambda right, zeros: right / 2 - zeros}, judge="meant"
+            ),
+        ),
     ),
     Planted("no_update", toy(grpo(), domain=Overflowing), frozenset({"not_finite"})),
     Planted("not_finite", toy(grpo(num_steps=5), domain=Overflowing)),
     Planted(
         "all_truncated",
         experiment("domain.sampling.max_new_tokens=1", "stages.grpo.num_steps=22"),
-        frozenset({"all_flat", "no_update"}),
+        frozenset({"reward_constant", "all_flat", "no_update"}),
     ),
     Planted("ratio_not_one", toy(grpo(num_steps=10), domain=lambda: ToyDomain(dropout=0.2))),
     Planted("reward_flat", toy(grpo(num_steps=110, rate=0.01, **WIDE), domain=lambda: ToyDomain(reward_of=noise()))),
@@ -213,6 +254,7 @@ PLANTED = (
                 {"zeros": lambda right, zeros: zeros, "meant": lambda right, zeros: right}, judge="meant"
             ),
         ),
+        frozenset({"judge_disagrees"}),
     ),
     Planted(
         "entropy_collapse",

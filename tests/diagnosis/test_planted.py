@@ -70,12 +70,12 @@ def test_a_finding_is_said_while_it_trains_and_not_again_when_it_goes_on(
     assert train(stops, tmp_path / "run").interrupted
     first = capsys.readouterr().out
     assert "step 20: all_flat: 100% of the groups" in first
-    assert "! all_flat" in first
+    assert "! reward_constant" in first
     resume(flat, tmp_path / "run")
     second = capsys.readouterr().out
     assert "resumed at step 30" in second
     assert "all_flat: 100%" not in second
-    assert "! all_flat" in second
+    assert "! reward_constant" in second
 
 
 def interrupt_at_30(step: int, metrics: object) -> None:

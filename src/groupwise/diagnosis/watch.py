@@ -33,10 +33,14 @@ _READS = frozenset(metric for rule in RULES for metric in rule.reads)
 _PREFIXES = tuple({f"{metric.partition('/')[0]}/" for metric in _READS if any(map(str.isupper, metric.split("/")))})
 _NAMES = frozenset(metric for metric in _READS if not metric.startswith(_PREFIXES))
 
+_SMALLER = frozenset(rule.name for rule in RULES if rule.steps == "smaller")
+_LARGER = frozenset(rule.name for rule in RULES if rule.steps == "larger")
+
 
 @final
 class Watch:
-    """Collects rows and returns what is newly wrong; each rule speaks once a stage.
+    """Collects rows and returns what is newly wrong; each rule speaks once a stage. A run that was told to take smaller
+    steps is not told to take larger ones.
 
     Args:
         settings: the resolved configuration, for rules that compare with it.
@@ -93,6 +97,9 @@ class Watch:
             return []
         self._seen = self._stage.num_steps
         current = {finding.rule: finding for rule in RULES if (finding := rule.judge(self._stage)) is not None}
+        if _SMALLER.intersection([*current, *(rule for _, rule in self._found)]):
+            current = {rule: finding for rule, finding in current.items() if rule not in _LARGER}
+            self._found = {key: finding for key, finding in self._found.items() if key[1] not in _LARGER}
         new = []
         for key, finding in self._found.items():
             if key[0] == self._stage.name and key[1] not in current:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from groupwise.objective.grouped import Grouped
 from groupwise.records import LARGEST_REWARD, Rollouts
-from groupwise.statistics import Deviation, Mean, Reduce, Statistic, Total, row_count
+from groupwise.statistics import Correlation, Deviation, Mean, Reduce, Statistic, Total, row_count
 
 Partial = Literal["renormalise", "sum"]
 
@@ -110,7 +111,8 @@ def measure_rewards(
 
     A flat group is all right where its rewards come to the most that the weighted sum can be, all wrong where to the
     least (`Rollouts.reward_bounds`). A reward's share in what is compared is the part of the variance inside groups
-    that its summand makes, `sum x_k x / sum x^2` with `x = sum_k x_k`.
+    that its summand makes, `sum x_k x / sum x^2` with `x = sum_k x_k`. Correlations are those inside groups, of a
+    reward with the number of decisions and of a reward of weight 0 with the weighted sum.
 
     Args:
         rewards: the weighted sum, with its groups and parts.
@@ -158,6 +160,11 @@ def measure_rewards(
     }
     if truncated is not None:
         statistics["completions/clipped_ratio"] = Mean.share(truncated, torch.ones_like(truncated))
+    if rewards.value.shape[1] == 1:
+        lengths = rewards.length.to(rewards.value.dtype)
+        statistics["groups/length_correlation"] = Correlation.of(
+            _deviations(rewards.value, rewards), _deviations(lengths, rewards)
+        )
     comparison = sum(summands.values(), torch.zeros_like(rewards.value))
     for name, part in rewards.parts.items():
         statistics[f"rewards/{name}/mean"] = Mean.of(part.value, part.present)
@@ -166,8 +173,25 @@ def measure_rewards(
         asked = rollouts.mask if part.present.shape[1] > 1 else torch.ones_like(part.present)
         statistics[f"rewards/{name}/missing"] = Mean.share(~part.present, asked)
         statistics[f"rewards/{name}/weight"] = Mean.number(rewards.weights[name])
+        if rewards.weights[name] == 0 and part.present.shape[1] == rewards.value.shape[1] == 1:
+            both = replace(rewards, present=rewards.present & part.present)
+            statistics[f"rewards/{name}/agreement"] = Correlation.of(
+                _deviations(part.value, both), _deviations(rewards.value, both)
+            )
         if name in summands:
             statistics[f"rewards/{name}/share"] = Mean.ratio(
                 (summands[name] * comparison).sum(), comparison.square().sum()
             )
     return statistics
+
+
+def _deviations(values: Float[Tensor, "B 1"], rewards: Grouped) -> Float[Tensor, "B 1"]:
+    """Returns each member's difference from the mean of its group's members that have a reward; 0 where it has none.
+    A spread that is no larger than the rounding of equal values is 0.
+    """
+    masked = torch.where(rewards.present, values, torch.zeros_like(values))
+    totals = values.new_zeros(rewards.num_groups, 1).index_add(0, rewards.index, masked)
+    counts = values.new_zeros(rewards.num_groups, 1).index_add(0, rewards.index, rewards.present.to(values.dtype))
+    means = (totals / counts.clamp(min=1))[rewards.index]
+    deviations = torch.where(rewards.present, values - means, torch.zeros_like(values))
+    return torch.where(deviations.abs() <= _SAME_SUM * means.abs(), torch.zeros_like(values), deviations)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 from groupwise.diagnosis.finding import Finding, Severity
 from groupwise.diagnosis.series import WINDOW, Series
@@ -44,6 +44,8 @@ class Rule:
         look: returns the sentence and evidence of a stage on which the rule fires, otherwise `None`.
         phrase: the finding as a clause, for a headline.
         follows: names of rules whose findings may be the cause of this one.
+        steps: what the advice does to the size of updates; a run is never told both, and smaller ones win, since that
+            the policy moved too far is seen, while that it could move further is supposed.
 
     Example:
         >>> silent = Rule("silent", "note", "Why?", ("reward",), "never", "nothing", "nothing", lambda stage: None)
@@ -61,6 +63,7 @@ class Rule:
     look: Callable[[Stage], Seen | None]
     phrase: str = ""
     follows: tuple[str, ...] = ()
+    steps: Literal["smaller", "larger"] | None = None
 
     def judge(self, stage: Stage) -> Finding | None:
         """Returns the finding of the rows so far, or `None`.

@@ -77,6 +77,7 @@ CLIP_NEVER_ACTS = Rule(
     _never,
     phrase="the bounds never act",
     follows=("learning_rate_too_low",),
+    steps="larger",
 )
 CLIP_MOSTLY_ACTS = Rule(
     "clip_mostly_acts",
@@ -92,4 +93,5 @@ CLIP_MOSTLY_ACTS = Rule(
     _mostly,
     phrase="nearly everything is clipped",
     follows=("learning_rate_too_high", "ratio_not_one"),
+    steps="smaller",
 )

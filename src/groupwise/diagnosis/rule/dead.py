@@ -45,6 +45,7 @@ DEAD_NEGATIVES = Rule(
     _negatives,
     phrase="bad answers give no gradient",
     follows=("clip_mostly_acts",),
+    steps="smaller",
 )
 DEAD_POSITIVES = Rule(
     "dead_positives",
@@ -58,4 +59,5 @@ DEAD_POSITIVES = Rule(
     _positives,
     phrase="good answers give no gradient",
     follows=("clip_mostly_acts",),
+    steps="smaller",
 )

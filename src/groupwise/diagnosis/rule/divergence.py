@@ -63,4 +63,5 @@ KL_RUNAWAY = Rule(
     _look,
     phrase="the policy runs away from its reference",
     follows=("learning_rate_too_high",),
+    steps="smaller",
 )

@@ -74,4 +74,5 @@ ENTROPY_COLLAPSE = Rule(
     _look,
     phrase="the policy has collapsed",
     follows=("learning_rate_too_high",),
+    steps="smaller",
 )

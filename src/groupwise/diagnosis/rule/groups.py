@@ -43,7 +43,7 @@ def _look(stage: Stage) -> Seen | None:
                 f"{risen}, while answers grew: perhaps length is what was learnt.",
                 _LOOK,
             )
-        if not _judged(stage):
+        if not judged(stage):
             return Seen(
                 sentence,
                 [flat, reward],
@@ -67,7 +67,7 @@ def _grown(stage: Stage) -> bool:
     return longer or (cut is not None and cut[1].mean >= 0.5 and cut[1].above(cut[0]))
 
 
-def _judged(stage: Stage) -> bool:
+def judged(stage: Stage) -> bool:
     """Returns whether judges, which are not trained on, are measured, and none has fallen."""
     judge_ends = [
         ends for name in stage.rewards(weighted=False) if (ends := stage.ends(f"rewards/{name}/mean")) is not None
@@ -93,5 +93,12 @@ ALL_FLAT = Rule(
     " train.group_size, or a supervised stage before.",
     _look,
     phrase="all groups are flat",
-    follows=("reward_missing", "all_truncated", "learning_rate_too_high", "entropy_collapse"),
+    follows=(
+        "reward_constant",
+        "samples_alike",
+        "reward_missing",
+        "all_truncated",
+        "learning_rate_too_high",
+        "entropy_collapse",
+    ),
 )

@@ -63,5 +63,5 @@ JUDGE_FALLS = Rule(
     " step where the judge was best.",
     _look,
     phrase="the judge falls while the reward rises",
-    follows=("reward_dominates", "length_creep"),
+    follows=("judge_disagrees", "reward_follows_length", "reward_dominates", "length_creep"),
 )

@@ -109,6 +109,7 @@ LEARNING_RATE_TOO_HIGH = Rule(
     _high,
     phrase="the learning rate is too high",
     follows=("generator_drifts", "ratio_not_one"),
+    steps="smaller",
 )
 LEARNING_RATE_TOO_LOW = Rule(
     "learning_rate_too_low",
@@ -123,4 +124,5 @@ LEARNING_RATE_TOO_LOW = Rule(
     "look at learning_rate in metrics.jsonl, at train.max_grad_norm beside grad_norm, and at divergence.beta.",
     _low,
     phrase="the learning rate is too low",
+    steps="larger",
 )

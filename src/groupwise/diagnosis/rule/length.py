@@ -35,4 +35,5 @@ LENGTH_CREEP = Rule(
     " the reward pays long answers.",
     _look,
     phrase="answers grow longer",
+    follows=("reward_follows_length",),
 )

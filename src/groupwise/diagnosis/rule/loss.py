@@ -74,4 +74,5 @@ POLICY_LOSS_GROWS = Rule(
     _grows,
     phrase="the policy loss grows",
     follows=("learning_rate_too_high", "advantage_scale"),
+    steps="smaller",
 )

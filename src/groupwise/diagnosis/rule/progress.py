@@ -122,4 +122,5 @@ REWARD_FALLS = Rule(
         "entropy_collapse",
         "all_truncated",
     ),
+    steps="smaller",
 )

@@ -57,5 +57,5 @@ ALL_TRUNCATED = Rule(
     " optimiser.learning_rate.",
     _look,
     phrase="all answers are truncated",
-    follows=("learning_rate_too_high", "length_creep", "entropy_collapse"),
+    follows=("reward_follows_length", "learning_rate_too_high", "length_creep", "entropy_collapse"),
 )

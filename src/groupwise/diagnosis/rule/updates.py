@@ -65,4 +65,5 @@ NOT_FINITE = Rule(
     _not_finite,
     phrase="gradients are not finite",
     follows=("learning_rate_too_high",),
+    steps="smaller",
 )

@@ -1,0 +1,75 @@
+"""What the reward prefers inside groups: longer members, or those that a judge likes less."""
+
+from __future__ import annotations
+
+from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.rule.groups import judged
+from groupwise.diagnosis.series import WINDOW
+from groupwise.diagnosis.stage import Stage
+
+_FOLLOWS_LENGTH = 0.9
+_GROWTH = 1.25
+_AGAINST = -0.2
+
+
+def _length(stage: Stage) -> Seen | None:
+    correlation, lengths = stage.first("groups/length_correlation"), stage.ends("completions/mean_length")
+    if correlation is None or lengths is None or correlation.mean < _FOLLOWS_LENGTH:
+        return None
+    start, last = lengths
+    # Where a judge does not fall, longer members are what was meant.
+    if not last.above(start) or last.mean < _GROWTH * start.mean or judged(stage):
+        return None
+    sentence = (
+        f"Inside groups the reward went with the number of decisions from the start (correlation"
+        f" {number(correlation.mean)}), and members have grown from {number(start.mean)} to {number(last.mean)}."
+    )
+    return Seen(sentence, [correlation, start, last])
+
+
+REWARD_FOLLOWS_LENGTH = Rule(
+    "reward_follows_length",
+    "warning",
+    "Is length what my reward pays for?",
+    ("groups/length_correlation", "completions/mean_length"),
+    f"over the first {WINDOW} steps the correlation of reward and number of decisions inside groups is at least"
+    f" {_FOLLOWS_LENGTH}, and the mean length of the last {WINDOW} steps is {_GROWTH} times that of the first;"
+    " silent where judges are measured and none has fallen",
+    "A longer member is a better paid one, whatever it says: what is learnt is to be long, unless the task itself wants"
+    " long answers.",
+    "Look at the longest members in rollouts/. If length is not the goal, take it out of the reward, or add a reward of"
+    " kind soft_overlong; a reward with role = 'judge' measures the goal without being trained on.",
+    _length,
+    phrase="the reward pays for length",
+    follows=("reward_dominates",),
+)
+
+
+def _judge(stage: Stage) -> Seen | None:
+    for name in stage.rewards(weighted=False):
+        agreement = stage.last(f"rewards/{name}/agreement")
+        if agreement is None or agreement.mean > _AGAINST or agreement.mean + 2 * agreement.error > 0:
+            continue
+        return Seen(
+            f"Inside groups the members that earn more are those that the judge {name} likes less (correlation"
+            f" {number(agreement.mean)} over the last {WINDOW} steps).",
+            [agreement],
+        )
+    return None
+
+
+JUDGE_DISAGREES = Rule(
+    "judge_disagrees",
+    "warning",
+    "Does the reward pay for the opposite of what I want?",
+    ("rewards/JUDGE/agreement",),
+    f"over {WINDOW} steps the correlation inside groups of the reward with a judge (weight 0) is {_AGAINST} or less,"
+    " and below 0 by two standard errors",
+    "Every update makes more likely what the judge likes less. Before the judge falls, its disagreement shows that"
+    " reward and goal point apart.",
+    "Look at a group in rollouts/ with the judge's value beside the reward; mend the reward, or add the judge's point"
+    " of view to it.",
+    _judge,
+    phrase="the reward prefers what the judge likes less",
+    follows=("reward_dominates", "reward_follows_length"),
+)
