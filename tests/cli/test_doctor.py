@@ -33,8 +33,8 @@ def test_findings_come_with_evidence_meaning_and_remedy(groupwise, flat: Path):
     place = lines.index("fault all_flat: seen from step 20 of stage grpo, and it holds to the end")
     assert lines[place + 1] == "100% of the groups of the last 20 steps had equal rewards (mean reward 0)."
     assert lines[place + 2] == "frac_reward_zero_std, steps 11 to 30: mean 1 (1 1 1 1 1 1)"
-    assert "It means: A flat group has advantage 0 for every member" in ended.out
-    assert "To do: Easier or harder prompts" in ended.out
+    assert "It means: In a flat group all members earn the same" in ended.out
+    assert "To do: Take easier or harder prompts" in ended.out
 
 
 def test_a_healthy_run_ends_with_zero_and_explains_its_loss(groupwise, healthy: Path):

@@ -41,7 +41,7 @@ def test_the_planted_fault_is_named(planted: Planted, tmp_path: Path) -> None:
 def test_the_loss_that_is_zero_at_the_start_is_explained_and_no_alarm(tmp_path: Path) -> None:
     findings = found(Planted("loss_zero", toy(grpo("grpo", rate=0.01))), tmp_path)
     assert [(finding.rule, finding.severity) for finding in findings] == [("loss_zero", "note")]
-    assert "That is right" in findings[0].means
+    assert "A loss of zero is right here" in findings[0].means
 
 
 def test_bounds_of_whole_members_that_stop_a_second_update_are_explained_and_no_alarm(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def flat_at_the_end(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_answers_cut_off_from_the_first_step_want_more_room() -> None:
     said = finding("all_truncated", course(completions__clipped_ratio=(1.0, 1.0), completions__mean_length=(16, 16)))
-    assert "A higher domain.sampling.max_new_tokens" in said.advice
+    assert "Raise domain.sampling.max_new_tokens" in said.advice
 
 
 def test_answers_that_grew_into_the_limit_want_no_more_room() -> None:
@@ -42,8 +42,8 @@ def test_answers_that_grew_into_the_limit_want_no_more_room() -> None:
     for row in rows[25:]:
         row["completions/clipped_ratio"] = 1.0
     said = finding("all_truncated", rows)
-    assert "would only feed the growth" in said.advice
-    assert not said.advice.startswith("A higher")
+    assert "would only feed it" in said.advice
+    assert not said.advice.startswith("Raise")
     assert "from 21.5 to" in said.means
 
 

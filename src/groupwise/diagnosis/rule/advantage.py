@@ -50,10 +50,10 @@ ADVANTAGE_ONE_SIDED = Rule(
     ("advantages_mean", "advantages_std"),
     f"over {WINDOW} steps the mean of the advantages is more than half their standard deviation away from 0; silent"
     " with advantage.kind = accepted, which has no baseline",
-    "The baseline is not the level of the group: whole prompts are pushed up or down for being easy or hard, instead of"
-    " their members being compared.",
-    "A group baseline: advantage.kind = z_score, centred or batch_std; with running_std, baseline = group. A constant"
-    " baseline wants rewards around it.",
+    "The baseline is not the mean of the group: all members of an easy prompt become more probable and all of"
+    " a hard one less, instead of members being compared with each other.",
+    "Choose a baseline of the group: advantage.kind = z_score, centred or batch_std; with running_std,"
+    " baseline = group. A constant baseline needs rewards that lie around it.",
     _one_sided,
     phrase="the advantages have one sign",
 )
@@ -64,10 +64,10 @@ ADVANTAGE_SCALE = Rule(
     ("advantages_std", "frac_reward_zero_std", *_OTHERS),
     f"over {WINDOW} steps the advantages of groups that differ have a spread above 10, or below 0.05 beside another"
     " active term of the loss",
-    "The policy term is on another scale than the terms beside it: large ones drown the others, small ones are drowned"
-    " by them.",
-    "advantage.kind = z_score or batch_std, advantage.clip, domain.rewards.NAME.weight, or divergence.beta and"
-    " auxiliary.NAME on the same scale.",
+    "The policy term is on another scale than the other terms of the loss: large advantages drown the other"
+    " terms, and small advantages are drowned by them.",
+    "Set advantage.kind = z_score or batch_std, advantage.clip or domain.rewards.NAME.weight, or bring"
+    " divergence.beta and auxiliary.NAME to the scale of the advantages.",
     _scale,
     phrase="the advantages are on another scale than 1",
 )

@@ -39,8 +39,8 @@ def _supervised(stage: Stage) -> Seen | None:
         sentence,
         [start, last],
         advice=(
-            "A higher auxiliary.supervised, a lower optimiser.learning_rate or policy_weight, a supervised stage that"
-            " is longer."
+            "Raise auxiliary.supervised, lower optimiser.learning_rate or policy_weight, or make the supervised stage"
+            " longer."
         ),
     )
 
@@ -78,10 +78,11 @@ SUPERVISED_NOT_FALLING = Rule(
     ("loss_sup", "lambda_sup", "learning_rate"),
     f"in a supervised stage the last {WINDOW} of {3 * WINDOW} steps or more are not below the first {WINDOW} by two"
     " standard errors; beside a policy term, it rose by half",
-    "The demonstrations are not being learnt: steps too small or too large, targets that contradict each other, or a"
-    " stage that begins at its plateau. Beside a policy term: the reward pulls away from the demonstrations.",
-    "optimiser.learning_rate (ten times more, ten times less), train.demonstrations_per_step, the supervised stage's"
-    " num_steps; if the loss is at its plateau, leave the stage out.",
+    "The demonstrations are not being learnt: steps are too small or too large, targets contradict each"
+    " other, or the loss had its final value before the stage began. Beside a policy term, the reward pulls"
+    " away from the demonstrations.",
+    "Try ten times and a tenth of optimiser.learning_rate, a larger train.demonstrations_per_step, or more"
+    " num_steps in the supervised stage; if the loss had its final value from the start, leave the stage out.",
     _supervised,
     phrase="the supervised loss does not fall",
     follows=("learning_rate_too_high", "not_finite"),
@@ -91,12 +92,12 @@ CONSISTENCY_CREEP = Rule(
     "warning",
     "Why does my consistency loss creep up?",
     ("loss_cons", "reward", "surprisal", "kl"),
-    f"over three times {WINDOW} steps the consistency loss rises each time, by a quarter in the last, and the reward"
-    " does not rise; not where the policy stands still",
-    "The outputs drift away from the reference's without earning for it: features collapse towards whatever the reward"
-    " tolerates.",
-    "A higher auxiliary.consistency, a lower optimiser.learning_rate, divergence.beta above 0, or a reference that"
-    " follows: reference.kind = ema.",
+    f"over three successive windows of {WINDOW} steps the consistency loss rises from each to the next, by a"
+    " quarter in the last, and the reward does not rise; silent where the policy stands still",
+    "The outputs drift away from the reference's outputs and earn no more for it: features collapse towards"
+    " anything that the reward tolerates.",
+    "Raise auxiliary.consistency, lower optimiser.learning_rate, set divergence.beta above 0, or take a"
+    " reference that follows the policy: reference.kind = ema.",
     _consistency,
     phrase="the consistency loss rises",
 )

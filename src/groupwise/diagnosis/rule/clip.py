@@ -71,9 +71,9 @@ CLIP_NEVER_ACTS = Rule(
     ("clip_ratio/region_mean", "on_policy_share", "ratio/p1", "ratio/p99"),
     f"no decision was clipped in {WINDOW} steps although more than a tenth of the updates were off-policy; silent where"
     " every update is on-policy",
-    "The policy moves less within a batch than the bounds allow: the trust region has no part in this run.",
-    "Nothing, or a higher optimiser.learning_rate or train.updates_per_batch if learning is slow, or narrower trust.low"
-    " and trust.high.",
+    "The policy moves less within a batch than the bounds allow, so the trust region has no effect on this run.",
+    "Nothing needs to change. If learning is slow, raise optimiser.learning_rate or train.updates_per_batch;"
+    " for a region that acts, narrow trust.low and trust.high.",
     _never,
     phrase="the bounds never act",
     follows=("learning_rate_too_low",),
@@ -84,11 +84,12 @@ CLIP_MOSTLY_ACTS = Rule(
     "warning",
     "Why is nearly everything clipped?",
     ("clip_ratio/region_mean", "on_policy_share"),
-    f"more than 60 % of the decisions of off-policy updates are clipped over {WINDOW} steps; where the ratio is one"
-    " number a member, a note unless more than 60 % of all decisions are, those of first updates counted",
-    "Most decisions give no gradient: the step is too large for the bounds, or the bounds are not on the scale of the"
-    " log-prob (many-dimensional decisions).",
-    "A lower optimiser.learning_rate or train.updates_per_batch, wider trust.low and trust.high, or another"
+    f"more than 60 % of the decisions of off-policy updates are clipped over {WINDOW} steps; where a member"
+    " has one ratio as a whole, this is a note unless more than 60 % of the decisions of all updates are"
+    " clipped",
+    "Most decisions give no gradient: the step is too large for the bounds, or the bounds do not fit the"
+    " scale of the log-prob, as with decisions of many dimensions.",
+    "Lower optimiser.learning_rate or train.updates_per_batch, widen trust.low and trust.high, or set another"
     " domain.reduce for many-dimensional decisions.",
     _mostly,
     phrase="nearly everything is clipped",

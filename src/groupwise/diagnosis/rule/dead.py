@@ -30,17 +30,17 @@ def _positives(stage: Stage) -> Seen | None:
 
 
 _ADVICE = (
-    "A lower optimiser.learning_rate or fewer train.updates_per_batch, a wider region on that side, or one that keeps a"
-    " gradient (method cispo, sapo, gspo)."
+    "Lower optimiser.learning_rate or train.updates_per_batch, widen the trust region on that side, or choose"
+    " a region that keeps a gradient (method cispo, sapo, gspo)."
 )
 DEAD_NEGATIVES = Rule(
     "dead_negatives",
     "warning",
-    "Why does it not unlearn its mistakes?",
+    "Why does the policy not unlearn its mistakes?",
     ("zero_gradient_fraction/negative",),
     f"more than half of the decisions with a negative advantage have no gradient over {WINDOW} steps",
-    "Bad members are silenced, not corrected: only what went well teaches. A weight laid on the ratio before the clip"
-    " does this from the first update.",
+    "The policy learns from good members alone, since most decisions of bad members have no gradient. A"
+    " weight that multiplies the ratio before the clip does this from the first update.",
     _ADVICE,
     _negatives,
     phrase="bad answers give no gradient",
@@ -50,11 +50,11 @@ DEAD_NEGATIVES = Rule(
 DEAD_POSITIVES = Rule(
     "dead_positives",
     "warning",
-    "Why does it not learn from its successes?",
+    "Why does the policy not learn from its successes?",
     ("zero_gradient_fraction/positive",),
     f"more than half of the decisions with a positive advantage have no gradient over {WINDOW} steps",
-    "Good members have reached the upper bound within their batch: the rest of the batch's updates only push bad ones"
-    " down.",
+    "Good members have reached the upper bound early in their batch: the other updates of the batch only make"
+    " bad members less probable.",
     _ADVICE,
     _positives,
     phrase="good answers give no gradient",

@@ -54,12 +54,12 @@ KL_RUNAWAY = Rule(
     "warning",
     "Why does my KL explode?",
     ("kl", "reward"),
-    f"after {2 * WINDOW} steps the KL is above 1 nat a decision, or above {UNMOVED:g} and grew three times as much in"
-    " the last third as before; it is above what a coefficient that follows it aims at (target, upper); and the reward"
-    " has not risen",
-    "The policy leaves what it was without earning for it: updates push it further than the reward can pull it back.",
-    "A lower optimiser.learning_rate, a higher divergence.beta or divergence.beta.kind = adaptive, a narrower trust"
-    " region, a lower train.max_grad_norm.",
+    f"after {2 * WINDOW} steps the KL is above 1 nat a decision, or it is above {UNMOVED:g} and grew three"
+    " times as much in the last third as before; it is also above the target or upper bound of a beta that"
+    " adapts; and the reward has not risen",
+    "The policy moves away from its reference and earns no more for it.",
+    "Lower optimiser.learning_rate, raise divergence.beta or set divergence.beta.kind = adaptive, narrow the"
+    " trust region, or lower train.max_grad_norm.",
     _look,
     phrase="the policy runs away from its reference",
     follows=("learning_rate_too_high",),

@@ -65,12 +65,12 @@ ENTROPY_COLLAPSE = Rule(
     "warning",
     "Why did learning stop half way? Why are all members of a group alike?",
     ("entropy", "surprisal", "groups/best", "reward"),
-    "entropy (or surprisal) is a tenth of its start, and the reward has come less than a quarter of the way to what the"
-    " best of a group earned at the start",
-    "The members of a group are copies of each other: nothing new is tried, and groups become flat at whatever they do"
-    " now.",
-    "A lower optimiser.learning_rate, a higher trust.high (method dapo), entropy = 0.001 or more, divergence.beta above"
-    " 0, a larger train.group_size.",
+    "entropy (or surprisal) is a tenth of its start, and the reward has risen by less than a quarter of the"
+    " distance from its start to what the best member of a group earned then",
+    "The members of a group are nearly copies of each other: the policy tries nothing new, and groups become"
+    " flat whether their answer is right or wrong.",
+    "Lower optimiser.learning_rate, raise trust.high (as method dapo does), set entropy = 0.001 or more or"
+    " divergence.beta above 0, or take a larger train.group_size.",
     _look,
     phrase="the policy has collapsed",
     follows=("learning_rate_too_high",),

@@ -32,10 +32,10 @@ GENERATOR_DRIFTS = Rule(
     (_METRIC,),
     f"the difference of sampled from trained log-probs is at least {_GROWTH:g} times that of the first step and"
     f" {_NATS:g} nats in each of the last {_NEWEST} steps",
-    "What samples does not receive the weights: rewards are earned by an older policy, and updates push a policy that"
-    " nobody samples from.",
-    'Leave domain.engine.sync unset, so that the servers are sent the weights; with domain.engine.sync = "none" refresh'
-    " them yourself after every update, or correct for the lag with method = METHOD+tis.",
+    "The generator does not receive the trained weights: an older policy earns the rewards, and updates"
+    " change a policy that does not sample.",
+    "Leave domain.engine.sync unset, so that the servers receive the weights; with domain.engine.sync ="
+    ' "none" send them yourself after every update, or correct for the lag with method = METHOD+tis.',
     _look,
     phrase="the generator does not sample from the trained weights",
 )

@@ -14,8 +14,9 @@ _LOOK = (
 _MOST_WRONG = 0.1
 """Share of groups that earn nothing at all, above which what is learnt is not what the prompts could teach."""
 _TRY_AGAIN = (
-    "The policy must still try what it gets wrong: a longer supervised stage before, a lower optimiser.learning_rate,"
-    " entropy = 0.001 or more, a higher domain.sampling.temperature or a larger train.group_size."
+    "The policy must go on trying other answers where it is wrong: make the supervised stage before longer,"
+    " lower optimiser.learning_rate, set entropy = 0.001 or more, or take a higher"
+    " domain.sampling.temperature or a larger train.group_size."
 )
 
 
@@ -85,12 +86,12 @@ ALL_FLAT = Rule(
     "fault",
     "Why does nothing happen? Why is the loss exactly 0?",
     ("frac_reward_zero_std", "reward", "groups/all_wrong"),
-    f"at least 95 % of the groups are flat over {WINDOW} steps; where the reward had risen before, a note, or a warning"
-    " if answers grew with it or more than a tenth of the groups earn nothing",
-    "A flat group has advantage 0 for every member: it teaches nothing. Prompts all too hard or all too easy look alike"
-    " here; the mean reward tells which.",
-    "Easier or harder prompts, a reward with more levels, a higher domain.sampling.temperature, a larger"
-    " train.group_size, or a supervised stage before.",
+    f"at least 95 % of the groups are flat over {WINDOW} steps; if the reward had risen before, this is a"
+    " note, and a warning if answers grew with the reward or more than a tenth of the groups earn nothing",
+    "In a flat group all members earn the same, so every advantage is 0 and the group teaches nothing. The"
+    " mean reward tells whether the prompts are too hard or too easy.",
+    "Take easier or harder prompts, a reward with more levels, a higher domain.sampling.temperature, a larger"
+    " train.group_size, or a supervised stage before this one.",
     _look,
     phrase="all groups are flat",
     follows=(

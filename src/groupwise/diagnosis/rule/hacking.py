@@ -55,12 +55,12 @@ JUDGE_FALLS = Rule(
     "warning",
     "Is the reward being hacked?",
     ("reward", "rewards/JUDGE/mean", "eval/NAME"),
-    f"from the first to the last {WINDOW} steps the reward rose and a judge (weight 0) fell, beyond two standard"
-    " errors, the judge by a quarter of its spread; or, in evaluations, by a tenth of its first value, where their"
-    " reward did not fall",
-    "The policy has found a way to earn that is not what was meant: the reward and the goal have come apart.",
-    "Look at rollouts/, mend the reward, add the judge's point of view to it, raise divergence.beta, or stop at the"
-    " step where the judge was best.",
+    f"from the first to the last {WINDOW} steps the reward rose and a judge (weight 0) fell, each by more than"
+    " two standard errors, and the judge by a quarter of its spread; or a judge of the evaluations fell by a"
+    " tenth of its first value, and the reward of the evaluations did not fall",
+    "The policy has found a way to earn that you did not intend: a higher reward no longer means a better answer.",
+    "Look at rollouts/ and mend the reward, let the reward pay for what the judge measures, raise"
+    " divergence.beta, or stop at the step where the judge was best.",
     _look,
     phrase="the judge falls while the reward rises",
     follows=("judge_disagrees", "reward_follows_length", "reward_dominates", "length_creep"),

@@ -99,13 +99,14 @@ LEARNING_RATE_TOO_HIGH = Rule(
     "warning",
     "Is my learning rate too high?",
     ("effective_sample_size", "ratio/p1", "ratio/p99", "on_policy_share", "surprisal", "groups/best", "reward"),
-    f"over {_FEW} steps the off-policy ratios' effective sample size is below 0.5, or 1 % of them beyond 3 or 1/3; or"
-    f" the surprisal is a tenth of its start within {2 * WINDOW} steps and the reward less than half way to the best of"
-    " a group at the start",
-    "One batch moves the policy so far that what it says of the batch no longer holds; it ends deterministic, at"
-    " whatever was rewarded first.",
-    "A tenth of optimiser.learning_rate, optimiser.warm_up_steps, a lower train.max_grad_norm, fewer"
-    " train.updates_per_batch.",
+    f"over {_FEW} steps the effective sample size of off-policy ratios is below 0.5, or 1 % of these ratios"
+    f" are above 3 or below 1/3; or the surprisal falls to a tenth of its start within {2 * WINDOW} steps, and"
+    " the reward has risen by less than half the distance from its start to what the best member of a group"
+    " earned then",
+    "One batch moves the policy so far that the batch is no longer a sample of it. Such a policy soon becomes"
+    " deterministic and repeats the first answers that were rewarded.",
+    "Take a tenth of optimiser.learning_rate, set optimiser.warm_up_steps, lower train.max_grad_norm, or take"
+    " fewer train.updates_per_batch.",
     _high,
     phrase="the learning rate is too high",
     follows=("generator_drifts", "ratio_not_one"),
@@ -118,10 +119,11 @@ LEARNING_RATE_TOO_LOW = Rule(
     ("learning_rate", "surprisal", "kl", "updates/taken", "reward"),
     f"after {3 * WINDOW} steps with updates neither the reward nor the surprisal has changed beyond two standard errors"
     " (and 2 %), and the KL is below 0.001; of densities, which have no surprisal, only where a KL is measured",
-    "Updates are made and the policy is where it was: steps are too small, the learning rate's schedule has already"
-    " ended, or another term holds it.",
-    "Ten times optimiser.learning_rate; a lower auxiliary.supervised, whose gradient may be all that grad_norm shows; "
-    "look at learning_rate in metrics.jsonl, at train.max_grad_norm beside grad_norm, and at divergence.beta.",
+    "Updates are made, but the policy has hardly changed: steps are too small, the schedule of the learning"
+    " rate has already ended, or another term of the loss holds the policy.",
+    "Take ten times optimiser.learning_rate, or lower auxiliary.supervised, whose gradient may be all that"
+    " grad_norm shows. Look also at learning_rate in metrics.jsonl, at train.max_grad_norm beside grad_norm,"
+    " and at divergence.beta.",
     _low,
     phrase="the learning rate is too low",
     steps="larger",

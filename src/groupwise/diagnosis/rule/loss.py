@@ -53,9 +53,10 @@ LOSS_ZERO = Rule(
     ("loss_pg", "grad_norm", "advantages_std"),
     f"the policy loss of each of the first {_FEW} steps is below a thousandth of the advantages' spread, and the"
     " gradient is not zero",
-    "That is right. Before the first update every ratio is 1, so the loss is minus the mean advantage, and advantages"
-    " of a group sum to zero. Its gradient is not zero, since each member's log-prob has its own advantage. The value"
-    " says nothing about learning: watch the reward and the score of the evaluations.",
+    "A loss of zero is right here. Before the first update every ratio is 1, so the loss is minus the mean"
+    " advantage, and the advantages of a group sum to zero. The gradient is not zero, since each member's"
+    " log-prob is multiplied by another advantage. The value of the loss says nothing about learning: watch"
+    " the reward and the score of the evaluations.",
     "Nothing.",
     _zero,
     phrase="the loss is zero",
@@ -65,11 +66,11 @@ POLICY_LOSS_GROWS = Rule(
     "warning",
     "Why does my policy loss stay positive and grow?",
     ("loss_pg", "on_policy_share", "advantages_std"),
-    f"off-policy, the loss of the last {WINDOW} steps is positive, three times the first ones', and above by a"
-    " twentieth of the advantages' spread",
-    "The updates of a batch make good members less likely or bad ones more, measured on that very batch: they"
-    " overshoot.",
-    "A lower optimiser.learning_rate, a lower train.max_grad_norm, narrower trust.low and trust.high, fewer"
+    f"with off-policy updates, the loss of the last {WINDOW} steps is positive, three times that of the first"
+    f" {WINDOW}, and greater by at least a twentieth of the advantages' spread",
+    "The later updates of a batch make its good members less probable or its bad members more probable: the"
+    " steps overshoot.",
+    "Lower optimiser.learning_rate or train.max_grad_norm, narrow trust.low and trust.high, or take fewer"
     " train.updates_per_batch.",
     _grows,
     phrase="the policy loss grows",

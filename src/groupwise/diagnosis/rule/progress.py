@@ -80,12 +80,14 @@ REWARD_FLAT = Rule(
     "warning",
     "Why is my reward flat?",
     ("reward", "reward_std"),
-    f"after {PATIENCE} steps the last {2 * WINDOW} lie above the first by less than a tenth of the spread inside"
-    " groups, two standard errors added, although groups differ and the policy moves",
-    "There is something to compare and the policy moves, but not towards the reward: its gradient drowns in noise, or"
-    " the reward pays what cannot be learnt.",
-    "More members: train.group_size or train.prompts_per_step; a reward with more levels; optimiser.learning_rate up or"
-    " down by three; and a look at members with `groupwise check` and in rollouts/.",
+    f"after {PATIENCE} steps the rewards of the last {2 * WINDOW} steps exceed those of the first {2 * WINDOW}"
+    " by less than a tenth of the spread inside groups, even with two standard errors added, although groups"
+    " differ and the policy moves",
+    "Groups differ and the policy changes, but the reward does not rise: noise drowns the gradient, or the"
+    " reward pays for something that cannot be learnt.",
+    "Take more members (train.group_size or train.prompts_per_step), a reward with more levels, or an"
+    " optimiser.learning_rate that is three times higher or lower, and look at members with `groupwise check`"
+    " and in rollouts/.",
     _flat,
     phrase="the reward does not rise",
     follows=(
@@ -105,13 +107,13 @@ REWARD_FALLS = Rule(
     "warning",
     "Why did my reward collapse?",
     ("reward", "reward_std", "eval/NAME"),
-    f"the last {WINDOW} steps lie four standard errors below the best {WINDOW}, by half of what was gained and a"
-    " quarter of the first spread inside groups; or the reward of the evaluations lies below its first value by a"
-    " tenth of it and by more than that spread",
-    "Updates have broken what was learnt: nearly always steps that are too large, sometimes a reward or prompts that"
-    " changed on the way.",
-    "A lower optimiser.learning_rate (or a schedule that falls), a lower train.max_grad_norm, fewer"
-    " train.updates_per_batch, divergence.beta above 0; `best/` holds the best model.",
+    f"the reward of the last {WINDOW} steps lies below that of the best {WINDOW} by four standard errors, by"
+    " half of what was gained, and by a quarter of the first spread inside groups; or the reward of the"
+    " evaluations lies below its first value by a tenth of it and by more than that spread",
+    "The policy has lost what it had learnt. The cause is nearly always steps that are too large, and"
+    " sometimes a reward or prompts that changed during the run.",
+    "Lower optimiser.learning_rate (or let its schedule fall), lower train.max_grad_norm, take fewer"
+    " train.updates_per_batch, or set divergence.beta above 0. `best/` holds the best model.",
     _falls,
     phrase="the reward falls",
     follows=(

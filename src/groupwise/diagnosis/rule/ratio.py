@@ -41,12 +41,14 @@ RATIO_NOT_ONE = Rule(
     "fault",
     "Why is the ratio not 1 at the first update?",
     ("sampling/rescoring_difference/mean", "on_policy_share", "ratio/p1", "ratio/p99"),
-    f"over {_FEW} steps the log-probs of the first update differ from the recorded ones by more than a tenth of the"
-    " trust region's width (0.2 if it has none), or with one update a batch 1 % of the ratios is beyond 0.95 or 1.05",
-    "The sampler and the trainer are not the same policy: dropout while training, another temperature or template,"
-    " stale weights in a server, lower precision. Every ratio, and what the clip does, is off by it.",
-    "Set dropout to 0, score at the sampling temperature, refresh the sampler's weights, train.autocast = none; or"
-    " correct for it: method=NAME+tis.",
+    f"over {_FEW} steps the log-probs of the first update differ from the recorded ones by more than a tenth"
+    " of the trust region's width (0.2 if it has none), or with one update a batch 1 % of the ratios are"
+    " below 0.95 or above 1.05",
+    "The sampler and the trainer do not have the same policy. The causes are dropout while training, another"
+    " temperature or template, stale weights in a server, or lower precision. Every ratio is wrong by this"
+    " difference, and so the clip acts on the wrong decisions.",
+    "Set dropout to 0, score at the sampling temperature, send the sampler the newest weights, or set"
+    " train.autocast = none; or correct for the difference: method=NAME+tis.",
     _look,
     phrase="the first update is not on the policy that sampled",
     follows=("generator_drifts",),

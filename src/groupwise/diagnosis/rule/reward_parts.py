@@ -66,10 +66,10 @@ REWARD_DOMINATES = Rule(
     ("rewards/NAME/share", "rewards/NAME/std", "rewards/NAME/weight"),
     f"one of several weighted rewards makes more than 95 % of the variance inside groups over {WINDOW} steps, while"
     " another still varies",
-    "Advantages compare the weighted sum: a reward of small spread beside one of large spread is not seen, whatever its"
-    " meaning.",
-    "domain.rewards.NAME.weight so that weight times spread is alike, or advantage.kind = per_reward (method gdpo),"
-    " which scales each by its own spread.",
+    "Advantages compare the weighted sum of the rewards: a reward of small spread has hardly any effect"
+    " beside one of large spread, however important it is.",
+    "Choose domain.rewards.NAME.weight so that weight times spread is similar for all rewards, or set"
+    " advantage.kind = per_reward (method gdpo), which divides each reward by its own spread.",
     _dominates,
     phrase="one reward drowns the others",
 )
@@ -80,9 +80,10 @@ REWARD_MISSING = Rule(
     ("rewards/NAME/missing",),
     f"more than 20 % of the members of {WINDOW} steps have no value of a reward (it returned none, timed out or"
     " raised)",
-    "Members without it are compared by the other rewards alone, or not at all; what is left may be a biased choice.",
-    "domain.rewards.NAME.timeout_seconds, the reward's own parameters, and `groupwise check`, which scores one group"
-    " and shows it.",
+    "Members without this reward are compared by the other rewards alone, or not at all; those that still"
+    " have it may be a biased selection.",
+    "Raise domain.rewards.NAME.timeout_seconds, look at the reward's other settings, and run `groupwise"
+    " check`, which scores one group and shows it.",
     _missing,
     phrase="rewards are missing",
 )

@@ -10,8 +10,8 @@ _START = 5
 """Steps that show how long answers were when the stage began."""
 _CAUSES = "either the reward pays for length, or the policy has collapsed and no longer ends its answers"
 _HOLD = (
-    "Look at rollouts/ for what the reward pays long answers. A reward of kind soft_overlong or a lower"
-    " optimiser.learning_rate holds them; a higher domain.sampling.max_new_tokens would only feed the growth."
+    "Look in rollouts/ at the rewards of long answers. A reward of kind soft_overlong or a lower"
+    " optimiser.learning_rate stops the growth; a higher domain.sampling.max_new_tokens would only feed it."
 )
 
 
@@ -25,7 +25,7 @@ def _look(stage: Stage) -> Seen | None:
         return Seen(
             sentence,
             [cut],
-            advice="A higher domain.sampling.max_new_tokens, or stop strings that fit the model's format.",
+            advice="Raise domain.sampling.max_new_tokens, or write stop strings that fit the model's format.",
         )
     return Seen(
         sentence,
@@ -47,14 +47,14 @@ def _growth(stage: Stage) -> str:
 ALL_TRUNCATED = Rule(
     "all_truncated",
     "fault",
-    "Why do no answers come out?",
+    "Why are all answers cut off?",
     ("completions/clipped_ratio",),
     f"at least 90 % of the members are cut off over {WINDOW} steps",
-    "What is cut off has no ending and usually no answer: the reward judges a fragment, and the policy cannot learn to"
-    " stop.",
-    "Where it was so from the first step on: a higher domain.sampling.max_new_tokens, or stop strings that fit the"
-    " model's format. Where answers grew into the limit: a reward of kind soft_overlong, or a lower"
-    " optimiser.learning_rate.",
+    "An answer that is cut off has no end and usually no result: the reward judges a fragment, and the policy"
+    " cannot learn to stop.",
+    "If answers were cut off from the first step on, raise domain.sampling.max_new_tokens, or write stop"
+    " strings that fit the model's format. If answers grew until they met the limit, add a reward of kind"
+    " soft_overlong, or lower optimiser.learning_rate.",
     _look,
     phrase="all answers are truncated",
     follows=("reward_follows_length", "learning_rate_too_high", "length_creep", "entropy_collapse"),

@@ -45,9 +45,9 @@ NO_UPDATE = Rule(
     "Why does the model not change at all?",
     ("updates/taken", "updates/not_finite", "frac_reward_zero_std"),
     f"none of {WINDOW} steps made an update",
-    "The policy is exactly where it was: there was nothing to learn from, or every gradient was unusable.",
-    "Where groups are flat: see all_flat. Where gradients are not finite: see not_finite. Otherwise policy_weight,"
-    " train.max_grad_norm and the schedules.",
+    "The policy has not changed at all: there was nothing to learn from, or every gradient was unusable.",
+    "If groups are flat, see all_flat. If gradients are not finite, see not_finite. Otherwise look at"
+    " policy_weight, train.max_grad_norm and the schedules.",
     _none,
     phrase="nothing is updated",
     follows=("all_flat", "not_finite", "reward_missing"),
@@ -58,10 +58,10 @@ NOT_FINITE = Rule(
     "Why are there NaNs?",
     ("updates/not_finite", "updates/taken", "updates/skipped"),
     "a tenth of the updates of 5 steps or more had a gradient that was NaN or infinite",
-    "The weights or activations have overflowed; such updates are left out, so that the weights stay as they were, but"
-    " nothing is learnt.",
-    'A lower optimiser.learning_rate, train.autocast = "none", a lower train.max_grad_norm; `groupwise resume` from a'
-    " checkpoint before it began.",
+    "Weights or activations have overflowed. Such updates are left out: the weights stay as they were, but"
+    " the policy learns nothing.",
+    'Lower optimiser.learning_rate or train.max_grad_norm, or set train.autocast = "none"; then `groupwise'
+    " resume` from a checkpoint before the first such update.",
     _not_finite,
     phrase="gradients are not finite",
     follows=("learning_rate_too_high",),
