@@ -265,3 +265,26 @@ def test_a_rewards_share_is_of_what_the_advantage_compares() -> None:
         shares[kind] = [metrics[f"rewards/{name}/share"] for name in ("large", "small")]
     assert shares["centred"] == pytest.approx([1 / (1 + 1e-6), 1e-6 / (1 + 1e-6)])
     assert shares["per_reward"] == pytest.approx([0.5, 0.5])
+
+
+def test_correlations_are_those_inside_groups() -> None:
+    # Between groups reward and length fall together; inside the first they rise together, inside the second in part.
+    lengths = torch.tensor([1, 2, 3, 7, 8, 9])
+    sampled = rollouts(
+        [0, 0, 0, 1, 1, 1],
+        {"paid": [10.0, 11.0, 12.0, 1.0, 3.0, 2.0], "judge": [3.0, 2.0, 1.0, None, 1.0, 2.0]},
+        {"paid": 1.0, "judge": 0.0},
+        mask=torch.arange(9)[None, :] < lengths[:, None],
+    )
+    numbers = finish(OBJECTIVE.prepare(sampled, OBJECTIVE.init()).statistics)
+    # Deviations of the reward -1 0 1 | -1 1 0, of the length -1 0 1 | -1 0 1.
+    assert numbers["groups/length_correlation"] == pytest.approx((2 + 1) / 4)
+    # Of those with a judge: reward -1 0 1 | .5 -.5, judge 1 0 -1 | -.5 .5.
+    assert numbers["rewards/judge/agreement"] == pytest.approx(-1.0)
+    assert "rewards/paid/agreement" not in numbers
+
+
+def test_equal_lengths_and_equal_rewards_have_no_correlation() -> None:
+    even = rollouts([0, 0], {"paid": [1.0, 0.0], "judge": [0.1 + 0.2, 0.3]}, {"paid": 1.0, "judge": 0.0})
+    numbers = finish(OBJECTIVE.prepare(even, OBJECTIVE.init()).statistics)
+    assert not {"groups/length_correlation", "rewards/judge/agreement"} & set(numbers)

@@ -37,8 +37,8 @@ REWARD_FOLLOWS_LENGTH = Rule(
     " silent where judges are measured and none has fallen",
     "A longer member is a better paid one, whatever it says: what is learnt is to be long, unless the task itself wants"
     " long answers.",
-    "Look at the longest members in rollouts/. If length is not the goal, take it out of the reward, or add a reward of"
-    " kind soft_overlong; a reward with role = 'judge' measures the goal without being trained on.",
+    "Look at the longest members in rollouts/. If length is not the goal, take it out of the reward, or add one with"
+    " domain.rewards.NAME.kind = soft_overlong; a reward with role = 'judge' measures the goal untrained.",
     _length,
     phrase="the reward pays for length",
     follows=("reward_dominates",),
@@ -67,8 +67,8 @@ JUDGE_DISAGREES = Rule(
     " and below 0 by two standard errors",
     "Every update makes more likely what the judge likes less. Before the judge falls, its disagreement shows that"
     " reward and goal point apart.",
-    "Look at a group in rollouts/ with the judge's value beside the reward; mend the reward, or add the judge's point"
-    " of view to it.",
+    "Look at a group in rollouts/ with the judge's value beside the reward; mend the reward, or train on what the judge"
+    " sees as well, by a reward of its own (domain.rewards.NAME.weight).",
     _judge,
     phrase="the reward prefers what the judge likes less",
     follows=("reward_dominates", "reward_follows_length"),
