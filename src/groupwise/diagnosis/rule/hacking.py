@@ -55,9 +55,9 @@ JUDGE_FALLS = Rule(
     "warning",
     "Is the reward being hacked?",
     ("reward", "rewards/JUDGE/mean", "eval/NAME"),
-    f"from the first to the last {WINDOW} steps the reward rose and a judge (weight 0) fell, each by more than"
-    " two standard errors, and the judge by a quarter of its spread; or a judge of the evaluations fell by a"
-    " tenth of its first value, and the reward of the evaluations did not fall",
+    f"from the first to the last {WINDOW} steps the reward rose by more than two standard errors, and either a"
+    " judge (weight 0) fell by more than two standard errors and a quarter of its spread, or a judge of the"
+    " evaluations fell by a tenth of its first value while the reward of the evaluations did not fall",
     "The policy has found a way to earn that you did not intend: a higher reward no longer means a better answer.",
     "Look at rollouts/ and mend the reward, let the reward pay for what the judge measures, raise"
     " divergence.beta, or stop at the step where the judge was best.",
