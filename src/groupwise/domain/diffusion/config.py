@@ -114,8 +114,9 @@ class DiffusionConfig(DomainConfig):
         stepwise: whether each transition is rewarded by what it adds to the reward of the clean image that the model
             predicts, in place of one reward for the image; every reward is computed once a transition.
         demonstrations: images for supervised stages and terms.
-        transitions_at_once: transitions in one forward (and backward) pass; unset takes all that are asked for. A
-            member that does not fit into memory trains by slices: the gradient is the same.
+        transitions_at_once: transitions in one forward (and backward) pass. Unset, an update takes all that are asked
+            for, and passes without gradient (sampling, evaluation, decoding) as many as hold 2^19 elements, fewer where
+            memory runs out. A member that does not fit into memory trains by slices: the gradient is the same.
         evaluation: how the policy is evaluated.
     """
 

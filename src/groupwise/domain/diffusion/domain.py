@@ -19,7 +19,9 @@ from groupwise.domain.diffusion import copies, evaluate, rescore, stepwise
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
 from groupwise.domain.diffusion.models.open import open_denoiser
-from groupwise.domain.diffusion.path import draw, in_slices
+from groupwise.domain.diffusion.noise_schedule import Schedule
+from groupwise.domain.diffusion.pass_size import PassSize
+from groupwise.domain.diffusion.path import draw
 from groupwise.domain.diffusion.sampler_graph import SamplerGraph, should_keep_graph, versions
 from groupwise.domain.diffusion.splits import Splits, split
 from groupwise.domain.diffusion.supervised import demonstrations, supervised_loss
@@ -88,6 +90,7 @@ class DiffusionDomain(Domain):
         self._by_text = {
             prompt.columns["prompt"]: prompt.columns for prompt in (*self._splits.evaluated, *self._splits.train)
         }
+        self._passes = PassSize(config.transitions_at_once, self._elements)
         self._sampler_graph: SamplerGraph | None = None
         self._conditions: OrderedDict[tuple[str, ...], Condition] = OrderedDict()
         self._check()
@@ -177,7 +180,7 @@ class DiffusionDomain(Domain):
             reduce=config.reduce,
             # Stepwise rewards read the means too.
             requires=requires | ({"mean_shift"} if config.stepwise else frozenset()),
-            at_once=config.transitions_at_once,
+            passes=self._passes,
             keep=transitions,
         )
         if transitions:
@@ -245,10 +248,9 @@ class DiffusionDomain(Domain):
         pairs, at_once = rescore.pairs_of(mask, 1), self.config.transitions_at_once
         keep, condition = should_keep_graph(self.module, at_once), self._condition(samples.prompts)
         with torch.set_grad_enabled(keep):
-            predicted = in_slices(
+            predicted = self._passes.join(
                 lambda rows: copies.predictions(self.denoiser, noised, condition, pairs[rows]),
                 torch.arange(len(pairs), device=pairs.device),
-                at_once,
             )
             prediction = predicted.new_zeros(drawn["copy_noise"].shape).index_put(pairs.unbind(1), predicted)
         payload["old_prediction"] = prediction.detach()
@@ -354,24 +356,13 @@ class DiffusionDomain(Domain):
         prompts = self._splits.evaluated[: config.num_prompts]
         schedule = self.denoiser.schedule(config.num_steps or self.config.num_steps)
         num = schedule.num_steps - 1 if config.sampler.stochastic else 0
-        keys = [(prompt.key, number) for prompt in prompts for number in range(config.num_images)]
-        noise = torch.stack([self._noise(noise_streams, num + 1, "evaluate", *key) for key in keys])
-        noise = noise.to(self.denoiser.device)
-        group = torch.arange(len(prompts), device=noise.device).repeat_interleave(config.num_images)
-        drawn = draw(
-            self.denoiser,
-            schedule,
-            config.sampler,
-            noise[:, 0],
-            noise[:, 1:],
-            self._condition(prompts).select(group),
-            guidance=self.config.guidance if config.guidance is None else config.guidance,
-            first=0,
-            reduce="mean",
-            requires=frozenset({"log_prob"}),
-            at_once=self.config.transitions_at_once,
-        )
-        images = self._decode(drawn.latents)
+        prompts_at_once = max(1, self._passes.rows // config.num_images)
+        parts = [
+            self._evaluated_images(prompts[first : first + prompts_at_once], schedule, num, noise_streams)
+            for first in range(0, len(prompts), prompts_at_once)
+        ]
+        images = parts[0] if len(parts) == 1 else torch.cat([part.cpu() for part in parts])
+        group = torch.arange(len(prompts)).repeat_interleave(config.num_images)
         table = self._judge(prompts, group.tolist(), images, judges=True)
         mode = config.sampler.kind
         pictures = (
@@ -385,6 +376,33 @@ class DiffusionDomain(Domain):
             pictures,
             table.events,
         )
+
+    def _evaluated_images(
+        self, prompts: Sequence[Prompt], schedule: Schedule, num_decisions: int, streams: Streams
+    ) -> Tensor:
+        """Draws the images of some of the evaluated prompts, uint8 `[P num_images, H, W(, 3)]`, prompt by prompt. A
+        prompt's noise is its own, so that it is the same image beside any other prompts, but for rounding.
+        """
+        config = self.config.evaluation
+        keys = [(prompt.key, number) for prompt in prompts for number in range(config.num_images)]
+        noise = torch.stack([self._noise(streams, num_decisions + 1, "evaluate", *key) for key in keys])
+        noise = noise.to(self.denoiser.device)
+        drawn = draw(
+            self.denoiser,
+            schedule,
+            config.sampler,
+            noise[:, 0],
+            noise[:, 1:],
+            self._condition(prompts).select(
+                torch.arange(len(prompts), device=noise.device).repeat_interleave(config.num_images)
+            ),
+            guidance=self.config.guidance if config.guidance is None else config.guidance,
+            first=0,
+            reduce="mean",
+            requires=frozenset({"log_prob"}),
+            passes=self._passes,
+        )
+        return self._decode(drawn.latents)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: prompt, image and settings."""
@@ -509,10 +527,9 @@ class DiffusionDomain(Domain):
 
     def _with_reference_predictions(self, samples: Samples) -> Samples:
         pairs, condition = rescore.pairs_of(samples.mask, 1), self._condition(samples.prompts)
-        predicted = in_slices(
+        predicted = self._passes.join(
             lambda rows: copies.predictions(self.denoiser, samples, condition, pairs[rows]),
             torch.arange(len(pairs), device=pairs.device),
-            self.config.transitions_at_once,
         )
         old = samples.payload["old_prediction"]
         reference = torch.zeros_like(old).index_put(pairs.unbind(1), predicted)
@@ -549,9 +566,7 @@ class DiffusionDomain(Domain):
 
     def _decode(self, latents: Tensor) -> Tensor:
         members = torch.arange(len(latents), device=latents.device)
-        return in_slices(
-            lambda rows: as_pictures(self.denoiser.decode(latents[rows])), members, self.config.transitions_at_once
-        )
+        return self._passes.join(lambda rows: as_pictures(self.denoiser.decode(latents[rows])), members)
 
     def _judge(self, prompts: Sequence[Prompt], group: Sequence[int], images: Tensor, judges: bool) -> RewardTable:
         member_columns = [prompts[index].columns for index in group]

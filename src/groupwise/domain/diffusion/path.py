@@ -4,7 +4,6 @@ scored again later.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -14,6 +13,7 @@ from torch import Tensor
 from groupwise.domain.diffusion.config import Reduce
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
 from groupwise.domain.diffusion.noise_schedule import Schedule
+from groupwise.domain.diffusion.pass_size import PassSize
 from groupwise.domain.diffusion.sampler import ODE, Sampler, Step
 from groupwise.domain.diffusion.transition import Transition, transition
 
@@ -51,7 +51,7 @@ def draw(
     first: int,
     reduce: Reduce,
     requires: frozenset[str],
-    at_once: int | None,
+    passes: PassSize,
     keep: list[Transition] | None = None,
 ) -> Drawn:
     """Draws a path for each member.
@@ -65,7 +65,7 @@ def draw(
         first: the first decision's transition.
         reduce: unit of the log-probs.
         requires: fields of `Scored`; means are kept where a field reads them.
-        at_once: transitions in one forward pass.
+        passes: how many transitions a forward pass takes.
         keep: receives the decisions' transitions with their graph; unset computes without gradient.
     """
     num = noise.shape[1]
@@ -77,7 +77,7 @@ def draw(
         is_decision = 0 <= decision < num
         with torch.set_grad_enabled(is_decision and keep is not None):
             gaussians = step_at(
-                denoiser, schedule, sampler if is_decision else ODE(), latents, condition, index, guidance, at_once
+                denoiser, schedule, sampler if is_decision else ODE(), latents, condition, index, guidance, passes
             )
         if not is_decision:
             latents = gaussians.mean
@@ -108,7 +108,7 @@ def step_at(
     condition: Condition,
     index: int,
     guidance: float,
-    at_once: int | None,
+    passes: PassSize,
 ) -> Transition:
     """Computes one transition of all members.
 
@@ -116,41 +116,27 @@ def step_at(
         denoiser, schedule, sampler, guidance: as in `draw`.
         latents: `[B, ...]`, before it.
         condition: `B` rows.
-        at_once: members in one forward pass.
+        passes: how many members a forward pass takes.
 
     Returns:
         `B` Gaussians, with gradient where it is on.
     """
     time = schedule.timestep[index].to(latents).expand(len(latents))
-    if at_once is None or len(latents) <= at_once:
-        prediction = denoiser.predict(latents, time, condition, guidance)
-    else:
-        members = torch.arange(len(latents), device=latents.device)
-        prediction = in_slices(
-            lambda rows: denoiser.predict(latents[rows], time[rows], condition.select(rows), guidance), members, at_once
-        )
+    members = torch.arange(len(latents), device=latents.device)
+    prediction = passes.join(
+        lambda rows: (
+            denoiser.predict(latents, time, condition, guidance)
+            if len(rows) == len(latents)
+            else denoiser.predict(latents[rows], time[rows], condition.select(rows), guidance)
+        ),
+        members,
+    )
     # One noise level serves all members.
     step = Step.of(schedule, torch.full((1,), index, device=schedule.time.device))
     gaussians = transition(sampler, denoiser.parametrisation, latents, prediction, step)
     return replace(
         gaussians, std=gaussians.std.expand(len(latents)), step_size=gaussians.step_size.expand(len(latents))
     )
-
-
-def in_slices(compute: Callable[[Tensor], Tensor], rows: Tensor, at_once: int | None) -> Tensor:
-    """Calls `compute` on slices of `rows` and joins the results.
-
-    Args:
-        compute: rows `[N]` -> `[N, ...]`, each row by itself.
-        at_once: the largest slice; None takes all.
-
-    Example:
-        >>> in_slices(lambda rows: 2 * rows, torch.arange(5), 2).tolist()
-        [0, 2, 4, 6, 8]
-    """
-    if at_once is None or len(rows) <= at_once:
-        return compute(rows)
-    return torch.cat([compute(part) for part in rows.split(at_once)])
 
 
 def fields(gaussians: Transition, after: Tensor, reduce: Reduce, requires: frozenset[str]) -> dict[str, Tensor]:
