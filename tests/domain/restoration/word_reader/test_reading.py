@@ -72,8 +72,8 @@ def test_pages_of_tesseract_stay_with_their_pictures(tmp_path: Path, monkeypatch
     assert Tesseract()(PICTURES[:3]) == ["one", "", "three"]
     program(tmp_path, "printf 'one\\n\\f\\fthree\\n\\f'")
     assert Tesseract()(PICTURES[:3]) == ["one", "", "three"]
-    with pytest.raises(RewardError, match=r"tesseract read 3 pages of 4; install tesseract-ocr"):
-        Tesseract()(PICTURES[:4])
+    with pytest.raises(RewardError, match=r"tesseract read 4 pages of 5; install tesseract-ocr"):
+        Tesseract()(PICTURES[:5])
     program(tmp_path, "echo 'no data for eng' >&2; exit 1")
     with pytest.raises(RewardError, match=r"exit status 1 \(no data for eng\)"):
         Tesseract()(PICTURES[:1])
