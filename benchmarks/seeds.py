@@ -39,6 +39,7 @@ ORDER = (
         "guess_the_number",
         "source_004_rewards",
         "restoration_codec",
+        "restoration_words",
     ),
     *("language_countdown", "source_001_improved", "source_001_progressive", "language_smollm", "language_knights"),
     *("source_004_advantage", "source_004_weights", "source_004_modes"),

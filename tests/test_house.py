@@ -55,7 +55,7 @@ def test_what_is_imported_is_what_is_declared() -> None:
         {IMPORTED_AS.get(name := Requirement(line).name.replace("-", "_"), name) for line in lines}
         for lines in (
             [*PROJECT["project"]["dependencies"], *EVERYTHING],
-            [line for name in ("dspy", "langchain", "ray", "tinker", "track", "trl") for line in optional[name]],
+            [line for name in ("dspy", "langchain", "ocr", "ray", "tinker", "track", "trl") for line in optional[name]],
         )
     )
     imported = set()

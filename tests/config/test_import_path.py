@@ -18,6 +18,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "groupwise"
 
 KEYS = {
     "CallableDegradation.path",
+    "DifferentiableLoss.path",
     "ChatTools.tools",
     "OptimiserFromPath.path",
     "ModelObjects.model",

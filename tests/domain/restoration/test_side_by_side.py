@@ -49,6 +49,44 @@ def test_nothing_is_shown_without_columns_and_images_of_other_sizes_are_left_out
     assert found.shape[1] == 52 + 2 * 98
 
 
+def test_answers_stand_below_their_rows_green_where_right_and_red_where_wrong() -> None:
+    image = torch.full((8, 32), 255, dtype=torch.uint8)
+    answers = {"degraded": ["lo", ""], "restored": ["low", "\u4e00"], "clean": ["low", "owl"]}
+    canvas = side_by_side([image] * 2, [image] * 2, [image] * 2, 1, 8, answers, ["low", "owl"])
+    assert canvas is not None
+    assert canvas.shape == (3 * (3 * 8 + 16) - 2, _MARGIN + 2 * 98, 3)
+    for row, rights in enumerate([(False, False), (True, False), (True, True)]):
+        for column, right in enumerate(rights):
+            left = _MARGIN + column * 98
+            caption = canvas[row * 40 + 24 : row * 40 + 38, left : left + 96].flatten(0, 1).int()
+            # Letters are smoothed against white: the colour of a wrong answer keeps the most red, of a right one green.
+            darkest = caption[caption.sum(1).argmin()]
+            assert (darkest[1] > darkest[0]) == right
+            assert darkest.sum() < 500, "something stands there, a dash where nothing was read"
+
+
+def test_the_evaluation_says_what_a_reader_read_in_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    from groupwise.domain.restoration.word_reader import reading
+
+    monkeypatch.setattr(reading.Tesseract, "is_installed", lambda: True)
+    monkeypatch.setattr(
+        reading.Tesseract, "__call__", lambda self, pictures: ["dark" if page.mean() < 99 else "" for page in pictures]
+    )
+    reader = {"kind": "callable", "path": "groupwise.domain.restoration.word_reader:Reading"}
+    opened = domain(
+        {
+            "source": {"kind": "words", "num_train": 4, "num_held_out": 8},
+            "rewards": {"read": reader},
+            "evaluation": {"num_columns": 3, "num_images": 8},
+        }
+    )
+    evaluation = opened.evaluate(streams=Streams(0))
+    assert evaluation.pictures["images"].shape[2] == 3, "captions are in colour"
+    table = opened.rewards.score([""] * 2, [torch.zeros(16, 64)] * 2, {"text": ["dark", "word"]})
+    assert table.extras == {"read by tesseract": ["dark", "dark"]}
+    assert table.values["read"] == [1.0, 0.25]
+
+
 def test_decibels_are_reported_beside_a_reward_on_another_scale() -> None:
     assert fidelity_names({"read": None}) == {"psnr": "psnr", "ssim": "ssim"}
     assert fidelity_names({"psnr": Psnr(scale=2.0), "ssim": None}) == {"psnr": "psnr_db"}

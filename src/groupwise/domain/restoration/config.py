@@ -13,6 +13,7 @@ from groupwise.config import Config
 from groupwise.config.numbers import Count, PerStep, Positive, Seed, Width
 from groupwise.domain.exported import Card, Export
 from groupwise.domain.restoration.degradation import Degradation, GaussianNoise
+from groupwise.domain.restoration.differentiable import DifferentiableLoss
 from groupwise.domain.restoration.model import ModelConfig, Network
 from groupwise.domain.restoration.policy import Gates, Pixels, PolicyConfig
 from groupwise.domain.restoration.source import Folder, SourceConfig
@@ -97,6 +98,8 @@ class RestorationConfig(DomainConfig):
         sampling_schedule: a schedule over the steps for `sigma`; the value used is stored with the rollouts.
         supervised: distance of the output to the target, the auxiliary term `supervised`: `l1` is the mean absolute
             error, `l2` the mean squared error.
+        differentiable: a loss with a gradient that is added to this distance, such as that of a reader of words
+            (`groupwise.domain.restoration.word_reader:reading_loss`).
         consistency: distance of the output to the reference's, the auxiliary term `consistency`.
         tile: how large images are cut for evaluation.
         evaluation: how the network is evaluated.
@@ -120,6 +123,7 @@ class RestorationConfig(DomainConfig):
     policy: PolicyConfig = Pixels()
     sampling_schedule: Mapping[Literal["sigma"], Schedule] = Field(default_factory=dict)
     supervised: Distance = "l1"
+    differentiable: DifferentiableLoss | None = None
     consistency: Distance = "l1"
     tile: TileConfig = TileConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -220,6 +220,9 @@ class RestorationDomain(Domain):
         if demonstrated:
             output = self._training_output(selected.payload["degraded"])
             distance = _distance(output, selected.payload["target"], self.config.supervised)
+            if self.config.differentiable is not None:
+                pictures = [self._of(selected.prompts[place]) for place in selected.group.tolist()]
+                distance = distance + self.config.differentiable(output, evaluate.columns(pictures))
             return Scored(selected.old_log_prob, auxiliary={"supervised": distance})
         degraded, row = _distinct(selected)
         fields, output = self._policy.fields(self.module, degraded, row, selected.payload, requires)
@@ -276,7 +279,16 @@ class RestorationDomain(Domain):
         images, clean, degraded_pictures = (evaluate.picture_list(values) for values in (restored, targets, degraded))
         table = evaluate.score(self.rewards, pictures, images, clean, degraded_pictures, judges=True)
         table = evaluate.with_fidelity(table, restored, targets, evaluate.fidelity_names(self.config.rewards))
-        comparison = side_by_side(degraded_pictures, images, clean, config.repeats, config.num_columns)
+        answers = self._answers(pictures, table, {"degraded": degraded_pictures, "restored": images, "clean": clean})
+        comparison = side_by_side(
+            degraded_pictures,
+            images,
+            clean,
+            config.repeats,
+            config.num_columns,
+            answers,
+            [str(picture.columns.get("text", "")) for picture in pictures],
+        )
         records = evaluate.records(pictures, numbers, table, images, config.num_records)
         return Evaluation(
             evaluate.metrics(table), tuple(records), {} if comparison is None else {"images": comparison}, table.events
@@ -304,6 +316,23 @@ class RestorationDomain(Domain):
     def close(self) -> None:
         """Ends the rewards' threads and processes."""
         self.rewards.close()
+
+    def _answers(
+        self, pictures: Sequence[Picture], table: RewardTable, rows: Mapping[str, Sequence[Tensor]]
+    ) -> dict[str, Sequence[str]]:
+        """Collects what the first reader that logs its answers read in the images of each row; nothing where no reward
+        reads words. Degraded and clean images are read for the picture alone, as many as it draws.
+        """
+        column = next((name for name in table.extras if name.startswith("read by ")), None)
+        count = min(len(pictures), self.config.evaluation.num_columns * self.config.evaluation.repeats)
+        if column is None or not count or "text" not in pictures[0].columns:
+            return {}
+        answers: dict[str, Sequence[str]] = {"restored": table.extras[column]}
+        for row in ("degraded", "clean"):
+            images, clean, degraded = (list(rows[name][:count]) for name in (row, "clean", "degraded"))
+            read = evaluate.score(self.rewards, pictures[:count], images, clean, degraded, judges=False)
+            answers[row] = read.extras[column]
+        return answers
 
     def _place(self) -> tuple[torch.device, torch.dtype]:
         parameter = next(self.module.parameters())
@@ -376,6 +405,8 @@ class RestorationDomain(Domain):
             # Fresh weights follow no convention yet.
             trained = not isinstance(self.config.model, Network) or self.config.model.checkpoint is not None
             self._convention = network_check.other_convention(self.module, degraded, clean) if trained else ""
+            if self.config.differentiable is not None:
+                self.config.differentiable(self.module(degraded), evaluate.columns(self._train[:1]))
         finally:
             self.module.train(training)
 

@@ -64,12 +64,11 @@ def score(
     """Computes rewards of restored images (uint8); rewards read the target as `clean`, the degraded image as
     `degraded`, and the source's own columns.
     """
-    names = set.intersection(*(set(picture.columns) for picture in pictures)) if pictures else set()
-    columns: dict[str, Sequence[Any]] = {
-        name: [picture.columns[name] for picture in pictures] for name in sorted(names)
-    }
     table = rewards.score(
-        [picture.key for picture in pictures], images, {**columns, "clean": clean, "degraded": degraded}, judges=judges
+        [picture.key for picture in pictures],
+        images,
+        {**columns(pictures), "clean": clean, "degraded": degraded},
+        judges=judges,
     )
     for name, maps in table.maps.items():
         for member, (values, image) in enumerate(zip(maps, images, strict=True)):
@@ -83,6 +82,12 @@ def score(
                     f"{problem}; a map has one value a pixel, [H, W]", reward=name, prompt=key, member=member
                 )
     return table
+
+
+def columns(pictures: Sequence[Picture]) -> dict[str, Sequence[Any]]:
+    """Collects the source's columns that all pictures have, one entry a picture."""
+    names = set.intersection(*(set(picture.columns) for picture in pictures)) if pictures else set()
+    return {name: [picture.columns[name] for picture in pictures] for name in sorted(names)}
 
 
 def pooled(table: RewardTable, block: int | None) -> RewardTable:

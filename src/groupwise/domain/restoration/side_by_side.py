@@ -1,10 +1,10 @@
-"""The picture of an evaluation: the same images degraded, restored and clean, row by row, with the distance to the
-clean one below each.
+"""The picture of an evaluation: the same images degraded, restored and clean, row by row; below each its distance to
+the clean one, or what was read in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -18,13 +18,21 @@ _MOST = 256
 _GAP = 2
 _LINE = 14
 _MARGIN = 52
+_RIGHT, _WRONG = (0, 128, 0), (200, 0, 0)
 
 
 def side_by_side(
-    degraded: Sequence[Tensor], restored: Sequence[Tensor], clean: Sequence[Tensor], repeats: int, num_columns: int
+    degraded: Sequence[Tensor],
+    restored: Sequence[Tensor],
+    clean: Sequence[Tensor],
+    repeats: int,
+    num_columns: int,
+    answers: Mapping[str, Sequence[str]] | None = None,
+    words: Sequence[str] = (),
 ) -> Tensor | None:
     """Draws the first images of one size, enlarged by a whole number to some 96 pixels; PSNR (dB) and SSIM of each
-    image stand below it.
+    image stand below it. Where a reader read the images, its answers stand there, green where they are right and red
+    where they are wrong.
 
     Of images of more than 256 pixels the middle is drawn.
 
@@ -32,6 +40,8 @@ def side_by_side(
         degraded, restored, clean: uint8 `[H, W]` or `[H, W, 3]` each, the same image at the same place.
         repeats: how often an image comes in a row; its first time is drawn.
         num_columns: images, at most.
+        answers: row -> what was read in each of its images; a row that is missing is captioned by its distance.
+        words: the right answers, one an image.
 
     Returns:
         uint8 `[H, W]` or `[H, W, 3]`; None where there is no column.
@@ -54,7 +64,12 @@ def side_by_side(
     factor = max(1, -(-_SIDE // width))
     across, down = factor * width + _GAP, factor * height + _LINE + _GAP
     grey = clean[0].dim() == 2
-    canvas = Image.new("L" if grey else "RGB", (_MARGIN + across * len(places), down * 2 + factor * height), "white")
+    answers = answers or {}
+    canvas = Image.new(
+        "L" if grey and not answers else "RGB",
+        (_MARGIN + across * len(places), down * 2 + factor * height + (_LINE if "clean" in answers else 0)),
+        "white",
+    )
     draw = ImageDraw.Draw(canvas)
     for row, (name, images) in enumerate(zip(ROWS, (degraded, restored, clean), strict=True)):
         draw.text((2, row * down + factor * height // 2 - _LINE // 2), name, fill="black")
@@ -63,13 +78,20 @@ def side_by_side(
             pixels = images[place][middle]
             enlarged = pixels.repeat_interleave(factor, 0).repeat_interleave(factor, 1).numpy()
             canvas.paste(Image.fromarray(enlarged), (left, row * down))
-            if name != "clean":
-                draw.text(
-                    (left, row * down + factor * height + 1), _caption(pixels, clean[place][middle]), fill="black"
-                )
+            below = (left, row * down + factor * height + 1)
+            if name in answers:
+                answer, right = answers[name][place], answers[name][place] == words[place]
+                draw.text(below, _printable(answer), fill=_RIGHT if right else _WRONG)
+            elif name != "clean":
+                draw.text(below, _caption(pixels, clean[place][middle]), fill="black")
     return torch.from_numpy(np.array(canvas))
 
 
 def _caption(image: Tensor, clean: Tensor) -> str:
     image_pixels, clean_pixels = (np.atleast_3d(pixels.numpy()).transpose(2, 0, 1) / 255 for pixels in (image, clean))
     return f"{psnr(image_pixels, clean_pixels):.1f} dB  {ssim(image_pixels, clean_pixels):.3f}"
+
+
+def _printable(answer: str) -> str:
+    """Returns an answer in letters that the picture's font has; a dash where nothing was read."""
+    return answer.encode("latin-1", "replace").decode("latin-1") or "-"

@@ -12,8 +12,9 @@ from groupwise.domain.restoration.network.callable import CallableNetwork
 from groupwise.domain.restoration.network.gated import Gated
 from groupwise.domain.restoration.network.nafnet import NAFNet
 from groupwise.domain.restoration.network.residual import Residual
+from groupwise.domain.restoration.network.toned import Toned
 
-NetworkConfig = Annotated[Residual | NAFNet | Gated | CallableNetwork, Field(discriminator="kind")]
+NetworkConfig = Annotated[Residual | NAFNet | Gated | Toned | CallableNetwork, Field(discriminator="kind")]
 """Any network, told apart by `kind`."""
 
-__all__ = ["CallableNetwork", "Gated", "NAFNet", "NetworkConfig", "Residual"]
+__all__ = ["CallableNetwork", "Gated", "NAFNet", "NetworkConfig", "Residual", "Toned"]

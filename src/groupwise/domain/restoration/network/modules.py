@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import final
 
@@ -58,6 +59,43 @@ class GatedStack(nn.Module):
         for number, band in enumerate(_bands(correction, self.num_controls)):
             gated = gated + change[:, number, None, None, None] * band
         return images + gated
+
+
+@final
+class TonedStack(nn.Module):
+    """The network of `toned.Toned`."""
+
+    identity_without = ("head.",)
+    """Prefixes of the weights that change nothing while they are fresh: a checkpoint of the plain network may lack
+    them."""
+    num_controls = 3
+
+    def __init__(self, channels: int, width: int, depth: int, concentration: float) -> None:
+        super().__init__()
+        self.stack = ResidualStack(channels, width, depth)
+        self.head = nn.Linear(width, 2 * self.num_controls)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.start = concentration
+
+    def controls(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Computes the most likely controls and their concentration, `[N, 3]` each."""
+        logit, log_scale = self._head(self.stack.features(images))
+        return logit.sigmoid(), self.start * log_scale.exp()
+
+    def forward(self, images: Tensor, controls: Tensor | None = None) -> Tensor:
+        features = self.stack.features(images)
+        restored = images + self.stack.last(features)
+        chosen = self._head(features)[0].sigmoid() if controls is None else controls
+        contrast, brightness, sharpness = (2 * chosen - 1)[:, :, None, None, None].unbind(1)
+        padded = functional.pad(restored, (1, 1, 1, 1), mode="replicate")
+        sharpened = restored + sharpness * (restored - functional.avg_pool2d(padded, 3, stride=1))
+        # The identity stays exact in floating point where every control is 1/2.
+        return sharpened + torch.expm1(contrast * math.log(4)) * (sharpened - 0.5) + 0.5 * brightness
+
+    def _head(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        logit, log_scale = self.head(features.mean((2, 3)).detach()).chunk(2, dim=1)
+        return logit, log_scale
 
 
 @final

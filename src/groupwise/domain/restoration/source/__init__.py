@@ -9,8 +9,9 @@ from pydantic import Field
 from groupwise.domain.restoration.source.digits import Digits
 from groupwise.domain.restoration.source.folder import Folder
 from groupwise.domain.restoration.source.photographs import Photographs
+from groupwise.domain.restoration.source.words import Words
 
-SourceConfig = Annotated[Digits | Photographs | Folder, Field(discriminator="kind")]
+SourceConfig = Annotated[Digits | Words | Photographs | Folder, Field(discriminator="kind")]
 """Any source, told apart by `kind`."""
 
-__all__ = ["Digits", "Folder", "Photographs", "SourceConfig"]
+__all__ = ["Digits", "Folder", "Photographs", "SourceConfig", "Words"]
