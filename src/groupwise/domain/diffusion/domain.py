@@ -362,14 +362,12 @@ class DiffusionDomain(Domain):
             for first in range(0, len(prompts), prompts_at_once)
         ]
         images = parts[0] if len(parts) == 1 else torch.cat([part.cpu() for part in parts])
-        group = torch.arange(len(prompts)).repeat_interleave(config.num_images)
-        table = self._judge(prompts, group.tolist(), images, judges=True)
+        group = [index for index in range(len(prompts)) for _ in range(config.num_images)]
+        table = self._judge(prompts, group, images, judges=True)
         mode = config.sampler.kind
-        pictures = (
-            {"images": evaluate.grid(images, config.num_images, config.num_rows, config.num_columns)}
-            if config.num_columns
-            else {}
-        )
+        pictures = {}
+        if config.num_columns:
+            pictures["images"] = evaluate.grid(images, config.num_images, config.num_rows, config.num_columns)
         return Evaluation(
             evaluate.metrics(mode, images, config.num_images, table),
             tuple(evaluate.records(mode, prompts, images, config.num_images, table, config.num_records)),
@@ -380,22 +378,19 @@ class DiffusionDomain(Domain):
     def _evaluated_images(
         self, prompts: Sequence[Prompt], schedule: Schedule, num_decisions: int, streams: Streams
     ) -> Tensor:
-        """Draws the images of some of the evaluated prompts, uint8 `[P num_images, H, W(, 3)]`, prompt by prompt. A
-        prompt's noise is its own, so that it is the same image beside any other prompts, but for rounding.
-        """
+        """Draws the images of some prompts, uint8 `[P num_images, H, W(, 3)]`; a prompt's noise is its own."""
         config = self.config.evaluation
         keys = [(prompt.key, number) for prompt in prompts for number in range(config.num_images)]
         noise = torch.stack([self._noise(streams, num_decisions + 1, "evaluate", *key) for key in keys])
         noise = noise.to(self.denoiser.device)
+        group = torch.arange(len(prompts), device=noise.device).repeat_interleave(config.num_images)
         drawn = draw(
             self.denoiser,
             schedule,
             config.sampler,
             noise[:, 0],
             noise[:, 1:],
-            self._condition(prompts).select(
-                torch.arange(len(prompts), device=noise.device).repeat_interleave(config.num_images)
-            ),
+            self._condition(prompts).select(group),
             guidance=self.config.guidance if config.guidance is None else config.guidance,
             first=0,
             reduce="mean",

@@ -56,7 +56,7 @@ def spelled(row: list[int], symbols: list[str]) -> str:
 
 @lru_cache(maxsize=1)
 def _network() -> tuple[Any, list[str]]:
-    import onnxruntime
+    import onnxruntime  # pyright: ignore[reportMissingImports]
 
     spec = find_spec("rapidocr_onnxruntime")
     folder = Path(spec.origin or "" if spec else "").parent / "models"
