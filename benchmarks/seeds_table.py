@@ -69,7 +69,11 @@ def document(rows: Sequence[Row], order: Sequence[str], need_a_model: Sequence[s
             "above it with its 95 % interval over seeds, and with how many seeds the run alone, over its held-out"
             " prompts, is told to be above it or below."
         ),
-        "CPU seconds are those of the whole command, on a machine that computed other things as well.",
+        (
+            "CPU seconds are those of the whole command, on a machine that computed other things as well. A control"
+            " takes the run's wall seconds: where other"
+        ),
+        ("work came and went meanwhile, it took more or fewer steps than it would alone (`steps` in `seeds.jsonl`)."),
         "",
         table_row(heads),
         "|" + "---|" * len(heads),
