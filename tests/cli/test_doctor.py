@@ -53,8 +53,8 @@ def test_several_runs_as_json(groupwise, flat: Path, healthy: Path):
         30,
         ["loss_zero"],
     )
-    assert [found["rule"] for found in second["findings"]] == ["all_flat", "no_update"]
-    evidence = second["findings"][0]["evidence"][0]
+    assert [found["rule"] for found in second["findings"]] == ["reward_constant", "all_flat", "no_update"]
+    evidence = second["findings"][1]["evidence"][0]
     assert (evidence["metric"], evidence["mean"], evidence["steps"][0], evidence["steps"][-1]) == (
         "frac_reward_zero_std",
         1.0,

@@ -163,7 +163,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("name", "domain"),
     [
-        ("training.step.collect", "language"),
+        ("training.step.members", "language"),
         ("training.step.update", "restoration"),
         ("domain.restoration.policy.pixels", "restoration"),
         ("causal_lm.sampler", "language"),

@@ -31,7 +31,9 @@ MEMBERS = [Sequenced([3, 4], [5, 6, 7], [True] * 3)]
 @contextmanager
 def served(state: StandIn, seconds: float = 30.0) -> Iterator[Service]:
     with listening(state) as address:
-        yield Service(Tinker(address=address, base_model=BASE, timeout_seconds=seconds))
+        service = Service(Tinker(address=address, base_model=BASE, timeout_seconds=seconds))
+        yield service
+        service.close()
 
 
 def work(adapter: Adapter) -> list[float]:
