@@ -247,6 +247,30 @@ def test_a_killed_run_leaves_neither_server_nor_weights(trained, tmp_path):
     assert not renamed.exists()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the system tells nobody that a parent was killed")
+def test_a_server_whose_keeper_was_killed_ends(tmp_path):
+    program = tmp_path / "vllm"
+    program.write_text(
+        f"#!/bin/sh\necho $$ > {tmp_path}/written\nmv {tmp_path}/written {tmp_path}/pid\nexec sleep 1000\n"
+    )
+    program.chmod(0o755)
+    keeper = Path(started_module.__file__).with_name("keeper.py")
+    kept = subprocess.Popen([sys.executable, "-I", str(keeper), str(os.getpid()), str(program)])
+    wait_for((tmp_path / "pid").exists)
+    pid = int((tmp_path / "pid").read_text())
+    kept.kill()
+    kept.wait()
+    wait_for(lambda: not running(pid))
+
+
+def running(pid):
+    """Returns whether a process lives; one that has ended and that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def wait_for(condition, seconds=30.0):
     end = time.monotonic() + seconds
     while not condition():

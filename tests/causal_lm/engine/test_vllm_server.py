@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -118,7 +119,9 @@ def test_a_server_that_dies_or_drains_is_one_line_within_its_patience(tmp_path, 
         try:
             largest_distance(engine)
             assert server._process is not None
-            os.kill(server._process.pid, number)
+            keeper = server._process.pid
+            (pid,) = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+            os.kill(int(pid), number)
             move(lm.model, 0.05)
             with pytest.raises(EngineError, match="no vLLM server has answered for 3 s") as error:
                 ask_until_it_fails(engine, lm.model)

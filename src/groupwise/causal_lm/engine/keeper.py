@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 SECONDS_TO_END = 10.0
 """The time that the group has between SIGTERM and SIGKILL."""
+_PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
@@ -21,7 +23,7 @@ def main() -> int:
     parent, command = int(sys.argv[1]), sys.argv[2:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _raise)
-    process = subprocess.Popen(command, start_new_session=True)
+    process = subprocess.Popen(command, start_new_session=True, preexec_fn=_end_with_parent)
     try:
         while os.getppid() == parent:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -31,6 +33,12 @@ def main() -> int:
     finally:
         _end(process)
     return _status(process.returncode)
+
+
+def _end_with_parent() -> None:
+    """Asks Linux to send SIGTERM to the command when this program is killed; elsewhere the command then goes on."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _raise(number: int, frame: Any) -> None:
