@@ -51,7 +51,8 @@ class TrainConfig(Config):
             of the CUDA device.
         demonstrations_per_step: supervised members beside each optimiser step, where the objective has a supervised
             term.
-        max_seconds: ends the stage after so much wall time, evaluations and checkpoints not counted.
+        max_seconds: ends the stage after so much time, evaluations and checkpoints not counted. On Linux the time in
+            which the run waits for a processor that other programs use is not counted either.
         max_grad_norm: the global gradient norm is clipped to this; unset does not clip.
         l2_to_reference: coefficient of `|theta - ref|^2 / 2` over all trained weights, a pull towards the reference
             beside any divergence.

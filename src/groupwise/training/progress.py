@@ -21,7 +21,7 @@ class Progress:
         start_step: the step at which the run began: 0, or the last step of the warm-up that it starts from.
         stage: place of the current stage among the recipes.
         stage_step: steps done inside the stage.
-        stage_seconds: wall time of the stage's training, without evaluations and checkpoints.
+        stage_seconds: time of the stage's training by `undelayed_seconds`, without evaluations and checkpoints.
         stage_ended: the reason why the stage ended before its last step (time, early stopping, a callback); else empty.
         sampled_seconds: `stage_seconds` of all finished stages that sample.
         num_drawn: counter of `draw_prompts`.

@@ -24,6 +24,7 @@ from groupwise.runs import RunFolder
 from groupwise.statistics import finish
 from groupwise.streams import Streams
 from groupwise.track import MetricsFile, Trackers
+from groupwise.training.clock import undelayed_seconds
 from groupwise.training.distributed import World
 from groupwise.training.job import Recipe
 from groupwise.training.run.callbacks import load_callbacks
@@ -151,13 +152,15 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
         # A signal may reach the processes in different steps, so that a request to one of them counts for all.
         if any(session.world.gather(session.interrupt.asked)):
             return False
-        start = perf_counter()
+        start, undelayed_start = perf_counter(), undelayed_seconds()
         with autocast():
-            values, ended = _one_step(session, recipe, state)
-        spent = session.world.gather(perf_counter() - start)[0]
+            values = _one_step(session, recipe, state)
+        spent, undelayed = session.world.gather((perf_counter() - start, undelayed_seconds() - undelayed_start))[0]
         progress.step += 1
         progress.stage_step += 1
-        progress.stage_seconds += spent
+        progress.stage_seconds += undelayed
+        limit = recipe.train.max_seconds
+        ended = f"its {limit:g} seconds are over" if limit is not None and progress.stage_seconds >= limit else ""
         values |= {"step_time": spent, **_peak_memory(session.device)}
         is_evaluation_due = recipe.train.evaluate_every and progress.stage_step % recipe.train.evaluate_every == 0
         is_last_step = progress.stage_step >= recipe.train.num_steps
@@ -251,10 +254,8 @@ def save(session: Session, state: TrainState, *, best: bool = False) -> None:
         session.world.barrier()
 
 
-def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict[str, float], str]:
-    """Runs one step without its evaluation; returns its metrics, and the reason why it ends the stage, or an empty
-    text.
-    """
+def _one_step(session: Session, recipe: Recipe, state: TrainState) -> dict[str, float]:
+    """Runs one step without its evaluation and returns its metrics."""
     domain, progress, world = session.domain, state.progress, session.world
     step = Step(domain, recipe, state, session.streams, world)
     seconds_before = dict(progress.seconds)
@@ -298,11 +299,7 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict
         _write_rollouts(session, recipe, state, collected, updates)
     step_seconds = {name: total - seconds_before.get(name, 0.0) for name, total in progress.seconds.items()}
     values |= {f"seconds/{name}": spent for name, spent in step_seconds.items() if spent > 0}
-    out_of_time = (
-        recipe.train.max_seconds is not None
-        and progress.stage_seconds + sum(step_seconds.values()) >= recipe.train.max_seconds
-    )
-    return values, f"its {recipe.train.max_seconds:g} seconds are over" if out_of_time else ""
+    return values
 
 
 def _say_events(session: Session, state: TrainState, collected: Collected) -> None:
