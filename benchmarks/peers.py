@@ -2,6 +2,7 @@
 
     make peers TRL=CHECKOUT                                   # a checkout of TRL near the installed version
     python benchmarks/peers.py CHECKOUT --select environment  # the tests whose names contain a word
+    python benchmarks/peers.py CHECKOUT --keep FOLDER         # the same command again goes on where it was ended
 
 Nothing is downloaded: models, tokenizer and data of the names that the tests ask for are made here, small
 (`peers_hub.py`). TRL itself is the installed one; the checkout gives the tests. A test decides something where one of
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
+
+from groupwise.runs import read_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 TEST_FILE = Path("tests/test_grpo_trainer.py")
@@ -70,12 +74,12 @@ def run(trainer: str, checkout: Path, folder: Path, words: Sequence[str]) -> dic
     plugin = ["-p", "benchmarks.peers_plugin", "-p", "no:cacheprovider", "--rootdir", str(checkout), "-c", os.devnull]
     # The plugin imports the installed TRL before pytest puts the checkout, which has a folder `trl`, on the path.
     command = [sys.executable, "-m", "pytest", "-q", "--tb=short", *plugin, str(checkout / TEST_FILE), *words]
-    process = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
-    if not path.exists():
-        raise SystemExit(
-            f"pytest ran no test with the trainer {trainer!r}:\n{(process.stdout + process.stderr)[-3000:]}"
-        )
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    done = len(read_lines(path).rows)
+    print(f"the tests with {trainer}'s trainer" + (f" but {done} that are done" if done else ""), flush=True)
+    subprocess.run(command, cwd=folder, env=variables, check=False)
+    lines = read_lines(path).rows
+    if not lines:
+        raise SystemExit(f"pytest ran no test with the trainer {trainer!r}; the reason stands above")
     return {line["test"].split("::", 1)[1]: Outcome(line["outcome"], line["reason"]) for line in lines}
 
 
@@ -132,6 +136,20 @@ def checked(checkout: Path) -> Path:
     return checkout.resolve()
 
 
+def hub(folder: Path, checkout: Path, num_rows: int | None, qwen_ids: bool) -> list[str]:
+    """Makes models and data in a folder, where an earlier call has not; returns the models that are not made here."""
+    record = folder / "missing_models.json"
+    if record.exists():
+        return json.loads(record.read_text(encoding="utf-8"))
+    from benchmarks.peers_hub import make_hub
+
+    for name in ("hub", "data"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    missing_models = make_hub(folder, checkout, checkout / TEST_FILE, num_rows, qwen_ids)
+    record.write_text(json.dumps(missing_models), encoding="utf-8")
+    return missing_models
+
+
 def main() -> None:
     """Runs both trainers over the tests of a checkout and prints the comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -141,19 +159,22 @@ def main() -> None:
         "--rows", type=int, default=0, help="rows of each data set: fewer are faster and decide less; 0 for all"
     )
     parser.add_argument("--qwen-ids", action="store_true", help="Qwen's vocabulary for every model: slow, decides more")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for models, data and outcomes, so that the command can be ended and go on"
+    )
     parser.add_argument("--workers", type=int, default=0, help="processes of pytest-xdist (%(default)s)")
     arguments = parser.parse_args()
     checkout = checked(arguments.checkout)
     import trl
-    from benchmarks.peers_hub import make_hub
 
     version_file = checkout / "VERSION"
     version = version_file.read_text(encoding="utf-8").strip() if version_file.is_file() else "of an unknown version"
     print(f"TRL {trl.__version__} is installed; the tests are those of a checkout {version}", flush=True)
     words = ["-k", arguments.select, *(["-n", str(arguments.workers)] if arguments.workers else [])]
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        missing_models = make_hub(folder, checkout, checkout / TEST_FILE, arguments.rows or None, arguments.qwen_ids)
+        folder = (arguments.keep or Path(name)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        missing_models = hub(folder, checkout, arguments.rows or None, arguments.qwen_ids)
         theirs, ours = (run(trainer, checkout, folder, words) for trainer in TRAINERS)
     print("\n".join(report(theirs, ours, missing_models)))
     sys.exit(bool(lost(theirs, ours)))

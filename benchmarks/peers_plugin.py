@@ -51,6 +51,16 @@ if os.environ["PEERS_TRAINER"] == "groupwise":
     trl.GRPOTrainer = GRPOTrainer
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the tests whose outcomes an earlier call of the command has written."""
+    path = Path(os.environ["PEERS_OUTCOMES"])
+    if not path.exists():
+        return
+    done = {json.loads(line)["test"] for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")}
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in done])
+    items[:] = [item for item in items if item.nodeid not in done]
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Writes a line for the part of a test that decides it: its call, or a set-up that skipped or failed."""
     if report.when != "call" and report.outcome == "passed":

@@ -108,7 +108,8 @@ def test_both_trainers_run_over_a_checkout(tmp_path: Path) -> None:
     for path, text in {"tests/test_grpo_trainer.py": TESTS, "scripts/generate_zen_dataset.py": SCRIPT}.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "benchmarks.peers", str(tmp_path), "--select", "test"]
+    kept = tmp_path / "kept"
+    command = [sys.executable, "-m", "benchmarks.peers", str(tmp_path), "--select", "test", "--keep", str(kept)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 1, result.stderr[-2000:]
     lines = result.stdout.splitlines()
@@ -117,3 +118,11 @@ def test_both_trainers_run_over_a_checkout(tmp_path: Path) -> None:
     assert "undecided: 3" in lines
     assert "  1 test requires a GPU" in lines
     assert "  1 no small UnheardForCausalLM is made here" in lines
+    # The same command goes on: with outcomes of all but one test it runs that one, and says the same of all.
+    path = kept / "groupwise.jsonl"
+    outcomes = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(outcomes[1:]), encoding="utf-8")
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "the tests with groupwise's trainer but 4 that are done" in again.stdout.splitlines()
+    assert again.stdout.splitlines()[-8:] == lines[-8:]
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 5
