@@ -23,6 +23,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 from trl.trainer.utils import add_fused_lm_head, get_config_model_id
 
 from groupwise.config import difference, validate
+from groupwise.integrations.trl.deadlines import with_deadline
 from groupwise.integrations.trl.keys import DECIDED, contradictions, objective_of
 from groupwise.integrations.trl.refusals import passes, refusals, remarks
 from groupwise.integrations.trl.rollouts import (
@@ -116,6 +117,9 @@ class GRPOTrainer(TRLTrainer):
         if not self.objective.needs_reference:
             args.sync_ref_model = False
         super().__init__(model, reward_funcs, args, *arguments, **settings)
+        self.reward_funcs = [
+            with_deadline(reward, name) for reward, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
+        ]
         if self.accelerator.is_main_process:
             for sentence in sentences:
                 warnings.warn(sentence, stacklevel=2)
