@@ -210,6 +210,26 @@ def test_a_conversations_environment_tokens_are_read_and_never_trained_on(build)
     assert table.weights == {"environment": 1.0}
 
 
+class EarnsNothing:
+    """An environment that answers and never rewards."""
+
+    def reset(self, columns):
+        return ""
+
+    def step(self, action):
+        return "", None, True
+
+
+def test_an_environment_that_earns_nothing_leaves_the_other_rewards_as_they_are(build):
+    silent = {"kind": "callable", "path": f"{__name__}:EarnsNothing"}
+    domain = build(environment=silent, rewards={"brief": {"kind": "length", "target": 2, "weight": 0.5}})
+    table = domain.reward(sample(domain))
+    assert table.values["environment"] == [0.0] * 6
+    assert table.total() == [0.5 * brief for brief in table.values["brief"]]
+    only = build(environment=silent, rewards={"correct": None, "worked": None})
+    assert only.reward(sample(only)).values["environment"] == [None] * 6
+
+
 def test_evaluation_is_greedy_and_sampled_and_the_same_twice(build):
     domain = build(evaluation={"num_samples": 2, "num_texts": 1})
     first, second = domain.evaluate(streams=Streams(0)), domain.evaluate(streams=Streams(0))

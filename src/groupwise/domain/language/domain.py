@@ -446,7 +446,11 @@ class LanguageDomain(Domain):
         )
         if self.config.environment is None:
             return table
-        values = {"environment": list(samples.payload["environment"]), **table.values}
+        earned = list(samples.payload["environment"])
+        # A missing reward would scale the others up, as for a function that failed; here nothing failed.
+        if any(table.weights.values()):
+            earned = [0.0 if reward is None else reward for reward in earned]
+        values = {"environment": earned, **table.values}
         weights = {"environment": self.config.environment.weight, **table.weights}
         member_counts = samples.payload["environment_counts"]
         names = dict.fromkeys(name for counts in member_counts for name in counts)

@@ -24,7 +24,8 @@ class Step:
 
     Args:
         text: what the policy reads next; not used once it is over.
-        reward: what this turn earned; None where it earned nothing that counts.
+        reward: the reward of this turn; None where the turn earns none. A conversation without any earns 0 beside
+            other weighted rewards, and cannot be scored where there are none.
         done: whether the conversation is over.
         messages: what the policy reads next, as messages for the chat template, in place of `text`.
         action: the policy's turn as a message, where it is more than a text.
