@@ -30,6 +30,16 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def process_rank() -> int:
+    """Returns the place of this process among those that torchrun started together; 0 without it.
+
+    Example:
+        >>> process_rank()
+        0
+    """
+    return int(os.environ.get("RANK", "0"))
+
+
 def num_processes() -> int:
     """Returns the number of processes that torchrun started together; 1 without it.
 

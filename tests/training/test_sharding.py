@@ -4,6 +4,7 @@ recomputed activations, measured passes; a checkpoint serves any number of proce
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,9 +17,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.causal_lm.engine.stand_in import serving
 from tests.training.step_runs import Case, table, write_inputs
 from transformers import AutoModelForCausalLM
 
+from groupwise.causal_lm.backbone import Backbone
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.config import ConfigError
 from groupwise.experiment import load_experiment
@@ -65,6 +68,7 @@ def write(name: str, case: Case, changes: dict[str, Any], folder: Path) -> None:
     experiment = table(case, folder / case.family, folder / "corpus.jsonl")
     experiment["domain"]["model"] |= changes.get("model", {})
     experiment["domain"]["model"]["path"] = str(folder / Path(experiment["domain"]["model"]["path"]).name)
+    experiment["domain"] |= changes.get("domain", {})
     for key in ("train", "checkpoint"):
         experiment[key] |= changes.get(key, {})
     if "reference" in changes:
@@ -188,6 +192,30 @@ def test_a_checkpoint_of_two_serves_one_two_and_four(tmp_path: Path) -> None:
         model = load_file(tmp_path / name / "model" / "model.safetensors")
         for weight, value in load_file(tmp_path / "two" / "model" / "model.safetensors").items():
             assert float((model[weight] - value).abs().max()) <= BOUND
+
+
+@pytest.mark.slow
+def test_two_processes_send_gathered_weights_to_servers_of_their_own(tmp_path: Path) -> None:
+    """Both end with the trained weights, since the last evaluation asks them; the run itself compared log-probs."""
+    write_inputs(tmp_path)
+    with (tmp_path / "held_out.jsonl").open("a", encoding="utf-8") as rows:
+        rows.write(json.dumps({"prompt": "cd?", "shown": "b"}) + "\n")
+    case = Case("grpo", processes=2, sharding="full")
+    with contextlib.ExitStack() as stack:
+        models = [AutoModelForCausalLM.from_pretrained(tmp_path / case.family, dtype=torch.float64) for _ in range(2)]
+        servers = [stack.enter_context(serving(Backbone(model.eval()))) for model in models]
+        engine = {"kind": "vllm", "address": [server.address for server in servers], "model": "served"}
+        write("served", case, {"domain": {"engine": engine}}, tmp_path)
+        launch(["served"], tmp_path, 2)
+    trained = newest(tmp_path / "served")["learner"]["weights"]
+    for server, model in zip(servers, models, strict=True):
+        assert server.syncs == ["v0", "v1", "v2"]
+        weights = model.state_dict()
+        assert {
+            name: gap for name, gap in gaps(trained, {name: weights[name] for name in trained}).items() if gap
+        } == {}
+    asked = [{json.dumps(body["prompt"]) for body in server.requests[8:]} for server in servers]
+    assert asked[0] != asked[1], "a process asks its own server about its own share"
 
 
 @pytest.mark.slow

@@ -181,14 +181,16 @@ class VllmEngine(Config):
     compared with the trainer's: a difference beyond rounding ends the run. Evaluation samples from them as well.
 
     Args:
-        address: of the server, without the path; a list for several, which share the groups of a batch.
+        address: of the server, without the path; a list for several, which share the groups of a batch. Where several
+            processes train, the first has the first of them, the second the second, and so on in turn.
         model: name under which the servers serve the model.
         sync: how the weights go there: `lora` loads the adapter alone, `folder` reloads a model folder, `auto` chooses
             by whether an adapter is trained. With `none` whoever runs the server refreshes it; evaluation then samples
             in this process, and a behaviour correction sees how far the server lags.
         folder: where the weights are written for the servers, who must see it under the same path; where omitted, a
             folder in memory (`/dev/shm`), for servers on this machine.
-        start: starts a server on this machine, on an address of its own, and ends it with the run.
+        start: starts a server on this machine, on an address of its own, and ends it with the run; one for each process
+            that trains, on that process's GPU.
         executable: the command that is started.
         arguments: further arguments of `vllm serve`.
         processed_logprobs: the server was started with ``--logprobs-mode processed_logprobs``, so that its log-probs

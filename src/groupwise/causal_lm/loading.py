@@ -362,9 +362,19 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) 
     if merge and hasattr(model, "peft_config"):
         # Merging in place and subtracting again would leave rounding in the weights that go on training.
         model = copy.deepcopy(model).merge_and_unload()
-    with without_progress_bars():
+    with without_progress_bars(), _writing_on_any_rank(model):
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _writing_on_any_rank(model: Any) -> Iterator[None]:
+    """Has transformers write on processes other than the first as well: several may have a server each to write for."""
+    model.should_save_on_this_rank = lambda is_main_process: is_main_process
+    try:
+        yield
+    finally:
+        del model.should_save_on_this_rank
 
 
 @contextmanager

@@ -101,6 +101,18 @@ def test_closing_an_engine_removes_the_weights_it_wrote(engine_of, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_each_training_process_has_servers_of_its_own(trained, server, engine_of, monkeypatch):
+    engine = engine_of(address=(server.address, "http://127.0.0.1:9"))
+    assert len(engine._fleet.servers) == 2
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert draw(engine_of(address=("http://127.0.0.1:9", server.address))).weight_version == 0
+    with pytest.raises(ConfigError, match=r"address names 1 server, and 2 processes train.*start = true"):
+        engine_of()
+    # Servers whose weights nobody sends are asked by every process.
+    assert draw(engine_of(sync="none")).weight_version is None
+
+
 def test_a_sync_that_changes_nothing_ends_the_run(trained, server, engine_of):
     engine = engine_of()
     draw(engine)

@@ -29,7 +29,7 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 @final
 class StartedServer:
     """A server process on a free port of 127.0.0.1. Its developer routes change weights, so that nobody else may reach
-    it.
+    it. On a GPU it shares that of this process; of several training processes each starts a server of its own.
 
     Args:
         config: executable, arguments, model name.
@@ -47,11 +47,6 @@ class StartedServer:
             raise ConfigError(
                 f"domain.engine.executable = {config.executable!r}: there is no such command; install vLLM in an"
                 " environment of its own and write the path of its bin/vllm"
-            )
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise ConfigError(
-                "domain.engine.start = true in a run of several processes, of which each would start a server; start"
-                " servers yourself and write domain.engine.address"
             )
         dtype = next(model.parameters()).dtype
         if dtype not in (torch.float32, torch.bfloat16, torch.float16):
@@ -80,6 +75,7 @@ class StartedServer:
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
             "VLLM_NO_USAGE_STATS": "1",
             "HF_HUB_OFFLINE": "1",
+            **_same_device(next(model.parameters()).device),
         }
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -133,3 +129,17 @@ class StartedServer:
         lines = self.log.read_text(errors="replace").strip().splitlines()
         last_error = max((place for place, line in enumerate(lines) if "Error" in line), default=max(len(lines) - 1, 0))
         return " ".join(" ".join(lines[last_error : last_error + 3]).split())[:400] or "it wrote nothing"
+
+
+def _same_device(device: torch.device) -> dict[str, str]:
+    """Returns the variable by which a server sees the GPU of this process alone; nothing on a CPU.
+
+    Example:
+        >>> _same_device(torch.device("cpu"))
+        {}
+    """
+    if device.type != "cuda":
+        return {}
+    place = device.index or 0
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return {"CUDA_VISIBLE_DEVICES": visible[place] if place < len(visible) else str(place)}

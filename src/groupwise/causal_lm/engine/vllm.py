@@ -21,6 +21,7 @@ from groupwise.causal_lm.engine.transport import open_transport
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
 from groupwise.causal_lm.sampler import Completions, end_ids
 from groupwise.config import ConfigError
+from groupwise.processes import num_processes, process_rank
 
 _T = TypeVar("_T")
 
@@ -33,17 +34,20 @@ class Vllm(Engine):
     prompt, which the server's prefix cache forwards once.
 
     Raises:
-        ConfigError: no such executable, or a way for the weights that this model cannot go.
+        ConfigError: no such executable, a way for the weights that this model cannot go, or fewer servers than training
+            processes.
     """
 
     def __init__(self, backbone: Backbone, tokenizer: Any, config: VllmEngine) -> None:
         self.backbone, self.config = backbone, config
         self.eos = end_ids(backbone.model, tokenizer)
         self.live = config.sync != "none"
+        addresses = _addresses(config)
         self._transport = open_transport(config, backbone.model, tokenizer)
         self._started = StartedServer(config, backbone.model, tokenizer) if config.start else None
         self._proof = Proof(backbone)
-        addresses = config.addresses if self._started is None else (self._started.address,)
+        if self._started is not None:
+            addresses = (self._started.address,)
         why_gone = str if self._started is None else self._started.why_gone
         self._fleet = Fleet(config, addresses, self._transport, self._proof, eos=self.eos, why_gone=why_gone)
         self._weights: object = None
@@ -176,6 +180,25 @@ class Vllm(Engine):
                         f" {self.config.patience_seconds:g} s"
                     )
                 await asyncio.sleep(0.1)
+
+
+def _addresses(config: VllmEngine) -> tuple[str, ...]:
+    """Returns the servers of this process. Where several processes train and send weights each has servers of its own,
+    so that nobody changes the weights of a server that another one asks.
+
+    Raises:
+        ConfigError: fewer servers than training processes.
+    """
+    size, addresses = num_processes(), config.addresses
+    if config.start or config.sync == "none" or size == 1:
+        return addresses
+    if len(addresses) < size:
+        raise ConfigError(
+            f"domain.engine.address names {len(addresses)} server{'s' * (len(addresses) > 1)}, and {size} processes"
+            " train, of which each sends its weights to servers of its own; write as many addresses, or"
+            " domain.engine.start = true, with which each process starts one"
+        )
+    return addresses[process_rank() :: size]
 
 
 def checksum(model: torch.nn.Module) -> tuple[int, ...]:

@@ -174,8 +174,6 @@ class LocalPolicy:
         """Samples with the configured engine; with the built-in one where `live` asks for weights that a server may not
         have yet.
         """
-        if self.backbone.shards is not None:
-            self._check_engine()  # a later stage may name another engine than the first
         engine = self._live_engine if live else self._engine
         return engine.sample(prompts, group_size, settings, seeds, requires=requires, continue_with=continue_with)
 
@@ -222,17 +220,8 @@ class LocalPolicy:
         """Opens another engine over the same model."""
         return self if engine == self._engine_config else LocalPolicy(self._loaded, engine, self.learner)
 
-    def _check_engine(self) -> None:
-        """Refuses an engine that cannot sample from a sharded model: a vLLM server takes whole weights only."""
-        if self._engine_config.kind == "vllm":
-            raise ConfigError(
-                "domain.engine.kind = 'vllm': a server does not get weights that are spread over processes; write"
-                " domain.engine.kind = builtin, or train.sharding = none"
-            )
-
     def _shard(self, mesh: DeviceMesh) -> nn.Module:
         """Returns a copy of the model in shards, through which every policy of this model scores from then on."""
-        self._check_engine()
         self.backbone.shards = ShardedLM(self.backbone, mesh)
         return self.backbone.shards.model
 
