@@ -23,10 +23,8 @@ from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run
 
 NUM_STEPS, NUM_GROUPS, GROUP_SIZE = 2, 3, 4
-SEED = 8
-"""One under which some groups are flat, and KL-Cov never has to draw between decisions that tie, which no replay can
-know.
-"""
+SEED = 16
+"""One under which some groups are flat, some rewards are missing, and the trust region acts."""
 RANK, ALPHA = 2, 3.0
 ENTROPY = {"dr_grpo", "gspo", "rloo", "ema", "sapo"}
 """Methods whose runs have an entropy bonus."""
@@ -53,9 +51,21 @@ class Case:
         return f"{self.family}-{self.method}-{how}-{self.processes}p-{self.minibatches}m{shards}"
 
 
-def asks(completions: list[Any], **columns: Any) -> list[float]:
-    """Half a point for every letter from a to c in the first turn, at most one point and a half."""
-    return [min(sum(letter in "abc" for letter in turns[0]["content"]), 3) / 2 for turns in completions]
+def asks(completions: list[Any], **columns: Any) -> list[float | None]:
+    """Half a point for every letter from a to c in the first turn, at most one point and a half; none that counts where
+    the turn begins with a letter from d to g.
+    """
+    points = []
+    for turns in completions:
+        first = turns[0]["content"]
+        missing = first.startswith(tuple("defg"))
+        points.append(None if missing else min(sum(letter in "abc" for letter in first), 3) / 2)
+    return points
+
+
+def asks_finely(completions: list[Any], **columns: Any) -> list[float]:
+    """A number that only equal first turns share, so that no group is flat and no two decisions tie."""
+    return [sum(ord(letter) / 2**place for place, letter in enumerate(turns[0]["content"], 7)) for turns in completions]
 
 
 class Partner:
@@ -105,6 +115,7 @@ def table(case: Case, model: Path, corpus: Path) -> dict[str, Any]:
         objective["divergence"] = {"kind": "k3", "beta": 0.04}
     if case.method == "kl_cov":
         objective["trust"] = {"share": 0.1}
+    reward = "asks_finely" if case.method == "kl_cov" else "asks"
     lora = {"r": RANK, "alpha": ALPHA, "target_modules": "all-linear"} if case.lora else None
     return {
         "method": case.method,
@@ -121,7 +132,7 @@ def table(case: Case, model: Path, corpus: Path) -> dict[str, Any]:
                     "shuffle": False,
                 }
             },
-            "rewards": {"asks": {"kind": "callable", "path": "tests.training.step_runs:asks"}},
+            "rewards": {"asks": {"kind": "callable", "path": f"tests.training.step_runs:{reward}"}},
             "environment": {"kind": "callable", "path": "tests.training.step_runs:Partner", "weight": 0.5},
             "demonstrations": {"column": "shown"},
             "sampling": {"max_new_tokens": 10, "max_turn_tokens": 4, "temperature": 0.8, "top_p": 0.85},

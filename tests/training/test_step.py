@@ -202,7 +202,7 @@ def test_the_runs_hold_what_the_replay_is_meant_to_cross(folder: Path) -> None:
     assert any(row["num_rounds"] > 1 for row in rows), "groups are flat, and sampled again"
     assert all(row["correction/mean"] < 0.999 for row in rows), "top-p leaves something out"
     assert all(row["kl"] > 0 and row["loss_sup"] > 0 for row in rows)
-    assert any(record["rewards"]["environment"] is None for record in records), "a reward is missing"
+    assert any(record["rewards"]["asks"] is None for record in records), "a reward is missing"
     assert any(None in record["token_log_prob"][:-1] for record in records), (
         "an environment's tokens stand between decisions"
     )
