@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,9 @@ from groupwise.learner.optimiser import trained_parameters
 from groupwise.reward.scoring.table import RewardEvent, RewardTable
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import TrackConfig
-from groupwise.training import train
+from groupwise.training import distributed, train
 from groupwise.training.distributed import connect, disconnect
+from groupwise.training.roll_call import RollCall
 from groupwise.training.step.collect import collect
 from groupwise.training.step.step import Step
 from groupwise.training.step.update import update_policy
@@ -102,14 +105,20 @@ def whole(folder: Path) -> None:
 
 
 class Worn(ToyDomain):
-    """A reward that times out on the second process alone."""
+    """A reward that times out on the second process alone, and takes long there at its first call."""
+
+    calls = 0
 
     def reward(self, samples: Any) -> RewardTable:
+        self.calls += 1
+        if os.environ["RANK"] == "1" and self.calls == 1:
+            time.sleep(3)
         events = (RewardEvent("timeout", "right", count=3, detail="on process 1"),) if os.environ["RANK"] == "1" else ()
         return replace(super().reward(samples), events=events)
 
 
 def worn(folder: Path) -> None:
+    distributed.RollCall = partial(RollCall, seconds=0.3)
     train(job(recipe(num_steps=2), domain=lambda device: Worn(), track=TrackConfig(console="lines")), folder / "run")
 
 

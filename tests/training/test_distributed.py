@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,7 @@ def launch(folder: Path, task: str, size: int) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +121,7 @@ def test_shares_cover_a_list_once(count: int) -> None:
 
 def test_a_fault_of_another_process_is_reported_by_the_first(tmp_path: Path) -> None:
     printed = launch(tmp_path, "worn", 2)
+    assert re.search(r"for process 1, which is at \S+distributed_worker.py:\d+ in reward", printed), printed
     assert (
         printed.count("step 1: reward 'right': timeout for 3 of 16 members, on process 1; later ones are only counted")
         == 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, final
@@ -17,17 +18,19 @@ from typing import Any, final
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from groupwise import statistics
 from groupwise.statistics import Statistic
 from groupwise.training.meeting import MEETING, fresh_store
+from groupwise.training.roll_call import RollCall
 
 _BUCKET_BYTES = 64 * 2**20
 
 PATIENCE = timedelta(hours=24)
-"""The time that a process waits for another. The others wait while the first one evaluates, which may take longer than
-PyTorch's default of half an hour.
+"""The time that a process waits for another, whose rewards may take longer than PyTorch's default of half an hour.
+Who is waited for is said after a minute; see `roll_call`.
 """
 
 
@@ -40,6 +43,7 @@ class World:
         rank: the process's number; process 0 is the only one that prints and writes.
         size: the number of processes.
         local_rank: the process's number on its machine, which chooses its device.
+        roll_call: says who is missing where an exchange takes long; None for processes that another program joined.
 
     Example:
         >>> World().sum(torch.ones(2)).tolist()
@@ -49,6 +53,7 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    roll_call: RollCall | None = None
 
     @property
     def first(self) -> bool:
@@ -64,7 +69,8 @@ class World:
         if self.size == 1:
             return tensor
         total = tensor.clone().contiguous()
-        dist.all_reduce(total)
+        with self._exchange():
+            dist.all_reduce(total)
         return total
 
     def max(self, value: int) -> int:
@@ -80,13 +86,18 @@ class World:
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value)
+        with self._exchange():
+            dist.all_gather_object(values, value)
         return values
 
     def barrier(self) -> None:
         """Waits for every process."""
         if self.size > 1:
-            dist.barrier()
+            with self._exchange():
+                dist.barrier()
+
+    def _exchange(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.roll_call is None else self.roll_call.waiting()
 
     def share(self, count: int) -> range:
         """Returns this process's places of a global list. They are contiguous, and their numbers differ by at most one
@@ -118,7 +129,8 @@ class World:
         ]
         for bucket in _buckets(gradients):
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
-            dist.all_reduce(flat)
+            with self._exchange():
+                dist.all_reduce(flat)
             for gradient, summed in zip(bucket, flat.split([gradient.numel() for gradient in bucket]), strict=True):
                 gradient.copy_(summed.view_as(gradient))
 
@@ -165,28 +177,33 @@ def connect(device: torch.device) -> World:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return World()
+    roll_call = None
     if not dist.is_initialized():
         # Functions of `torch.distributed.nn` take the process group as a default value when they are imported. Imported
         # later, they would keep the group and gloo's threads beyond `disconnect`.
         importlib.import_module("torch.distributed.nn")
         store, rank, size = next(rendezvous("env://", timeout=MEETING))
+        store = fresh_store(store, rank, size)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-            store=fresh_store(store, rank, size),
+            store=PrefixStore("group", store),
             rank=rank,
             world_size=size,
             timeout=PATIENCE,
         )
-    return World(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
+        roll_call = RollCall(PrefixStore("roll call", store), rank, size)
+    return World(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")), roll_call)
 
 
-def disconnect() -> None:
+def disconnect(world: World | None = None) -> None:
     """Leaves the process group, if there is one, and ends gloo's threads: a thread that frees a tensor while Python
     ends aborts the process (exit code -6).
 
     Example:
         >>> disconnect()
     """
+    if world is not None and world.roll_call is not None:
+        world.roll_call.close()
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.diffusion import copies, evaluate, rescore, stepwise
+from groupwise.domain.diffusion.clip_remark import clip_remark
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
 from groupwise.domain.diffusion.models.open import open_denoiser
@@ -26,7 +27,8 @@ from groupwise.domain.diffusion.sampler_graph import SamplerGraph, should_keep_g
 from groupwise.domain.diffusion.splits import Splits, split
 from groupwise.domain.diffusion.supervised import demonstrations, supervised_loss
 from groupwise.domain.pictures import as_pictures
-from groupwise.domain.protocol import Evaluation, Prompt, Samples
+from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
+from groupwise.domain.shares import in_shares
 from groupwise.objective.matching import CopyMatching
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
@@ -349,22 +351,20 @@ class DiffusionDomain(Domain):
         """Every metric that `evaluate` may report: each reward and judge, their sum, and diversity."""
         return tuple(evaluate.metric_names(self.config.evaluation.sampler.kind, list(self.config.rewards)))
 
-    @torch.no_grad()
     def evaluate(self, *, streams: Streams) -> Evaluation:
         """Evaluates images from the same noise every time, in every run: rewards, judges, diversity, a picture."""
-        config, noise_streams = self.config.evaluation, Streams(self.config.evaluation.seed)
+        return self._evaluate(None)
+
+    def evaluate_shared(self, *, streams: Streams, peers: Peers) -> Evaluation:
+        """Evaluates as `evaluate` does; every process draws and judges the images of its share of the prompts."""
+        return self._evaluate(peers)
+
+    def _evaluate(self, peers: Peers | None) -> Evaluation:
+        config = self.config.evaluation
         prompts = self._splits.evaluated[: config.num_prompts]
-        schedule = self.denoiser.schedule(config.num_steps or self.config.num_steps)
-        num = schedule.num_steps - 1 if config.sampler.stochastic else 0
-        prompts_at_once = max(1, self._passes.rows // config.num_images)
-        parts = [
-            self._evaluated_images(prompts[first : first + prompts_at_once], schedule, num, noise_streams)
-            for first in range(0, len(prompts), prompts_at_once)
-        ]
-        images = parts[0] if len(parts) == 1 else torch.cat([part.cpu() for part in parts])
-        group = [index for index in range(len(prompts)) for _ in range(config.num_images)]
-        table = self._judge(prompts, group, images, judges=True)
-        mode = config.sampler.kind
+        shares = in_shares(prompts, peers, self._judged_images)
+        images = torch.cat([images for images, _ in shares])
+        table, mode = RewardTable.concatenate([table for _, table in shares]), config.sampler.kind
         pictures = {}
         if config.num_columns:
             pictures["images"] = evaluate.grid(images, config.num_images, config.num_rows, config.num_columns)
@@ -374,6 +374,21 @@ class DiffusionDomain(Domain):
             pictures,
             table.events,
         )
+
+    @torch.no_grad()
+    def _judged_images(self, prompts: Sequence[Prompt]) -> tuple[Tensor, RewardTable]:
+        """Draws the images of some prompts and judges them; takes as many prompts at once as a pass does members."""
+        config, noise_streams = self.config.evaluation, Streams(self.config.evaluation.seed)
+        schedule = self.denoiser.schedule(config.num_steps or self.config.num_steps)
+        num = schedule.num_steps - 1 if config.sampler.stochastic else 0
+        prompts_at_once = max(1, self._passes.rows // config.num_images)
+        parts = [
+            self._evaluated_images(prompts[first : first + prompts_at_once], schedule, num, noise_streams).cpu()
+            for first in range(0, len(prompts), prompts_at_once)
+        ]
+        images = torch.cat(parts)
+        group = [index for index in range(len(prompts)) for _ in range(config.num_images)]
+        return images, self._judge(prompts, group, images, judges=True)
 
     def _evaluated_images(
         self, prompts: Sequence[Prompt], schedule: Schedule, num_decisions: int, streams: Streams
@@ -570,29 +585,3 @@ class DiffusionDomain(Domain):
         # Rewards that read texts refuse images with a message.
         completions: Any = list(images.cpu())
         return self.rewards.score([row["prompt"] for row in member_columns], completions, columns, judges=judges)
-
-
-def clip_remark(reduce: str, elements: int) -> str:
-    """Explains in a sentence what the unit of the log-probs makes of a clip.
-
-    A shift of `delta` standard deviations in every element spreads the log-ratio by `delta / sqrt(D)`, `delta sqrt(D)`,
-    `delta`, `delta` for mean, sum, sqrt and per_element. Flow-GRPO's clip of 1e-4 on means over 16,384 elements holds
-    shifts of .0128.
-
-    Example:
-        >>> clip_remark("mean", 64)
-        'log-probs: a mean over 64 elements; a clip of c holds shifts of 8 c standard deviations (Flow-GRPO holds shifts of 0.0128: here c = 0.0016)'
-    """  # noqa: E501
-    reduction = {
-        "mean": "a mean over",
-        "sum": "a sum over",
-        "sqrt": "a sum over the root of",
-        "per_element": "one for each of",
-    }[reduce]
-    scale = {"mean": elements**-0.5, "sum": elements**0.5, "sqrt": 1.0, "per_element": 1.0}[reduce]
-    shift = "c" if scale == 1 else f"{1 / scale:.3g} c"
-    clip_text = (
-        f"a clip of c holds shifts of {shift} standard deviations (Flow-GRPO holds shifts of 0.0128: here c ="
-        f" {0.0128 * scale:.2g})"
-    )
-    return f"log-probs: {reduction} {elements} elements; {clip_text}"

@@ -27,6 +27,7 @@ from groupwise.domain.language.source import Rows
 from groupwise.domain.language.supervised import Example, as_samples, encode_demonstration
 from groupwise.domain.language.token_texts import token_texts
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
+from groupwise.domain.shares import in_shares
 from groupwise.records import Scored
 from groupwise.reward import RewardError, RewardEvent, Rewards, RewardTable
 from groupwise.reward.scoring.columns import check_columns
@@ -461,13 +462,7 @@ class LanguageDomain(Domain):
         self, prompts: Sequence[Prompt], num_samples: int, streams: Streams, peers: Peers | None, *, greedy: bool
     ) -> evaluate.Written:
         """Writes completions of all prompts, each process those of its share."""
-        if peers is None:
-            return self._write_share(prompts, num_samples, streams, greedy=greedy)
-        share = peers.share(len(prompts))
-        local = None
-        if share:
-            local = self._write_share(prompts[share.start : share.stop], num_samples, streams, greedy=greedy)
-        shares = [written for written in peers.gather(local) if written is not None]
+        shares = in_shares(prompts, peers, lambda part: self._write_share(part, num_samples, streams, greedy=greedy))
         return evaluate.Written(
             prompts,
             num_samples,

@@ -16,7 +16,7 @@ from torch import Tensor
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.pictures import as_pictures
-from groupwise.domain.protocol import Evaluation, Prompt, Samples
+from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.domain.restoration import evaluate, loading, network_check
 from groupwise.domain.restoration.config import Distance, RestorationConfig
 from groupwise.domain.restoration.model import Network
@@ -24,6 +24,7 @@ from groupwise.domain.restoration.policy import Pixels
 from groupwise.domain.restoration.side_by_side import side_by_side
 from groupwise.domain.restoration.source.base import Picture, Pictures, as_float
 from groupwise.domain.restoration.tiles import restore
+from groupwise.domain.shares import in_shares
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams
@@ -255,30 +256,26 @@ class RestorationDomain(Domain):
             auxiliary_count={"supervised": torch.ones(size, dtype=torch.float64, device=clean.device)},
         )
 
-    @torch.no_grad()
     def evaluate(self, *, streams: Streams) -> Evaluation:
         """Evaluates the network's own output (the policy's mode) on held-out images: rewards, judges, PSNR, SSIM, a
         picture.
         """
-        config, degradation_streams = self.config.evaluation, Streams(self.config.seed)
+        return self._evaluate(None)
+
+    def evaluate_shared(self, *, streams: Streams, peers: Peers) -> Evaluation:
+        """Evaluates as `evaluate` does; every process restores and judges its share of the images."""
+        return self._evaluate(peers)
+
+    @torch.no_grad()
+    def _evaluate(self, peers: Peers | None) -> Evaluation:
+        config = self.config.evaluation
         pictures = [picture for picture in self._held_out for _ in range(config.repeats)]
         numbers = [number for _ in self._held_out for number in range(config.repeats)]
-        targets = [as_float(picture.clean) for picture in pictures]
-        degraded = [
-            self._degraded(picture, target, degradation_streams, "evaluate", number)
-            for picture, target, number in zip(pictures, targets, numbers, strict=True)
-        ]
-        device, dtype = self._place()
-        restored = restore(self.module, degraded, self.config.tile, config.batch_size, device, dtype)
-        for picture, image in zip(pictures, restored, strict=True):
-            if not np.isfinite(image).all():
-                raise ConfigError(
-                    f"model: the network gives NaN or infinity for held-out image {picture.key!r}; are its weights"
-                    " whole, and has its training diverged (a lower optimiser.learning_rate)?"
-                )
-        images, clean, degraded_pictures = (evaluate.picture_list(values) for values in (restored, targets, degraded))
-        table = evaluate.score(self.rewards, pictures, images, clean, degraded_pictures, judges=True)
-        table = evaluate.with_fidelity(table, restored, targets, evaluate.fidelity_names(self.config.rewards))
+        shares = in_shares(list(zip(pictures, numbers, strict=True)), peers, self._restored)
+        degraded_pictures = [image for share in shares for image in share.degraded]
+        images = [image for share in shares for image in share.restored]
+        clean = [image for share in shares for image in share.clean]
+        table = RewardTable.concatenate([share.table for share in shares])
         answers = self._answers(pictures, table, {"degraded": degraded_pictures, "restored": images, "clean": clean})
         comparison = side_by_side(
             degraded_pictures,
@@ -293,6 +290,28 @@ class RestorationDomain(Domain):
         return Evaluation(
             evaluate.metrics(table), tuple(records), {} if comparison is None else {"images": comparison}, table.events
         )
+
+    def _restored(self, numbered: Sequence[tuple[Picture, int]]) -> evaluate.Restored:
+        """Degrades some held-out images, each by its numbered draw, restores and judges them."""
+        config, degradation_streams = self.config.evaluation, Streams(self.config.seed)
+        pictures = [picture for picture, _ in numbered]
+        targets = [as_float(picture.clean) for picture in pictures]
+        degraded = [
+            self._degraded(picture, target, degradation_streams, "evaluate", number)
+            for (picture, number), target in zip(numbered, targets, strict=True)
+        ]
+        device, dtype = self._place()
+        restored = restore(self.module, degraded, self.config.tile, config.batch_size, device, dtype)
+        for picture, image in zip(pictures, restored, strict=True):
+            if not np.isfinite(image).all():
+                raise ConfigError(
+                    f"model: the network gives NaN or infinity for held-out image {picture.key!r}; are its weights"
+                    " whole, and has its training diverged (a lower optimiser.learning_rate)?"
+                )
+        images, clean, degraded_pictures = (evaluate.picture_list(values) for values in (restored, targets, degraded))
+        table = evaluate.score(self.rewards, pictures, images, clean, degraded_pictures, judges=True)
+        table = evaluate.with_fidelity(table, restored, targets, evaluate.fidelity_names(self.config.rewards))
+        return evaluate.Restored(degraded_pictures, images, clean, table)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: the restored image, the degraded one and the target."""

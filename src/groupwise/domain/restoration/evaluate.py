@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -19,6 +19,21 @@ from groupwise.reward.images.fidelity import psnr, ssim
 
 MODE = "restored"
 FIDELITY = ("psnr", "ssim")
+
+
+@final
+@dataclass(frozen=True)
+class Restored:
+    """Held-out images, uint8, as the network was given them, as it restored them, and their targets.
+
+    Args:
+        table: rewards of the restored ones, with PSNR and SSIM.
+    """
+
+    degraded: Sequence[Tensor]
+    restored: Sequence[Tensor]
+    clean: Sequence[Tensor]
+    table: RewardTable
 
 
 def metric_names(rewards: Mapping[str, Any]) -> list[str]:

@@ -195,7 +195,7 @@ def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
             raise
         raise StorageError(f"{error} {saved}") from error
     finally:
-        disconnect()
+        disconnect(world)
 
 
 def _run(job: Job, process: _Process, *, resumed: bool) -> Result:

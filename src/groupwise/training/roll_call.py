@@ -1,0 +1,155 @@
+"""Who is missing: while processes wait for one that does not come, the first of those that wait says which one that is
+and where its program stands.
+
+A reward that hangs on one of eight machines otherwise looks like a run that stopped everywhere. Every process counts
+the exchanges it has come to and keeps the number in the store through which the processes met. A thread looks there
+once a second; it also answers for its own process, whose main thread may be the one that hangs.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import sysconfig
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Final, final
+
+from torch.distributed.distributed_c10d import Store
+
+SECONDS: Final = 60.0
+"""The time that processes wait before they ask; the next question comes after twice that time, and so on."""
+
+_SECONDS_BETWEEN_LOOKS = 1.0
+_SECONDS_FOR_AN_ANSWER = 5.0
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+log = logging.getLogger("groupwise")
+
+
+@final
+class RollCall:
+    """A thread that watches the exchanges of this process and answers questions of the others.
+
+    Args:
+        store: a store that all processes reach, for this start of the run alone.
+        rank: the number of this process.
+        size: the number of processes.
+        seconds: the time to wait before it is asked who is missing.
+        say: takes the sentence about a missing process; where omitted, it is logged as a warning.
+
+    Example:
+        >>> from torch.distributed import HashStore
+        >>> calls = RollCall(HashStore(), rank=0, size=1)
+        >>> with calls.waiting():
+        ...     pass  # an exchange with the other processes
+        >>> calls.close()
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        *,
+        seconds: float = SECONDS,
+        say: Callable[[str], object] = log.warning,
+    ) -> None:
+        self._store, self._rank, self._size, self._seconds, self._say = store, rank, size, seconds, say
+        self._count, self._asked_after = 0, seconds
+        self._since: float | None = None
+        self._watched_thread = threading.get_ident()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="roll call", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Surrounds an exchange, to which every process comes in the same order."""
+        self._count += 1
+        self._store.set(f"count/{self._rank}", str(self._count))
+        self._asked_after, self._since = self._seconds, time.monotonic()
+        try:
+            yield
+        finally:
+            self._since = None
+
+    def close(self) -> None:
+        """Ends the thread; a second call does nothing."""
+        self._ended.set()
+        self._thread.join(_SECONDS_FOR_AN_ANSWER)
+
+    def _watch(self) -> None:
+        # The store ends with the process that holds it; then there is nobody to ask any more.
+        with suppress(RuntimeError):
+            while not self._ended.wait(min(_SECONDS_BETWEEN_LOOKS, self._seconds)):
+                self._answer()
+                since = self._since
+                if since is not None and time.monotonic() - since > self._asked_after:
+                    self._asked_after *= 2
+                    self._ask(time.monotonic() - since)
+
+    def _answer(self) -> None:
+        """Says where the watched thread stands to whoever asked."""
+        key = f"question/{self._rank}"
+        if self._store.check([key]):
+            number = self._store.get(key).decode()
+            self._store.delete_key(key)
+            frame = sys._current_frames().get(self._watched_thread)
+            self._store.set(f"answer/{number}", "at its end" if frame is None else place(frame))
+
+    def _ask(self, seconds: float) -> None:
+        absent = [rank for rank in range(self._size) if self._exchanges_of(rank) < self._count]
+        if not absent or min(rank for rank in range(self._size) if rank not in absent) != self._rank:
+            return
+        numbers = {rank: uuid.uuid4().hex for rank in absent}
+        for rank, number in numbers.items():
+            self._store.set(f"question/{rank}", number)
+        until = time.monotonic() + _SECONDS_FOR_AN_ANSWER
+        for rank, number in numbers.items():
+            while not self._store.check([f"answer/{number}"]) and time.monotonic() < until:
+                time.sleep(0.02)
+            answered = self._store.check([f"answer/{number}"])
+            whereabouts = (
+                f"is {self._store.get(f'answer/{number}').decode()}"
+                if answered
+                else "does not answer: it was stopped or has died, or its machine cannot be reached"
+            )
+            self._say(f"the processes have waited {seconds:.0f} s for process {rank}, which {whereabouts}")
+
+    def _exchanges_of(self, rank: int) -> int:
+        key = f"count/{rank}"
+        return int(self._store.get(key)) if self._store.check([key]) else 0
+
+
+def place(frame: FrameType) -> str:
+    """Returns where a thread stands: the innermost line of a user's code that Groupwise called, or else of Groupwise,
+    or else any.
+
+    Args:
+        frame: the innermost frame of the thread.
+
+    Example:
+        >>> import sys
+        >>> place(sys._getframe()).endswith("in <module>")
+        True
+    """
+    innermost_first = [frame]
+    while (outer := innermost_first[-1].f_back) is not None:
+        innermost_first.append(outer)
+    ours = [place for place, item in enumerate(innermost_first) if _is_inside(item, [_PACKAGE])]
+    library = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
+    called = innermost_first[: ours[-1]] if ours else innermost_first
+    users = [item for item in called if not _is_inside(item, [*library, _PACKAGE])]
+    shown = users[0] if users else innermost_first[ours[0] if ours else 0]
+    return f"at {shown.f_code.co_filename}:{shown.f_lineno} in {shown.f_code.co_name}"
+
+
+def _is_inside(frame: FrameType, folders: list[Path]) -> bool:
+    name = frame.f_code.co_filename
+    return name.startswith("<frozen") or any(Path(name).is_relative_to(folder) for folder in folders)

@@ -1,0 +1,91 @@
+"""Processes that wait say for whom, and where that one stands."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from torch.distributed import HashStore
+
+from groupwise.training import roll_call
+from groupwise.training.roll_call import RollCall
+
+DEADLINE = 30.0
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not holds():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+
+
+class Processes:
+    """Threads in the place of processes; each waits in an exchange, or in `judge`, until it is let go."""
+
+    def __init__(self, size: int) -> None:
+        self.store, self.said = HashStore(), [[] for _ in range(size)]
+        self.calls: list[RollCall | None] = [None] * size
+        self.let_go = threading.Event()
+        self.threads: list[threading.Thread] = []
+
+    def start(self, rank: int, *, judges: bool = False) -> None:
+        def main() -> None:
+            size = len(self.said)
+            self.calls[rank] = RollCall(self.store, rank, size, seconds=0.2, say=self.said[rank].append)
+            if judges:
+                judge(self.let_go)
+                return
+            with self.calls[rank].waiting():
+                self.let_go.wait(DEADLINE)
+
+        self.threads.append(threading.Thread(target=main))
+        self.threads[-1].start()
+
+    def close(self) -> None:
+        self.let_go.set()
+        for thread in self.threads:
+            thread.join()
+        for call in self.calls:
+            if call is not None:
+                call.close()
+
+
+def judge(let_go: threading.Event) -> None:
+    let_go.wait(DEADLINE)
+
+
+@pytest.fixture
+def processes():
+    running = Processes(3)
+    yield running
+    running.close()
+
+
+def test_the_first_that_waits_names_the_missing_one_and_its_line(processes: Processes) -> None:
+    processes.start(0, judges=True)
+    processes.start(1)
+    processes.start(2)
+    wait_until(lambda: processes.said[1])
+    (sentence, *_) = processes.said[1]
+    assert "for process 0, which is at " in sentence
+    assert "in judge" in sentence
+    wait_until(lambda: len(processes.said[1]) > 1)
+    assert processes.said[0] == processes.said[2] == []
+
+
+def test_a_process_that_does_not_answer_is_named(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roll_call, "_SECONDS_FOR_AN_ANSWER", 0.1)
+    processes.start(0)
+    processes.start(1)
+    wait_until(lambda: processes.said[0])
+    assert "for process 2, which does not answer" in processes.said[0][0]
+
+
+def test_nobody_is_named_where_all_have_come(processes: Processes) -> None:
+    for rank in range(3):
+        processes.start(rank)
+    time.sleep(1.0)
+    assert processes.said == [[], [], []]
