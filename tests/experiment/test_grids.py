@@ -111,6 +111,9 @@ def test_another_grid_in_the_same_folder_is_refused_and_more_seeds_are_not(cells
     assert len(lay_out(tmp_path / "grid", "language", {variant: {"method": variant.name}}, [0, 1, 2])) == 3
     with pytest.raises(ConfigError, match="'method=grpo' there, 'other' now"):
         lay_out(tmp_path / "grid", "language", {variant: {"method": "other"}}, [0])
+    # What is printed beside the score changes no run.
+    printed = {variant: {"method": variant.name, "comparison": {"show": ["greedy/length"]}}}
+    assert len(lay_out(tmp_path / "grid", "language", printed, [0])) == 1
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("precious")
     for place, why in (

@@ -154,7 +154,7 @@ def lay_out(
     for variant, configuration in configurations.items():
         file = out / variant.folder / "experiment.json"
         if file.is_file():
-            changed = difference(read_json(file), configuration)
+            changed = difference(_of_runs(read_json(file)), _of_runs(configuration))
             if changed:
                 for run in sorted(file.parent.glob("seed-*/")):
                     require_known_version(RunFolder(run))
@@ -179,6 +179,13 @@ def lay_out(
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror}); give another folder with --out") from None
     return [Cell(variant, seed, out / variant.folder / f"seed-{seed}") for seed in seeds for variant in configurations]
+
+
+def _of_runs(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a run depends on: neither how its grid is laid out and printed, nor what the experiment says of
+    itself.
+    """
+    return {key: value for key, value in configuration.items() if key not in ("comparison", "description")}
 
 
 def _refuse_other(out: Path) -> None:
