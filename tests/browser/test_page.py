@@ -55,6 +55,13 @@ def settle(page: Page) -> None:
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
+def scroll_through(page: Page) -> None:
+    """Passes every part of the page, so that every chart is drawn."""
+    for top in range(0, page.evaluate("document.body.scrollHeight"), 400):
+        page.evaluate(f"scrollTo(0, {top})")
+        settle(page)
+
+
 def to_groups(opened: Opened) -> Page:
     opened.page.locator("#groups").scroll_into_view_if_needed()
     opened.page.wait_for_selector(".items .item")
@@ -69,9 +76,7 @@ def test_charts_are_drawn_as_they_are_reached(open_page: Open, compared: list[Ru
     first = drawn(page)
     assert 2 <= first < 20
     total = page.locator("figure.chart:has(.plot)").count()
-    for top in range(0, page.evaluate("document.body.scrollHeight"), 400):
-        page.evaluate(f"scrollTo(0, {top})")
-        settle(page)
+    scroll_through(page)
     folded = page.locator("details.folded figure.chart").count()
     assert drawn(page) >= total - folded - 2, "all but those whose values never were"
     assert page.locator("figure.chart").first.locator("path.mean").count() == 2
@@ -314,6 +319,51 @@ def test_groups_are_browsed_from_the_keyboard(open_page: Open, compared: list[Ru
         assert page.evaluate(chosen) == place, key
         assert page.locator(".item").nth(place).get_attribute("aria-selected") == "true"
     assert opened.text(".detail .facts").startswith("Step 3")
+    quiet(opened)
+
+
+# What can be operated and is reached by Tab: a list is entered once, its items are reached by arrows.
+OPERABLE = """() => {
+  const nodes = document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]");
+  const listed = (node) => node.tabIndex < 0 && (node.tagName === "DIV" || node.closest("[role=listbox]"));
+  const reached = [...nodes].filter((node) => !listed(node) && !node.disabled && node.checkVisibility());
+  reached.forEach((node, place) => { node.dataset.place = place; });
+  return reached.map((node) => `${node.tagName} ${node.className.baseVal ?? node.className} ${node.textContent.trim().slice(0, 20)}`);
+}"""  # noqa: E501
+
+# The element under the keyboard: its place, whether a reader sees that it is the one, whether it lies in the window.
+FOCUSED = """() => {
+  const node = document.activeElement, style = getComputedStyle(node), box = node.getBoundingClientRect();
+  const marked = (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0) || style.boxShadow !== "none";
+  return [node.dataset.place ?? null, marked, box.bottom > 0 && box.top < innerHeight];
+}"""
+
+
+def test_the_whole_page_is_operated_by_keyboard_alone(open_page: Open, compared: list[Run]) -> None:
+    opened = open_page(compared)
+    page = to_groups(opened)
+    scroll_through(page)
+    page.evaluate("scrollTo(0, 0)")
+    names = page.evaluate(OPERABLE)
+    assert len(names) > 20
+    page.evaluate("document.activeElement.blur()")
+    places: list[int] = []
+    for _ in range(len(names) + 5):
+        page.keyboard.press("Tab")
+        place, marked, inside = page.evaluate(FOCUSED)
+        if place is None:
+            break
+        assert marked, f"nothing shows that the keyboard is at {names[int(place)]}"
+        assert inside, f"the page does not scroll to {names[int(place)]}"
+        places.append(int(place))
+    missed = [name for place, name in enumerate(names) if place not in places]
+    assert not missed, missed
+    assert places == sorted(places), "the order of the keyboard is that of the page"
+    summary = page.locator("details > summary").first
+    summary.focus()
+    opened_before = summary.evaluate("(node) => node.parentElement.open")
+    page.keyboard.press("Enter")
+    assert summary.evaluate("(node) => node.parentElement.open") != opened_before
     quiet(opened)
 
 
