@@ -79,8 +79,8 @@ def read_parametrisation(scheduler: Any) -> Parametrisation:
 
 
 def is_flow(scheduler: Any) -> bool:
-    """Tests that a diffusers scheduler is one of flow matching."""
-    return type(scheduler).__name__.startswith("FlowMatch")
+    """Tests that a diffusers scheduler is one of flow matching, by its class or its setting `use_flow_sigmas`."""
+    return type(scheduler).__name__.startswith("FlowMatch") or bool(scheduler.config.get("use_flow_sigmas", False))
 
 
 def flow_schedule(sigmas: list[float], num_train_timesteps: int = 1000) -> Schedule:
@@ -160,9 +160,16 @@ def read_schedule(
 
 
 def _of_first_order(scheduler: Any) -> Any:
-    """Replaces Heun's scheduler, which visits every level twice, by Euler's with the same levels."""
-    if type(scheduler).__name__ != "FlowMatchHeunDiscreteScheduler":
-        return scheduler
+    """Replaces Heun's scheduler, which visits every level twice, and schedulers that remember earlier steps (UniPC,
+    DPM++), by Euler's with the same shift.
+    """
     from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 
-    return FlowMatchEulerDiscreteScheduler.from_config(scheduler.config)
+    if type(scheduler).__name__ == "FlowMatchHeunDiscreteScheduler":
+        return FlowMatchEulerDiscreteScheduler.from_config(scheduler.config)
+    if type(scheduler).__name__.startswith("FlowMatch"):
+        return scheduler
+    config = scheduler.config
+    names = ("num_train_timesteps", "use_dynamic_shifting", "time_shift_type", "shift_terminal")
+    settings = {name: config[name] for name in names if config.get(name) is not None}
+    return FlowMatchEulerDiscreteScheduler(shift=config.get("flow_shift", 1.0), **settings)
