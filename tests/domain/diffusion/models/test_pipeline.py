@@ -15,8 +15,8 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.diffusion.model import Pretrained
-from groupwise.domain.diffusion.models.open import without_dropout
 from groupwise.domain.diffusion.models.adapters import SHIPPED
+from groupwise.domain.diffusion.models.open import without_dropout
 from groupwise.domain.diffusion.models.pipeline import PipelineDenoiser, is_pipeline, open_pipeline
 from groupwise.domain.diffusion.sampler import ODE, Step
 from groupwise.domain.diffusion.transition import transition
@@ -86,8 +86,11 @@ def by_the_pipeline(pipe: Any, name: str, noise: Tensor, rows: list[dict[str, An
     if name in ("FluxPipeline", "StableDiffusion3Pipeline"):
         given["max_sequence_length"] = 512 if name == "FluxPipeline" else 256
     if name == "WanPipeline":
-        # Its own scheduler remembers earlier steps; this one has the same levels, and ends at them too.
-        pipe.scheduler = diffusers.FlowMatchEulerDiscreteScheduler(shift=3.0)
+        # Of first order and without its corrector the scheduler remembers no earlier steps.
+        config = pipe.scheduler.config
+        pipe.scheduler = diffusers.UniPCMultistepScheduler.from_config(
+            config, solver_order=1, disable_corrector=[0, 1, 2]
+        )
         videos = pipe(**given, num_frames=size[0], latents=noise, num_inference_steps=STEPS, output_type="np").frames
         return torch.from_numpy(videos).permute(0, 1, 4, 2, 3)
     images = pipe(**given, latents=noise, num_inference_steps=STEPS, output_type="np").images

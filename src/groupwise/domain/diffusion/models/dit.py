@@ -72,7 +72,7 @@ class DiT(PipelineAdapter):
         size: tuple[int, ...],
         **arguments: Any,
     ) -> Tensor:
-        """Draws images of the prompts' classes. The pipeline takes no latents: they are put in the place of its draw."""
+        """Draws images of the prompts' classes. The pipeline takes no latents: they take the place of its draw."""
         from diffusers.pipelines.dit import pipeline_dit as library
 
         labels = [_label(pipe, columns, pipe.transformer.config.num_embeds_ada_norm) for columns in prompts]

@@ -1,4 +1,4 @@
-"""Qwen-Image: a rectified flow on packed latents that reads a language model's states, with its own kind of guidance."""
+"""Qwen-Image: a rectified flow on packed latents, which reads the states of a language model."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _MOST_TOKENS = 512
 class QwenImage(PipelineAdapter):
     """`QwenImagePipeline`; see `groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter`.
 
-    A latent is packed: 2 x 2 places side by side are one token, `[h w / 4, 4 C]`. The guided prediction of each token is
-    scaled to the length of the prompted one, as the pipeline does it.
+    A latent is packed: 2 x 2 places side by side are one token, `[h w / 4, 4 C]`. The guided prediction of each token
+    is scaled to the length of the prompted one, as the pipeline does it.
     """
 
     pipeline = "QwenImagePipeline"

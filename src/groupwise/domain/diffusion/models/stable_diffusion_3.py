@@ -19,8 +19,8 @@ from groupwise.domain.diffusion.pipeline_adapter import (
 
 @final
 class StableDiffusion3(PipelineAdapter):
-    """`StableDiffusion3Pipeline`; see `groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter`. Without its third text encoder
-    the pipeline reads zeros for it.
+    """`StableDiffusion3Pipeline`; see `groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter`. Without its third
+    text encoder the pipeline reads zeros for it.
     """
 
     pipeline = "StableDiffusion3Pipeline"

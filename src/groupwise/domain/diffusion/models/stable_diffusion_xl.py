@@ -8,14 +8,14 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from groupwise.domain.diffusion.pipeline_adapter import PipelineAdapter, Prompts, Tensors, texts
 from groupwise.domain.diffusion.models.stable_diffusion import unet_latent_shape
+from groupwise.domain.diffusion.pipeline_adapter import PipelineAdapter, Prompts, Tensors, texts
 
 
 @final
 class StableDiffusionXL(PipelineAdapter):
-    """`StableDiffusionXLPipeline`; see `groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter`. Images count as uncropped and
-    of the size that is made.
+    """`StableDiffusionXLPipeline`; see `groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter`. Images count as
+    uncropped and of the size that is made.
     """
 
     pipeline = "StableDiffusionXLPipeline"
