@@ -8,6 +8,7 @@ import inspect
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -122,7 +123,7 @@ def read_schedule(
         spacing_arguments = (
             {"num_inference_steps": num_steps}
             if spacing == "scheduler"
-            else {"sigmas": [1 - step / num_steps for step in range(num_steps)]}
+            else {"sigmas": np.array([1 - step / num_steps for step in range(num_steps)])}
         )
         flow.set_timesteps(**spacing_arguments, **extra)
         sigmas = flow.sigmas.double().cpu()
