@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
+from groupwise.domain.diffusion.models import autoencoder
 
 Tensors = dict[str, Tensor]
 Prompts = Sequence[Mapping[str, Any]]
@@ -159,6 +160,15 @@ class PipelineAdapter(ABC):
     def pack(self, latents: Tensor) -> Tensor:
         """Inverts `unpack`."""
         return latents
+
+    def decode(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
+        """Decodes images `[N, 3, H, W]` in [0, 1], of videos `[N, F, 3, H, W]`, without gradient; by default with the
+        pipeline's `vae`. Of an autoencoder of videos that makes images, the first frame is the image.
+        """
+        decoded = autoencoder.decode(pipe.vae, self.unpack(pipe, latents, size))
+        if decoded.dim() < 5:
+            return decoded
+        return decoded.transpose(1, 2) if self.video else decoded[:, :, 0]
 
     def call_pipeline(
         self,

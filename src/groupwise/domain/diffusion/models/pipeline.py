@@ -57,7 +57,8 @@ class PipelineDenoiser:
         for name, part in pipe.components.items():
             if isinstance(part, nn.Module) and name != adapter.denoiser:
                 part.eval().requires_grad_(False)
-        pipe.vae.to(torch.promote_types(pipe.vae.dtype, torch.float32))
+        if (vae := getattr(pipe, "vae", None)) is not None:
+            vae.to(torch.promote_types(vae.dtype, torch.float32))
         self._denoiser: Any = getattr(pipe, adapter.denoiser)
         self._dtype = self._denoiser.dtype
         self.size = _size(adapter, model, pipe)
@@ -152,8 +153,9 @@ class PipelineDenoiser:
         Raises:
             ConfigError: they are of another size than the model makes.
         """
-        if self.adapter.video:
-            raise ConfigError(f"a {self.adapter.pipeline} makes videos, and can learn from no images; take them out")
+        if self.adapter.video or getattr(self.pipe, "vae", None) is None:
+            reason = "makes videos" if self.adapter.video else "has no vae"
+            raise ConfigError(f"a {self.adapter.pipeline} {reason}, and can learn from no images; take them out")
         if tuple(images.shape[-2:]) != self.size:
             raise ConfigError(
                 f"images are {list(images.shape[-2:])} and the model makes {list(self.size)}; write model.size, or give"
@@ -165,14 +167,14 @@ class PipelineDenoiser:
 
     def decode(self, latents: Tensor) -> Tensor:
         """Decodes images `[N, 3, H, W]` or videos `[N, F, 3, H, W]` in [0, 1], fp32."""
-        decoded = autoencoder.decode(self.pipe.vae, self.adapter.unpack(self.pipe, latents, self.size))
-        if decoded.dim() == 5:
-            decoded = decoded.transpose(1, 2) if self.adapter.video else decoded[:, :, 0]
+        with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
+            decoded = self.adapter.decode(self.pipe, latents, self.size).float()
         expected = (len(latents), *self.size[:-2], 3, *self.size[-2:])
         if decoded.shape != expected:
             raise ConfigError(
                 f"{type(self.adapter).__name__}: latents of {list(latents.shape)} were decoded as"
-                f" {list(decoded.shape)}, and model.size asks for {list(expected)}; see latent_shape and unpack"
+                f" {list(decoded.shape)}, and the size {list(self.size)} asks for {list(expected)}; see latent_shape, unpack and"
+                " decode"
             )
         return decoded
 
