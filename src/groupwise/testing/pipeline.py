@@ -173,7 +173,7 @@ def _conditions(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of conditions: refused prompts, rows, and that a row depends on its prompt alone."""
     try:
         trial.denoiser.check([{}])
-        yield "check: it accepts a prompt without any column; refuse with a ConfigError what encode cannot read"
+        yield "check accepts a prompt without any column; refuse with a ConfigError what encode cannot read"
     except ConfigError:
         pass
     together = trial.encode()
@@ -399,7 +399,7 @@ def _saved(trial: _Trial) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         denoiser.save(folder)
-        yield from _same_in_diffusers(trial, denoiser, lambda: trial.adapter.load(folder), "saved weights")
+        yield from _same_in_diffusers(trial, denoiser, lambda: trial.adapter.load(folder), "a saved pipeline")
 
 
 def _adapters(trial: _Trial) -> Iterator[str]:
@@ -435,9 +435,7 @@ def _move(denoiser: PipelineDenoiser) -> None:
                 weight.add_(0.1 * torch.randn(weight.shape, generator=generator))
 
 
-def _same_in_diffusers(
-    trial: _Trial, denoiser: PipelineDenoiser, load: Callable[[], Any], what: str
-) -> Iterator[str]:
+def _same_in_diffusers(trial: _Trial, denoiser: PipelineDenoiser, load: Callable[[], Any], what: str) -> Iterator[str]:
     with quiet():
         pipe = load()
     pipe.set_progress_bar_config(disable=True)
@@ -447,7 +445,7 @@ def _same_in_diffusers(
     drawn = _drawn(denoiser, schedule, trial.noise, trial.prompts, trial.guidances[-1])
     if expected.shape != drawn.shape or (distance := _distance(drawn, expected)) > trial.tolerance:
         by = "" if expected.shape != drawn.shape else f" by up to {distance:.2g}"
-        yield f"{what} give other images in diffusers than here{by}; see the law of images first"
+        yield f"{what} gives other images in diffusers than here{by}; see the law of images first"
 
 
 _LAWS: dict[str, Callable[[_Trial], Iterator[str]]] = {

@@ -64,6 +64,7 @@ class PipelineDenoiser:
         self.size = _size(adapter, model, pipe)
         self.latent_shape = tuple(adapter.latent_shape(pipe, self.size))
         self.distilled = adapter.takes_guidance(pipe)
+        self.video = adapter.video
         self.latent_dtype = torch.promote_types(self._dtype, torch.float32)
         self._flow = is_flow(pipe.scheduler)
         self.schedule(2)
