@@ -74,7 +74,7 @@ def score_frames(
         if error.reward is None or error.member is not None:
             raise
         message = (
-            f"{error} (it was called with the {num_frames} frames of each video, as images one after another; return one"
+            f"{error} (it was called with the {num_frames} frames of each video, images one after another; return one"
             ' number a frame, or write domain.video_rewards = "whole" for one a video)'
         )
         raise RewardError(message, reward=error.reward) from error

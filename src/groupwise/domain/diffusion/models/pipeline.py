@@ -173,9 +173,8 @@ class PipelineDenoiser:
         expected = (len(latents), *self.size[:-2], 3, *self.size[-2:])
         if decoded.shape != expected:
             raise ConfigError(
-                f"{type(self.adapter).__name__}: latents of {list(latents.shape)} were decoded as"
-                f" {list(decoded.shape)}, and the size {list(self.size)} asks for {list(expected)}; see latent_shape, unpack and"
-                " decode"
+                f"{type(self.adapter).__name__}: latents {list(latents.shape)} were decoded as {list(decoded.shape)},"
+                f" and the size {list(self.size)} asks for {list(expected)}; see latent_shape, unpack and decode"
             )
         return decoded
 
