@@ -403,7 +403,7 @@ def _saved(trial: _Trial) -> Iterator[str]:
 
 
 def _adapters(trial: _Trial) -> Iterator[str]:
-    """Yields broken laws of LoRA: switched off it changes nothing, and diffusers draws the same images from its file."""
+    """Yields broken laws of LoRA: switched off it changes nothing, and diffusers draws equal images with its file."""
     if not hasattr(trial.denoiser.pipe, "load_lora_weights"):
         return
     denoiser = trial.opened(lora=LoraConfig(rank=2))
