@@ -7,7 +7,8 @@ from torch import Tensor
 
 
 def as_pictures(images: Tensor) -> Tensor:
-    """Converts images `[N, C, H, W]` in [0, 1] to uint8 `[N, H, W]` (one channel) or `[N, H, W, 3]`.
+    """Converts images `[N, C, H, W]` in [0, 1] to uint8 `[N, H, W]` (one channel) or `[N, H, W, 3]`, and videos `[N, F,
+    3, H, W]` to `[N, F, H, W, 3]`.
 
     Example:
         >>> as_pictures(torch.full((1, 1, 1, 2), 0.5)).tolist()
@@ -16,4 +17,6 @@ def as_pictures(images: Tensor) -> Tensor:
     # In bfloat16 255.5 would be 256, which eight bits turn into 0: white into black.
     levels = (images.to(torch.promote_types(images.dtype, torch.float32)).clamp(0, 1) * 255 + 0.5).to(torch.uint8)
     levels = levels.cpu()
-    return levels[:, 0] if levels.shape[1] == 1 else levels.permute(0, 2, 3, 1).contiguous()
+    if levels.dim() == 4 and levels.shape[1] == 1:
+        return levels[:, 0]
+    return levels.movedim(-3, -1).contiguous()

@@ -56,6 +56,8 @@ def as_array(image: Any) -> np.ndarray:
         or (array.ndim == 3 and array.shape[2] not in (1, 3))
         or 0 in array.shape
     ):
+        if array.ndim == 4:
+            allowed_form += '; of a video it reads the frames one by one: write domain.video_rewards = "frames"'
         raise RewardError(
             f"this reward reads images, and a completion is {array.dtype} {list(array.shape)}; {allowed_form}"
         )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from diffusers import (
@@ -16,7 +18,14 @@ from diffusers import (
 )
 
 from groupwise.config import ConfigError
-from groupwise.domain.diffusion.noise_schedule import flow_schedule, read_parametrisation, read_schedule
+from groupwise.domain.diffusion.noise_schedule import (
+    flow_schedule,
+    of_first_order,
+    read_parametrisation,
+    read_schedule,
+)
+from groupwise.domain.diffusion.sampler import ODE, Step
+from groupwise.domain.diffusion.transition import transition
 
 
 def test_a_flow_takes_away_equal_shares_before_its_shift() -> None:
@@ -123,7 +132,39 @@ def test_what_a_model_predicts() -> None:
             r" scheduler/"
         ),
     ):
-        read_parametrisation(DPMSolverMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True))
+        read_parametrisation(DPMSolverMultistepScheduler(prediction_type="flow_prediction"))
+
+
+@pytest.mark.parametrize("scheduler_class", [UniPCMultistepScheduler, DPMSolverMultistepScheduler])
+def test_solvers_that_remember_earlier_steps_lend_their_flow(scheduler_class: Any) -> None:
+    scheduler = scheduler_class(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0)
+    assert read_parametrisation(scheduler) == "flow"
+    uniform = read_schedule(scheduler, 4)
+    expected = torch.tensor([1.0, 0.9, 0.75, 0.5, 0.0], dtype=torch.float64)  # 3 s / (1 + 2 s)
+    assert torch.allclose(uniform.time, expected, atol=2e-6)
+    assert torch.allclose(uniform.timestep, 1000 * expected[:-1], atol=1.0)
+    if scheduler_class is UniPCMultistepScheduler:
+        scheduler.set_timesteps(4)
+        assert torch.equal(read_schedule(scheduler, 4, spacing="scheduler").time, scheduler.sigmas.double())
+
+
+def test_a_first_order_scheduler_takes_the_step_without_noise() -> None:
+    schedulers = [
+        UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0),
+        DPMSolverMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0),
+        FlowMatchHeunDiscreteScheduler(shift=3.0),
+        PNDMScheduler(skip_prk_steps=True),
+    ]
+    for scheduler in schedulers:
+        first = of_first_order(scheduler)
+        schedule = read_schedule(first, 4, spacing="scheduler")
+        first.set_timesteps(4)
+        latents = here = torch.randn(2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        for index, timestep in enumerate(first.timesteps):
+            latents = first.step(torch.sin(3 * latents), timestep, latents, return_dict=False)[0]
+            step = Step.of(schedule, torch.full((2,), index))
+            here = transition(ODE(), read_parametrisation(first), here, torch.sin(3 * here), step).mean
+        assert torch.allclose(latents.double(), here, atol=1e-5), type(scheduler).__name__
 
 
 @pytest.mark.parametrize("key", ["clip_sample", "thresholding"])

@@ -113,6 +113,8 @@ class DiffusionConfig(DomainConfig):
             `sqrt(D)`, or each a decision of its own.
         stepwise: whether each transition is rewarded by what it adds to the reward of the clean image that the model
             predicts, in place of one reward for the image; every reward is computed once a transition.
+        video_rewards: what rewards see of a video: `frames` shows them each frame as an image and takes the mean,
+            `whole` shows them the video, uint8 `[F, H, W, 3]`.
         demonstrations: images for supervised stages and terms.
         transitions_at_once: transitions in one forward (and backward) pass. Unset, an update takes all that are asked
             for, and passes without gradient (sampling, evaluation, decoding) as many as hold 2^19 elements, fewer where
@@ -137,6 +139,7 @@ class DiffusionConfig(DomainConfig):
     initial_noise: Literal["member", "group"] = "member"
     reduce: Reduce = "mean"
     stepwise: bool = False
+    video_rewards: Literal["frames", "whole"] = "frames"
     demonstrations: DemonstrationsConfig | None = None
     transitions_at_once: Positive | None = None
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -60,13 +60,15 @@ class Condition:
 class Denoiser(Protocol):
     """A model that can be denoised with.
 
-    `module` is what is trained; `latent_shape` is without the batch; `latent_dtype` is at least fp32.
+    `module` is what is trained; `latent_shape` is without the batch; `latent_dtype` is at least fp32; `video` says
+    whether it makes videos.
     """
 
     module: nn.Module
     latent_shape: tuple[int, ...]
     latent_dtype: torch.dtype
     parametrisation: Parametrisation
+    video: bool
 
     @property
     def device(self) -> torch.device:
@@ -114,7 +116,9 @@ class Denoiser(Protocol):
         ...
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Decodes latents as images `[N, C, H, W]` in [0, 1], fp32, C 1 or 3, without gradient."""
+        """Decodes latents as images `[N, C, H, W]` in [0, 1], fp32, C 1 or 3, without gradient; of videos `[N, F, 3, H,
+        W]`.
+        """
         ...
 
     def save(self, folder: Path) -> None:

@@ -26,6 +26,7 @@ from groupwise.domain.diffusion.path import draw
 from groupwise.domain.diffusion.sampler_graph import SamplerGraph, should_keep_graph, versions
 from groupwise.domain.diffusion.splits import Splits, split
 from groupwise.domain.diffusion.supervised import demonstrations, supervised_loss
+from groupwise.domain.diffusion.videos import as_strips, score_frames
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.domain.shares import in_shares
@@ -367,10 +368,12 @@ class DiffusionDomain(Domain):
         table, mode = RewardTable.concatenate([table for _, table in shares]), config.sampler.kind
         pictures = {}
         if config.num_columns:
-            pictures["images"] = evaluate.grid(images, config.num_images, config.num_rows, config.num_columns)
+            pictures["images"] = evaluate.grid(
+                as_strips(images), config.num_images, config.num_rows, config.num_columns
+            )
         return Evaluation(
             evaluate.metrics(mode, images, config.num_images, table),
-            tuple(evaluate.records(mode, prompts, images, config.num_images, table, config.num_records)),
+            tuple(evaluate.records(mode, prompts, as_strips(images), config.num_images, table, config.num_records)),
             pictures,
             table.events,
         )
@@ -419,7 +422,8 @@ class DiffusionDomain(Domain):
         described = []
         for row in rows.tolist():
             prompt = samples.prompts[int(samples.group[row])]
-            record = {"prompt": prompt.columns["prompt"], "key": prompt.key, "image": samples.payload["images"][row]}
+            image = as_strips(samples.payload["images"][row : row + 1])[0]
+            record = {"prompt": prompt.columns["prompt"], "key": prompt.key, "image": image}
             described.append(record | {"settings": dict(samples.settings)})
         return described
 
@@ -458,6 +462,8 @@ class DiffusionDomain(Domain):
         self.denoiser.check(
             [prompt.columns for prompt in (*self._splits.train, *self._splits.evaluated, *self._splits.image_prompts)]
         )
+        if config.video_rewards == "whole" and not self.denoiser.video:
+            raise ConfigError("video_rewards = 'whole': this model makes images, not videos; leave video_rewards out")
         guided = config.guidance != 1 or any(
             value != 1 for schedule in config.sampling_schedule.values() for value in schedule.extremes()
         )
@@ -583,5 +589,9 @@ class DiffusionDomain(Domain):
         names = set.intersection(*map(set, member_columns)) - {"prompt"} if member_columns else set()
         columns: dict[str, list[Any]] = {name: [row[name] for row in member_columns] for name in sorted(names)}
         # Rewards that read texts refuse images with a message.
+        prompt_texts = [row["prompt"] for row in member_columns]
+        score = partial(self.rewards.score, judges=judges)
+        if self.denoiser.video and self.config.video_rewards == "frames":
+            return score_frames(images.cpu(), prompt_texts, columns, score)
         completions: Any = list(images.cpu())
-        return self.rewards.score([row["prompt"] for row in member_columns], completions, columns, judges=judges)
+        return score(prompt_texts, completions, columns)

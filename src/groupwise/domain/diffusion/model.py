@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, final
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
-from groupwise.config import Config
+from groupwise.config import Config, ImportPath, may_run
 from groupwise.config.numbers import Seed, Width
 
 
@@ -104,8 +104,11 @@ class Pretrained(Config):
         dtype: dtype of the weights; `auto` takes the files'. The autoencoder computes in fp32 at least.
         variant: of the weights' files, such as `fp16`.
         revision: a branch, tag or commit of a hub id.
-        size: height and width of the images, in pixels; unset is the model's own.
+        size: height and width of the images, in pixels, and before them the number of frames of a video; unset is the
+            model's own.
         lora: an adapter to train instead of the whole denoiser.
+        pipeline: a pipeline adapter of your own, `package.module:Class` or the name of an entry point of
+            `groupwise.pipelines`; unset is the shipped or installed one for the folder's class.
 
     Example:
         >>> Pretrained(path="models/small", size=(512, 512), lora=LoraConfig(rank=8)).kind
@@ -117,8 +120,18 @@ class Pretrained(Config):
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     variant: str | None = None
     revision: str | None = None
-    size: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = None
+    size: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=2, max_length=3)] | None = None
     lora: LoraConfig | None = None
+    pipeline: ImportPath | None = None
+
+    @field_validator("pipeline")
+    @classmethod
+    def _is_an_adapter(cls, path: ImportPath | None) -> ImportPath | None:
+        if path is not None and may_run(path):
+            from groupwise.domain.diffusion.models.adapters import named_adapter
+
+            named_adapter(path)
+        return path
 
 
 ModelConfig = Annotated[Scratch | Pretrained, Field(discriminator="kind")]

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -79,8 +81,8 @@ def read_parametrisation(scheduler: Any) -> Parametrisation:
 
 
 def is_flow(scheduler: Any) -> bool:
-    """Tests that a diffusers scheduler is one of flow matching."""
-    return type(scheduler).__name__.startswith("FlowMatch")
+    """Tests that a diffusers scheduler is one of flow matching, by its class or its setting `use_flow_sigmas`."""
+    return type(scheduler).__name__.startswith("FlowMatch") or bool(scheduler.config.get("use_flow_sigmas", False))
 
 
 def flow_schedule(sigmas: list[float], num_train_timesteps: int = 1000) -> Schedule:
@@ -116,30 +118,20 @@ def read_schedule(
             f"the scheduler {name} has {clips[0]} = true: {reason}domain.model.scheduler.settings.{clips[0]} = false)"
         )
     if is_flow(scheduler):
-        flow = _of_first_order(scheduler)
+        flow = _with_stated_levels(scheduler)
         extra: dict[str, Any] = {} if shift is None else {"mu": shift}
         spacing_arguments = (
             {"num_inference_steps": num_steps}
             if spacing == "scheduler"
-            else {"sigmas": [1 - step / num_steps for step in range(num_steps)]}
+            else {"sigmas": np.array([1 - step / num_steps for step in range(num_steps)])}
         )
         flow.set_timesteps(**spacing_arguments, **extra)
         sigmas = flow.sigmas.double().cpu()
+        # A few schedulers begin a millionth below pure noise, where they would divide by 0.
         return Schedule(flow.timesteps.double().cpu(), sigmas, 1 - sigmas, sigmas, "flow")
     if not hasattr(scheduler, "alphas_cumprod"):
         raise ConfigError(f"the scheduler {name} has no noise levels that transitions can be read from; {_USE}")
-    from diffusers.schedulers.scheduling_ddim import DDIMScheduler
-
-    # Both are passed explicitly: diffusers replaces a setting that has one class's default by the other class's.
-    spaced = {
-        "timestep_spacing": config.get("timestep_spacing", "leading"),
-        "steps_offset": config.get("steps_offset", 0),
-    }
-    ddim: Any = (
-        scheduler
-        if isinstance(scheduler, DDIMScheduler)
-        else DDIMScheduler.from_config(config, clip_sample=False, **spaced)
-    )
+    ddim = _as_ddim(scheduler)
     ddim.set_timesteps(num_steps)
     # The scheduler's own levels, at the steps that DDIM would take; some are made from more than the betas of their
     # configuration.
@@ -159,10 +151,49 @@ def read_schedule(
     return Schedule(steps.double(), time, alphas.sqrt(), (1 - alphas).clamp(min=0).sqrt(), "variance_preserving")
 
 
-def _of_first_order(scheduler: Any) -> Any:
-    """Replaces Heun's scheduler, which visits every level twice, by Euler's with the same levels."""
-    if type(scheduler).__name__ != "FlowMatchHeunDiscreteScheduler":
+def of_first_order(scheduler: Any) -> Any:
+    """Returns a diffusers scheduler of the same noise levels whose step is the one without noise here: Euler's of a
+    flow, DDIM otherwise.
+
+    Example:
+        >>> from diffusers import PNDMScheduler
+        >>> type(of_first_order(PNDMScheduler())).__name__
+        'DDIMScheduler'
+    """
+    if not is_flow(scheduler):
+        return _as_ddim(scheduler)
+    scheduler = _with_stated_levels(scheduler)
+    if type(scheduler).__name__.startswith("FlowMatch"):
         return scheduler
+    # Of first order, a multistep solver remembers nothing; its corrector is switched off at every step.
+    return type(scheduler).from_config(scheduler.config, solver_order=1, disable_corrector=list(range(1000)))
+
+
+def _with_stated_levels(scheduler: Any) -> Any:
+    """Replaces schedulers of flow matching that visit levels twice (Heun's), or that take no list of levels, by Euler's
+    of the same shift.
+    """
     from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 
-    return FlowMatchEulerDiscreteScheduler.from_config(scheduler.config)
+    if type(scheduler).__name__ == "FlowMatchHeunDiscreteScheduler":
+        return FlowMatchEulerDiscreteScheduler.from_config(scheduler.config)
+    if "sigmas" in inspect.signature(scheduler.set_timesteps).parameters:
+        return scheduler
+    config = scheduler.config
+    names = ("num_train_timesteps", "use_dynamic_shifting", "time_shift_type", "shift_terminal")
+    settings = {name: config[name] for name in names if config.get(name) is not None}
+    return FlowMatchEulerDiscreteScheduler(shift=config.get("flow_shift", 1.0), **settings)
+
+
+def _as_ddim(scheduler: Any) -> Any:
+    from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+
+    if isinstance(scheduler, DDIMScheduler):
+        return scheduler
+    config = scheduler.config
+    # Both are passed explicitly: diffusers replaces a setting that has one class's default by the other class's.
+    spaced = {
+        "timestep_spacing": config.get("timestep_spacing", "leading"),
+        "steps_offset": config.get("steps_offset", 0),
+    }
+    return DDIMScheduler.from_config(config, clip_sample=False, **spaced)

@@ -49,7 +49,7 @@ def test_the_adapter_is_what_trains_what_is_switched_off_and_what_diffusers_load
     assert torch.equal(ode(denoiser, noise, prompts(name), 2.0), after)
 
     denoiser.save(tmp_path / "adapter")
-    part = denoiser.family.denoiser
+    part = denoiser.adapter.denoiser
     assert sorted(each.name for each in (tmp_path / "adapter").iterdir()) == ["base_model.json", WEIGHTS]
     assert all(key.startswith(f"{part}.") and ".lora_" in key for key in load_file(tmp_path / "adapter" / WEIGHTS))
     pipe = diffusers.DiffusionPipeline.from_pretrained(folder)

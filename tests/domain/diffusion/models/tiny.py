@@ -10,13 +10,19 @@ from typing import Any
 import diffusers
 import torch
 from tests.tiny_clip import ALPHABET, clip_tokenizer
+from tokenizers.pre_tokenizers import ByteLevel
 from transformers import (
     CLIPTextConfig,
     CLIPTextModel,
     CLIPTextModelWithProjection,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2Tokenizer,
     T5Config,
     T5EncoderModel,
     T5TokenizerFast,
+    UMT5Config,
+    UMT5EncoderModel,
 )
 
 PIPELINES = (
@@ -25,8 +31,11 @@ PIPELINES = (
     "DiTPipeline",
     "StableDiffusion3Pipeline",
     "FluxPipeline",
+    "QwenImagePipeline",
 )
-WITH_ADAPTERS = tuple(name for name in PIPELINES if name != "DiTPipeline")
+"""Those that make images."""
+ALL_PIPELINES = (*PIPELINES, "WanPipeline")
+WITH_ADAPTERS = tuple(name for name in ALL_PIPELINES if name != "DiTPipeline")
 
 
 def build(name: str, **changes: Any) -> Any:
@@ -38,6 +47,8 @@ def build(name: str, **changes: Any) -> Any:
         "DiTPipeline": dit,
         "StableDiffusion3Pipeline": stable_diffusion_3,
         "FluxPipeline": flux,
+        "QwenImagePipeline": qwen_image,
+        "WanPipeline": wan,
     }[name](**changes)
     pipe.set_progress_bar_config(disable=True)
     denoiser = pipe.unet if hasattr(pipe, "unet") else pipe.transformer
@@ -240,3 +251,85 @@ def flux(**changes: Any) -> Any:
     )
     pipe.default_sample_size = 8
     return pipe
+
+
+def qwen_tokenizer() -> Any:
+    """A tokenizer in which every byte is a token."""
+    words = [*sorted(ByteLevel.alphabet()), "<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    return Qwen2Tokenizer(vocab={word: number for number, word in enumerate(words)}, merges=[])
+
+
+def qwen_text_encoder() -> Any:
+    text = {
+        "vocab_size": 260,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 1024,
+        "initializer_range": 0.5,
+        "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0},
+    }
+    vision = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "out_hidden_size": 16}
+    return Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(text_config=text, vision_config=vision))
+
+
+def qwen_image(**changes: Any) -> Any:
+    shape: dict[str, Any] = {
+        "patch_size": 2,
+        "in_channels": 16,
+        "out_channels": 4,
+        "num_layers": 1,
+        "attention_head_dim": 8,
+        "num_attention_heads": 2,
+        "joint_attention_dim": 16,
+        "axes_dims_rope": (2, 2, 4),
+    }
+    statistics = {"latents_mean": [0.1, -0.2, 0.3, 0.0], "latents_std": [1.5, 0.8, 1.2, 1.0]}
+    return diffusers.QwenImagePipeline(
+        transformer=diffusers.QwenImageTransformer2DModel(**(shape | changes)),
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(
+            use_dynamic_shifting=True, base_shift=0.5, max_shift=0.9, max_image_seq_len=8192, shift_terminal=0.02
+        ),
+        vae=diffusers.AutoencoderKLQwenImage(
+            base_dim=4, z_dim=4, dim_mult=[1, 1], num_res_blocks=1, temperal_downsample=[False], **statistics
+        ),
+        text_encoder=qwen_text_encoder(),
+        tokenizer=qwen_tokenizer(),
+    )
+
+
+def wan(**changes: Any) -> Any:
+    shape: dict[str, Any] = {
+        "in_channels": 4,
+        "out_channels": 4,
+        "num_layers": 1,
+        "attention_head_dim": 8,
+        "num_attention_heads": 2,
+        "text_dim": 8,
+        "freq_dim": 8,
+        "ffn_dim": 16,
+    }
+    encoder = UMT5Config(
+        vocab_size=64, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, initializer_factor=4.0, dropout_rate=0.0
+    )
+    statistics = {"latents_mean": [0.1, -0.2, 0.3, 0.0], "latents_std": [1.5, 0.8, 1.2, 1.0]}
+    return diffusers.WanPipeline(
+        transformer=diffusers.WanTransformer3DModel(**(shape | changes)),
+        # As the published folders have it.
+        scheduler=diffusers.UniPCMultistepScheduler(
+            use_flow_sigmas=True, prediction_type="flow_prediction", flow_shift=3.0
+        ),
+        vae=diffusers.AutoencoderKLWan(
+            base_dim=4,
+            z_dim=4,
+            dim_mult=[1, 1, 1],
+            num_res_blocks=1,
+            temperal_downsample=[True, True],
+            scale_factor_spatial=4,
+            **statistics,
+        ),
+        text_encoder=UMT5EncoderModel(encoder),
+        tokenizer=t5_tokenizer(),
+    )

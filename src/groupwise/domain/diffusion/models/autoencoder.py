@@ -13,7 +13,9 @@ _AT_ONCE = 8
 
 
 def decode(vae: Any, latents: Tensor) -> Tensor:
-    """Decodes latents `[N, C, h, w]` as images `[N, 3, H, W]` in [0, 1], fp32, a few at a time."""
+    """Decodes latents `[N, C, h, w]` as images `[N, 3, H, W]` in [0, 1], fp32, a few at a time; those of an autoencoder
+    of videos have an axis of time after the channels.
+    """
     scale, shift = _scale_and_shift(vae, latents)
     with torch.no_grad(), torch.autocast(latents.device.type, enabled=False):
         decoded = [
@@ -23,11 +25,17 @@ def decode(vae: Any, latents: Tensor) -> Tensor:
         return (torch.cat(decoded) / 2 + 0.5).clamp(0, 1)
 
 
-def encode(vae: Any, images: Tensor) -> Tensor:
+def encode(vae: Any, images: Tensor, *, frames: bool = False) -> Tensor:
     """Encodes images `[N, C, H, W]` in [0, 1] (grey ones as grey colours) as latents, the mean of the autoencoder's
     distribution.
+
+    Args:
+        vae: the autoencoder.
+        images: to be encoded.
+        frames: whether the autoencoder takes videos; an image is then one of a single frame.
     """
     colour = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
+    colour = colour[:, :, None] if frames else colour
     with torch.no_grad(), torch.autocast(vae.device.type, enabled=False):
         encoded = [
             vae.encode((part * 2 - 1).to(vae.device, vae.dtype)).latent_dist.mean for part in colour.split(_AT_ONCE)
@@ -41,11 +49,12 @@ def _scale_and_shift(vae: Any, latents: Tensor) -> tuple[Tensor | float, Tensor 
     """Reads the factors from the denoiser's latents to the autoencoder's: `z scale + shift`."""
     config = vae.config
     mean, std = getattr(config, "latents_mean", None), getattr(config, "latents_std", None)
+    scaling_factor = getattr(config, "scaling_factor", None) or 1.0
     if mean is None or std is None:
-        return 1 / config.scaling_factor, getattr(config, "shift_factor", None) or 0.0
+        return 1 / scaling_factor, getattr(config, "shift_factor", None) or 0.0
     per_channel = (
-        torch.tensor(statistic, dtype=latents.dtype, device=latents.device).view(1, -1, 1, 1)
+        torch.tensor(statistic, dtype=latents.dtype, device=latents.device).view(1, -1, *[1] * (latents.dim() - 2))
         for statistic in (mean, std)
     )
     centre, spread = per_channel
-    return spread / config.scaling_factor, centre
+    return spread / scaling_factor, centre

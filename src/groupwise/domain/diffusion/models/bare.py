@@ -42,6 +42,8 @@ class BareDenoiser:
         spacing: of a flow's noise levels.
     """
 
+    video = False
+
     def __init__(self, module: nn.Module, scheduler: Any, spacing: Spacing) -> None:
         self.module, self.scheduler = module, scheduler
         self._spacing: Spacing = spacing

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.diffusion.models.family import Family, Tensors, image_size
+from groupwise.domain.diffusion.pipeline_adapter import PipelineAdapter, Prompts, Tensors, latent_size, pixels_a_latent
 
 
 @final
-class DiT(Family):
-    """`DiTPipeline`; see `groupwise.domain.diffusion.models.family.Family`.
+class DiT(PipelineAdapter):
+    """`DiTPipeline`; see `groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter`.
 
     A prompt is a class: its number in the column `label`, or one of the pipeline's names for it in `prompt`. There is
     no negative prompt; the unconditional branch is the class that the model keeps for it.
@@ -22,21 +22,20 @@ class DiT(Family):
 
     pipeline = "DiTPipeline"
     denoiser = "transformer"
-    components: tuple[str, ...] = ("transformer", "vae", "scheduler")
+    components = ("transformer", "vae", "scheduler")
 
-    def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
+    def latent_shape(self, pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
         """Returns `[C, h, w]`; the model makes images of one size."""
-        config = pipe.transformer.config
-        latent_size = image_size(size, config.sample_size, _pixels_a_latent(pipe))
-        if latent_size != (config.sample_size, config.sample_size):
-            pixels = config.sample_size * _pixels_a_latent(pipe)
+        config, factor = pipe.transformer.config, pixels_a_latent(pipe)
+        if latent_size(size, factor) != (config.sample_size, config.sample_size):
+            pixels = config.sample_size * factor
             raise ConfigError(
-                f"model.size = {list(size or ())}: a DiT makes images of one size; leave it out, or write [{pixels},"
+                f"model.size = {list(size)}: a DiT makes images of one size; leave it out, or write [{pixels},"
                 f" {pixels}]"
             )
-        return (config.in_channels, *latent_size)
+        return (config.in_channels, config.sample_size, config.sample_size)
 
-    def check(self, pipe: Any, prompts: Sequence[Mapping[str, Any]]) -> None:
+    def check(self, pipe: Any, prompts: Prompts) -> None:
         """Refuses a prompt that names no class, or has a negative prompt."""
         for columns in prompts:
             _label(pipe, columns, pipe.transformer.config.num_embeds_ada_norm)
@@ -46,7 +45,7 @@ class DiT(Family):
                 )
 
     def encode(
-        self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
+        self, pipe: Any, prompts: Prompts, negatives: Sequence[str] | None, size: tuple[int, ...]
     ) -> tuple[Tensors, Tensors | None]:
         """Encodes class numbers."""
         num_classes = pipe.transformer.config.num_embeds_ada_norm
@@ -62,9 +61,29 @@ class DiT(Family):
         prediction = denoiser(latents, timestep=timestep, class_labels=condition["class_labels"], return_dict=False)[0]
         return prediction[:, : latents.shape[1]]
 
+    def call_pipeline(
+        self,
+        pipe: Any,
+        prompts: Prompts,
+        negatives: Sequence[str] | None,
+        latents: Tensor,
+        guidance: float,
+        num_steps: int,
+        size: tuple[int, ...],
+        **arguments: Any,
+    ) -> Tensor:
+        """Draws images of the prompts' classes. The pipeline takes no latents: they take the place of its draw."""
+        from diffusers.pipelines.dit import pipeline_dit as library
 
-def _pixels_a_latent(pipe: Any) -> int:
-    return 2 ** (len(pipe.vae.config.block_out_channels) - 1)
+        labels = [_label(pipe, columns, pipe.transformer.config.num_embeds_ada_norm) for columns in prompts]
+        draw, library.randn_tensor = library.randn_tensor, lambda *_, **__: latents
+        try:
+            images = pipe(
+                labels, guidance_scale=guidance, num_inference_steps=num_steps, output_type="np", **arguments
+            ).images
+        finally:
+            library.randn_tensor = draw
+        return torch.from_numpy(images).movedim(-1, -3)
 
 
 def _label(pipe: Any, columns: Mapping[str, Any], num_classes: int) -> int:

@@ -8,12 +8,19 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from groupwise.domain.diffusion.models.family import Family, Tensors, dynamic_shift, image_size, texts
+from groupwise.domain.diffusion.pipeline_adapter import (
+    PipelineAdapter,
+    Prompts,
+    Tensors,
+    dynamic_shift,
+    latent_size,
+    texts,
+)
 
 
 @final
-class Flux(Family):
-    """`FluxPipeline`; see `groupwise.domain.diffusion.models.family.Family`.
+class Flux(PipelineAdapter):
+    """`FluxPipeline`; see `groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter`.
 
     A latent is packed: 2 x 2 places side by side are one token, `[h w / 4, 4 C]`. A model that was distilled for
     guidance (`guidance_embeds`, Flux dev) takes the domain's guidance as an input and runs once; another one (Flux
@@ -22,7 +29,7 @@ class Flux(Family):
 
     pipeline = "FluxPipeline"
     denoiser = "transformer"
-    components: tuple[str, ...] = (
+    components = (
         "transformer",
         "vae",
         "text_encoder",
@@ -32,13 +39,13 @@ class Flux(Family):
         "scheduler",
     )
 
-    def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
+    def latent_shape(self, pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
         """Returns `[h w / 4, 4 C]`."""
-        height, width = image_size(size, pipe.default_sample_size, pipe.vae_scale_factor, 2)
+        height, width = latent_size(size, pipe.vae_scale_factor, 2)
         return ((height // 2) * (width // 2), pipe.transformer.config.in_channels)
 
     def encode(
-        self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
+        self, pipe: Any, prompts: Prompts, negatives: Sequence[str] | None, size: tuple[int, ...]
     ) -> tuple[Tensors, Tensors | None]:
         """Encodes hidden states, pooled text, and the place of each image token."""
         height, width = (side // pipe.vae_scale_factor // 2 for side in size)
@@ -83,6 +90,23 @@ class Flux(Family):
             img_ids=condition["img_ids"][0],
             return_dict=False,
         )[0]
+
+    def call_pipeline(
+        self,
+        pipe: Any,
+        prompts: Prompts,
+        negatives: Sequence[str] | None,
+        latents: Tensor,
+        guidance: float,
+        num_steps: int,
+        size: tuple[int, ...],
+        **arguments: Any,
+    ) -> Tensor:
+        """Draws images; a model that was not distilled takes the guidance as `true_cfg_scale`."""
+        if not self.takes_guidance(pipe):
+            negatives = [""] * len(prompts) if negatives is None else negatives
+            arguments = {"true_cfg_scale": guidance, "guidance_scale": None} | arguments
+        return super().call_pipeline(pipe, prompts, negatives, latents, guidance, num_steps, size, **arguments)
 
     def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
         """Computes the shift, linear in the number of image tokens."""

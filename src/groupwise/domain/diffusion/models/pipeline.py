@@ -1,5 +1,5 @@
 """A pipeline of diffusers as a denoiser: loaded from its folder, guided, cast, decoded and saved; what differs between
-pipelines is their `Family`.
+pipelines is their `PipelineAdapter`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,15 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from groupwise.config import ConfigError, nearest, read_json
+from groupwise.config import ConfigError, read_json
 from groupwise.domain.diffusion.denoiser import Condition
 from groupwise.domain.diffusion.model import Pretrained
 from groupwise.domain.diffusion.models import autoencoder
+from groupwise.domain.diffusion.models.adapters import KEY, SHIPPED, adapter_for, named_adapter
 from groupwise.domain.diffusion.models.bare import Spacing
-from groupwise.domain.diffusion.models.dit import DiT
-from groupwise.domain.diffusion.models.family import Family
 from groupwise.domain.diffusion.models.files import stored_dtype
-from groupwise.domain.diffusion.models.flux import Flux
 from groupwise.domain.diffusion.models.lora import Adapted, load_lora, save_lora
 from groupwise.domain.diffusion.models.quiet import quiet
-from groupwise.domain.diffusion.models.stable_diffusion import StableDiffusion
-from groupwise.domain.diffusion.models.stable_diffusion_3 import StableDiffusion3
-from groupwise.domain.diffusion.models.stable_diffusion_xl import StableDiffusionXL
 from groupwise.domain.diffusion.noise_schedule import (
     Parametrisation,
     Schedule,
@@ -33,11 +28,7 @@ from groupwise.domain.diffusion.noise_schedule import (
     read_parametrisation,
     read_schedule,
 )
-
-FAMILIES: dict[str, Family] = {
-    family.pipeline: family for family in (StableDiffusion(), StableDiffusionXL(), DiT(), StableDiffusion3(), Flux())
-}
-"""Pipelines that can be trained, by the name of diffusers' class."""
+from groupwise.domain.diffusion.pipeline_adapter import PipelineAdapter
 
 INDEX = "model_index.json"
 BASE = "base_model.json"
@@ -51,7 +42,7 @@ class PipelineDenoiser:
 
     Args:
         pipe: a pipeline of diffusers.
-        family: the functions of this class of pipelines.
+        adapter: of this class of pipelines.
         model: the configuration that names it.
         spacing: of a flow's noise levels.
 
@@ -59,20 +50,21 @@ class PipelineDenoiser:
         ConfigError: a size it cannot make, a scheduler whose noise levels cannot be read, an adapter it cannot have.
     """
 
-    def __init__(self, pipe: Any, family: Family, model: Pretrained, spacing: Spacing) -> None:
-        self.pipe, self.family, self._model = pipe, family, model
+    def __init__(self, pipe: Any, adapter: PipelineAdapter, model: Pretrained, spacing: Spacing) -> None:
+        self.pipe, self.adapter, self._model = pipe, adapter, model
         self._spacing: Spacing = spacing
         pipe.set_progress_bar_config(disable=True)
         for name, part in pipe.components.items():
-            if isinstance(part, nn.Module) and name != family.denoiser:
+            if isinstance(part, nn.Module) and name != adapter.denoiser:
                 part.eval().requires_grad_(False)
-        pipe.vae.to(torch.promote_types(pipe.vae.dtype, torch.float32))
-        self._denoiser: Any = getattr(pipe, family.denoiser)
+        if (vae := getattr(pipe, "vae", None)) is not None:
+            vae.to(torch.promote_types(vae.dtype, torch.float32))
+        self._denoiser: Any = getattr(pipe, adapter.denoiser)
         self._dtype = self._denoiser.dtype
-        size = None if model.size is None else (model.size[0], model.size[1])
-        self.latent_shape = family.latent_shape(pipe, size)
-        self.size = size or self._default_size()
-        self.distilled = family.takes_guidance(pipe)
+        self.size = _size(adapter, model, pipe)
+        self.latent_shape = tuple(adapter.latent_shape(pipe, self.size))
+        self.distilled = adapter.takes_guidance(pipe)
+        self.video = adapter.video
         self.latent_dtype = torch.promote_types(self._dtype, torch.float32)
         self._flow = is_flow(pipe.scheduler)
         self.schedule(2)
@@ -90,7 +82,7 @@ class PipelineDenoiser:
         Raises:
             ConfigError: names the column and the value.
         """
-        self.family.check(self.pipe, prompts)
+        self.adapter.check(self.pipe, prompts)
         negative_prompts = [columns.get("negative_prompt") for columns in prompts]
         missing = sum(negative_prompt is None for negative_prompt in negative_prompts)
         if 0 < missing < len(negative_prompts):
@@ -116,24 +108,35 @@ class PipelineDenoiser:
         negative_prompts = [columns.get("negative_prompt") for columns in prompts]
         negatives = None if any(text is None for text in negative_prompts) else [str(text) for text in negative_prompts]
         with torch.autocast(self.device.type, enabled=False):
-            return Condition(*self.family.encode(self.pipe, prompts, negatives, self.size))
+            tensors, unconditional = self.adapter.encode(self.pipe, prompts, negatives, self.size)
+        _check_condition(self.adapter, len(prompts), tensors, unconditional)
+        return Condition(tensors, unconditional)
 
     def predict(self, latents: Tensor, timestep: Tensor, condition: Condition, guidance: float) -> Tensor:
         """Predicts under guidance, one doubled batch with the unconditional half first."""
         latents, tensors, unconditional = latents.to(self._dtype), condition.tensors, condition.unconditional
         if guidance == 1 or unconditional is None:
-            return self.family.forward(self._denoiser, latents, timestep, tensors, guidance).to(self.latent_dtype)
+            return self._forward(latents, timestep, tensors, guidance)
         doubled = {name: torch.cat([unconditional[name], value]) for name, value in tensors.items()}
-        predictions = self.family.forward(
-            self._denoiser, torch.cat([latents, latents]), torch.cat([timestep, timestep]), doubled, guidance
-        )
-        unguided, prompted = predictions.to(self.latent_dtype).chunk(2)
-        return unguided + guidance * (prompted - unguided)
+        both = self._forward(torch.cat([latents, latents]), torch.cat([timestep, timestep]), doubled, guidance)
+        return self.adapter.guided(*both.chunk(2), guidance)
+
+    def _forward(self, latents: Tensor, timestep: Tensor, tensors: Mapping[str, Tensor], guidance: float) -> Tensor:
+        prediction = self.adapter.forward(self._denoiser, latents, timestep, tensors, guidance)
+        if prediction.shape != latents.shape:
+            raise ConfigError(
+                f"{type(self.adapter).__name__}.forward returned {list(prediction.shape)} for latents of"
+                f" {list(latents.shape)}; return one prediction of the latents' shape"
+            )
+        return prediction.to(self.latent_dtype)
 
     def schedule(self, num_steps: int) -> Schedule:
         """Returns the noise levels of `num_steps` transitions."""
         return read_schedule(
-            self.pipe.scheduler, num_steps, spacing=self._spacing, shift=self.family.shift(self.pipe, self.latent_shape)
+            self.pipe.scheduler,
+            num_steps,
+            spacing=self._spacing,
+            shift=self.adapter.shift(self.pipe, self.latent_shape),
         )
 
     def noised(self, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -151,34 +154,73 @@ class PipelineDenoiser:
         Raises:
             ConfigError: they are of another size than the model makes.
         """
+        if self.adapter.video or getattr(self.pipe, "vae", None) is None:
+            reason = "makes videos" if self.adapter.video else "has no vae"
+            raise ConfigError(f"a {self.adapter.pipeline} {reason}, and can learn from no images; take them out")
         if tuple(images.shape[-2:]) != self.size:
             raise ConfigError(
                 f"images are {list(images.shape[-2:])} and the model makes {list(self.size)}; write model.size, or give"
                 " images of that size"
             )
-        return self.family.pack(autoencoder.encode(self.pipe.vae, images)).to(self.latent_dtype)
+        unpacked = self.adapter.unpack(self.pipe, torch.zeros(1, *self.latent_shape), self.size)
+        encoded = autoencoder.encode(self.pipe.vae, images, frames=unpacked.dim() == 5)
+        return self.adapter.pack(encoded).to(self.latent_dtype)
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Decodes images in [0, 1], fp32."""
-        return autoencoder.decode(self.pipe.vae, self.family.unpack(self.pipe, latents, self.size))
+        """Decodes images `[N, 3, H, W]` or videos `[N, F, 3, H, W]` in [0, 1], fp32."""
+        with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
+            decoded = self.adapter.decode(self.pipe, latents, self.size).float()
+        expected = (len(latents), *self.size[:-2], 3, *self.size[-2:])
+        if decoded.shape != expected:
+            raise ConfigError(
+                f"{type(self.adapter).__name__}: latents {list(latents.shape)} were decoded as {list(decoded.shape)},"
+                f" and the size {list(self.size)} asks for {list(expected)}; see latent_shape, unpack and decode"
+            )
+        return decoded
 
     def save(self, folder: Path) -> None:
         """Writes the whole pipeline in diffusers' format; of a model with an adapter only the adapter's weights, and
         the name of the model they belong to.
         """
         if isinstance(self.module, Adapted):
-            save_lora(self.pipe, self.family.denoiser, self._denoiser, folder)
+            save_lora(self.pipe, self.adapter.denoiser, self._denoiser, folder)
             base = self._model.model_dump(mode="json", include={"path", "revision", "variant"})
             (folder / BASE).write_text(json.dumps(base, indent=2) + "\n")
         else:
             with quiet():
                 self.pipe.save_pretrained(folder, safe_serialization=True)
 
-    def _default_size(self) -> tuple[int, int]:
-        factor = 2 ** (len(self.pipe.vae.config.block_out_channels) - 1)
-        default_size = getattr(self.pipe, "default_sample_size", None) or self._denoiser.config.sample_size
-        height, width = (default_size, default_size) if isinstance(default_size, int) else default_size
-        return height * factor, width * factor
+
+def _size(adapter: PipelineAdapter, model: Pretrained, pipe: Any) -> tuple[int, ...]:
+    """Returns the size that is asked for, or the pipeline's own.
+
+    Raises:
+        ConfigError: a video's size where images are made, or the other way round.
+    """
+    size = model.size or tuple(adapter.default_size(pipe))
+    if len(size) == (3 if adapter.video else 2):
+        return size
+    made, written = ("videos", "[frames, height, width]") if adapter.video else ("images", "[height, width]")
+    raise ConfigError(f"model.size = {list(size)}: a {adapter.pipeline} makes {made}; write {written}")
+
+
+def _check_condition(
+    adapter: PipelineAdapter, num: int, tensors: Mapping[str, Tensor], unconditional: Mapping[str, Tensor] | None
+) -> None:
+    place = f"{type(adapter).__name__}.encode"
+    for name, value in tensors.items():
+        if len(value) != num:
+            raise ConfigError(f"{place}: {name!r} has {len(value)} rows for {num} prompts; return one row a prompt")
+    if unconditional is None:
+        return
+    if differing := sorted(tensors.keys() ^ unconditional.keys()):
+        raise ConfigError(f"{place}: {differing[0]!r} is in one of the two conditions alone; return it in both")
+    for name, value in tensors.items():
+        if value.shape != unconditional[name].shape:
+            raise ConfigError(
+                f"{place}: {name!r} is {list(value.shape)} of the prompts and {list(unconditional[name].shape)} of the"
+                " negative ones; pad both to one fixed length"
+            )
 
 
 def open_pipeline(model: Pretrained, spacing: Spacing, device: torch.device) -> PipelineDenoiser:
@@ -188,36 +230,34 @@ def open_pipeline(model: Pretrained, spacing: Spacing, device: torch.device) -> 
         ConfigError: a folder without the expected parts, a pipeline of an unknown class, weights that are not
             safetensors.
     """
-    import diffusers
-
     folder = _folder(model)
     if (folder / BASE).is_file():
         return _with_adapter(model, folder, spacing, device)
-    family = _family(folder)
+    adapter = _adapter(model, folder)
     # One dtype for every part: a text encoder in another than the denoiser's could not be read by it.
     arguments: dict[str, Any] = {
         "dtype": (
-            stored_dtype(folder / family.denoiser, model.variant)
+            stored_dtype(folder / adapter.denoiser, model.variant)
             if model.dtype == "auto"
             else getattr(torch, model.dtype)
         )
     }
     if model.variant is not None:
         arguments["variant"] = model.variant
-    arguments |= {part: None for part in family.optional if not (folder / part).is_dir()}
+    arguments |= {part: None for part in adapter.optional if not (folder / part).is_dir()}
     try:
-        pipe: Any = getattr(diffusers, family.pipeline).from_pretrained(
-            folder, use_safetensors=True, local_files_only=True, **arguments
-        )
+        pipe: Any = adapter.load(folder, use_safetensors=True, local_files_only=True, **arguments)
+    except ConfigError:
+        raise
     except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise ConfigError(
-            f"model.path = {model.path!r} cannot be loaded as {family.pipeline}: {error}; weights must be safetensors"
+            f"model.path = {model.path!r} cannot be loaded as {adapter.pipeline}: {error}; weights must be safetensors"
         ) from error
     names = read_json(folder / INDEX).get("id2label")
     if names is not None:
         # A DiT's class names stand in the index alone, and diffusers forgets to write them again.
         pipe.register_to_config(id2label=names)
-    return PipelineDenoiser(pipe.to(device), family, model, spacing)
+    return PipelineDenoiser(pipe.to(device), adapter, model, spacing)
 
 
 def is_pipeline(model: Pretrained) -> bool:
@@ -229,7 +269,9 @@ def is_pipeline(model: Pretrained) -> bool:
         return True
     index = folder / INDEX
     # A pipeline that is no more than a denoiser and a scheduler (DDPMPipeline) is opened as those.
-    return index.is_file() and (read_json(index).get("_class_name") in FAMILIES or not _only_a_denoiser(index))
+    return index.is_file() and (
+        model.pipeline is not None or read_json(index).get("_class_name") in SHIPPED or not _only_a_denoiser(index)
+    )
 
 
 def _only_a_denoiser(index: Path) -> bool:
@@ -262,7 +304,12 @@ def _folder(model: Pretrained) -> Path:
         ) from error
 
 
-def _family(folder: Path) -> Family:
+def _adapter(model: Pretrained, folder: Path) -> PipelineAdapter:
+    """Returns the adapter of a folder's pipeline.
+
+    Raises:
+        ConfigError: there is none, it is for another class, or the folder lacks a component.
+    """
     index = folder / INDEX
     if not index.is_file():
         entries = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
@@ -271,24 +318,23 @@ def _family(folder: Path) -> Family:
             " diffusers"
         )
     index_entries = read_json(index)
-    name = index_entries.get("_class_name")
-    if name not in FAMILIES:
-        nearest_name = nearest(str(name), list(FAMILIES))
-        hint = f"; the nearest is {nearest_name}" if nearest_name else ""
+    name = str(index_entries.get("_class_name"))
+    adapter = adapter_for(name, str(folder)) if model.pipeline is None else named_adapter(model.pipeline)
+    if adapter.pipeline != name:
         raise ConfigError(
-            f"model.path = {str(folder)!r} holds a {name}; pipelines that can be trained: {', '.join(FAMILIES)}{hint}"
+            f"model.path = {str(folder)!r} holds a {name}, and {KEY} = {str(model.pipeline)!r} is for a"
+            f" {adapter.pipeline}; leave {KEY} out, or name the adapter of a {name}"
         )
-    family = FAMILIES[name]
-    for part in family.components:
+    for part in adapter.components:
         if (
             not isinstance(index_entries.get(part), list)
             or index_entries[part][0] is None
             or not (folder / part).is_dir()
         ):
             raise ConfigError(
-                f"model.path = {str(folder)!r} has no {part}/; a {name} needs {', '.join(family.components)}"
+                f"model.path = {str(folder)!r} has no {part}/; a {name} needs {', '.join(adapter.components)}"
             )
-    return family
+    return adapter
 
 
 def _with_adapter(model: Pretrained, folder: Path, spacing: Spacing, device: torch.device) -> PipelineDenoiser:
@@ -301,5 +347,5 @@ def _with_adapter(model: Pretrained, folder: Path, spacing: Spacing, device: tor
         )
     denoiser = open_pipeline(model.model_copy(update=base), spacing, device)
     assert isinstance(denoiser.module, Adapted)
-    load_lora(denoiser.pipe, denoiser.family.denoiser, denoiser.module, folder)
+    load_lora(denoiser.pipe, denoiser.adapter.denoiser, denoiser.module, folder)
     return denoiser

@@ -8,23 +8,23 @@ from typing import Any, final
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.diffusion.models.family import Family, Tensors, image_size, texts
+from groupwise.domain.diffusion.pipeline_adapter import PipelineAdapter, Prompts, Tensors, latent_size, texts
 
 
 @final
-class StableDiffusion(Family):
-    """`StableDiffusionPipeline`; see `groupwise.domain.diffusion.models.family.Family`."""
+class StableDiffusion(PipelineAdapter):
+    """`StableDiffusionPipeline`; see `groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter`."""
 
     pipeline = "StableDiffusionPipeline"
     denoiser = "unet"
-    components: tuple[str, ...] = ("unet", "vae", "text_encoder", "tokenizer", "scheduler")
+    components = ("unet", "vae", "text_encoder", "tokenizer", "scheduler")
 
-    def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
+    def latent_shape(self, pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
         """Returns `[C, h, w]`."""
         return unet_latent_shape(pipe, size)
 
     def encode(
-        self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
+        self, pipe: Any, prompts: Prompts, negatives: Sequence[str] | None, size: tuple[int, ...]
     ) -> tuple[Tensors, Tensors | None]:
         """Encodes hidden states of the text encoder."""
         negative = None if negatives is None else list(negatives)
@@ -40,7 +40,7 @@ class StableDiffusion(Family):
         ]
 
 
-def unet_latent_shape(pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
+def unet_latent_shape(pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
     """Returns `[C, h, w]` of a pipeline with a conditional UNet.
 
     Raises:
@@ -57,4 +57,4 @@ def unet_latent_shape(pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...
             "model.path: the UNet was distilled for guidance (time_cond_proj_dim), which is not supported; take the"
             " model it was distilled from"
         )
-    return (config.in_channels, *image_size(size, config.sample_size, pipe.vae_scale_factor))
+    return (config.in_channels, *latent_size(size, pipe.vae_scale_factor))

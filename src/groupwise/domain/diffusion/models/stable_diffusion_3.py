@@ -7,18 +7,25 @@ from typing import Any, final
 
 from torch import Tensor
 
-from groupwise.domain.diffusion.models.family import Family, Tensors, dynamic_shift, image_size, texts
+from groupwise.domain.diffusion.pipeline_adapter import (
+    PipelineAdapter,
+    Prompts,
+    Tensors,
+    dynamic_shift,
+    latent_size,
+    texts,
+)
 
 
 @final
-class StableDiffusion3(Family):
-    """`StableDiffusion3Pipeline`; see `groupwise.domain.diffusion.models.family.Family`. Without its third text encoder
-    the pipeline reads zeros for it.
+class StableDiffusion3(PipelineAdapter):
+    """`StableDiffusion3Pipeline`; see `groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter`. Without its third
+    text encoder the pipeline reads zeros for it.
     """
 
     pipeline = "StableDiffusion3Pipeline"
     denoiser = "transformer"
-    components: tuple[str, ...] = (
+    components = (
         "transformer",
         "vae",
         "text_encoder",
@@ -27,15 +34,15 @@ class StableDiffusion3(Family):
         "tokenizer_2",
         "scheduler",
     )
-    optional: tuple[str, ...] = ("text_encoder_3", "tokenizer_3")
+    optional = ("text_encoder_3", "tokenizer_3")
 
-    def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
+    def latent_shape(self, pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
         """Returns `[C, h, w]`."""
         config = pipe.transformer.config
-        return (config.in_channels, *image_size(size, config.sample_size, pipe.vae_scale_factor, config.patch_size))
+        return (config.in_channels, *latent_size(size, pipe.vae_scale_factor, config.patch_size))
 
     def encode(
-        self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
+        self, pipe: Any, prompts: Prompts, negatives: Sequence[str] | None, size: tuple[int, ...]
     ) -> tuple[Tensors, Tensors | None]:
         """Encodes hidden states and pooled text."""
         words = texts(prompts)

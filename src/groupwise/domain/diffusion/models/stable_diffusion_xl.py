@@ -8,26 +8,26 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from groupwise.domain.diffusion.models.family import Family, Tensors, texts
 from groupwise.domain.diffusion.models.stable_diffusion import unet_latent_shape
+from groupwise.domain.diffusion.pipeline_adapter import PipelineAdapter, Prompts, Tensors, texts
 
 
 @final
-class StableDiffusionXL(Family):
-    """`StableDiffusionXLPipeline`; see `groupwise.domain.diffusion.models.family.Family`. Images count as uncropped and
-    of the size that is made.
+class StableDiffusionXL(PipelineAdapter):
+    """`StableDiffusionXLPipeline`; see `groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter`. Images count as
+    uncropped and of the size that is made.
     """
 
     pipeline = "StableDiffusionXLPipeline"
     denoiser = "unet"
-    components: tuple[str, ...] = ("unet", "vae", "text_encoder_2", "tokenizer_2", "scheduler")
+    components = ("unet", "vae", "text_encoder_2", "tokenizer_2", "scheduler")
 
-    def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
+    def latent_shape(self, pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
         """Returns `[C, h, w]`."""
         return unet_latent_shape(pipe, size)
 
     def encode(
-        self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
+        self, pipe: Any, prompts: Prompts, negatives: Sequence[str] | None, size: tuple[int, ...]
     ) -> tuple[Tensors, Tensors | None]:
         """Encodes hidden states and pooled text; the empty negative prompt is all zeros where the pipeline says so
         (`force_zeros_for_empty_prompt`).

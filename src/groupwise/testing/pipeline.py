@@ -1,0 +1,462 @@
+"""The laws of a pipeline's adapter: functions of the opened pipeline, and comparisons with the pipeline itself."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from groupwise.config import ConfigError, holding, object_path, validate
+from groupwise.domain.diffusion.config import DiffusionConfig
+from groupwise.domain.diffusion.denoiser import Condition
+from groupwise.domain.diffusion.domain import DiffusionDomain
+from groupwise.domain.diffusion.model import LoraConfig, Pretrained
+from groupwise.domain.diffusion.models.open import without_dropout
+from groupwise.domain.diffusion.models.pipeline import PipelineDenoiser, open_pipeline
+from groupwise.domain.diffusion.models.quiet import quiet
+from groupwise.domain.diffusion.noise_schedule import Schedule, flow_schedule, is_flow, of_first_order, read_schedule
+from groupwise.domain.diffusion.pipeline_adapter import GUIDE, NAME, PipelineAdapter
+from groupwise.domain.diffusion.sampler import ODE, Step
+from groupwise.domain.diffusion.transition import transition
+from groupwise.streams import Streams
+from groupwise.testing.broken import BrokenLaws
+
+_ADAPTER = "adapter"
+"""The name by which a configuration refers to the class under test."""
+
+_CPU = torch.device("cpu")
+
+
+@final
+@dataclass(frozen=True)
+class _Trial:
+    """An opened pipeline, two prompts, and one initial latent for each of them."""
+
+    model: Pretrained
+    prompts: list[dict[str, Any]]
+    tolerance: float
+    num_steps: int
+    guidance: float
+    denoiser: PipelineDenoiser
+    noise: Tensor
+
+    @property
+    def adapter(self) -> PipelineAdapter:
+        return self.denoiser.adapter
+
+    def opened(self, **changes: Any) -> PipelineDenoiser:
+        """Opens the folder once more, with other keys of the model."""
+        return _open(self.model.model_copy(update=changes))
+
+    def encode(self, prompts: Sequence[Mapping[str, Any]] | None = None) -> Condition:
+        """Encodes prompts, the trial's own unless others are passed."""
+        return self.denoiser.encode(self.prompts if prompts is None else prompts)
+
+    def predict(self, latents: Tensor, condition: Condition, guidance: float = 1.0, place: int = 1) -> Tensor:
+        """Predicts without gradient at the start of transition `place`."""
+        timestep = self.denoiser.schedule(self.num_steps).timestep[place].float().expand(len(latents))
+        with torch.no_grad():
+            return self.denoiser.predict(latents, timestep, condition, guidance)
+
+    def differ(self, left: Tensor, right: Tensor) -> bool:
+        """Returns whether two tensors are further apart than the tolerance, relative to the larger values."""
+        return _distance(left, right) > self.tolerance * max(1.0, float(right.abs().max()))
+
+    @property
+    def guidances(self) -> list[float]:
+        """Strengths of guidance that the model can be run with."""
+        can_be_guided = self.denoiser.distilled or self.encode().unconditional is not None
+        return [1.0, self.guidance] if can_be_guided else [1.0]
+
+    def with_negatives(self) -> list[dict[str, Any]] | None:
+        """Returns the prompts with negative ones; None where the model takes none."""
+        rows = [row | {"negative_prompt": text} for row, text in zip(self.prompts, ("grey", "blue"), strict=True)]
+        try:
+            self.denoiser.check(rows)
+        except ConfigError:
+            return None
+        return rows
+
+
+def check_pipeline(
+    adapter: type[PipelineAdapter],
+    folder: str | Path,
+    *,
+    size: tuple[int, ...] | None = None,
+    prompts: Sequence[str | Mapping[str, Any]] = ("a red cat", "two dogs"),
+    tolerance: float = 1e-3,
+    num_steps: int = 3,
+    guidance: float = 4.0,
+) -> None:
+    """Tests a pipeline's adapter against every law that training relies on, on a pipeline in a folder.
+
+    Conditions have one row a prompt, which depends on that prompt alone; predictions are the same at every call, depend
+    on nothing beside their row, and read latents, time, prompt and guidance; the noise levels are those of the
+    pipeline's own call, and the images drawn without noise are its images, with and without guidance; `unpack` and
+    `pack` are inverse; decoded images are finite, in range and of the size asked for; recorded log-probs are those that
+    a score gives; weights have gradients, in half precision too; saved weights and LoRA adapters give the same images
+    in plain diffusers.
+
+    A small pipeline with random weights suffices, in which no layer is zero: fresh transformers of diffusers predict
+    zero, whatever they are asked.
+
+    Args:
+        adapter: the class.
+        folder: of a pipeline that the adapter is for.
+        size: of the images, as `domain.model.size`; unset is the pipeline's own.
+        prompts: two different ones, texts or columns.
+        tolerance: by which two computations of an image in [0, 1], a log-prob or a prediction may differ.
+        num_steps: transitions from noise to an image.
+        guidance: beside 1, which is without.
+
+    Raises:
+        BrokenLaws: at least one law does not hold; the message lists all of them.
+        ValueError: `adapter` is no adapter class, or there are not two prompts.
+
+    Example:
+        >>> check_pipeline(dict, "models/FLUX.1-dev")
+        Traceback (most recent call last):
+        ValueError: <class 'dict'> is no adapter; pass a class that extends groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter
+    """  # noqa: E501
+    if not (isinstance(adapter, type) and issubclass(adapter, PipelineAdapter)):
+        raise ValueError(f"{adapter!r} is no adapter; pass a class that extends {NAME}")
+    rows: list[dict[str, Any]] = [{"prompt": row} if isinstance(row, str) else dict(row) for row in prompts]
+    if len(rows) != 2 or rows[0] == rows[1]:
+        raise ValueError(f"prompts = {list(prompts)}: pass two different ones")
+    with holding({_ADAPTER: adapter}):
+        try:
+            model = validate(
+                Pretrained, {"path": str(folder), "size": size, "dtype": "float32", "pipeline": object_path(_ADAPTER)}
+            )
+            denoiser = _open(model)
+        # An author's code may fail in any way, so that the message names the call that failed.
+        except Exception as error:
+            raise BrokenLaws([f"open: {_reason(error)}"], adapter.__name__, GUIDE) from error
+        noise = torch.randn(2, *denoiser.latent_shape, generator=torch.Generator().manual_seed(1))
+        trial = _Trial(model, rows, tolerance, num_steps, guidance, denoiser, noise)
+        broken: list[str] = []
+        for name, law in _LAWS.items():
+            try:
+                broken += [f"{name}: {sentence}" for sentence in law(trial)]
+            except Exception as error:
+                broken.append(f"{name}: {_reason(error)}")
+    if broken:
+        raise BrokenLaws(broken, adapter.__name__, GUIDE)
+
+
+def _open(model: Pretrained) -> PipelineDenoiser:
+    with quiet():
+        denoiser = open_pipeline(model, "uniform", _CPU)
+    without_dropout(denoiser.module)
+    return denoiser
+
+
+def _reason(error: Exception) -> str:
+    """Returns an error's first line, with its type unless it is a message for people."""
+    first_line = (str(error).splitlines() or ["no message"])[0]
+    return first_line if isinstance(error, ConfigError) else f"{type(error).__name__}: {first_line}"
+
+
+def _distance(left: Tensor, right: Tensor) -> float:
+    return float((left - right).abs().max())
+
+
+def _conditions(trial: _Trial) -> Iterator[str]:
+    """Yields broken laws of conditions: refused prompts, rows, and that a row depends on its prompt alone."""
+    try:
+        trial.denoiser.check([{}])
+        yield "check accepts a prompt without any column; refuse with a ConfigError what encode cannot read"
+    except ConfigError:
+        pass
+    together = trial.encode()
+    apart = [trial.encode([row]) for row in trial.prompts]
+    halves: list[tuple[str, Any]] = [("", lambda condition: condition.tensors)]
+    if together.unconditional is not None:
+        halves.append(("negative ", lambda condition: condition.unconditional))
+    for half, of in halves:
+        for name, value in of(together).items():
+            if value.is_floating_point() and not value.isfinite().all():
+                yield f"the {half}{name!r} is not finite"
+            for row, condition in enumerate(apart):
+                alone = of(condition)[name]
+                if alone.shape != value[row : row + 1].shape:
+                    yield (
+                        f"the {half}{name!r} of a prompt is {list(alone.shape[1:])} alone and {list(value.shape[1:])}"
+                        " beside another; pad to one fixed length"
+                    )
+                    break
+                if trial.differ(alone.float(), value[row : row + 1].float()):
+                    yield f"the {half}{name!r} of a prompt depends on the prompts that are encoded beside it"
+                    break
+    if all(torch.equal(value[0], value[1]) for value in together.tensors.values()):
+        yield f"{trial.prompts[0]} and {trial.prompts[1]} have the same condition"
+
+
+def _predictions(trial: _Trial) -> Iterator[str]:
+    """Yields broken laws of predictions: repeatable, row by row, and functions of all that they are given."""
+    condition = trial.encode()
+    prediction = trial.predict(trial.noise, condition)
+    if not prediction.isfinite().all():
+        yield "a prediction is not finite"
+        return
+    if trial.differ(trial.predict(trial.noise, condition), prediction):
+        yield "the same latents gave two predictions; compute without randomness, and keep no state between calls"
+        return
+    last = torch.tensor([1])
+    if trial.differ(trial.predict(trial.noise[1:], condition.select(last)), prediction[1:]):
+        yield "a prediction depends on the rows that are computed beside it"
+    swapped = torch.tensor([1, 0])
+    others = {
+        "the latents": trial.predict(trial.noise[swapped], condition),
+        "the time": trial.predict(trial.noise, condition, place=trial.num_steps - 1),
+        "the prompt": trial.predict(trial.noise, condition.select(swapped)),
+    }
+    for name, other in others.items():
+        if torch.equal(other, prediction):
+            yield f"{name} changes nothing in a prediction; does forward read it, and are all weights other than 0?"
+
+
+def _guidance(trial: _Trial) -> Iterator[str]:
+    """Yields broken laws of guidance: it counts, and at 1 it leaves the prompted prediction as it is."""
+    if len(trial.guidances) == 1:
+        return
+    condition = trial.encode()
+    if torch.equal(trial.predict(trial.noise, condition, trial.guidance), trial.predict(trial.noise, condition)):
+        yield f"guidance {trial.guidance:g} gives the predictions of guidance 1, which is without"
+    if trial.denoiser.distilled:
+        return
+    unconditional, prompted = (trial.noise[:1], trial.noise[1:])
+    if trial.differ(trial.adapter.guided(unconditional, prompted, 1.0), prompted):
+        yield "guided(unconditional, prompted, 1) is not the prompted prediction, with which a model is run once"
+
+
+def _images(trial: _Trial) -> Iterator[str]:
+    """Yields broken laws of the noise levels and of images: both are those of the pipeline's own call."""
+    with _first_order(trial.denoiser) as pipe:
+        schedule = None
+        calls = [(guidance, trial.prompts, None) for guidance in trial.guidances]
+        negative_rows = trial.with_negatives()
+        if negative_rows is not None and len(calls) > 1:
+            calls.append((trial.guidance, negative_rows, [row["negative_prompt"] for row in negative_rows]))
+        for guidance, rows, negatives in calls:
+            expected = _by_the_pipeline(trial, pipe, guidance, negatives)
+            if schedule is None:
+                schedule, sentences = _levels(trial, pipe)
+                yield from sentences
+            drawn = _drawn(trial.denoiser, schedule, trial.noise, rows, guidance)
+            if expected.shape != drawn.shape:
+                yield f"call_pipeline returned images {list(expected.shape)}, and here they are {list(drawn.shape)}"
+                return
+            if (distance := _distance(drawn, expected)) > trial.tolerance:
+                where = f"at guidance {guidance:g}" + ("" if negatives is None else ", with negative prompts")
+                yield (
+                    f"{where} the pipeline's own images from the same noise differ by up to {distance:.2g}; "
+                    + (
+                        "see the time, the sign and the axes in forward, and unpack"
+                        if guidance == 1
+                        else "see guided, takes_guidance, and the second condition of encode"
+                    )
+                )
+                return
+
+
+def _levels(trial: _Trial, pipe: Any) -> tuple[Schedule, list[str]]:
+    """Returns the noise levels that the pipeline's last call had, and a sentence where `shift` gives others."""
+    shift = trial.adapter.shift(pipe, trial.denoiser.latent_shape)
+    scheduler = pipe.scheduler
+    levels = (scheduler.sigmas[:-1] if is_flow(scheduler) else scheduler.timesteps).double().cpu()
+    last = None
+    for spacing in ("uniform", "scheduler"):
+        last = read_schedule(scheduler, trial.num_steps, spacing=spacing, shift=shift)
+        here = last.noise[:-1] if is_flow(scheduler) else last.timestep
+        if here.shape == levels.shape and _distance(here, levels) <= 1e-5:
+            return last, []
+    assert last is not None
+    stated, read = ([round(float(level), 3) for level in part] for part in (levels, here))
+    sentence = f"the pipeline's own call has the noise levels {stated}, and with what shift returns they are {read}"
+    return (flow_schedule([*levels.tolist(), 0.0]) if is_flow(scheduler) else last), [sentence]
+
+
+@contextmanager
+def _first_order(denoiser: PipelineDenoiser) -> Iterator[Any]:
+    """Gives the pipeline, within the block, a scheduler of the same levels whose step is the one without noise."""
+    scheduler = denoiser.pipe.scheduler
+    denoiser.pipe.scheduler = of_first_order(scheduler)
+    try:
+        yield denoiser.pipe
+    finally:
+        denoiser.pipe.scheduler = scheduler
+
+
+def _by_the_pipeline(trial: _Trial, pipe: Any, guidance: float, negatives: Sequence[str] | None = None) -> Tensor:
+    with quiet(), torch.no_grad():
+        return trial.adapter.call_pipeline(
+            pipe, trial.prompts, negatives, trial.noise, guidance, trial.num_steps, trial.denoiser.size
+        )
+
+
+def _drawn(
+    denoiser: PipelineDenoiser, schedule: Schedule, noise: Tensor, rows: Sequence[Mapping[str, Any]], guidance: float
+) -> Tensor:
+    """Draws images without noise, from noise."""
+    latents, condition = noise, denoiser.encode(rows)
+    with torch.no_grad():
+        for index in range(schedule.num_steps):
+            timestep = schedule.timestep[index].float().expand(len(latents))
+            prediction = denoiser.predict(latents, timestep, condition, guidance)
+            step = Step.of(schedule, torch.full((len(latents),), index))
+            latents = transition(ODE(), denoiser.parametrisation, latents, prediction, step).mean
+        return denoiser.decode(latents)
+
+
+def _latents(trial: _Trial) -> Iterator[str]:
+    """Yields a broken law of packing: `pack` inverts `unpack`."""
+    unpacked = trial.adapter.unpack(trial.denoiser.pipe, trial.noise, trial.denoiser.size)
+    packed = trial.adapter.pack(unpacked)
+    if packed.shape != trial.noise.shape or not torch.equal(packed, trial.noise):
+        yield "pack does not invert unpack; images to learn from would be encoded as others"
+
+
+def _decoded(trial: _Trial) -> Iterator[str]:
+    """Yields broken laws of decoding: finite, in range, row by row."""
+    images = trial.denoiser.decode(trial.noise)
+    if not images.isfinite().all():
+        yield "decoded images are not finite"
+        return
+    low, high = float(images.min()), float(images.max())
+    if low < 0 or high > 1:
+        yield f"decoded images lie between {low:.2g} and {high:.2g}; return them in [0, 1]"
+    if trial.differ(trial.denoiser.decode(trial.noise[1:]), images[1:]):
+        yield "a decoded image depends on the latents that are decoded beside it"
+
+
+def _scores(trial: _Trial) -> Iterator[str]:
+    """Yields broken laws of log-probs: a score gives what sampling recorded, whichever members are scored together."""
+    with tempfile.TemporaryDirectory() as temporary, quiet():
+        file = Path(temporary) / "prompts.jsonl"
+        rows = [{"prompt": f"prompt {place}"} | row for place, row in enumerate(trial.prompts)]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        table = {
+            "model": trial.model.model_dump(),
+            "data": {"source": {"kind": "prompts", "path": str(file)}},
+            "rewards": {"small": {"kind": "jpeg_size"}},
+            "num_steps": trial.num_steps,
+            "guidance": trial.guidances[-1],
+        }
+        domain = DiffusionDomain(validate(DiffusionConfig, table), streams=Streams(0))
+        requires = frozenset({"log_prob"})
+        with torch.no_grad():
+            samples = domain.sample(
+                domain.prompts([0, 1]), 2, streams=Streams(0), step=0, settings={}, requires=requires
+            )
+            score = partial(domain.score, samples, requires=requires)
+            together = score(rows=torch.arange(4)).log_prob
+            alone = score(rows=torch.tensor([2])).log_prob
+        domain.close()
+    if not samples.old_log_prob.isfinite().all():
+        yield "log-probs are not finite"
+    elif (distance := _distance(together, samples.old_log_prob)) > trial.tolerance:
+        yield (
+            f"at unchanged weights a score differs from the log-prob that sampling recorded by up to {distance:.2g}"
+            " nats; forward must give the same prediction at every call"
+        )
+    elif (distance := _distance(alone, together[2:3])) > trial.tolerance:
+        yield f"a member's score depends on the members that are scored with it, by up to {distance:.2g} nats"
+
+
+def _gradients(trial: _Trial) -> Iterator[str]:
+    """Yields broken laws of gradients: the denoiser's weights have some, in fp32 and in bfloat16."""
+    for dtype in ("float32", "bfloat16"):
+        denoiser = trial.denoiser if dtype == "float32" else trial.opened(dtype=dtype)
+        timestep = denoiser.schedule(trial.num_steps).timestep[1].float().expand(2)
+        condition = denoiser.encode(trial.prompts)
+        with torch.enable_grad():
+            prediction = denoiser.predict(trial.noise, timestep, condition, trial.guidances[-1])
+        if not prediction.requires_grad:
+            yield f"in {dtype} a prediction has no gradient; compute it with `denoiser`, without torch.no_grad"
+            return
+        prediction.square().sum().backward()
+        gradients = [weight.grad for weight in denoiser.module.parameters() if weight.grad is not None]
+        denoiser.module.zero_grad(set_to_none=True)
+        if not gradients or all(bool((gradient == 0).all()) for gradient in gradients):
+            yield f"in {dtype} no weight of the component {trial.adapter.denoiser!r} has a gradient"
+        elif any(not gradient.isfinite().all() for gradient in gradients):
+            yield f"in {dtype} a gradient is not finite"
+
+
+def _saved(trial: _Trial) -> Iterator[str]:
+    """Yields a broken law of saving: diffusers draws the same images from what is saved as from the trained weights."""
+    denoiser = trial.opened()
+    _move(denoiser)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        denoiser.save(folder)
+        yield from _same_in_diffusers(trial, denoiser, lambda: trial.adapter.load(folder), "a saved pipeline")
+
+
+def _adapters(trial: _Trial) -> Iterator[str]:
+    """Yields broken laws of LoRA: switched off it changes nothing, and diffusers draws equal images with its file."""
+    if not hasattr(trial.denoiser.pipe, "load_lora_weights"):
+        return
+    denoiser = trial.opened(lora=LoraConfig(rank=2))
+    _move(denoiser)
+    condition = trial.encode()
+    with denoiser.module.disable_adapter():  # type: ignore[operator]
+        timestep = denoiser.schedule(trial.num_steps).timestep[1].float().expand(2)
+        with torch.no_grad():
+            base = denoiser.predict(trial.noise, timestep, condition, 1.0)
+    if trial.differ(base, trial.predict(trial.noise, condition)):
+        yield "switched off, the LoRA changes predictions; forward must call the `denoiser` that it is given"
+    with tempfile.TemporaryDirectory() as temporary:
+        denoiser.save(Path(temporary))
+
+        def loaded() -> Any:
+            pipe = trial.adapter.load(Path(trial.model.path))
+            pipe.load_lora_weights(temporary)
+            return pipe
+
+        yield from _same_in_diffusers(trial, denoiser, loaded, "a saved LoRA")
+
+
+def _move(denoiser: PipelineDenoiser) -> None:
+    """Changes every trained weight by noise."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for weight in denoiser.module.parameters():
+            if weight.requires_grad:
+                weight.add_(0.1 * torch.randn(weight.shape, generator=generator))
+
+
+def _same_in_diffusers(trial: _Trial, denoiser: PipelineDenoiser, load: Callable[[], Any], what: str) -> Iterator[str]:
+    with quiet():
+        pipe = load()
+    pipe.set_progress_bar_config(disable=True)
+    pipe.scheduler = of_first_order(pipe.scheduler)
+    expected = _by_the_pipeline(trial, pipe, trial.guidances[-1])
+    schedule, _ = _levels(trial, pipe)
+    drawn = _drawn(denoiser, schedule, trial.noise, trial.prompts, trial.guidances[-1])
+    if expected.shape != drawn.shape or (distance := _distance(drawn, expected)) > trial.tolerance:
+        by = "" if expected.shape != drawn.shape else f" by up to {distance:.2g}"
+        yield f"{what} gives other images in diffusers than here{by}; see the law of images first"
+
+
+_LAWS: dict[str, Callable[[_Trial], Iterator[str]]] = {
+    "encode": _conditions,
+    "forward": _predictions,
+    "guidance": _guidance,
+    "images": _images,
+    "pack": _latents,
+    "decode": _decoded,
+    "scores": _scores,
+    "gradient": _gradients,
+    "save": _saved,
+    "lora": _adapters,
+}

@@ -1,0 +1,277 @@
+"""The public laws of a pipeline's adapter: ours keep them, and each fault that an author may plant is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.domain.diffusion.models.tiny import ALL_PIPELINES, saved
+from torch import Tensor
+
+from groupwise.domain.diffusion.models.adapters import SHIPPED
+from groupwise.domain.diffusion.models.flux import Flux
+from groupwise.domain.diffusion.models.wan import Wan
+from groupwise.domain.diffusion.pipeline_adapter import PipelineAdapter
+from groupwise.testing import BrokenLaws, check_pipeline
+
+SIZES = {"DiTPipeline": None, "WanPipeline": (5, 16, 32)}
+CLASSES = ({"label": 3}, {"prompt": "class 7"})
+
+
+@pytest.mark.parametrize("name", ALL_PIPELINES)
+def test_ours_keep_them(name: str, tmp_path: Path) -> None:
+    prompts = {"prompts": CLASSES} if name == "DiTPipeline" else {}
+    check_pipeline(type(SHIPPED[name]), saved(name, tmp_path), size=SIZES.get(name, (16, 8)), **prompts)
+
+
+def test_a_model_that_was_distilled_for_guidance_keeps_them(tmp_path: Path) -> None:
+    check_pipeline(Flux, saved("FluxPipeline", tmp_path, guidance_embeds=True), size=(16, 8))
+
+
+class Wrong(Flux):  # type: ignore[misc]
+    """Flux's adapter, of which each fault below replaces one member."""
+
+
+class Random(Wrong):
+    def forward(self, *arguments: Any) -> Tensor:
+        prediction = super().forward(*arguments)
+        return prediction + 0.1 * torch.randn_like(prediction)
+
+
+class Neighbours(Wrong):
+    def forward(self, *arguments: Any) -> Tensor:
+        prediction = super().forward(*arguments)
+        return prediction - prediction.mean(0, keepdim=True)
+
+
+class PromptUnread(Wrong):
+    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Any, guidance: float) -> Tensor:
+        empty = {name: value if name == "img_ids" else torch.zeros_like(value) for name, value in condition.items()}
+        return super().forward(denoiser, latents, timestep, empty, guidance)
+
+
+class GuidanceIgnored(Wrong):
+    def guided(self, unconditional: Tensor, prompted: Tensor, guidance: float) -> Tensor:
+        return prompted
+
+
+class GuidanceBesideOne(Wrong):
+    """Counts from 0, as some papers do."""
+
+    def guided(self, unconditional: Tensor, prompted: Tensor, guidance: float) -> Tensor:
+        return prompted + guidance * (prompted - unconditional)
+
+
+class NegativesExchanged(Wrong):
+    def encode(self, pipe: Any, prompts: Any, negatives: Any, size: Any) -> Any:
+        condition, _ = super().encode(pipe, prompts, negatives, size)
+        return condition, super().encode(pipe, prompts, ["nothing"] * len(prompts), size)[1]
+
+
+class Timesteps(Wrong):
+    """The model is told 0 to 1000 in the place of 0 to 1."""
+
+    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Any, guidance: float) -> Tensor:
+        return super().forward(denoiser, latents, 1000 * timestep, condition, guidance)
+
+
+class TimeReversed(Wrong):
+    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Any, guidance: float) -> Tensor:
+        return super().forward(denoiser, latents, 1000 - timestep, condition, guidance)
+
+
+class Sign(Wrong):
+    """Image less noise."""
+
+    def forward(self, *arguments: Any) -> Tensor:
+        return -super().forward(*arguments)
+
+
+class OtherShift(Wrong):
+    def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float:
+        return 0.9
+
+
+class Sideways(Wrong):
+    def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
+        return super().unpack(pipe, latents, size[::-1])
+
+
+class OtherPacking(Wrong):
+    def pack(self, latents: Tensor) -> Tensor:
+        number, channels, height, width = latents.shape
+        return latents.reshape(number, channels * 4, height * width // 4).transpose(1, 2)
+
+
+class OutOfRange(Wrong):
+    def decode(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
+        return 2 * super().decode(pipe, latents, size) - 1
+
+
+class NotFinite(Wrong):
+    def decode(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
+        return super().decode(pipe, latents, size) / 0
+
+
+class Brightened(Wrong):
+    """Every image is scaled by the brightest of the batch."""
+
+    def decode(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
+        images = super().decode(pipe, latents, size)
+        return images / images.flatten(1).amax(1).cumsum(0).max()
+
+
+class Detached(Wrong):
+    @torch.no_grad()
+    def forward(self, *arguments: Any) -> Tensor:
+        return super().forward(*arguments)
+
+
+class Copied(Wrong):
+    """Predicts with weights that nobody trains."""
+
+    def forward(self, denoiser: Any, *arguments: Any) -> Tensor:
+        if not hasattr(denoiser, "copied"):
+            object.__setattr__(denoiser, "copied", deepcopy(denoiser))
+        return super().forward(denoiser.copied, *arguments)
+
+
+class Widened(Wrong):
+    """Works in fp32 alone."""
+
+    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Any, guidance: float) -> Tensor:
+        wide = {name: value.float() for name, value in condition.items()}
+        return super().forward(denoiser, latents, timestep, wide, guidance)
+
+
+class PaddedToTheLongest(Wrong):
+    def encode(self, pipe: Any, prompts: Any, negatives: Any, size: Any) -> Any:
+        length = 5 + max(len(columns["prompt"]) for columns in prompts)
+        return tuple(
+            half | {"encoder_hidden_states": half["encoder_hidden_states"][:, :length]}
+            for half in super().encode(pipe, prompts, negatives, size)
+        )
+
+
+class TwoLengths(Wrong):
+    def encode(self, pipe: Any, prompts: Any, negatives: Any, size: Any) -> Any:
+        condition, negative = super().encode(pipe, prompts, negatives, size)
+        return condition, negative | {"encoder_hidden_states": negative["encoder_hidden_states"][:, :7]}
+
+
+class OneRow(Wrong):
+    def encode(self, pipe: Any, prompts: Any, negatives: Any, size: Any) -> Any:
+        return super().encode(pipe, prompts[:1], None, size)
+
+
+class Centred(Wrong):
+    """A prompt's text is what it has beyond the batch."""
+
+    def encode(self, pipe: Any, prompts: Any, negatives: Any, size: Any) -> Any:
+        condition, negative = super().encode(pipe, prompts, negatives, size)
+        pooled = condition["pooled_projections"]
+        return condition | {"pooled_projections": pooled - pooled.mean(0, keepdim=True)}, negative
+
+
+class AcceptsAll(Wrong):
+    def check(self, pipe: Any, prompts: Any) -> None:
+        pass
+
+
+class AdapterOff(Wrong):
+    """Predicts without the adapter that is trained."""
+
+    def forward(self, denoiser: Any, *arguments: Any) -> Tensor:
+        adapted = bool(getattr(denoiser, "peft_config", None))
+        if adapted:
+            denoiser.disable_adapters()
+        prediction = super().forward(denoiser, *arguments)
+        if adapted:
+            denoiser.enable_adapters()
+        return prediction
+
+
+class OtherPart(Wrong):
+    denoiser = "text_encoder"
+
+
+class Lacking(PipelineAdapter):
+    pipeline = "FluxPipeline"
+
+
+class Nameless(Wrong):
+    pipeline = None  # type: ignore[assignment]
+
+
+FAULTS = [
+    (Random, "forward: the same latents gave two predictions"),
+    (Random, "scores: at unchanged weights a score differs from the log-prob that sampling recorded"),
+    (Neighbours, "forward: a prediction depends on the rows that are computed beside it"),
+    (Neighbours, "scores: "),
+    (PromptUnread, "forward: the prompt changes nothing in a prediction"),
+    (GuidanceIgnored, "guidance: guidance 4 gives the predictions of guidance 1"),
+    (GuidanceBesideOne, "guidance: guided(unconditional, prompted, 1) is not the prompted prediction"),
+    (NegativesExchanged, "images: at guidance 4 the pipeline's own images from the same noise differ"),
+    (Timesteps, "images: at guidance 1 the pipeline's own images from the same noise differ"),
+    (TimeReversed, "images: at guidance 1 the pipeline's own images from the same noise differ"),
+    (Sign, "images: at guidance 1 the pipeline's own images from the same noise differ"),
+    (OtherShift, "images: the pipeline's own call has the noise levels [1.0, "),
+    (Sideways, "decode: Sideways: latents [2, 8, 16] were decoded as [2, 3, 8, 16]"),
+    (OtherPacking, "pack: pack does not invert unpack"),
+    (OutOfRange, "decode: decoded images lie between -"),
+    (NotFinite, "decode: decoded images are not finite"),
+    (Brightened, "decode: a decoded image depends on the latents that are decoded beside it"),
+    (Detached, "gradient: in float32 a prediction has no gradient"),
+    (Copied, "gradient: in float32 no weight of the component 'transformer' has a gradient"),
+    (Widened, "gradient: RuntimeError: "),
+    (PaddedToTheLongest, "encode: the 'encoder_hidden_states' of a prompt is [13, 8] alone and [14, 8] beside another"),
+    (TwoLengths, "encode: TwoLengths.encode: 'encoder_hidden_states' is [2, 512, 8] of the prompts and [2, 7, 8]"),
+    (OneRow, "encode: OneRow.encode: 'encoder_hidden_states' has 1 rows for 2 prompts"),
+    (Centred, "encode: the 'pooled_projections' of a prompt depends on the prompts that are encoded beside it"),
+    (AcceptsAll, "encode: check accepts a prompt without any column"),
+    (AdapterOff, "lora: a saved LoRA gives other images in diffusers than here"),
+    (OtherPart, "open: "),
+    (Lacking, "open: model.pipeline = 'groupwise.objects:adapter': Lacking lacks encode, forward, latent_shape"),
+    (Nameless, "open: model.pipeline = 'groupwise.objects:adapter': Nameless lacks pipeline; write pipeline ="),
+    (Wan, "holds a FluxPipeline, and model.pipeline = 'groupwise.objects:adapter' is for a WanPipeline"),
+]
+
+
+@pytest.fixture(scope="module")
+def flux(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved("FluxPipeline", tmp_path_factory.mktemp("flux"))
+
+
+@pytest.fixture(scope="module")
+def verdicts(flux: Path) -> dict[type[PipelineAdapter], str]:
+    """What is said of each fault."""
+    sentences = {}
+    for fault in dict.fromkeys(fault for fault, _ in FAULTS):
+        with pytest.raises(BrokenLaws) as caught:
+            check_pipeline(fault, flux, size=(16, 8))
+        sentences[fault] = str(caught.value)
+    return sentences
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "sentence"), FAULTS, ids=[f"{fault.__name__}-{law[:8]}" for fault, law in FAULTS])
+def test_a_planted_fault_is_named(
+    fault: type[PipelineAdapter], sentence: str, verdicts: dict[type[PipelineAdapter], str]
+) -> None:
+    assert sentence in verdicts[fault]
+    heading, *lines = verdicts[fault].splitlines()
+    assert (
+        heading == f"{len(lines)} of the laws of {fault.__name__} are broken (docs/guide/write_your_own_pipeline.md):"
+    )
+    assert all(line.startswith("- ") for line in lines)
+
+
+def test_a_check_that_could_say_nothing_is_refused(flux: Path) -> None:
+    with pytest.raises(ValueError, match="is no adapter; pass a class that extends"):
+        check_pipeline(Flux(), flux)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="pass two different ones"):
+        check_pipeline(Flux, flux, prompts=("a cat", "a cat"))
