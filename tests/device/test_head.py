@@ -8,7 +8,7 @@ from torch import Tensor
 
 from groupwise.causal_lm import head
 from groupwise.causal_lm.head import FIELDS, token_scores
-from groupwise.training.step.memory import peak_bytes
+from groupwise.memory import peak_bytes
 
 POSITIONS, WIDTH, VOCABULARY = 96, 32, 5000
 ROUNDING = {torch.float64: 1e-11, torch.float32: 1e-3, torch.bfloat16: 5e-2}

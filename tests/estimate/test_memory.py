@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from groupwise.estimate.memory import Numbers, memory
 from groupwise.estimate.shape import Shape, shape_of
 from groupwise.estimate.work import Step
-from groupwise.training.step.memory import peak_bytes
+from groupwise.memory import peak_bytes
 
 SHAPE = Shape(hidden=64, intermediate=192, vocabulary=100, layers=3, heads=4, kv_heads=2, head_width=16)
 STEP = Step(prompts=4, group_size=8, prompt_tokens=20, completion_tokens=10, longest=12)

@@ -22,7 +22,7 @@ from groupwise.streams import Streams
 from groupwise.training.distributed import World
 from groupwise.training.progress import Progress
 from groupwise.training.run.loop import autocast_of
-from groupwise.training.step.memory import peak_bytes
+from groupwise.memory import peak_bytes
 from groupwise.training.step.micro_batch_size import _measure
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step

@@ -46,6 +46,7 @@ class Domain(ABC):
             key, which may count repeats.
         evaluated_on: such texts of the prompts that `evaluate` asks. Where the two sets meet, a result is not called
             held-out.
+        memory_remedy: what to write where memory runs out, with the domain's own keys.
         Settings: the class of the settings, validated like ours; the constructor is called `Class(settings,
             streams=..., device=...)`.
 
@@ -64,6 +65,10 @@ class Domain(ABC):
     metric_names: Sequence[str] = ()
     trained_on: frozenset[str] = frozenset()
     evaluated_on: frozenset[str] = frozenset()
+    memory_remedy: ClassVar[str] = (
+        "train.gradient_checkpointing = true, train.autocast = bfloat16, a smaller train.prompts_per_step or"
+        " train.group_size, or a smaller model"
+    )
     Settings: ClassVar[type[Config]] = NoSettings
     _learner: Learner | None = None
 

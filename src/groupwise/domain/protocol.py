@@ -12,6 +12,7 @@ from typing import Any, Protocol, final, runtime_checkable
 import torch
 from torch import Tensor
 
+from groupwise.domain.pass_sizes import PassSizes
 from groupwise.objective.matching import CopyMatching
 from groupwise.records import Scored
 from groupwise.reward import RewardEvent
@@ -186,6 +187,22 @@ class Evaluation:
     records: Sequence[Mapping[str, Any]] = ()
     pictures: Mapping[str, Tensor] = field(default_factory=dict)
     events: Sequence[RewardEvent] = ()
+
+
+@runtime_checkable
+class CutsPasses(Protocol):
+    """A domain that cuts its passes by itself, into as many rows as were measured to fit."""
+
+    pass_sizes: PassSizes
+    """The rows of each kind of pass: the same on all processes, and a part of a checkpoint."""
+
+    def fit_passes(self, *, reserved_bytes: float = 0.0) -> None:
+        """Measures the rows of every kind of pass that is not known; gradients, modes and buffers stay as they are.
+
+        Args:
+            reserved_bytes: what will be allocated beside the passes, such as an optimiser's moments.
+        """
+        ...
 
 
 @runtime_checkable

@@ -95,7 +95,9 @@ class LocalLearner:
         by_dtype: Counter[str] = Counter()
         for parameter in trained:
             by_dtype[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
-        return Sizes(by_dtype.total(), sum(parameter.numel() for parameter in self.module.parameters()), by_dtype)
+        every = list(self.module.parameters())
+        float16 = any(parameter.dtype == torch.float16 for parameter in every)
+        return Sizes(by_dtype.total(), sum(parameter.numel() for parameter in every), by_dtype, float16)
 
     def train(self) -> None:
         """Switches the module to training mode."""

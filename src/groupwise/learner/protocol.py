@@ -59,11 +59,13 @@ class Sizes:
         trained: number of weights that the optimiser steps.
         total: number of all weights, trained or not.
         by_dtype: name of a dtype -> number of trained weights of that dtype, for remarks about precision.
+        float16: whether any weight through which a gradient flows, trained or not, is float16.
     """
 
     trained: int
     total: int
     by_dtype: Mapping[str, int] = field(default_factory=dict)
+    float16: bool = False
 
 
 class Processes(Protocol):

@@ -44,6 +44,7 @@ class Progress:
         evaluations_without_gain: evaluations since that gain, inside the stage.
         micro_batch_members: measured number of members in a pass, inside the stage; 0 before the measurement.
         measured_decisions: decisions of the longest member that was measured.
+        pass_sizes: rows of each kind of pass, of a domain that cuts its passes by itself.
         seconds: wall time by part of the run.
 
     Example:
@@ -79,6 +80,7 @@ class Progress:
     evaluations_without_gain: int = 0
     micro_batch_members: int = 0
     measured_decisions: int = 0
+    pass_sizes: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -136,7 +136,7 @@ def test_running_out_while_sampling_is_told(tmp_path: Path) -> None:
             torch.empty(2**55)
 
     with pytest.raises(
-        ConfigError, match=r"memory ran out while 4 groups of 4 were sampled; .*domain.engine.max_members"
+        ConfigError, match=r"memory ran out while 4 groups of 4 were sampled; write .*train.prompts_per_step"
     ):
         trained(tmp_path / "run", Full(), grpo())
 

@@ -116,9 +116,10 @@ class DiffusionConfig(DomainConfig):
         video_rewards: what rewards see of a video: `frames` shows them each frame as an image and takes the mean,
             `whole` shows them the video, uint8 `[F, H, W, 3]`.
         demonstrations: images for supervised stages and terms.
-        transitions_at_once: transitions in one forward (and backward) pass. Unset, an update takes all that are asked
-            for, and passes without gradient (sampling, evaluation, decoding) as many as hold 2^19 elements, fewer where
-            memory runs out. A member that does not fit into memory trains by slices: the gradient is the same.
+        transitions_at_once: transitions in one forward (and backward) pass. Unset, as many as were measured to fit:
+            with a gradient into half of a GPU's free memory or 128 MiB on a CPU, without one (sampling, scoring,
+            evaluation, decoding) no more than 64 rows of the model besides. Passes are halved where memory runs out all
+            the same. A size changes a result only by rounding.
         evaluation: how the policy is evaluated.
     """
 

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from groupwise.domain.diffusion.denoiser import Condition, Denoiser
+from groupwise.domain.diffusion.denoiser import Denoiser
+from groupwise.domain.diffusion.encoded_prompts import PromptConditions
 from groupwise.domain.diffusion.noise_schedule import Schedule
 from groupwise.domain.diffusion.rescore import Fields, predict
 from groupwise.domain.diffusion.supervised import target_of
@@ -62,7 +63,7 @@ def noise_of(
     }
 
 
-def predictions(denoiser: Denoiser, samples: Samples, condition: Condition, pairs: Tensor) -> Tensor:
+def predictions(denoiser: Denoiser, samples: Samples, condition: PromptConditions, pairs: Tensor) -> Tensor:
     """Predicts `[N, ...]` on the copies of pairs `[N, 2]` (member, copy), with gradient where it is on.
 
     Args:

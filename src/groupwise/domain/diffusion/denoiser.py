@@ -75,6 +75,18 @@ class Denoiser(Protocol):
         """The device that computes."""
         ...
 
+    @property
+    def encoders(self) -> str:
+        """A hash of the text encoders by content, under which encoded prompts are cached; empty where encoding costs
+        nothing.
+        """
+        ...
+
+    @property
+    def precision(self) -> str:
+        """A sentence for people on the types that frozen parts compute in; empty where there are none."""
+        ...
+
     def check(self, prompts: Sequence[Mapping[str, Any]]) -> None:
         """Refuses prompts that `encode` would refuse, without encoding them.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -18,19 +17,30 @@ from groupwise.domain.base import Domain
 from groupwise.domain.diffusion import copies, evaluate, rescore, stepwise
 from groupwise.domain.diffusion.clip_remark import clip_remark
 from groupwise.domain.diffusion.config import DiffusionConfig
-from groupwise.domain.diffusion.denoiser import Condition, Denoiser
+from groupwise.domain.diffusion.denoiser import Denoiser
+from groupwise.domain.diffusion.encoded_prompts import EncodedPrompts
 from groupwise.domain.diffusion.models.open import open_denoiser
-from groupwise.domain.diffusion.noise_schedule import Schedule
-from groupwise.domain.diffusion.pass_size import PassSize
-from groupwise.domain.diffusion.path import draw
+from groupwise.domain.diffusion.path import Drawn, draw
 from groupwise.domain.diffusion.sampler_graph import SamplerGraph, should_keep_graph, versions
 from groupwise.domain.diffusion.splits import Splits, split
 from groupwise.domain.diffusion.supervised import demonstrations, supervised_loss
+from groupwise.domain.diffusion.transition import Transition
 from groupwise.domain.diffusion.videos import as_strips, score_frames
+from groupwise.domain.pass_sizes import (
+    DECODING,
+    ENCODING,
+    MOST_ROWS,
+    SAMPLING,
+    UPDATE,
+    PassSizes,
+    free_memory,
+    pass_budget,
+)
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.domain.shares import in_shares
 from groupwise.objective.matching import CopyMatching
+from groupwise.processes import is_out_of_memory
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams
@@ -42,7 +52,10 @@ _UNITS = {
     "per_element": "nats per element of a transition",
 }
 
-_NUM_CONDITIONS = 3
+_REMEDY = (
+    'domain.model.dtype = "bfloat16", a smaller domain.model.size, train.gradient_checkpointing = true, or an adapter'
+    " (domain.model.lora)"
+)
 
 
 @final
@@ -69,6 +82,7 @@ class DiffusionDomain(Domain):
     )
     copy_fields = copies.FIELDS
     auxiliary = frozenset({"supervised"})
+    memory_remedy = f"domain.transitions_at_once = 1, {_REMEDY}"
 
     def __init__(
         self,
@@ -93,9 +107,15 @@ class DiffusionDomain(Domain):
         self._by_text = {
             prompt.columns["prompt"]: prompt.columns for prompt in (*self._splits.evaluated, *self._splits.train)
         }
-        self._passes = PassSize(config.transitions_at_once, self._elements)
+        self._guided = config.guidance != 1 or any(
+            value != 1 for schedule in config.sampling_schedule.values() for value in schedule.extremes()
+        )
+        guidance = config.evaluation.guidance
+        # Guidance makes two rows of the model of one row here, unless it is an input.
+        self._rows_of_model = 2 if self._guided or guidance not in (None, 1) else 1
+        self._encoded = EncodedPrompts(self.denoiser) if parent is None else parent._encoded
+        self.pass_sizes = self._opened_pass_sizes(parent)
         self._sampler_graph: SamplerGraph | None = None
-        self._conditions: OrderedDict[tuple[str, ...], Condition] = OrderedDict()
         self._check()
         self.rewards = Rewards(config.rewards)
         self.rewards.check_columns([name for prompt in self._splits.train[:1] for name in prompt.columns])
@@ -106,8 +126,9 @@ class DiffusionDomain(Domain):
 
     @property
     def remarks(self) -> list[str]:
-        """Sentences on the unit of the log-probs, and on what a clip in that unit means."""
-        return [clip_remark(self.config.reduce, self._elements), *self.rewards.remarks]
+        """Sentences on the unit of the log-probs, on what a clip in that unit means, and on frozen parts."""
+        precision = [self.denoiser.precision] if self.denoiser.precision else []
+        return [clip_remark(self.config.reduce, self._elements), *precision, *self.rewards.remarks]
 
     @property
     def trained_on(self) -> frozenset[str]:
@@ -158,36 +179,43 @@ class DiffusionDomain(Domain):
         num = schedule.num_steps - 1 if config.window is None else config.window.size
         scored = "log_prob" in requires
         num = num if scored else 0
-        keys = [(prompt.key, member) for prompt in prompts for member in range(group_size)]
-        noise = torch.stack([self._noise(streams, num + 1, "path", step, *key) for key in keys]).to(device)
-        initial = noise[:, 0]
-        if config.initial_noise == "group":
-            shared = torch.stack([self._noise(streams, 1, "group", step, prompt.key)[0] for prompt in prompts]).to(
-                device
-            )
-            initial = shared.repeat_interleave(group_size, 0)
+        self.fit_passes(prompts[:1])
+        keys = [(prompt, member) for prompt in prompts for member in range(group_size)]
+        conditions = self._encoded.of(prompts)
         group = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
-        self._sampler_graph, transitions = (
-            None,
-            [] if scored and should_keep_graph(self.module, config.transitions_at_once) else None,
-        )
-        drawn = draw(
-            self.denoiser,
-            schedule,
-            config.sampler,
-            initial,
-            noise[:, 1:],
-            self._condition(prompts).select(group),
-            guidance=guidance,
-            first=first_decision,
-            reduce=config.reduce,
-            # Stepwise rewards read the means too.
-            requires=requires | ({"mean_shift"} if config.stepwise else frozenset()),
-            passes=self._passes,
-            keep=transitions,
-        )
-        if transitions:
-            self._sampler_graph = SamplerGraph.of(transitions, self.module)
+        transitions: list[Transition] = []
+
+        def drawn_paths(rows: Tensor, keep: list[Transition] | None = None) -> Drawn:
+            noise = torch.stack(
+                [self._noise(streams, num + 1, "path", step, keys[row][0].key, keys[row][1]) for row in rows.tolist()]
+            ).to(device)
+            initial = noise[:, 0]
+            if config.initial_noise == "group":
+                initial = torch.stack(
+                    [self._noise(streams, 1, "group", step, keys[row][0].key)[0] for row in rows.tolist()]
+                ).to(device)
+            return draw(
+                self.denoiser,
+                schedule,
+                config.sampler,
+                initial,
+                noise[:, 1:],
+                conditions.select(group[rows]),
+                guidance=guidance,
+                first=first_decision,
+                reduce=config.reduce,
+                # Stepwise rewards read the means too.
+                requires=requires | ({"mean_shift"} if config.stepwise else frozenset()),
+                keep=keep,
+            )
+
+        self._sampler_graph = None
+        drawn = None
+        if scored and should_keep_graph(self.module, len(keys) * num, self.pass_sizes):
+            drawn = self._with_graph(lambda rows: drawn_paths(rows, transitions), transitions, len(keys))
+        if drawn is None:
+            rows = torch.arange(len(keys), device=device)
+            drawn = Drawn.concatenate(self.pass_sizes.join(SAMPLING, drawn_paths, rows))
         payload: dict[str, Any] = {
             "latents": drawn.latents,
             "first": torch.full((len(keys),), first_decision, device=device),
@@ -248,12 +276,11 @@ class DiffusionDomain(Domain):
         payload = {name: value for name, value in samples.payload.items() if name not in ("visited", "mean")} | drawn
         mask = torch.ones(shape, dtype=torch.bool, device=samples.mask.device)
         noised = replace(samples, mask=mask, old_log_prob=mask.double(), step_size=None, recorded=None, payload=payload)
-        pairs, at_once = rescore.pairs_of(mask, 1), self.config.transitions_at_once
-        keep, condition = should_keep_graph(self.module, at_once), self._condition(samples.prompts)
+        pairs, conditions = rescore.pairs_of(mask, 1), self._encoded.of(samples.prompts)
+        keep = should_keep_graph(self.module, len(pairs), self.pass_sizes)
         with torch.set_grad_enabled(keep):
-            predicted = self._passes.join(
-                lambda rows: copies.predictions(self.denoiser, noised, condition, pairs[rows]),
-                torch.arange(len(pairs), device=pairs.device),
+            predicted = (
+                copies.predictions(self.denoiser, noised, conditions, pairs) if keep else self._predicted(noised, pairs)
             )
             prediction = predicted.new_zeros(drawn["copy_noise"].shape).index_put(pairs.unbind(1), predicted)
         payload["old_prediction"] = prediction.detach()
@@ -284,7 +311,7 @@ class DiffusionDomain(Domain):
             live = replace(reference, mean=samples.payload["mean"][pairs[:, 0], pairs[:, 1]])
             return {"exact_divergence": live.divergence(reference.mean, config.reduce)}
 
-        fields = rescore.rescored(compute, samples.mask, self._decisions, config.transitions_at_once)
+        fields = rescore.rescored(compute, samples.mask, self._decisions, self.pass_sizes)
         recorded = samples.recorded
         if recorded is not None:
             recorded = replace(recorded, exact_divergence=fields["exact_divergence"])
@@ -312,17 +339,21 @@ class DiffusionDomain(Domain):
         """Scores members `rows`: fields `[B, T]`; `auxiliary["supervised"]` for demonstrations."""
         selected = samples.select(rows.clamp(min=0))
         if "clean" in selected.payload:
-            return self._score_demonstrations(selected)
+            members, compute = torch.arange(len(rows), device=rows.device), partial(self._supervised_loss, selected)
+            losses = (
+                self.pass_sizes.with_gradient(compute, members)
+                if torch.is_grad_enabled()
+                else self.pass_sizes.join(SAMPLING, compute, members)
+            )
+            return Scored(torch.zeros_like(selected.old_log_prob), auxiliary={"supervised": torch.cat(losses)})
         compute, elements = self._computation(selected, requires)
-        return Scored.from_tensors(rescore.rescored(compute, selected.mask, elements, self.config.transitions_at_once))
+        return Scored.from_tensors(rescore.rescored(compute, selected.mask, elements, self.pass_sizes))
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
-        """Accumulates `.grad`, slice by slice of at most `transitions_at_once` transitions."""
+        """Accumulates `.grad`, slice by slice."""
         selected = samples.select(rows.clamp(min=0))
         if "clean" in selected.payload:
-            scored = self._score_demonstrations(selected)
-            (scored.auxiliary["supervised"] * cotangents.auxiliary["supervised"]).sum().backward()
-            return scored.detach()
+            return super().backward(samples, rows, cotangents)
         field_cotangents = {
             name: value for name, value in cotangents.tensors().items() if not name.startswith("auxiliary.")
         }
@@ -333,7 +364,9 @@ class DiffusionDomain(Domain):
             graph = None
         compute, elements = self._computation(selected, requires, graph)
         return Scored.from_tensors(
-            rescore.backward(compute, selected.mask, elements, self.config.transitions_at_once, field_cotangents)
+            rescore.backward(
+                compute, selected.mask, elements, self.pass_sizes, field_cotangents, whole=graph is not None
+            )
         )
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
@@ -380,42 +413,38 @@ class DiffusionDomain(Domain):
 
     @torch.no_grad()
     def _judged_images(self, prompts: Sequence[Prompt]) -> tuple[Tensor, RewardTable]:
-        """Draws the images of some prompts and judges them; takes as many prompts at once as a pass does members."""
+        """Draws the images of some prompts, a pass at a time, and judges them; an image's noise is its own."""
         config, noise_streams = self.config.evaluation, Streams(self.config.evaluation.seed)
         schedule = self.denoiser.schedule(config.num_steps or self.config.num_steps)
         num = schedule.num_steps - 1 if config.sampler.stochastic else 0
-        prompts_at_once = max(1, self._passes.rows // config.num_images)
-        parts = [
-            self._evaluated_images(prompts[first : first + prompts_at_once], schedule, num, noise_streams).cpu()
-            for first in range(0, len(prompts), prompts_at_once)
-        ]
-        images = torch.cat(parts)
+        self.fit_passes(prompts[:1])
+        keys = [(prompt, number) for prompt in prompts for number in range(config.num_images)]
         group = [index for index in range(len(prompts)) for _ in range(config.num_images)]
-        return images, self._judge(prompts, group, images, judges=True)
+        conditions, device = self._encoded.of(prompts), self.denoiser.device
 
-    def _evaluated_images(
-        self, prompts: Sequence[Prompt], schedule: Schedule, num_decisions: int, streams: Streams
-    ) -> Tensor:
-        """Draws the images of some prompts, uint8 `[P num_images, H, W(, 3)]`; a prompt's noise is its own."""
-        config = self.config.evaluation
-        keys = [(prompt.key, number) for prompt in prompts for number in range(config.num_images)]
-        noise = torch.stack([self._noise(streams, num_decisions + 1, "evaluate", *key) for key in keys])
-        noise = noise.to(self.denoiser.device)
-        group = torch.arange(len(prompts), device=noise.device).repeat_interleave(config.num_images)
-        drawn = draw(
-            self.denoiser,
-            schedule,
-            config.sampler,
-            noise[:, 0],
-            noise[:, 1:],
-            self._condition(prompts).select(group),
-            guidance=self.config.guidance if config.guidance is None else config.guidance,
-            first=0,
-            reduce="mean",
-            requires=frozenset({"log_prob"}),
-            passes=self._passes,
-        )
-        return self._decode(drawn.latents)
+        def images_of(rows: Tensor) -> Tensor:
+            noise = torch.stack(
+                [
+                    self._noise(noise_streams, num + 1, "evaluate", keys[row][0].key, keys[row][1])
+                    for row in rows.tolist()
+                ]
+            ).to(device)
+            drawn = draw(
+                self.denoiser,
+                schedule,
+                config.sampler,
+                noise[:, 0],
+                noise[:, 1:],
+                conditions.select(torch.tensor([group[row] for row in rows.tolist()], device=device)),
+                guidance=self.config.guidance if config.guidance is None else config.guidance,
+                first=0,
+                reduce="mean",
+                requires=frozenset({"log_prob"}),
+            )
+            return self._decode(drawn.latents)
+
+        images = torch.cat(self.pass_sizes.join(SAMPLING, images_of, torch.arange(len(keys))))
+        return images, self._judge(prompts, group, images, judges=True)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: prompt, image and settings."""
@@ -444,7 +473,14 @@ class DiffusionDomain(Domain):
     def _corpus(self) -> Tensor | None:
         if self._splits.images is None:
             return None
-        latents = self.denoiser.to_latents(torch.from_numpy(self._splits.images))
+        images, encode = torch.from_numpy(self._splits.images), self.denoiser.to_latents
+        self.pass_sizes.measure(
+            ENCODING,
+            lambda num: encode(images[:1].expand(num, -1, -1, -1)),
+            self.denoiser.device,
+            pass_budget(self.denoiser.device),
+        )
+        latents = torch.cat(self.pass_sizes.join(ENCODING, encode, images))
         if tuple(latents.shape[1:]) != self.denoiser.latent_shape:
             raise ConfigError(
                 f"model: it draws latents of shape {self.denoiser.latent_shape}, and the images to learn from are"
@@ -464,13 +500,10 @@ class DiffusionDomain(Domain):
         )
         if config.video_rewards == "whole" and not self.denoiser.video:
             raise ConfigError("video_rewards = 'whole': this model makes images, not videos; leave video_rewards out")
-        guided = config.guidance != 1 or any(
-            value != 1 for schedule in config.sampling_schedule.values() for value in schedule.extremes()
-        )
-        needs_unconditional = guided and len(self._splits.train) > 0
         if (
-            needs_unconditional
-            and self._condition(self._splits.train[:1]).unconditional is None
+            self._guided
+            and self._splits.train
+            and self._encoded.entry(self._splits.train[0])[1] is None
             and not getattr(self.denoiser, "distilled", False)
         ):
             raise ConfigError(
@@ -483,17 +516,6 @@ class DiffusionDomain(Domain):
         return torch.randn(num, *self.denoiser.latent_shape, generator=generator, dtype=torch.float32).to(
             self.denoiser.latent_dtype
         )
-
-    def _condition(self, prompts: Sequence[Prompt]) -> Condition:
-        """Encodes prompts; the conditions of the latest batches (sampled, demonstrated, evaluated) are cached."""
-        keys = tuple(prompt.key for prompt in prompts)
-        if keys not in self._conditions:
-            with torch.no_grad():
-                self._conditions[keys] = self.denoiser.encode([prompt.columns for prompt in prompts])
-        self._conditions.move_to_end(keys)
-        while len(self._conditions) > _NUM_CONDITIONS:
-            self._conditions.popitem(last=False)
-        return self._conditions[keys]
 
     def _with_source_columns(self, prompt: Prompt) -> Prompt:
         """Adds the columns of the source's prompt with the same text to a prompt that was typed by hand.
@@ -513,7 +535,7 @@ class DiffusionDomain(Domain):
             self._schedule,
             self.config.sampler,
             samples.payload,
-            self._condition(samples.prompts),
+            self._encoded.of(samples.prompts),
             samples.group,
             pairs,
         )
@@ -536,17 +558,14 @@ class DiffusionDomain(Domain):
         self, samples: Samples, requires: frozenset[str], graph: SamplerGraph | None, pairs: Tensor
     ) -> dict[str, Tensor]:
         if graph is None:
-            prediction = copies.predictions(self.denoiser, samples, self._condition(samples.prompts), pairs)
+            prediction = copies.predictions(self.denoiser, samples, self._encoded.of(samples.prompts), pairs)
         else:
             prediction = graph.mean[samples.payload["row"][pairs[:, 0]], pairs[:, 1]]
         return copies.copy_fields(prediction, self.denoiser, samples.payload, pairs, requires)
 
     def _with_reference_predictions(self, samples: Samples) -> Samples:
-        pairs, condition = rescore.pairs_of(samples.mask, 1), self._condition(samples.prompts)
-        predicted = self._passes.join(
-            lambda rows: copies.predictions(self.denoiser, samples, condition, pairs[rows]),
-            torch.arange(len(pairs), device=pairs.device),
-        )
+        pairs = rescore.pairs_of(samples.mask, 1)
+        predicted = self._predicted(samples, pairs)
         old = samples.payload["old_prediction"]
         reference = torch.zeros_like(old).index_put(pairs.unbind(1), predicted)
         divergence = (old - reference).square().flatten(2).mean(2)
@@ -576,13 +595,79 @@ class DiffusionDomain(Domain):
             requires,
         )
 
-    def _score_demonstrations(self, samples: Samples) -> Scored:
-        loss = supervised_loss(self.denoiser, samples, self._condition(samples.prompts))
-        return Scored(torch.zeros_like(samples.old_log_prob), auxiliary={"supervised": loss})
+    def _supervised_loss(self, samples: Samples, members: Tensor) -> Tensor:
+        return supervised_loss(self.denoiser, samples.select(members), self._encoded.of(samples.prompts))
+
+    def _predicted(self, samples: Samples, pairs: Tensor) -> Tensor:
+        """Predicts the noise of copies `[N, ...]` without gradient."""
+        predict = partial(copies.predictions, self.denoiser, samples, self._encoded.of(samples.prompts))
+        return torch.cat(self.pass_sizes.join(SAMPLING, predict, pairs))
+
+    def _with_graph(
+        self, drawn_paths: Callable[[Tensor], Drawn], transitions: list[Transition], num_members: int
+    ) -> Drawn | None:
+        """Draws all members in one pass and stores its graph; returns None where memory does not hold it after all."""
+        try:
+            drawn = drawn_paths(torch.arange(num_members, device=self.denoiser.device))
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self.pass_sizes.halve(UPDATE, self.pass_sizes.rows(UPDATE))
+        else:
+            self._sampler_graph = SamplerGraph.of(transitions, self.module)
+            return drawn
+        transitions.clear()
+        free_memory()
+        return None
+
+    def fit_passes(self, prompts: Sequence[Prompt] = (), reserved_bytes: float = 0.0) -> None:
+        """Measures the rows of every kind of pass that is neither stated nor known.
+
+        Args:
+            prompts: one that is measured with; unset takes the first of the training prompts.
+            reserved_bytes: what will be allocated beside the passes, such as an optimiser's moments.
+        """
+        prompts = prompts or self._splits.train[:1] or self._splits.evaluated[:1]
+        if not prompts or all(self.pass_sizes.knows(kind) for kind in (SAMPLING, UPDATE, DECODING)):
+            return
+        denoiser, conditions = self.denoiser, self._encoded.of([self._with_source_columns(prompts[0])])
+        budget = pass_budget(denoiser.device, reserved_bytes)
+        guidance = 2.0 if self._rows_of_model == 2 else 1.0
+        trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+
+        def latents(num: int) -> Tensor:
+            return torch.zeros(num, *denoiser.latent_shape, dtype=denoiser.latent_dtype, device=denoiser.device)
+
+        def predict(num: int) -> Tensor:
+            start = latents(num)
+            time = self._schedule.timestep[:1].to(start).expand(num)
+            condition = conditions.select(torch.zeros(num, dtype=torch.long, device=start.device))
+            return denoiser.predict(start, time, condition, guidance)
+
+        def differentiate(num: int) -> None:
+            with torch.enable_grad():
+                torch.autograd.grad(predict(num).sum(), trained, allow_unused=True)
+
+        def without_gradient(run: Callable[[int], Tensor]) -> Callable[[int], Tensor]:
+            return torch.no_grad()(run)
+
+        most = max(1, MOST_ROWS // self._rows_of_model)
+        measure = partial(self.pass_sizes.measure, device=denoiser.device, budget_bytes=budget)
+        measure(SAMPLING, without_gradient(predict), most=most)
+        measure(DECODING, without_gradient(lambda num: denoiser.decode(latents(num))))
+        if trained:
+            measure(UPDATE, differentiate, most=None)
+
+    def _opened_pass_sizes(self, parent: DiffusionDomain | None) -> PassSizes:
+        """Returns the parent's sizes where passes are the same, else unknown ones."""
+        at_once = self.config.transitions_at_once
+        stated = {} if at_once is None else {SAMPLING: at_once, UPDATE: at_once}
+        if parent is not None and (parent.pass_sizes.stated, parent._rows_of_model) == (stated, self._rows_of_model):
+            return parent.pass_sizes
+        return PassSizes(stated, _REMEDY)
 
     def _decode(self, latents: Tensor) -> Tensor:
-        members = torch.arange(len(latents), device=latents.device)
-        return self._passes.join(lambda rows: as_pictures(self.denoiser.decode(latents[rows])), members)
+        return torch.cat(self.pass_sizes.join(DECODING, lambda part: as_pictures(self.denoiser.decode(part)), latents))
 
     def _judge(self, prompts: Sequence[Prompt], group: Sequence[int], images: Tensor, judges: bool) -> RewardTable:
         member_columns = [prompts[index].columns for index in group]

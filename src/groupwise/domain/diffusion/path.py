@@ -1,9 +1,10 @@
-"""Draws paths from noise to images: all members together, one transition after the other, with a record of what is
+"""Draws paths from noise to images: some members together, one transition after the other, with a record of what is
 scored again later.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -13,7 +14,6 @@ from torch import Tensor
 from groupwise.domain.diffusion.config import Reduce
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
 from groupwise.domain.diffusion.noise_schedule import Schedule
-from groupwise.domain.diffusion.pass_size import PassSize
 from groupwise.domain.diffusion.sampler import ODE, Sampler, Step
 from groupwise.domain.diffusion.transition import Transition, transition
 
@@ -38,6 +38,21 @@ class Drawn:
     fields: dict[str, Tensor]
     step_size: Tensor
 
+    @staticmethod
+    def concatenate(parts: Sequence[Drawn]) -> Drawn:
+        """Joins the paths of several slices of members."""
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+        means = [part.mean for part in parts if part.mean is not None]
+        return Drawn(
+            torch.cat([part.latents for part in parts]),
+            torch.cat([part.visited for part in parts]),
+            torch.cat(means) if means else None,
+            {name: torch.cat([part.fields[name] for part in parts]) for name in first.fields},
+            first.step_size,
+        )
+
 
 def draw(
     denoiser: Denoiser,
@@ -51,7 +66,6 @@ def draw(
     first: int,
     reduce: Reduce,
     requires: frozenset[str],
-    passes: PassSize,
     keep: list[Transition] | None = None,
 ) -> Drawn:
     """Draws a path for each member.
@@ -65,7 +79,6 @@ def draw(
         first: the first decision's transition.
         reduce: unit of the log-probs.
         requires: fields of `Scored`; means are kept where a field reads them.
-        passes: how many transitions a forward pass takes.
         keep: receives the decisions' transitions with their graph; unset computes without gradient.
     """
     num = noise.shape[1]
@@ -77,7 +90,7 @@ def draw(
         is_decision = 0 <= decision < num
         with torch.set_grad_enabled(is_decision and keep is not None):
             gaussians = step_at(
-                denoiser, schedule, sampler if is_decision else ODE(), latents, condition, index, guidance, passes
+                denoiser, schedule, sampler if is_decision else ODE(), latents, condition, index, guidance
             )
         if not is_decision:
             latents = gaussians.mean
@@ -108,29 +121,19 @@ def step_at(
     condition: Condition,
     index: int,
     guidance: float,
-    passes: PassSize,
 ) -> Transition:
-    """Computes one transition of all members.
+    """Computes one transition of all members, in one pass.
 
     Args:
         denoiser, schedule, sampler, guidance: as in `draw`.
         latents: `[B, ...]`, before it.
         condition: `B` rows.
-        passes: how many members a forward pass takes.
 
     Returns:
         `B` Gaussians, with gradient where it is on.
     """
     time = schedule.timestep[index].to(latents).expand(len(latents))
-    members = torch.arange(len(latents), device=latents.device)
-    prediction = passes.join(
-        lambda rows: (
-            denoiser.predict(latents, time, condition, guidance)
-            if len(rows) == len(latents)
-            else denoiser.predict(latents[rows], time[rows], condition.select(rows), guidance)
-        ),
-        members,
-    )
+    prediction = denoiser.predict(latents, time, condition, guidance)
     # One noise level serves all members.
     step = Step.of(schedule, torch.full((1,), index, device=schedule.time.device))
     gaussians = transition(sampler, denoiser.parametrisation, latents, prediction, step)

@@ -9,36 +9,32 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from groupwise.domain.diffusion.config import Reduce
-from groupwise.domain.diffusion.denoiser import Condition, Denoiser
+from groupwise.domain.diffusion.denoiser import Denoiser
+from groupwise.domain.diffusion.encoded_prompts import PromptConditions
 from groupwise.domain.diffusion.noise_schedule import Schedule
 from groupwise.domain.diffusion.path import fields
 from groupwise.domain.diffusion.sampler import Sampler, Step
 from groupwise.domain.diffusion.transition import Transition, transition
+from groupwise.domain.pass_sizes import SAMPLING, PassSizes
 
 Fields = dict[str, Tensor]
 
 
-def rescored(compute: Callable[[Tensor], Fields], mask: Tensor, elements: int, at_once: int | None) -> Fields:
+def rescored(compute: Callable[[Tensor], Fields], mask: Tensor, elements: int, passes: PassSizes) -> Fields:
     """Computes fields `[B, T]` of all pairs where the mask is true, with gradient where it is on.
-
-    Slices beyond the first are recomputed in the backward pass, so that no more than one slice's activations live at a
-    time.
 
     Args:
         compute: pairs `[N, 2]` (member, decision) -> fields `[N]` or `[N, D]`.
         mask: `[B, W D]`.
         elements: `D` decisions a transition: 1 unless each element is one.
-        at_once: transitions in one pass.
+        passes: transitions in one pass.
     """
     pairs = pairs_of(mask, elements)
-    slices = pairs.split(at_once) if at_once is not None and len(pairs) > at_once else (pairs,)
-    if len(slices) == 1 or not torch.is_grad_enabled():
-        part_fields = [compute(part) for part in slices]
-    else:
-        part_fields = [checkpoint(compute, part, use_reentrant=False) for part in slices]
+    part_fields = (
+        passes.with_gradient(compute, pairs) if torch.is_grad_enabled() else passes.join(SAMPLING, compute, pairs)
+    )
     return scatter(part_fields, pairs, mask, elements)
 
 
@@ -46,19 +42,22 @@ def backward(
     compute: Callable[[Tensor], Fields],
     mask: Tensor,
     elements: int,
-    at_once: int | None,
+    passes: PassSizes,
     cotangents: Mapping[str, Tensor],
+    *,
+    whole: bool = False,
 ) -> Fields:
     """Accumulates the gradient of `sum(cotangent * field)`, slice by slice, and returns the fields `[B, T]` without
     gradient.
 
     Args:
-        compute, mask, elements, at_once: as in `rescored`.
+        compute, mask, elements, passes: as in `rescored`.
         cotangents: name -> `[B, W D]`.
+        whole: takes all transitions in one pass, as a stored graph needs.
     """
     pairs = pairs_of(mask, elements)
     part_fields = []
-    for part in pairs.split(at_once or max(len(pairs), 1)):
+    for part in passes.slices(pairs, whole=whole):
         with torch.enable_grad():
             values = compute(part)
         total = torch.zeros((), device=mask.device, dtype=torch.float64)
@@ -101,7 +100,7 @@ def transitions(
     schedule: Schedule,
     sampler: Sampler,
     payload: Mapping[str, Any],
-    condition: Condition,
+    condition: PromptConditions,
     prompt: Tensor,
     pairs: Tensor,
 ) -> tuple[Transition, Tensor]:
@@ -124,7 +123,7 @@ def transitions(
 
 
 def predict(
-    denoiser: Denoiser, latents: Tensor, timestep: Tensor, condition: Condition, prompt: Tensor, guidance: Tensor
+    denoiser: Denoiser, latents: Tensor, timestep: Tensor, condition: PromptConditions, prompt: Tensor, guidance: Tensor
 ) -> Tensor:
     """Predicts `[N, ...]`, with one pass for each strength of guidance among the rows.
 

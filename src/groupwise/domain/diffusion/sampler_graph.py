@@ -1,9 +1,8 @@
 """The sampler's graph: the first update after sampling differentiates what sampling computed, and does not run the
 model a second time.
 
-The graph takes as much memory as one backward pass over all transitions at once. So it is stored only where the update
-would make such a pass anyway: without slices (`transitions_at_once`), without gradient checkpointing, for an update of
-most of the batch.
+The graph takes as much memory as one backward pass over all transitions at once. So it is stored only where that many
+fit (`PassSizes`), without gradient checkpointing, for an update of most of the batch.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.domain.diffusion.transition import Transition
+from groupwise.domain.pass_sizes import UPDATE, PassSizes
 
 _calls = itertools.count()
 
@@ -65,10 +65,13 @@ class SamplerGraph:
         return Transition(self.mean[row, decision], self.std[decision], self.step_size[decision])
 
 
-def should_keep_graph(module: nn.Module, at_once: int | None) -> bool:
-    """Tests that a graph should be stored: gradients are on, and memory is not saved elsewhere."""
-    saving = at_once is not None or any(getattr(part, "gradient_checkpointing", False) for part in module.modules())
-    return torch.is_grad_enabled() and not saving
+def should_keep_graph(module: nn.Module, num_transitions: int, passes: PassSizes) -> bool:
+    """Tests that a graph of so many transitions should be stored: gradients are on, they fit into one pass, and memory
+    is not saved elsewhere.
+    """
+    if not torch.is_grad_enabled() or UPDATE in passes.stated or num_transitions > passes.rows(UPDATE):
+        return False
+    return not any(getattr(part, "gradient_checkpointing", False) for part in module.modules())
 
 
 def versions(module: nn.Module) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from groupwise.domain.diffusion.config import DemonstrationsConfig
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
+from groupwise.domain.diffusion.encoded_prompts import PromptConditions
 from groupwise.domain.diffusion.noise_schedule import Parametrisation
 from groupwise.domain.protocol import Prompt, Samples
 from groupwise.streams import Streams
@@ -58,7 +59,7 @@ def demonstrations(
     )
 
 
-def supervised_loss(denoiser: Denoiser, samples: Samples, condition: Condition) -> Tensor:
+def supervised_loss(denoiser: Denoiser, samples: Samples, condition: PromptConditions) -> Tensor:
     """Computes `mean (prediction - target)^2` over the elements of each member, `[B]`; the target is `e - x0` for a
     flow, `e`, `a e - b x0` or `x0` otherwise.
 

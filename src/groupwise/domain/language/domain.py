@@ -56,6 +56,10 @@ class LanguageDomain(Domain):
     unit = "nats per token"
     density = False
     auxiliary = frozenset({"supervised"})
+    memory_remedy = (
+        "domain.engine.max_members = 8 (answers sampled at once), a smaller domain.sampling.max_new_tokens,"
+        " train.gradient_checkpointing = true, train.autocast = bfloat16, or an adapter (domain.model.lora)"
+    )
 
     def __init__(
         self,

@@ -59,6 +59,7 @@ class SelectionDomain(Domain):
     module: PointerNetwork
     density = False
     unit = "nats per pick"
+    memory_remedy = "a smaller train.prompts_per_step or train.group_size, or a smaller task model"
     supplies = frozenset({"log_prob", "entropy", "score_norm", "exact_divergence"})
 
     def __init__(

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Evaluation, SharesEvaluation
+from groupwise.processes import is_out_of_memory
 from groupwise.streams import Streams
 from groupwise.training.config import TrainConfig
 from groupwise.training.distributed import World
 from groupwise.training.progress import Progress
+from groupwise.training.step.pass_sizes import agree_on_passes
 
 PREFIX = "eval/"
 """The prefix of metrics of evaluations in `metrics.jsonl`."""
@@ -33,14 +36,22 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
     metrics: dict[str, float] | None = None
     with progress.timed("evaluation"):
         domain.learner.eval()
-        with domain.learner.gathered():
-            if world.size > 1 and isinstance(domain, SharesEvaluation):
-                evaluation = domain.evaluate_shared(streams=streams, peers=world)
-                metrics = dict(evaluation.metrics)
-            elif world.first:
-                evaluation = domain.evaluate(streams=streams)
-                metrics = dict(evaluation.metrics)
+        try:
+            with domain.learner.gathered():
+                if world.size > 1 and isinstance(domain, SharesEvaluation):
+                    evaluation = domain.evaluate_shared(streams=streams, peers=world)
+                    metrics = dict(evaluation.metrics)
+                elif world.first:
+                    evaluation = domain.evaluate(streams=streams)
+                    metrics = dict(evaluation.metrics)
+        except ConfigError:
+            raise
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise ConfigError(f"memory ran out in an evaluation; write {domain.memory_remedy}") from error
         shared_metrics = world.gather(metrics)[0]
+    agree_on_passes(domain, progress, world)
     progress.latest, progress.latest_step = dict(shared_metrics), progress.step
     return replace(evaluation, metrics=dict(shared_metrics))
 

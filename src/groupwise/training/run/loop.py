@@ -35,6 +35,7 @@ from groupwise.training.run.record_retention import remove_old_records
 from groupwise.training.run.rollout_records import rollout_records
 from groupwise.training.run.run_folder import write_records
 from groupwise.training.step.collect import Collected, collect
+from groupwise.training.step.pass_sizes import agree_on_passes
 from groupwise.training.step.reward_memory import tell_progress
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
@@ -276,6 +277,7 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> dict[str, 
     state.learner.train()
     with progress.timed("update" if recipe.samples else "warm_up"):
         updates = update_policy(step, collected)
+    agree_on_passes(domain, progress, world)
     for remark in updates.remarks:
         session.say(f"step {progress.step + 1}: {remark}")
     if recipe.train.micro_batch_members == "auto":

@@ -80,6 +80,12 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
         raise ConfigError(
             "the model has no parameter with requires_grad: nothing can be trained; check the adapter's target modules"
         )
+    if learner.sizes().float16:
+        raise ConfigError(
+            "the model has weights in float16, in which gradients below 6e-8 are lost (an adapter's too, which flow"
+            " through them), and no loss is scaled here; write domain.model.dtype = bfloat16, or float32 with"
+            " train.autocast = bfloat16"
+        )
     if train.gradient_checkpointing and "checkpointing" not in learner.offers:
         raise ConfigError("train.gradient_checkpointing = true: this model does not offer it; set it to false")
     check_offers(learner, recipe, world)
@@ -184,34 +190,21 @@ def check_memory(recipe: Recipe, device: torch.device) -> None:
         )
 
 
-_HALF = {
-    "bfloat16": "a change below about 1/256 of a weight is lost in rounding",
-    "float16": (
-        "a change below about 1/2048 of a weight is lost in rounding, and gradients below 6e-8 are lost altogether,"
-        " since no loss is scaled here"
-    ),
-}
-
-
 def precision_remarks(domain: Domain) -> list[str]:
-    """Returns sentences about trained weights of half precision, which is legal and rarely meant.
+    """Returns a sentence about trained weights in bfloat16, which is legal and rarely meant.
 
     Args:
         domain: the domain with the learner of the weights.
-
-    Returns:
-        one sentence for each dtype of half precision.
     """
-    by_dtype = domain.learner.sizes().by_dtype
+    num_weights = domain.learner.sizes().by_dtype.get("bfloat16")
     keep = (
         "Keep fp32 weights (for a language model domain.model.dtype = float32) with train.autocast = bfloat16, or train"
         " an adapter, whose weights are fp32"
     )
-    return [
-        f"{by_dtype[name]:,} trained weights are {name} and are trained as they are: {loss}. {keep}"
-        for name, loss in _HALF.items()
-        if by_dtype.get(name)
-    ]
+    if not num_weights:
+        return []
+    loss = "a change below about 1/256 of a weight is lost in rounding"
+    return [f"{num_weights:,} trained weights are bfloat16 and are trained as they are: {loss}. {keep}"]
 
 
 def _is_supervised(recipe: Recipe) -> bool:

@@ -11,6 +11,7 @@ from groupwise.training.job import Domains, Job, Recipe
 from groupwise.training.run.evaluation import evaluate, metric_name
 from groupwise.training.run.loop import Session, autocast_of, evaluate_now, keep_best_model, keep_model, run_stage, save
 from groupwise.training.run.warm_up import write_warm_up
+from groupwise.training.step.pass_sizes import fit_passes, restore_passes
 from groupwise.training.step.reward_history import RewardHistory
 from groupwise.training.step.reward_memory import restore_reward_memory
 from groupwise.training.step.state import TrainState
@@ -37,6 +38,8 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
         if "optimisers" in state.learner.offers:
             state.learner.use_optimiser(recipe.optimiser.source)
         restore_reward_memory(session.domain, state)
+        if not fresh:
+            restore_passes(session.domain, state.progress)
         if fresh:
             if index == first_sampling(job):
                 write_warm_up(session, job, state)
@@ -72,6 +75,7 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
         state.reference = ReferencePolicy(config, state.learner)
         progress.reference_step, progress.reference_mixed = 0, progress.step
     state.begin_average(recipe.train.weight_average)
+    fit_passes(session.domain, recipe, state, session.world)
     state.history = RewardHistory(RewardHistory.needed(recipe), state.history.rewards)
     is_measured_differently = _is_measured_differently(session, job, state, index)
     name = metric_name(recipe.train, progress.latest)

@@ -180,14 +180,13 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
                     settings=settings,
                     requires=objective.requires_sampled,
                 )
-        except RuntimeError as error:
+        except ConfigError:
+            raise
+        except Exception as error:
             if not is_out_of_memory(error):
                 raise
             message = f"memory ran out while {len(prompts)} groups of {num_members} were sampled"
-            raise ConfigError(
-                f"{message}; sample fewer at once (for a language model domain.engine.max_members), or shorter"
-                " completions"
-            ) from error
+            raise ConfigError(f"{message}; write {domain.memory_remedy}") from error
     with progress.timed("rewards"):
         restore_reward_memory(domain, state)
         tell_progress(domain, progress, recipe)

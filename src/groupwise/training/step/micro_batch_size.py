@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.protocol import Samples
+from groupwise.domain.protocol import CutsPasses, Samples
+from groupwise.memory import available_bytes, peak_bytes
 from groupwise.processes import is_out_of_memory
 from groupwise.statistics import Statistic
-from groupwise.training.step.memory import available_bytes, peak_bytes
+from groupwise.training.step.pass_sizes import halve_passes
 from groupwise.training.step.step import Step
 
 PassStatistics = list[dict[str, Statistic]]
@@ -69,8 +70,8 @@ def fit_micro_batch(step: Step, samples: Samples, lengths: Tensor, requires: fro
 
 
 def retrying(step: Step, accumulate: list[Callable[[], PassStatistics]], say: Callable[[str], None]) -> PassStatistics:
-    """Accumulates a gradient in parts. Where the size is measured and memory runs out on any process, halves the size
-    and begins anew.
+    """Accumulates a gradient in parts. Where the size of a pass is measured (by this module, or by the domain) and
+    memory runs out on any process, halves the size and begins anew.
 
     Args:
         step: the step of the stage.
@@ -85,6 +86,7 @@ def retrying(step: Step, accumulate: list[Callable[[], PassStatistics]], say: Ca
         ConfigError: memory ran out with a fixed size, or with one member in a pass.
     """
     state = step.state
+    adapts = step.measures_pass_size or (isinstance(step.domain, CutsPasses) and not step.sharded)
     while True:
         statistics: PassStatistics = []
         failure: BaseException | None = None
@@ -96,23 +98,32 @@ def retrying(step: Step, accumulate: list[Callable[[], PassStatistics]], say: Ca
                     raise
                 if step.sharded:
                     # The other processes wait inside the failed pass, where nothing can be agreed on.
-                    raise ConfigError(_advice(step.members_at_once, step.measures_pass_size)) from error
+                    raise ConfigError(_advice(step, step.members_at_once)) from error
                 failure = error
-            if any(step.world.gather(failure is not None)) if step.measures_pass_size else failure is not None:
+            if any(step.world.gather(failure is not None)) if adapts else failure is not None:
                 break
         else:
             return statistics
-        size = step.members_at_once
-        if not step.measures_pass_size or size == 1:
-            raise ConfigError(_advice(size, step.measures_pass_size)) from failure
-        assert size is not None
-        state.progress.micro_batch_members = size // 2
+        smaller = halve_passes(step) or _halve_members(step)
+        if not smaller:
+            raise ConfigError(_advice(step, step.members_at_once)) from failure
         state.learner.zero_gradients()
         # The error keeps the frames of the failed pass, and these keep its tensors in memory.
         failure = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        say(f"memory ran out with {size} members in a pass; the update is made again with {size // 2}")
+        say(f"memory ran out with {smaller}")
+
+
+def _halve_members(step: Step) -> str:
+    """Takes half of the members of a pass from now on, where their number is measured; returns a sentence on both
+    numbers, empty where there is nothing to halve.
+    """
+    size = step.members_at_once
+    if not step.measures_pass_size or size is None or size == 1:
+        return ""
+    step.state.progress.micro_batch_members = size // 2
+    return f"{size} members in a pass; the update is made again with {size // 2}"
 
 
 def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[str]) -> tuple[float, float, float]:
@@ -139,7 +150,7 @@ def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            raise ConfigError(_advice(1, True)) from error
+            raise ConfigError(_advice(step, 1)) from error
         several_bytes = _several_bytes(lambda: run(num_several), device, step)
     # Where a few members do not fit, a further member counts as much as the first one, which is an upper bound.
     return (
@@ -160,7 +171,7 @@ def _several_bytes(run: Callable[[], None], device: torch.device, step: Step) ->
             raise
         if step.sharded:
             # The other processes wait inside the failed pass.
-            raise ConfigError(_advice(_FEW, True)) from error
+            raise ConfigError(_advice(step, _FEW)) from error
         return None
 
 
@@ -177,14 +188,10 @@ def _one_member_a_group_first(order: Tensor, group: Tensor) -> Tensor:
     return torch.tensor(first_members + later_members, dtype=order.dtype, device=order.device)
 
 
-def _advice(size: int | None, fitted: bool) -> str:
+def _advice(step: Step, size: int | None) -> str:
     failure = f"memory ran out with {'all members' if size is None else f'{size} members'} in a pass"
-    remedies = "train.gradient_checkpointing = true, train.autocast = bfloat16, shorter completions, or an adapter"
-    return (
-        f"{failure}; write {remedies}"
-        if fitted
-        else f'{failure}; write train.micro_batch_members = "auto" or a smaller number, {remedies}'
-    )
+    fewer = "" if step.measures_pass_size else 'train.micro_batch_members = "auto" or a smaller number, '
+    return f"{failure}; write {fewer}{step.domain.memory_remedy}"
 
 
 def _mib(size: float) -> str:

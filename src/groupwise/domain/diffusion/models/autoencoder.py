@@ -9,20 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_AT_ONCE = 8
-
 
 def decode(vae: Any, latents: Tensor) -> Tensor:
-    """Decodes latents `[N, C, h, w]` as images `[N, 3, H, W]` in [0, 1], fp32, a few at a time; those of an autoencoder
-    of videos have an axis of time after the channels.
+    """Decodes latents `[N, C, h, w]` as images `[N, 3, H, W]` in [0, 1], fp32; those of an autoencoder of videos have an
+    axis of time after the channels.
     """
     scale, shift = _scale_and_shift(vae, latents)
     with torch.no_grad(), torch.autocast(latents.device.type, enabled=False):
-        decoded = [
-            vae.decode(part.to(vae.dtype), return_dict=False)[0].float()
-            for part in (latents * scale + shift).split(_AT_ONCE)
-        ]
-        return (torch.cat(decoded) / 2 + 0.5).clamp(0, 1)
+        decoded = vae.decode((latents * scale + shift).to(vae.dtype), return_dict=False)[0].float()
+        return (decoded / 2 + 0.5).clamp(0, 1)
 
 
 def encode(vae: Any, images: Tensor, *, frames: bool = False) -> Tensor:
@@ -37,10 +32,7 @@ def encode(vae: Any, images: Tensor, *, frames: bool = False) -> Tensor:
     colour = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
     colour = colour[:, :, None] if frames else colour
     with torch.no_grad(), torch.autocast(vae.device.type, enabled=False):
-        encoded = [
-            vae.encode((part * 2 - 1).to(vae.device, vae.dtype)).latent_dist.mean for part in colour.split(_AT_ONCE)
-        ]
-    latents = torch.cat(encoded).float()
+        latents = vae.encode((colour * 2 - 1).to(vae.device, vae.dtype)).latent_dist.mean.float()
     scale, shift = _scale_and_shift(vae, latents)
     return (latents - shift) / scale
 

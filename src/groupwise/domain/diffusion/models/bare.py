@@ -36,12 +36,15 @@ class BareDenoiser:
     The class asked for is the column `label`. The unconditional branch is one more class: the row that a DiT keeps for
     it, or the last class of a UNet.
 
+    `encoders` is empty: a class is no text, and `precision` says nothing, for there are no frozen parts.
+
     Args:
         module: a DiT or UNet of diffusers.
         scheduler: flow matching, or one that DDIM's noise levels can be read from.
         spacing: of a flow's noise levels.
     """
 
+    encoders = precision = ""
     video = False
 
     def __init__(self, module: nn.Module, scheduler: Any, spacing: Spacing) -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any, final
 
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 
 from groupwise.config import ConfigError, read_json
 from groupwise.domain.diffusion.denoiser import Condition
+from groupwise.domain.diffusion.encoded_prompts import encoders_key
 from groupwise.domain.diffusion.model import Pretrained
 from groupwise.domain.diffusion.models import autoencoder
 from groupwise.domain.diffusion.models.adapters import KEY, SHIPPED, adapter_for, named_adapter
@@ -75,6 +78,34 @@ class PipelineDenoiser:
     def device(self) -> torch.device:
         """The device that computes."""
         return self._denoiser.device
+
+    @cached_property
+    def encoders(self) -> str:
+        """A hash of the text encoders, by content; empty where the pipeline has none."""
+        others = {self.family.denoiser, "vae", "scheduler"}
+        parts = {name: part for name, part in self.pipe.components.items() if part is not None and name not in others}
+        folder = Path(self.pipe.name_or_path or "")
+        if not any(isinstance(part, nn.Module) for part in parts.values()) or not (folder / INDEX).is_file():
+            return ""
+        settings = {
+            "pipeline": self.family.pipeline,
+            "size": self.size,
+            "device": self.device.type,
+            "dtypes": {name: str(part.dtype) for name, part in parts.items() if isinstance(part, nn.Module)},
+            "versions": {name: metadata.version(name) for name in ("torch", "transformers", "diffusers")},
+        }
+        return encoders_key(folder, sorted(parts), settings)
+
+    @property
+    def precision(self) -> str:
+        """A sentence on the types that the frozen parts compute in."""
+        frozen = {
+            name: str(part.dtype).removeprefix("torch.")
+            for name, part in self.pipe.components.items()
+            if isinstance(part, nn.Module) and name != self.family.denoiser
+        }
+        described = ", ".join(f"{name} in {dtype}" for name, dtype in sorted(frozen.items()))
+        return f"frozen parts compute in their own precision, whatever train.autocast says: {described}"
 
     def check(self, prompts: Sequence[Mapping[str, Any]]) -> None:
         """Refuses prompts that lack a column the pipeline reads, and negative prompts that only some prompts have.

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from groupwise.processes import is_out_of_memory
-from groupwise.training.step.memory import available_bytes, peak_bytes
+from groupwise.memory import available_bytes, peak_bytes
 
 CPU = torch.device("cpu")
 FLOAT = 4

@@ -1,0 +1,186 @@
+"""The number of rows that a pass of an image model takes, found by measuring and bounded without any key.
+
+    rows = floor((budget - fixed) / per_row)        at most `MOST_ROWS` without a gradient
+
+Passes over one row and over a few give `fixed` and `per_row`. A size changes a result only by rounding. Sizes belong to
+the state of a run: processes agree on the smallest, and a resumed run cuts as the run before it did.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar, final
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from groupwise.config import ConfigError
+from groupwise.memory import available_bytes, peak_bytes
+from groupwise.processes import is_out_of_memory
+
+SAMPLING: Final = "sampling"
+"""Passes without a gradient: sampling, scoring, evaluation."""
+UPDATE: Final = "update"
+"""Passes with a gradient."""
+DECODING: Final = "decoding"
+"""Latents to images."""
+ENCODING: Final = "encoding"
+"""Images to latents."""
+
+MOST_ROWS = 64
+"""Rows of a pass without a gradient, however many fit: larger passes are hardly faster, and hold more."""
+CPU_BYTES = 2**27
+"""What a pass may hold on a CPU, whose memory is shared with everything else."""
+CUDA_SHARE = 0.5
+"""The share of a GPU's free memory that a pass may hold; rewards, and an optimiser's moments, come later."""
+
+_FEW = 4
+
+_Result = TypeVar("_Result")
+
+
+@final
+class PassSizes:
+    """The rows of a pass, by kind of pass.
+
+    Args:
+        stated: rows that somebody chose for a kind, which are not measured.
+        remedy: what to write where not even one row fits.
+
+    Example:
+        >>> sizes = PassSizes({"sampling": 2})
+        >>> [part.tolist() for part in sizes.join("sampling", lambda rows: 2 * rows, torch.arange(5))]
+        [[0, 2], [4, 6], [8]]
+    """
+
+    def __init__(self, stated: Mapping[str, int] | None = None, remedy: str = "a smaller model") -> None:
+        self.stated, self._remedy = dict(stated or {}), remedy
+        self.sizes: dict[str, int] = {}
+        self.largest_update = 0
+        """Rows of the largest pass with a gradient that was made."""
+
+    def rows(self, kind: str) -> int:
+        """Returns the rows of a pass; 1 where the kind was neither stated nor measured."""
+        return min(self.stated.get(kind, self.sizes.get(kind, 1)), self.sizes.get(kind, 2**62))
+
+    def knows(self, kind: str) -> bool:
+        """Returns whether the rows of a kind were stated, measured or restored."""
+        return kind in self.stated or kind in self.sizes
+
+    def measure(
+        self,
+        kind: str,
+        run: Callable[[int], Any],
+        device: torch.device,
+        budget_bytes: float,
+        most: int | None = MOST_ROWS,
+    ) -> None:
+        """Finds the rows of a kind by two passes, unless they are known.
+
+        Args:
+            run: makes a pass over so many rows.
+            device: of the model.
+            budget_bytes: what a pass may hold.
+            most: the most rows, however many fit.
+        """
+        if self.knows(kind):
+            return
+        size = 1
+        try:
+            # The first pass allocates what stays allocated, which is no part of a later one.
+            run(1)
+            single = peak_bytes(lambda: run(1), device)
+            several = peak_bytes(lambda: run(_FEW), device)
+            per_row = max((several - single) / (_FEW - 1), 1.0)
+            size = max(1, int((budget_bytes - max(single - per_row, 0.0)) // per_row))
+        except Exception as error:  # where a few rows do not fit, one at a time is tried when it matters
+            if not is_out_of_memory(error):
+                raise
+        self.sizes[kind] = size if most is None else min(size, most)
+
+    def join(self, kind: str, compute: Callable[[Tensor], _Result], rows: Tensor) -> list[_Result]:
+        """Calls `compute` without gradient on slices of `rows` and returns the results, at least one. Where memory runs
+        out, passes of this kind take half as many rows from then on.
+
+        Args:
+            compute: each row by itself; its randomness must not depend on the slice.
+            rows: `[N]` or `[N, ...]`.
+
+        Raises:
+            ConfigError: memory ran out in a pass of one row.
+        """
+        parts: list[_Result] = []
+        start = 0
+        with torch.no_grad():
+            while start < len(rows) or not parts:
+                part = rows[start : start + self.rows(kind)]
+                try:
+                    parts.append(compute(part))
+                except Exception as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    if not self.halve(kind, len(part)):
+                        raise ConfigError(
+                            f"memory ran out in a pass of one image ({kind}); write {self._remedy}"
+                        ) from error
+                else:
+                    start += max(1, len(part))
+                    continue
+                free_memory()
+        return parts
+
+    def with_gradient(self, compute: Callable[[Tensor], _Result], rows: Tensor) -> list[_Result]:
+        """Calls `compute` with gradient on slices of `rows`. Where there are several, each is computed again in the
+        backward pass, so that no more than one slice's activations live at a time.
+
+        Args:
+            compute, rows: as in `join`.
+        """
+        parts = self.slices(rows)
+        if len(parts) == 1:
+            return [compute(rows)]
+        return [checkpoint(compute, part, use_reentrant=False) for part in parts]
+
+    def slices(self, rows: Tensor, *, whole: bool = False) -> tuple[Tensor, ...]:
+        """Cuts rows into those of each pass with a gradient; `whole` takes all, as a stored graph needs."""
+        parts = (rows,) if whole else rows.split(self.rows(UPDATE))
+        self.largest_update = max(self.largest_update, len(parts[0]))
+        return parts
+
+    def halve(self, kind: str, num_rows: int) -> bool:
+        """Takes half of a pass that did not fit; false where it had one row."""
+        if num_rows <= 1:
+            return False
+        self.sizes[kind] = num_rows // 2
+        return True
+
+    def record(self) -> dict[str, int]:
+        """Returns the measured sizes, for a checkpoint or for other processes."""
+        return dict(self.sizes)
+
+    def restore(self, sizes: Mapping[str, int]) -> None:
+        """Takes sizes over from a record; kinds that it lacks keep theirs."""
+        self.sizes |= sizes
+
+
+def pass_budget(device: torch.device, reserved_bytes: float = 0.0) -> float:
+    """Returns the bytes that a pass may hold.
+
+    Args:
+        device: of the model.
+        reserved_bytes: what will be allocated beside it, such as an optimiser's moments.
+
+    Example:
+        >>> pass_budget(torch.device("cpu")) == CPU_BYTES
+        True
+    """
+    return CUDA_SHARE * (available_bytes(device, None) - reserved_bytes) if device.type == "cuda" else CPU_BYTES
+
+
+def free_memory() -> None:
+    """Frees what a failed pass left: frames of the error kept its tensors until now."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -1,0 +1,124 @@
+"""Sizes of passes: measured, bounded, halved where memory runs out, and without a trace in the result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from groupwise.config import ConfigError
+from groupwise.domain.pass_sizes import CPU_BYTES, MOST_ROWS, SAMPLING, UPDATE, PassSizes, pass_budget
+
+CPU = torch.device("cpu")
+
+
+def exhausted(most: int) -> tuple[list[int], Any]:
+    """A computation that has memory for so many rows, and the sizes that it was called with."""
+    sizes: list[int] = []
+
+    def compute(rows: Tensor) -> Tensor:
+        sizes.append(len(rows))
+        if len(rows) > most:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return 10 * rows
+
+    return sizes, compute
+
+
+def holding(fixed: int, per_row: int) -> Any:
+    """A pass that holds so many bytes at once."""
+
+    def run(num: int) -> None:
+        torch.zeros(fixed + num * per_row, dtype=torch.uint8)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("fixed", "per_row", "budget", "rows"), [(0, 1000, 10_500, 10), (4000, 1000, 10_500, 6), (9000, 1000, 500, 1)]
+)
+def test_as_many_rows_as_the_budget_holds(fixed: int, per_row: int, budget: int, rows: int) -> None:
+    sizes = PassSizes()
+    sizes.measure(SAMPLING, holding(fixed, per_row), CPU, budget)
+    assert sizes.rows(SAMPLING) == rows
+
+
+def test_without_a_gradient_no_pass_has_more_than_a_fixed_number_of_rows() -> None:
+    sizes = PassSizes()
+    sizes.measure(SAMPLING, holding(0, 1), CPU, 2**20)
+    sizes.measure(UPDATE, holding(0, 1), CPU, 2**20, most=None)
+    assert (sizes.rows(SAMPLING), sizes.rows(UPDATE)) == (MOST_ROWS, 2**20)
+    assert pass_budget(CPU) == CPU_BYTES
+
+
+def test_what_is_stated_or_restored_is_not_measured() -> None:
+    def fails(num: int) -> None:
+        raise AssertionError("measured all the same")
+
+    sizes = PassSizes({SAMPLING: 3})
+    sizes.restore({UPDATE: 7})
+    sizes.measure(SAMPLING, fails, CPU, 1)
+    sizes.measure(UPDATE, fails, CPU, 1)
+    assert (sizes.rows(SAMPLING), sizes.rows(UPDATE)) == (3, 7)
+    assert sizes.record() == {UPDATE: 7}, "what is stated belongs to the configuration"
+
+
+def test_memory_that_runs_out_while_measuring_leaves_one_row() -> None:
+    def run(num: int) -> None:
+        if num > 1:
+            raise MemoryError
+
+    sizes = PassSizes()
+    sizes.measure(SAMPLING, run, CPU, 2**30)
+    assert sizes.rows(SAMPLING) == 1
+
+
+def test_memory_that_runs_out_halves_the_passes_from_then_on() -> None:
+    called, compute = exhausted(3)
+    sizes = PassSizes({SAMPLING: 8})
+    assert torch.cat(sizes.join(SAMPLING, compute, torch.arange(11))).tolist() == [10 * row for row in range(11)]
+    assert called == [8, 4, 2, 2, 2, 2, 2, 1]
+    called.clear()
+    assert torch.cat(sizes.join(SAMPLING, compute, torch.arange(4))).tolist() == [0, 10, 20, 30]
+    assert called == [2, 2], "what fitted is remembered"
+    assert sizes.record() == {SAMPLING: 2}, "and kept in the run"
+
+
+def test_memory_that_does_not_hold_one_row_is_one_line() -> None:
+    _, compute = exhausted(0)
+    with pytest.raises(ConfigError, match=r"memory ran out in a pass of one image \(sampling\); write domain\.key"):
+        PassSizes({SAMPLING: 4}, "domain.key").join(SAMPLING, compute, torch.arange(4))
+
+
+def test_another_error_is_not_taken_for_memory() -> None:
+    def fails(rows: Tensor) -> Tensor:
+        raise RuntimeError("sizes differ")
+
+    with pytest.raises(RuntimeError, match="sizes differ"):
+        PassSizes({SAMPLING: 4}).join(SAMPLING, fails, torch.arange(4))
+
+
+def test_no_rows_are_one_empty_pass() -> None:
+    called, compute = exhausted(1)
+    assert [part.shape for part in PassSizes().join(SAMPLING, compute, torch.arange(0))] == [(0,)]
+    assert called == [0]
+
+
+def test_a_gradient_in_slices_is_the_whole_one_and_computes_each_slice_again() -> None:
+    generator = torch.Generator().manual_seed(0)
+    data = torch.randn(7, 3, generator=generator, dtype=torch.float64)
+    gradients, calls = [], []
+    for size in (7, 2):
+        weight, called = torch.ones(3, dtype=torch.float64, requires_grad=True), []
+
+        def compute(rows: Tensor, weight: Tensor = weight, called: list[int] = called) -> Tensor:
+            called.append(len(rows))
+            return (data[rows] @ weight).tanh()
+
+        torch.cat(PassSizes({UPDATE: size}).with_gradient(compute, torch.arange(7))).square().sum().backward()
+        gradients.append(weight.grad)
+        calls.append(called)
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-12, atol=1e-13)
+    assert calls == [[7], [2, 2, 2, 1, 1, 2, 2, 2]]
