@@ -6,6 +6,7 @@ python benchmarks/language_step.py --size default --updates 2 --repeats 1
 python benchmarks/language_step.py --tune --size 20m   TRL alone under other settings: which are its best
 python benchmarks/language_step.py --size smollm --updates 2 --repeats 2    SmolLM2-135M (make smollm installs it): a
                                                        step of TRL takes a minute and up to 14 GB
+python benchmarks/language_step.py --size smollm --way lora --way bf16      an adapter; all weights under bf16 autocast
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from step_task import SIZES, build
 
 ROOT = Path(__file__).resolve().parents[1]
 TRL_ENVIRONMENT = ROOT / ".venv-trl"
-TRL_PACKAGES = ["trl==1.16.0", "torch", "transformers", "accelerate", "datasets"]
+TRL_PACKAGES = ["trl==1.16.0", "torch", "transformers", "accelerate", "datasets", "peft"]
 MICRO_BATCH = {"default": None, "20m": 8, "smollm": None}
 """Members in one pass, the same on both sides: what `--tune` found to be TRL's fastest."""
 TUNED = ("default", "20m")
@@ -45,6 +46,12 @@ FINALISTS = ("as measured", "static cache", "bf16")
 """Settings of TRL so near to each other that the machine of the day decides; each size and kind of lengths begins with
 a heat between them.
 """
+WAYS: dict[str, dict[str, Any]] = {
+    "all weights": {},
+    "lora": {"lora_rank": 16},
+    "bf16": {"autocast": "bfloat16"},
+}
+"""What is trained on both sides, and in which precision: both keep fp32 weights."""
 TARGETS = {("time", "default"): 0.5, ("time", "20m"): 0.5, ("memory", "20m"): 0.8}
 
 console = Console(width=max(100, Console().width))
@@ -68,6 +75,7 @@ def main(
         typer.Option(min=2, help="Another length of completions; spread ones have half of it as their mean."),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads a process uses.")] = 1,
+    way: Annotated[list[str] | None, typer.Option(help="all weights (when left out), lora, bf16.")] = None,
     tune: Annotated[bool, typer.Option(help="Measure TRL alone, under other settings.")] = False,
     out: Annotated[Path | None, typer.Option(help="Where every number is written as JSON.")] = None,
 ) -> None:
@@ -84,35 +92,38 @@ def main(
             else shape
         )
         for kind in ["real"] if shape.package else lengths or ["fixed", "spread"]:
-            with tempfile.TemporaryDirectory() as folder:
-                task = build(shape, kind, 64, Path(folder))
-                specification = {
-                    **task,
-                    "folder": folder,
-                    "num_updates": updates,
-                    "num_warm_up": warm_up,
-                    "num_threads": threads,
-                }
-                specification["micro_batch"] = micro_batch or MICRO_BATCH[name]
-                _announce(name, kind, specification, updates, repeats)
-                record = {
-                    "size": name,
-                    "lengths": kind,
-                    "task": {key: value for key, value in specification.items() if key != "folder"},
-                }
-                if tune:
-                    record["trl"] = {
-                        label: _measure("trl", {**specification, **settings}, 0)
-                        for label, settings in _alternatives(name, task).items()
+            for trained in way or ["all weights"]:
+                with tempfile.TemporaryDirectory() as folder:
+                    task = build(shape, kind, 64, Path(folder))
+                    specification = {
+                        **task,
+                        "folder": folder,
+                        "num_updates": updates,
+                        "num_warm_up": warm_up,
+                        "num_threads": threads,
+                        "micro_batch": micro_batch or MICRO_BATCH[name],
+                        **WAYS[trained],
                     }
-                    _show_tuning(record["trl"])
-                else:
-                    record["trl_settings"] = label = _heat(specification) if name in TUNED else "as measured"
-                    record |= _alternate(specification, {**specification, "trl": ALTERNATIVES[label]}, repeats)
-                    _show(name, record)
+                    _announce(name, kind, trained, specification, updates, repeats)
+                    record = {
+                        "size": name,
+                        "lengths": kind,
+                        "way": trained,
+                        "task": {key: value for key, value in specification.items() if key != "folder"},
+                    }
+                    if tune:
+                        record["trl"] = {
+                            label: _measure("trl", {**specification, **settings}, 0)
+                            for label, settings in _alternatives(name, task).items()
+                        }
+                        _show_tuning(record["trl"])
+                    else:
+                        record["trl_settings"] = label = _heat(specification) if name in TUNED else "as measured"
+                        record |= _alternate(specification, {**specification, "trl": ALTERNATIVES[label]}, repeats)
+                        _show(name, record)
                 records.append(record)
-    if out is not None:
-        out.write_text(json.dumps({"machine": describe(), "records": records}, indent=1))
+                if out is not None:
+                    out.write_text(json.dumps({"machine": describe(), "records": records}, indent=1) + "\n")
 
 
 def set_up_trl() -> None:
@@ -188,7 +199,7 @@ def _alternatives(name: str, task: Result) -> dict[str, Result]:
     return choices | {label: {"trl": settings} for label, settings in ALTERNATIVES.items()}
 
 
-def _announce(name: str, kind: str, task: Result, updates: int, repeats: int) -> None:
+def _announce(name: str, kind: str, trained: str, task: Result, updates: int, repeats: int) -> None:
     shape = f"completions of {task['completion_tokens']} tokens"
     if kind == "real":
         shape = f"completions of at most {task['completion_tokens']} tokens"
@@ -197,12 +208,15 @@ def _announce(name: str, kind: str, task: Result, updates: int, repeats: int) ->
             f"completions that end with chance {task['end_chance']:.4f} after every token, at most"
             f" {task['completion_tokens']}"
         )
-    console.rule(f"{name}: {task['num_parameters']:,} parameters, vocabulary {task['vocabulary']:,}, {kind} lengths")
+    console.rule(
+        f"{name}: {task['num_parameters']:,} parameters, vocabulary {task['vocabulary']:,}, {kind} lengths; trained:"
+        f" {trained}"
+    )
     tokens = f"{'half to all of ' if kind == 'spread' else ''}{task['prompt_tokens']} tokens"
     prompts = f"{task['num_prompts']} prompts of {tokens}"
     console.print(
         f"{prompts} x {task['group_size']} members, {shape}; {task['micro_batch'] or 'all'} members a pass,"
-        f" {task['num_threads']} thread(s), fp32; {updates} steps in each of {repeats} processes a side"
+        f" {task['num_threads']} thread(s); {updates} steps in each of {repeats} processes a side"
     )
 
 

@@ -30,7 +30,7 @@ def experiment(specification: dict[str, Any]) -> dict[str, Any]:
         "seed": specification["seed"],
         "domain": {
             "kind": "language",
-            "model": {"kind": "pretrained", "path": str(folder / "model"), "dtype": "float32"},
+            "model": {"kind": "pretrained", "path": str(folder / "model"), "dtype": "float32", **adapter(specification)},
             "data": {"source": {"kind": "files", "paths": [str(folder / "prompts.jsonl")]}, "num_held_out": 1},
             "rewards": {"evenness": {"kind": "callable", "path": "step_task:evenness"}},
             "sampling": {"max_new_tokens": specification["completion_tokens"]},
@@ -43,6 +43,7 @@ def experiment(specification: dict[str, Any]) -> dict[str, Any]:
             "group_size": specification["group_size"],
             "micro_batch_members": specification.get("micro_batch"),
             "num_threads": specification["num_threads"],
+            "autocast": specification.get("autocast", "none"),
             "callbacks": ["measure:tick"],
         },
         "optimiser": {"learning_rate": 1e-6},
@@ -50,6 +51,12 @@ def experiment(specification: dict[str, Any]) -> dict[str, Any]:
         "track": {"console": "none", "rollouts_every": 10**6},
         **specification.get("groupwise", {}),
     }
+
+
+def adapter(specification: dict[str, Any]) -> dict[str, Any]:
+    """The adapter that is trained instead of all weights, where one is asked for."""
+    rank = specification.get("lora_rank")
+    return {} if rank is None else {"lora": {"r": rank, "alpha": 2 * rank}}
 
 
 def main(specification: dict[str, Any]) -> dict[str, Any]:

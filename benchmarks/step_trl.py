@@ -46,7 +46,7 @@ def best_settings(specification: dict[str, Any]) -> dict[str, Any]:
         "top_k": 0,
         "disable_dropout": True,
         "gradient_checkpointing": False,  # TRL's default is true, which computes each layer twice
-        "bf16": False,  # TRL's default is true; both sides run in fp32
+        "bf16": specification.get("autocast") == "bfloat16",  # TRL's default is true
         "optim": "adamw_torch_fused",
         "learning_rate": 1e-6,
         "lr_scheduler_type": "constant",
@@ -63,6 +63,16 @@ def best_settings(specification: dict[str, Any]) -> dict[str, Any]:
         "seed": specification["seed"],
         **specification.get("trl", {}),
     }
+
+
+def adapter(specification: dict[str, Any]) -> Any:
+    """The adapter that is trained instead of all weights, or none."""
+    if "lora_rank" not in specification:
+        return None
+    from peft import LoraConfig
+
+    rank = specification["lora_rank"]
+    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
 class Timed(GRPOTrainer):
@@ -115,6 +125,7 @@ def main(specification: dict[str, Any]) -> dict[str, Any]:
             train_dataset=Dataset.from_list(rows),
             processing_class=AutoTokenizer.from_pretrained(folder / "model", padding_side="left"),
             callbacks=[Ticks()],
+            peft_config=adapter(specification),
         )
         trainer.train()
 

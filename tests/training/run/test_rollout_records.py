@@ -1,20 +1,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, final
 
 import pytest
 import torch
+from jaxtyping import Float
 from tests.training.step.test_update import gathered, step_of
 from tests.training.toy import ToyDomain, recipe
 from torch import Tensor
 
 from groupwise.domain.protocol import Samples
+from groupwise.objective.decisions import Decisions
+from groupwise.objective.slot import CreditSlot
 from groupwise.training import OptimiserConfig, Recipe
 from groupwise.training.run.rollout_records import rollout_records
 from groupwise.training.step.update import update_policy
 
 TOKENS = ("token_log_prob", "token_log_ratio", "token_credit")
+
+
+@final
+class ByEntropy(CreditSlot):
+    kind: ClassVar[str] = "by_entropy"
+    reads: ClassVar[frozenset[str]] = frozenset({"entropy"})
+
+    def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
+        assert decisions.entropy is not None
+        weight = decisions.entropy.detach() * decisions.mask
+        return weight * (decisions.count / weight.sum(1, keepdim=True))
 
 
 class Speaking(ToyDomain):
@@ -87,3 +101,19 @@ def test_credit_by_the_score_norm_takes_the_samplers() -> None:
     )
     share = torch.softmax(collected.samples.recorded.score_norm[row], 0)
     assert long["token_credit"] == pytest.approx([long["advantage"] * 3 * float(credit) for credit in share], rel=5e-3)
+
+
+def test_credit_of_the_whole_update_is_left_out() -> None:
+    chosen = recipe(method="grpo", objective={"credit.top_entropy.share": 0.5, "divergence.kind": "none"})
+    records, _, updates = recorded(chosen)
+    assert records
+    assert not any("token_credit" in record for record in records)
+    assert 0 < float(updates.metrics[0]["top_entropy/trained_mean"]) < 1
+
+
+def test_credit_by_the_entropy_of_a_class_of_ones_own_is_left_out() -> None:
+    path = f"{__name__}:ByEntropy"
+    chosen = recipe(method="grpo", objective={"credit.callable.path": path, "divergence.kind": "none"})
+    records, _, _ = recorded(chosen)
+    assert records
+    assert not any("token_credit" in record for record in records)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from groupwise.domain.base import Domain
 from groupwise.objective import Objective
+from groupwise.objective.acted import Acted
 from groupwise.objective.decisions import Decisions
 from groupwise.training.step.collect import Collected
 from groupwise.training.step.update import Updates
@@ -71,7 +72,8 @@ def decision_fields(objective: Objective, collected: Collected, updates: Updates
     """Computes `[R, T]` numbers of every decision of some members: `token_log_prob`, `token_log_ratio`, and
     `token_credit` where the batch and its objective give it.
 
-    Credit is computed at the policy that sampled, before the first update.
+    Credit is computed at the policy that sampled, before the first update. Credit that compares decisions of the whole
+    update, or reads what only a scoring gives (entropy), is left out.
 
     Args:
         collected: the rollouts of the step.
@@ -81,7 +83,7 @@ def decision_fields(objective: Objective, collected: Collected, updates: Updates
     samples, batch = collected.samples, collected.batch
     fields = {"token_log_prob": samples.old_log_prob[rows], "token_log_ratio": updates.log_ratio[rows]}
     score_norm = None if samples.recorded is None else samples.recorded.score_norm
-    if batch is not None and ("score_norm" not in objective.requires or score_norm is not None):
+    if batch is not None and _is_computable(objective, batch.acted, score_norm):
         log_prob = torch.where(samples.mask, samples.old_log_prob, 0.0)[rows]
         decisions = Decisions(
             replace(batch.acted.select(rows), old_log_prob=log_prob),
@@ -91,6 +93,15 @@ def decision_fields(objective: Objective, collected: Collected, updates: Updates
         )
         fields["token_credit"] = decisions.advantage * objective.credit(decisions)
     return fields
+
+
+def _is_computable(objective: Objective, acted: Acted, score_norm: Tensor | None) -> bool:
+    """Returns whether every link of the credit can be computed from what sampling recorded of some members."""
+    recorded = {"score_norm": score_norm}
+    return all(
+        link.scope != "batch" and all(recorded.get(name, getattr(acted, name, None)) is not None for name in link.reads)
+        for link in objective.credit.links()
+    )
 
 
 def _token_fields(
