@@ -47,6 +47,11 @@ def test_answers_that_grew_into_the_limit_want_no_more_room() -> None:
     assert "from 21.5 to" in said.means
 
 
+def test_answers_that_grew_from_a_limit_that_cut_many_already_want_no_more_room() -> None:
+    rows = course(completions__clipped_ratio=(0.6, 1.0), completions__mean_length=(24, 64))
+    assert finding("all_truncated", rows).advice.endswith("would only feed it.")
+
+
 @pytest.mark.parametrize(
     ("metrics", "settings", "severity", "sentence"),
     [

@@ -24,7 +24,25 @@ def test_value_and_gradient() -> None:
 def test_clamped_in_log_space() -> None:
     decisions = member_ratios([math.exp(60.0)], old=-70.0)
     penalty = K3Unbiased()(decisions, decisions.log_prob.detach() + 60.0, None)
-    close(penalty / math.exp(80.0), [[1.0 - 61 * math.exp(-20.0)]])
+    close(penalty / math.exp(80.0), [[1.0 - 61 * math.exp(-60.0)]])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gap", "log_ratio", "expected"),
+    [
+        # A decision that fell 100 nats, whose reference stayed: r e^x = 1, and held at e^-40 it was 1e26 in fp32.
+        (torch.float32, 100.0, -100.0, 1.0),
+        (torch.float32, 41.0, -41.0, 1.0),
+        (torch.float64, 400.0, -400.0, 1.0),
+        # Above the old policy and below the reference: beyond the clamp the value stays, where it fell to 0.
+        (torch.float64, 79.0, 90.0, math.exp(80.0)),
+        (torch.float64, 30.0, 60.0, math.exp(80.0)),
+    ],
+)
+def test_the_value_far_from_both_policies(dtype: torch.dtype, gap: float, log_ratio: float, expected: float) -> None:
+    log_prob = torch.full((1, 1), -500.0, dtype=dtype)
+    decisions = Decisions.of(torch.ones(1, 1, dtype=torch.bool), log_prob, log_prob - log_ratio, log_prob)
+    assert float(K3Unbiased()(decisions, log_prob + gap, None)) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

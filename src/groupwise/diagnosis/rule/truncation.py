@@ -21,7 +21,7 @@ def _look(stage: Stage) -> Seen | None:
         return None
     sentence = f"{cut.mean:.0%} of the members of the last {WINDOW} steps were cut off by the length limit."
     start = stage.first("completions/clipped_ratio", _START)
-    if start is None or start.mean > 0.5:
+    if start is None or (start.mean > 0.5 and not _has_grown(stage)):
         return Seen(
             sentence,
             [cut],
@@ -33,6 +33,12 @@ def _look(stage: Stage) -> Seen | None:
         means=f"In the first {_START} steps {start.mean:.0%} were{_growth(stage)}: {_CAUSES}.",
         advice=_HOLD,
     )
+
+
+def _has_grown(stage: Stage) -> bool:
+    """Returns whether answers are half as long again as when the stage began; the limit hides what grows beyond it."""
+    start, last = stage.first("completions/mean_length", _START), stage.last("completions/mean_length")
+    return start is not None and last is not None and last.mean >= 1.5 * start.mean and last.above(start)
 
 
 def _growth(stage: Stage) -> str:

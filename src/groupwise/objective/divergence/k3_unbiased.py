@@ -13,8 +13,8 @@ from groupwise.objective.known_gradient import known_gradient
 from groupwise.objective.penalty import Penalty
 
 _NEAR = 1.0
-"""Below it `exp(x) - 1 - x` is computed as it stands; above, nothing cancels, and `r exp(x)` is one exponential that
-cannot overflow.
+"""Below it `exp(x) - 1 - x` is computed as it stands; above, `1 - (x + 1) exp(-x)` cancels nothing, and `r exp(x)` is
+one exponential that cannot overflow.
 """
 
 
@@ -46,9 +46,11 @@ class K3Unbiased(Penalty):
         self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
     ) -> Float[Tensor, "B T"]:
         gap = reference_log_prob - decisions.log_prob.detach()
-        log_ratio = decisions.log_ratio.detach().clamp(max=LOG_LIMIT)
+        still = decisions.detached()
+        # Held from above only: a ratio that underflows is 0, and one that is held from below would multiply `exp(x)`.
+        log_ratio = torch.minimum(still.log_ratio.clamp(max=LOG_LIMIT), still.log_prob - still.acted.old_log_prob)
         ratio = log_ratio.exp()
         near = ratio * (gap.clamp(max=_NEAR).expm1() - gap)
-        far = (log_ratio + gap).clamp_(max=LOG_LIMIT).exp_() - ratio * (gap + 1)
+        far = (log_ratio + gap).clamp_(max=LOG_LIMIT).exp_() * (1 - (gap + 1) * torch.exp(-gap.clamp(min=_NEAR)))
         value = torch.where(gap <= _NEAR, near, far).clamp_(min=0)
         return known_gradient(decisions.log_prob, value, -ratio * gap)
