@@ -57,7 +57,9 @@ def _make(asked: argparse.Namespace, places: Sequence[tuple[Case, int]]) -> None
         row = measured(case, seed, asked.runs, 60 * asked.minutes)
         if not asked.no_judgement:
             append_lines(asked.lines, [row])
-        print(f"{number}/{len(missing)}  {doctor_bench_table.line(case, row, judged=not asked.no_judgement)}", flush=True)
+        print(
+            f"{number}/{len(missing)}  {doctor_bench_table.line(case, row, judged=not asked.no_judgement)}", flush=True
+        )
 
 
 def _judge_again(lines: Path, places: Sequence[tuple[Case, int]], runs: Path) -> None:
@@ -87,7 +89,9 @@ def current(rows: Sequence[dict[str, Any]], known: dict[str, Case]) -> list[dict
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", metavar="NAME", help="a fault or healthy run; may be repeated")
-    parser.add_argument("--planted-by", action="append", metavar="WHO", help="a file of faults, without .toml, or healthy")
+    parser.add_argument(
+        "--planted-by", action="append", metavar="WHO", help="a file of faults, without .toml, or healthy"
+    )
     parser.add_argument("--seeds", type=int, choices=range(1, 11), default=3, metavar="N", help="how many, 1 to 10")
     parser.add_argument("--minutes", type=minutes, default=10.0, help="deadline of a run")
     parser.add_argument("--judge", action="store_true", help="make no run; judge those that are there again")

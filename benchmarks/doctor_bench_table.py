@@ -54,7 +54,13 @@ def document(known: Mapping[str, Case], rows: Sequence[Row]) -> str:
     alarms = sum(bool(row["alarms"]) for row in runs)
     lines += ["", f"False alarms: {alarms} in {len(runs)} healthy runs of {len(healthy)} kinds."]
     lines.append(f"Runs that were advised opposite things: {sum(map(opposite, rows))} of {len(rows)}.")
-    lines += ["", "## Planted faults", "", table_row(["fault", "planted by", "what was done", "counts as named", "headlines", "other findings"]), "|---|---|---|---|---|---|"]
+    lines += [
+        "",
+        "## Planted faults",
+        "",
+        table_row(["fault", "planted by", "what was done", "counts as named", "headlines", "other findings"]),
+        "|---|---|---|---|---|---|",
+    ]
     for case in known.values():
         if case.is_fault:
             lines.append(_fault(case, by_name[case.name]))
