@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from typing import Any
 
 from doctor_bench_faults import Base, Case
 
-from groupwise.config import ConfigError, user_object
+from groupwise.config import ConfigError
 from groupwise.diagnosis import SEVERITIES, diagnose, headline
 from groupwise.runs import read_run
 
@@ -93,7 +94,8 @@ def _warm_up(base: Base, seed: int, runs: Path, seconds: float) -> Path:
 
 def _train(case: Case, settings: Sequence[str], folder: Path) -> None:
     if case.hook:
-        user_object(case.hook, "hook")()
+        module, _, name = case.hook.partition(":")
+        getattr(importlib.import_module(module), name)()
     _run(case.base.experiment, settings, folder)
 
 

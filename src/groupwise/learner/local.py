@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from groupwise.learner.activation_checkpointing import checkpoint_activations, offers_checkpointing
+from groupwise.learner.change import WeightChange
 from groupwise.learner.copy import LocalCopy, adapters
 from groupwise.learner.hashing import hash_weights
-from groupwise.learner.change import WeightChange
 from groupwise.learner.optimiser import build_optimiser, configure_optimiser, gradient_norm, trained_parameters
 from groupwise.learner.optimiser_source import OptimiserSource
 from groupwise.learner.protocol import OFFERS, Processes, Sizes, StepNumbers
