@@ -2,7 +2,7 @@
 
     python benchmarks/doctor_bench.py                                     # every run that is missing, three seeds
     python benchmarks/doctor_bench.py --only rate_far_too_high --seeds 1  # one fault or healthy run
-    python benchmarks/doctor_bench.py --judge                             # no run: those that are there, by the present rules
+    python benchmarks/doctor_bench.py --judge                             # no run: judge those that are there again
     python benchmarks/doctor_bench.py --table                             # no run: the table again
 
 A fault is data in `doctor_faults/*.toml`: what a person did wrong, as changes of a shipped experiment and, where

@@ -25,7 +25,9 @@ class Base(Config):
     domain: str
     set: tuple[str, ...] = ()
     warm_up: str = ""
-    """Setting that shortens the rest of the run whose warm-up is shared; empty where the base has no warm-up."""
+    """Setting that shortens the rest of the run whose warm-up is shared; empty where the base has none of its own."""
+    start: str = ""
+    """Another base whose warm-up it starts from."""
 
 
 @final

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from doctor_bench_faults import Base, Case
+from doctor_bench_faults import Base, Case, bases
 
 from groupwise.config import ConfigError
 from groupwise.diagnosis import SEVERITIES, diagnose, headline
@@ -35,8 +35,9 @@ def measured(case: Case, seed: int, runs: Path, seconds: float) -> dict[str, Any
     folder = _folder(case, seed, runs)
     shutil.rmtree(folder, ignore_errors=True)
     settings = [*case.base.set, *case.set, f"seed={seed}", *QUIET]
-    if case.base.warm_up and not case.fresh:
-        settings.append(f"start={json.dumps(str(_warm_up(case.base, seed, runs, seconds)))}")
+    begin = bases()[case.base.start] if case.base.start else case.base
+    if begin.warm_up and not case.fresh:
+        settings.append(f"start={json.dumps(str(_warm_up(begin, seed, runs, seconds)))}")
     status, used = _in_child(lambda: _train(case, settings, folder), folder.with_suffix(".log"), seconds)
     row: dict[str, Any] = {
         "name": case.name,

@@ -170,8 +170,8 @@ LEARNING_RATE_TOO_LOW = Rule(
     ("learning_rate", "surprisal", "kl", "updates/taken", "reward", "weights/change"),
     f"the reward has not risen, and after {2 * WINDOW} steps the changes of the weights sum to less than {_NOWHERE:g}"
     f" of their size, or after {3 * WINDOW} to less than {_SOMEWHERE:g}, the surprisal has not changed beyond two"
-    f" standard errors (and 2 %), and the KL is below {UNMOVED:g} (of densities, which have no surprisal, only where one is"
-    " measured)",
+    f" standard errors (and 2 %), and the KL is below {UNMOVED:g} (of densities, which have no surprisal, only"
+    " where one is measured)",
     "Updates are made, but the policy has hardly changed: steps are too small, the schedule of the learning"
     " rate has already ended, or another term of the loss holds the policy.",
     "Take ten times optimiser.learning_rate, or lower auxiliary.supervised, whose gradient may be all that"
