@@ -22,7 +22,8 @@ def _look(stage: Stage) -> Seen | None:
         if gap > max(_BELOW * spread.mean, 0.2 * abs(best.values[0])):
             return Seen(
                 f"What was sampled in the first {_FEW} steps earned {number(reward.mean)}; without that noise the"
-                f" policy earned {number(best.values[0])} ({best.metric.removeprefix('eval/')}). The reward has not risen.",
+                f" policy earned {number(best.values[0])} ({best.metric.removeprefix('eval/')}). The reward has not"
+                " risen.",
                 [reward, spread, best],
             )
     temperature = stage.last("settings/temperature", _FEW)
@@ -46,7 +47,8 @@ EXPLORATION_TOO_STRONG = Rule(
     "Is my sampling too random?",
     ("reward", "reward_std", "eval/NAME", "settings/temperature"),
     f"the reward of the first {_FEW} steps lies below that of the evaluation before them by {_BELOW} of the spread"
-    f" inside groups and a fifth, or the temperature is {_HOT:g} or more; and after {WINDOW} steps the reward has not risen",
+    f" inside groups and a fifth, or the temperature is {_HOT:g} or more; and after {WINDOW} steps the reward"
+    " has not risen",
     "Members are drawn so far from what the policy would do that their rewards hardly depend on the policy: groups"
     " compare noise.",
     "Lower domain.sampling.temperature (domain.temperature of a selector) to about 1, domain.policy.sigma or the"

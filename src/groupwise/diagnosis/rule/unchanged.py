@@ -15,8 +15,8 @@ def _look(stage: Stage) -> Seen | None:
     if changes is None or rate is None or max(changes.values) > _NOTHING or min(rate.values) <= 0:
         return None
     return Seen(
-        f"The optimiser stepped at a learning rate of {number(rate.mean)}, and no weight changed in the last {_FEW} steps"
-        " with an update.",
+        f"The optimiser stepped at a learning rate of {number(rate.mean)}, and no weight changed in the last {_FEW}"
+        " steps with an update.",
         [changes, rate],
     )
 
