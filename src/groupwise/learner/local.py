@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from groupwise.learner.activation_checkpointing import checkpoint_activations, offers_checkpointing
+from groupwise.learner.change import WeightChange
 from groupwise.learner.copy import LocalCopy, adapters
 from groupwise.learner.hashing import hash_weights
 from groupwise.learner.optimiser import build_optimiser, configure_optimiser, gradient_norm, trained_parameters
@@ -66,6 +67,8 @@ class LocalLearner:
         self._make_shards = make_shards
         self._whole: nn.Module | None = None
         self._source: OptimiserSource | None = None
+        self.change: float | None = None
+        """Relative size of the newest step, `|w' - w| / |w|`; None before one and of shards."""
 
     @cached_property
     def optimiser(self) -> torch.optim.Optimizer:
@@ -125,7 +128,9 @@ class LocalLearner:
         if math.isfinite(size) and size != 0.0:
             if numbers.max_grad_norm is not None:
                 torch.nn.utils.clip_grads_with_norm_(parameters, numbers.max_grad_norm, norm)
+            change = None if self._whole is not None else WeightChange(parameters)
             self.optimiser.step()
+            self.change = change.relative() if change is not None else None
         self.zero_gradients()
         return size
 

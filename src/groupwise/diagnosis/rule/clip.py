@@ -76,7 +76,7 @@ CLIP_NEVER_ACTS = Rule(
     " for a region that acts, narrow trust.low and trust.high.",
     _never,
     phrase="the bounds never act",
-    follows=("learning_rate_too_low",),
+    follows=("learning_rate_too_low", "weights_unchanged"),
     steps="larger",
 )
 CLIP_MOSTLY_ACTS = Rule(

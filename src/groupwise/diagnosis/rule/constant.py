@@ -10,6 +10,8 @@ _FEW = 5
 _ROUNDING = 1e-9
 _SURE = 0.01
 """Nats a decision; a policy below it draws the same decision 99 times of a hundred."""
+_DISTINCT = 1.5
+"""Different members of a group."""
 
 
 def _constant(stage: Stage) -> Seen | None:
@@ -50,15 +52,22 @@ REWARD_CONSTANT = Rule(
     " function, its columns, the form that the prompt asks for, or other prompts.",
     _constant,
     phrase="every member earns the same reward",
-    follows=("reward_missing", "all_truncated", "samples_alike"),
+    follows=("reward_missing", "all_truncated", "samples_alike", "weight_decay_too_high"),
 )
 
 
 def _alike(stage: Stage) -> Seen | None:
     surprisal, flat = stage.first("surprisal", _FEW), stage.first("frac_reward_zero_std", _FEW)
-    if surprisal is None or flat is None or min(surprisal.values) < 0:
+    if flat is None or flat.mean < 0.9:
         return None
-    if surprisal.mean > _SURE or flat.mean < 0.9:
+    distinct, size = stage.first("completions/distinct", _FEW), stage.first("group_size", _FEW)
+    if distinct is not None and size is not None and size.mean > 1 and distinct.mean * size.mean <= _DISTINCT:
+        return Seen(
+            f"In its first {_FEW} steps the {size.mean:.0f} members of a group were {number(distinct.mean * size.mean)}"
+            f" different ones in the mean, and {flat.mean:.0%} of the groups were flat.",
+            [distinct, flat],
+        )
+    if surprisal is None or min(surprisal.values) < 0 or surprisal.mean > _SURE:
         return None
     sentence = (
         f"In its first {_FEW} steps the stage's policy was sure of everything it did ({number(surprisal.mean)} nats a"
@@ -71,13 +80,14 @@ SAMPLES_ALIKE = Rule(
     "samples_alike",
     "warning",
     "Why are the members of a group copies of each other from the start?",
-    ("surprisal", "frac_reward_zero_std"),
-    f"over the first {_FEW} steps the surprisal is below {_SURE} nats a decision, and at least 90 % of their"
-    " groups are flat; not of densities",
+    ("surprisal", "frac_reward_zero_std", "completions/distinct", "group_size"),
+    f"over the first {_FEW} steps a group has no more than {_DISTINCT} different members in the mean, or the surprisal"
+    f" is below {_SURE} nats a decision, and at least 90 % of the groups are flat",
     "Members that are copies earn the same, so that no group compares anything: sampling is close to greedy, or the"
     " policy that the stage began with is sure of one answer.",
-    "A higher domain.sampling.temperature (1 is the policy itself), domain.sampling.top_p = 1 and top_k = 0, or an"
-    " earlier model, for example a shorter supervised stage before.",
+    "More chance while sampling: domain.sampling.temperature = 1, top_p = 1 and top_k = 0 for texts, a larger"
+    " domain.policy.sigma or sampler.noise for images; or an earlier model, for example a shorter supervised stage"
+    " before.",
     _alike,
     phrase="members are copies of each other from the start",
 )

@@ -62,6 +62,6 @@ KL_RUNAWAY = Rule(
     " trust region, or lower train.max_grad_norm.",
     _look,
     phrase="the policy runs away from its reference",
-    follows=("learning_rate_too_high",),
+    follows=("learning_rate_too_high", "weight_decay_too_high", "policy_becomes_random"),
     steps="smaller",
 )

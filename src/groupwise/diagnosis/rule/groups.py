@@ -96,6 +96,9 @@ ALL_FLAT = Rule(
     phrase="all groups are flat",
     follows=(
         "reward_constant",
+        "reward_ignores_answer",
+        "weight_decay_too_high",
+        "reward_follows_length",
         "samples_alike",
         "reward_missing",
         "all_truncated",

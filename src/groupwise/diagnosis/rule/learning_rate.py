@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.rule.entropy import unused
+from groupwise.diagnosis.rule.weights import CHANGE, largest_change, path
 from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
 _FEW = 5
 UNMOVED = 1e-3
 """Nats a decision from the reference, below which a policy has hardly moved."""
+_REWRITES = 0.1
+_BREAKS = 0.02
+"""Relative change of the weights by an update: what no policy survives, and what some do not."""
+_NOWHERE = 3e-4
+_SOMEWHERE = 1e-2
+"""Relative length of the way of the weights, below which nothing can have been learnt, and above which they have moved.
+"""
 
 
 def stands_still(stage: Stage) -> bool:
@@ -50,6 +58,8 @@ def _high(stage: Stage) -> Seen | None:
             f" effective sample size {number(sample.mean)}."
         )
         return Seen(sentence, [low, high, sample])
+    if (rewritten := _rewritten(stage)) is not None:
+        return rewritten
     # On-policy: how fast the sampler itself turns deterministic.
     surprisal = stage.ends("surprisal", _FEW)
     if (
@@ -70,6 +80,39 @@ def _high(stage: Stage) -> Seen | None:
     return Seen(sentence, [start, last, *missed])
 
 
+def _rewritten(stage: Stage) -> Seen | None:
+    """Judges the weights themselves: an update that changes a tenth of them, or a fiftieth with which the reward broke
+    down below where it began.
+    """
+    change = largest_change(stage, _FEW)
+    if change is None or change.mean < _BREAKS:
+        return None
+    sentence = f"An update changed the weights by {number(100 * change.mean)} % of their size"
+    first, spread, last = stage.first("reward", 1), stage.first("reward_std", 1), stage.last("reward", _FEW)
+    if first is None or spread is None or last is None:
+        loss = stage.ends("loss_sup", _FEW)
+        if loss is None or change.mean < _REWRITES or loss[0].above(loss[1]):
+            return None
+        return Seen(f"{sentence}, and the supervised loss has not fallen.", [change, *loss])
+    if stage.num_steps < 2 * _FEW or last.mean > first.mean - 0.5 * spread.mean:
+        return None
+    return Seen(
+        f"{sentence}, and the reward fell from {number(first.mean)} in the first step to {number(last.mean)}.",
+        [change, first, last],
+    )
+
+
+def _unmoved(stage: Stage) -> bool:
+    """Returns whether the weights' way is too short to have changed anything."""
+    way = path(stage, _FEW)
+    return way is not None and way < _NOWHERE and stage.num_steps >= 2 * WINDOW
+
+
+def _moved(stage: Stage) -> bool:
+    way = path(stage, _FEW)
+    return way is not None and way > _SOMEWHERE
+
+
 def _low(stage: Stage) -> Seen | None:
     reward, surprisal, kl, rate = (
         stage.ends("reward"),
@@ -78,47 +121,57 @@ def _low(stage: Stage) -> Seen | None:
         stage.last("learning_rate"),
     )
     if (
-        stage.num_steps < 3 * WINDOW
-        or reward is None
+        reward is None
         or rate is None
         or reward[1].above(reward[0])
-        or not stands_still(stage)
+        or not (_unmoved(stage) or (stage.num_steps >= 3 * WINDOW and stands_still(stage) and not _moved(stage)))
     ):
         return None
+    way = path(stage, _FEW)
     movements = [f"surprisal {number(surprisal[0].mean)} first, {number(surprisal[1].mean)} now"] if surprisal else []
     movements += [f"KL {number(kl.mean)} nats a decision"] if kl else []
+    movements += [f"way of the weights {number(way)} of their size"] if way is not None else []
     sentence = (
         f"In {stage.num_steps} steps with updates (learning rate {number(rate.mean)}) the policy has not moved:"
         f" {', '.join(movements)}; reward {number(reward[0].mean)} first, {number(reward[1].mean)} now."
     )
-    return Seen(sentence, [rate, *(surprisal or ()), *([kl] if kl else []), *reward])
+    change = stage.last(CHANGE, _FEW)
+    evidence = [series for series in (rate, *(surprisal or ()), kl, change, *reward) if series is not None]
+    return Seen(sentence, evidence)
 
 
 LEARNING_RATE_TOO_HIGH = Rule(
     "learning_rate_too_high",
     "warning",
     "Is my learning rate too high?",
-    ("effective_sample_size", "ratio/p1", "ratio/p99", "on_policy_share", "surprisal", "groups/best", "reward"),
+    (
+        *("effective_sample_size", "ratio/p1", "ratio/p99", "on_policy_share", "surprisal", "groups/best", "reward"),
+        *("reward_std", "weights/change", "loss_sup"),
+    ),
     f"over {_FEW} steps the effective sample size of off-policy ratios is below 0.5, or 1 % of these ratios"
     f" are above 3 or below 1/3; or the surprisal falls to a tenth of its start within {2 * WINDOW} steps, and"
     " the reward has risen by less than half the distance from its start to what the best member of a group"
-    " earned then",
+    f" earned then; or updates change the weights by {_BREAKS:.0%} of their size, and the reward lies below that of"
+    f" the first step by half the spread inside groups (in a supervised stage: by {_REWRITES:.0%}, and the loss does"
+    " not fall)",
     "One batch moves the policy so far that the batch is no longer a sample of it. Such a policy soon becomes"
     " deterministic and repeats the first answers that were rewarded.",
     "Take a tenth of optimiser.learning_rate, set optimiser.warm_up_steps, lower train.max_grad_norm, or take"
     " fewer train.updates_per_batch.",
     _high,
     phrase="the learning rate is too high",
-    follows=("generator_drifts", "ratio_not_one"),
+    follows=("generator_drifts", "ratio_not_one", "weight_decay_too_high"),
     steps="smaller",
 )
 LEARNING_RATE_TOO_LOW = Rule(
     "learning_rate_too_low",
     "warning",
     "Is my learning rate too low?",
-    ("learning_rate", "surprisal", "kl", "updates/taken", "reward"),
-    f"after {3 * WINDOW} steps with updates neither the reward nor the surprisal has changed beyond two standard errors"
-    " (and 2 %), and the KL is below 0.001; of densities, which have no surprisal, only where a KL is measured",
+    ("learning_rate", "surprisal", "kl", "updates/taken", "reward", "weights/change"),
+    f"the reward has not risen, and after {2 * WINDOW} steps the changes of the weights sum to less than {_NOWHERE:g}"
+    f" of their size, or after {3 * WINDOW} to less than {_SOMEWHERE:g}, the surprisal has not changed beyond two"
+    f" standard errors (and 2 %), and the KL is below {UNMOVED:g} (of densities, which have no surprisal, only"
+    " where one is measured)",
     "Updates are made, but the policy has hardly changed: steps are too small, the schedule of the learning"
     " rate has already ended, or another term of the loss holds the policy.",
     "Take ten times optimiser.learning_rate, or lower auxiliary.supervised, whose gradient may be all that"
@@ -126,5 +179,12 @@ LEARNING_RATE_TOO_LOW = Rule(
     " and at divergence.beta.",
     _low,
     phrase="the learning rate is too low",
+    follows=(
+        "divergence_holds",
+        "policy_term_drowned",
+        "weights_unchanged",
+        "admission_rejects",
+        "exploration_too_strong",
+    ),
     steps="larger",
 )

@@ -35,5 +35,5 @@ LENGTH_CREEP = Rule(
     " soft_overlong, or look at the rewards of long answers.",
     _look,
     phrase="answers grow longer",
-    follows=("reward_follows_length",),
+    follows=("reward_follows_length", "weight_decay_too_high", "policy_becomes_random"),
 )

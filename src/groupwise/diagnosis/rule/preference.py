@@ -8,15 +8,21 @@ from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
 _FOLLOWS_LENGTH = 0.9
+_AT_THE_LIMIT = 0.5
 _GROWTH = 1.25
+_FEW = 5
 _AGAINST = -0.2
 
 
 def _length(stage: Stage) -> Seen | None:
     correlation, lengths = stage.first("groups/length_correlation"), stage.ends("completions/mean_length")
-    if correlation is None or lengths is None or correlation.mean < _FOLLOWS_LENGTH:
+    if correlation is None or lengths is None:
         return None
     start, last = lengths
+    cut = stage.first("completions/clipped_ratio", _FEW), stage.last("completions/clipped_ratio")
+    to_the_limit = cut[0] is not None and cut[1] is not None and cut[0].mean < 0.1 and cut[1].mean > 0.5
+    if correlation.mean < (_AT_THE_LIMIT if to_the_limit else _FOLLOWS_LENGTH):
+        return None
     # Where a judge does not fall, longer members are what was meant.
     if not last.above(start) or last.mean < _GROWTH * start.mean or judged(stage):
         return None
@@ -31,9 +37,10 @@ REWARD_FOLLOWS_LENGTH = Rule(
     "reward_follows_length",
     "warning",
     "Is length what my reward pays for?",
-    ("groups/length_correlation", "completions/mean_length"),
+    ("groups/length_correlation", "completions/mean_length", "completions/clipped_ratio"),
     f"over the first {WINDOW} steps the correlation of reward and number of decisions inside groups is at least"
-    f" {_FOLLOWS_LENGTH}, and the mean length of the last {WINDOW} steps is {_GROWTH} times that of the first;"
+    f" {_FOLLOWS_LENGTH} ({_AT_THE_LIMIT} where most members now end at the length limit and hardly one did at first),"
+    f" and the mean length of the last {WINDOW} steps is {_GROWTH} times that of the first;"
     " silent where judges are measured and none has fallen",
     "A longer member is a better paid one, whatever it says: what is learnt is to be long, unless the task itself wants"
     " long answers.",

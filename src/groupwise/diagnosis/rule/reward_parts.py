@@ -8,8 +8,38 @@ from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
 
+_FEW = 5
+
 
 def _dominates(stage: Stage) -> Seen | None:
+    return _dominates_now(stage) or _dominated(stage)
+
+
+def _dominated(stage: Stage) -> Seen | None:
+    """Judges the stage's first steps: a reward that decided alone then, and whose way was so short that it no longer
+    varies, while those that it drowned have not risen.
+    """
+    names = stage.rewards(weighted=True)
+    shares = {name: share for name in names if (share := stage.first(f"rewards/{name}/share", _FEW)) is not None}
+    if len(names) < 2 or not shares or stage.num_steps < 2 * WINDOW:
+        return None
+    dominant = max(shares, key=lambda name: shares[name].mean)
+    if shares[dominant].mean <= 0.95:
+        return None
+    drowned = {name: ends for name in names if name != dominant and (ends := stage.ends(f"rewards/{name}/mean", _FEW))}
+    spreads = {name: std for name in drowned if (std := stage.first(f"rewards/{name}/std", _FEW)) is not None}
+    for name, (start, last) in drowned.items():
+        if name in spreads and spreads[name].mean > 0 and not last.above(start):
+            return Seen(
+                f"In the first {_FEW} steps reward {dominant} made {shares[dominant].mean:.1%} of what the members of a"
+                f" group are compared by, and {name} has not risen since ({number(start.mean)} at first,"
+                f" {number(last.mean)} now).",
+                [shares[dominant], start, last],
+            )
+    return None
+
+
+def _dominates_now(stage: Stage) -> Seen | None:
     names = stage.rewards(weighted=True)
     shares = {name: share for name in names if (share := stage.last(f"rewards/{name}/share")) is not None}
     if len(names) < 2 or not shares:
@@ -63,9 +93,9 @@ REWARD_DOMINATES = Rule(
     "reward_dominates",
     "warning",
     "Why does one of my rewards not improve?",
-    ("rewards/NAME/share", "rewards/NAME/std", "rewards/NAME/weight"),
+    ("rewards/NAME/share", "rewards/NAME/std", "rewards/NAME/weight", "rewards/NAME/mean"),
     f"one of several weighted rewards makes more than 95 % of the variance inside groups over {WINDOW} steps, while"
-    " another still varies",
+    f" another still varies; or did over the first {_FEW} steps, and another has not risen",
     "Advantages compare the weighted sum of the rewards: a reward of small spread has hardly any effect"
     " beside one of large spread, however important it is.",
     "Choose domain.rewards.NAME.weight so that weight times spread is similar for all rewards, or set"

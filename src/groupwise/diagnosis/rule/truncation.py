@@ -8,6 +8,7 @@ from groupwise.diagnosis.stage import Stage
 
 _START = 5
 """Steps that show how long answers were when the stage began."""
+_CUT, _SHORTER = 0.2, 0.85
 _CAUSES = "either the reward pays for length, or the policy has collapsed and no longer ends its answers"
 _HOLD = (
     "Look in rollouts/ at the rewards of long answers. A reward of kind soft_overlong or a lower"
@@ -41,6 +42,21 @@ def _has_grown(stage: Stage) -> bool:
     return start is not None and last is not None and last.mean >= 1.5 * start.mean and last.above(start)
 
 
+def _brief(stage: Stage) -> Seen | None:
+    cut = stage.first("completions/clipped_ratio", _START), stage.last("completions/clipped_ratio")
+    length = stage.first("completions/mean_length", _START), stage.last("completions/mean_length")
+    if cut[0] is None or cut[1] is None or length[0] is None or length[1] is None or stage.num_steps < 2 * WINDOW:
+        return None
+    if cut[0].mean < _CUT or cut[1].mean > 0.5 * cut[0].mean or length[1].mean > _SHORTER * length[0].mean:
+        return None
+    return Seen(
+        f"In the first {_START} steps {cut[0].mean:.0%} of the members were cut off by the length limit; now it is"
+        f" {cut[1].mean:.0%}, and members have shrunk from {number(length[0].mean)} to {number(length[1].mean)}"
+        " decisions.",
+        [*cut, *length],
+    )
+
+
 def _growth(stage: Stage) -> str:
     start, last = stage.first("completions/mean_length", _START), stage.last("completions/mean_length")
     return (
@@ -63,5 +79,27 @@ ALL_TRUNCATED = Rule(
     " soft_overlong, or lower optimiser.learning_rate.",
     _look,
     phrase="all answers are truncated",
-    follows=("reward_follows_length", "learning_rate_too_high", "length_creep", "entropy_collapse"),
+    follows=(
+        "reward_follows_length",
+        "learning_rate_too_high",
+        "length_creep",
+        "entropy_collapse",
+        "policy_becomes_random",
+        "weight_decay_too_high",
+        "texts_repeat",
+    ),
+)
+LIMIT_TEACHES_BREVITY = Rule(
+    "limit_teaches_brevity",
+    "warning",
+    "Why do answers get shorter and no better?",
+    ("completions/clipped_ratio", "completions/mean_length"),
+    f"in the first {_START} steps at least {_CUT:.0%} of the members are cut off, over the last {WINDOW} less than half"
+    f" as many, and the mean length has fallen by {1 - _SHORTER:.0%}",
+    "Long answers had no room, so that only short ones could earn: what is learnt is to be brief, perhaps to leave the"
+    " work out.",
+    "Raise domain.sampling.max_new_tokens until hardly any answer of the model that the stage begins with is cut off.",
+    _brief,
+    phrase="the length limit teaches brevity",
+    follows=("learning_rate_too_high", "reward_dominates", "judge_disagrees", "weight_decay_too_high"),
 )

@@ -50,7 +50,15 @@ NO_UPDATE = Rule(
     " policy_weight, train.max_grad_norm and the schedules.",
     _none,
     phrase="nothing is updated",
-    follows=("all_flat", "not_finite", "reward_missing"),
+    follows=(
+        "all_flat",
+        "not_finite",
+        "reward_missing",
+        "reward_constant",
+        "reward_ignores_answer",
+        "samples_alike",
+        "admission_rejects",
+    ),
 )
 NOT_FINITE = Rule(
     "not_finite",
@@ -64,6 +72,6 @@ NOT_FINITE = Rule(
     " resume` from a checkpoint before the first such update.",
     _not_finite,
     phrase="gradients are not finite",
-    follows=("learning_rate_too_high",),
+    follows=("learning_rate_too_high", "weight_decay_too_high"),
     steps="smaller",
 )

@@ -36,6 +36,7 @@ from groupwise.domain.selection.store import store
 from groupwise.domain.selection.task_model.cache import CachedTaskModel
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
+from groupwise.reward.content import Content
 from groupwise.streams import Streams
 
 _EVALUATION_BATCH = 256
@@ -229,6 +230,8 @@ class SelectionDomain(Domain):
         """Computes every reward of every member; with `prefix`, of every pick."""
         queries = [self._table.queries[place] for place in samples.payload["query"].tolist()]
         table = self._member_rewards.reward(queries, samples.payload["measured"], samples.mask, judges=False)
+        picks = samples.payload["picks"].masked_fill(~samples.mask, -1).tolist()
+        table = replace(table, contents=[Content.of(" ".join(map(str, row))) for row in picks])
         # The reward does not know the number of shots, so the domain states the range of the costs.
         costs = {
             name: (-float(max(2, self.config.shots)), -1.0)

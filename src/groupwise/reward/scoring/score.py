@@ -11,6 +11,7 @@ from groupwise.config import ConfigError, why_failed
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.completions import CompletionForm, in_form, shape_advice
 from groupwise.reward.components import Follows, Groups, Parted
+from groupwise.reward.content import Content
 from groupwise.reward.error import RewardError
 from groupwise.reward.scoring.columns import arguments_for, check_columns, needed_columns
 from groupwise.reward.scoring.event_loop import EventLoop, is_asynchronous
@@ -283,7 +284,9 @@ class Rewards:
             frozenset(reward.name for reward in used if reward.judge),
             {reward.name: reward.bounds for reward in used},
         )
-        return RewardTable(values, weights, tuple(events), seconds, judging, maps, fields, bounds, *joined_logs(logs))
+        contents = [Content.of(completion) for completion in completions]
+        logged = joined_logs(logs)
+        return RewardTable(values, weights, tuple(events), seconds, judging, maps, fields, bounds, *logged, contents)
 
     def memory(self) -> dict[str, Any]:
         """Returns the memories of rewards that follow training, by name, JSON-able; rewards without a memory are left

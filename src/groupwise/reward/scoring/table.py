@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
+from groupwise.reward.content import Content
 from groupwise.reward.error import RewardError
 from groupwise.reward.scoring.trainer_arguments import RewardLog
 
@@ -56,6 +57,7 @@ class RewardTable:
             (one a decision).
         logged: name -> numbers that rewards logged by `log_metric`; their mean is what the batch shows.
         extras: column -> `B` entries that rewards logged by `log_extra`.
+        contents: what was scored, in short, one a member; empty where it is not known.
 
     Raises:
         RewardError: rewards of different length, or a weight of something that is no reward.
@@ -78,6 +80,7 @@ class RewardTable:
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     logged: Mapping[str, Sequence[float]] = field(default_factory=dict)
     extras: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    contents: Sequence[Content] = ()
 
     def __post_init__(self) -> None:
         lengths = {name: len(values) for name, values in self.values.items()}
@@ -181,6 +184,7 @@ class RewardTable:
             values=pick(self.values),
             maps=pick(self.maps),
             extras=pick(self.extras),
+            contents=[self.contents[int(row)] for row in rows] if self.contents else (),
             fields={name: pick(table) for name, table in self.fields.items()},
         )
 
@@ -242,6 +246,9 @@ class RewardTable:
             first_table.bounds,
             logged,
             extras,
+            [content for table in tables for content in table.contents]
+            if all(table.contents for table in tables)
+            else (),
         )
 
 

@@ -21,6 +21,7 @@ from groupwise.training.run.loop import Session, evaluate_now, run_stage
 from groupwise.training.run.run_folder import write_json
 from groupwise.training.run.stages import START, first_sampling, stage_reference
 from groupwise.training.run.summary import summarise
+from groupwise.training.step.prompt_values import PromptValues
 from groupwise.training.step.reward_history import RewardHistory
 from groupwise.training.step.state import TrainState
 
@@ -111,6 +112,7 @@ def _train_control(session: Session, job: Job, domains: Domains, control: _Contr
         state.reference = ReferencePolicy(stage_reference(timed), state.learner)
         state.begin_average(timed.train.weight_average)
         state.history = RewardHistory(RewardHistory.needed(timed), state.history.rewards)
+        state.prompt_values = PromptValues()
         state.objective = timed.objective.adopt(state.objective, previous.objective)
         progress = state.progress
         progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index, 0, 0.0, ""

@@ -12,6 +12,7 @@ from groupwise.training.run.evaluation import evaluate, metric_name
 from groupwise.training.run.loop import Session, autocast_of, evaluate_now, keep_best_model, keep_model, run_stage, save
 from groupwise.training.run.warm_up import write_warm_up
 from groupwise.training.step.pass_sizes import fit_passes, restore_passes
+from groupwise.training.step.prompt_values import PromptValues
 from groupwise.training.step.reward_history import RewardHistory
 from groupwise.training.step.reward_memory import restore_reward_memory
 from groupwise.training.step.state import TrainState
@@ -77,6 +78,7 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
     state.begin_average(recipe.train.weight_average)
     fit_passes(session.domain, recipe, state, session.world)
     state.history = RewardHistory(RewardHistory.needed(recipe), state.history.rewards)
+    state.prompt_values = PromptValues()
     is_measured_differently = _is_measured_differently(session, job, state, index)
     name = metric_name(recipe.train, progress.latest)
     # Early stopping measures gains from the start of the stage.

@@ -214,7 +214,7 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     members = RewardedMembers(samples, place, table, reference_log_prob, past_rewards)
     rollouts = members.rollouts(objective.requires_rollouts, density=domain.density)
     batch = objective.prepare(rollouts, state.objective, world.sum)
-    return _Round(filler, members, batch, _earned(member_prompts, table) if history.size else [], size_remark)
+    return _Round(filler, members, batch, _earned(member_prompts, table), size_remark)
 
 
 def _earned(prompts: Sequence[int], table: RewardTable) -> list[tuple[int, list[float]]]:
@@ -230,19 +230,21 @@ def _remember(state: TrainState, rounds: Sequence[_Round], world: World) -> dict
     """Adds the rewards of a step to the prompts' histories, on every process alike; returns how far they were above the
     prompts' past.
     """
-    if not state.history.size:
-        return {}
     total, count = 0.0, 0
     for round_ in rounds:
         earned = [
             prompt_rewards for process_rewards in world.gather(round_.earned) for prompt_rewards in process_rewards
         ]
+        state.prompt_values.add(earned)
+        if not state.history.size:
+            continue
         round_gain, num_compared = state.history.gain(earned)
         total, count = total + round_gain, count + num_compared
         state.history.add(earned)
-    return {"history/num_prompts": float(len(state.history.rewards))} | (
-        {"history/gain": total / count} if count else {}
-    )
+    metrics = state.prompt_values.metrics()
+    if state.history.size:
+        metrics["history/num_prompts"] = float(len(state.history.rewards))
+    return metrics | ({"history/gain": total / count} if count else {})
 
 
 def _select_groups(
@@ -272,6 +274,7 @@ def _statistics(sampled_round: _Round, density: bool) -> dict[str, Statistic]:
     if samples.behaviour_log_prob is not None:
         gap = (samples.old_log_prob - samples.behaviour_log_prob).abs()
         statistics["sampling/sampling_logp_difference/mean"] = Mean.of(gap, samples.mask)
+    statistics |= _of_contents(sampled_round.members)
     for event in sampled_round.members.table.events:
         name = f"rewards/{event.reward}/num_{event.name}"
         count = Total.of(torch.tensor(float(event.count)))
@@ -279,4 +282,22 @@ def _statistics(sampled_round: _Round, density: bool) -> dict[str, Statistic]:
     for name, values in sampled_round.members.table.logged.items():
         numbers = torch.tensor(values, dtype=torch.float64)
         statistics[f"logged/{name}"] = Mean.of(numbers, torch.ones_like(numbers, dtype=torch.bool))
+    return statistics
+
+
+def _of_contents(members: RewardedMembers) -> dict[str, Statistic]:
+    """Returns the share of members that no earlier member of their group equals, and how much texts repeat
+    themselves.
+    """
+    contents = members.table.contents
+    if not contents:
+        return {}
+    num_distinct = len(set(zip(members.place.tolist(), (content.digest for content in contents), strict=True)))
+    statistics: dict[str, Statistic] = {
+        "completions/distinct": Mean.ratio(torch.tensor(float(num_distinct)), torch.tensor(float(len(contents))))
+    }
+    repeated = [content.repetition for content in contents if content.repetition is not None]
+    if repeated:
+        numbers = torch.tensor(repeated, dtype=torch.float64)
+        statistics["completions/repetition"] = Mean.of(numbers, torch.ones_like(numbers, dtype=torch.bool))
     return statistics

@@ -16,6 +16,7 @@ from groupwise.reference import AbsentReference, EmaReference, ReferenceConfig
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.training.distributed import World
 from groupwise.training.progress import Progress
+from groupwise.training.step.prompt_values import PromptValues
 from groupwise.training.step.reward_history import RewardHistory
 from groupwise.training.weight_average import WeightAverage
 
@@ -32,6 +33,7 @@ class TrainState:
         reference: the reference policy; absent before a stage begins.
         average: the running average of the weights; absent where the stage keeps none.
         history: the last rewards of each prompt; empty where nothing reads them.
+        prompt_values: which prompts of the stage have earned one value alone.
         reward_memory: the memories of rewards, by reward, JSON-able; empty where no reward has one.
     """
 
@@ -41,6 +43,7 @@ class TrainState:
     reference: ReferencePolicy = field(init=False)
     average: ReferencePolicy = field(init=False)
     history: RewardHistory = field(default_factory=RewardHistory)
+    prompt_values: PromptValues = field(default_factory=PromptValues)
     reward_memory: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -76,6 +79,7 @@ class TrainState:
             "reference": {**self.reference.state(), "config": self.reference.config.model_dump(mode="json")},
             "average": {**self.average.state(), "config": self.average.config.model_dump(mode="json")},
             "history": self.history.record(),
+            "prompt_values": self.prompt_values.record(),
             "reward_memory": self.reward_memory,
             "generators": world.gather(streams.capture()),
             "metrics_length": metrics_length,
@@ -103,6 +107,7 @@ class TrainState:
         self.average = ReferencePolicy(reference_config(record["average"]), self.learner)
         self.average.restore(record["average"])
         self.history = RewardHistory.from_record(record["history"])
+        self.prompt_values = PromptValues.from_record(record.get("prompt_values", {}))
         self.reward_memory = dict(record["reward_memory"])
         if len(record["generators"]) == world.size:
             streams.restore(record["generators"][world.rank])

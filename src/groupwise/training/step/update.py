@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from groupwise.domain.protocol import Samples
+from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import StepNumbers
 from groupwise.objective import Batch, Objective, Plan
 from groupwise.objective.acted import Acted
@@ -135,6 +136,8 @@ def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, upda
         updates.skipped += 1
     else:
         updates.taken += 1
+        if isinstance(learner, LocalLearner) and learner.change is not None:
+            metrics["weights/change"] = learner.change
         if (average := recipe.train.weight_average) is not None:
             state.progress.average_step += 1
             state.average.mix(1 - average.decay_after(state.progress.average_step))

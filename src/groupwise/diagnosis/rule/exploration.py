@@ -1,0 +1,58 @@
+"""Sampling so noisy that what is tried says nothing about the policy."""
+
+from __future__ import annotations
+
+from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
+from groupwise.diagnosis.series import WINDOW
+from groupwise.diagnosis.stage import Stage
+
+_FEW = 5
+_BELOW = 0.75
+_HOT = 3.0
+
+
+def _look(stage: Stage) -> Seen | None:
+    if stage.num_steps < WINDOW or rewards_rise(stage):
+        return None
+    reward, spread = stage.first("reward", _FEW), stage.first("reward_std", _FEW)
+    measured = [seen for seen in stage.evaluated if seen.metric.endswith("/reward")]
+    best = max(measured, key=lambda seen: seen.values[0], default=None)
+    if reward is not None and spread is not None and best is not None and _beginning(stage, best.steps[0]):
+        gap = best.values[0] - reward.mean
+        if gap > max(_BELOW * spread.mean, 0.2 * abs(best.values[0])):
+            return Seen(
+                f"What was sampled in the first {_FEW} steps earned {number(reward.mean)}; without that noise the"
+                f" policy earned {number(best.values[0])} ({best.metric.removeprefix('eval/')}). The reward has not"
+                " risen.",
+                [reward, spread, best],
+            )
+    temperature = stage.last("settings/temperature", _FEW)
+    if temperature is not None and temperature.mean >= _HOT:
+        return Seen(
+            f"Members are sampled at temperature {number(temperature.mean)}, and the reward has not risen.",
+            [temperature],
+        )
+    return None
+
+
+def _beginning(stage: Stage, step: int) -> bool:
+    """Returns whether an evaluation was made where the stage began."""
+    first = stage.first("reward", 1)
+    return first is not None and step < first.steps[0]
+
+
+EXPLORATION_TOO_STRONG = Rule(
+    "exploration_too_strong",
+    "warning",
+    "Is my sampling too random?",
+    ("reward", "reward_std", "eval/NAME", "settings/temperature"),
+    f"the reward of the first {_FEW} steps lies below that of the evaluation before them by {_BELOW} of the spread"
+    f" inside groups and a fifth, or the temperature is {_HOT:g} or more; and after {WINDOW} steps the reward"
+    " has not risen",
+    "Members are drawn so far from what the policy would do that their rewards hardly depend on the policy: groups"
+    " compare noise.",
+    "Lower domain.sampling.temperature (domain.temperature of a selector) to about 1, domain.policy.sigma or the"
+    " sampler's noise, until members earn nearly what the evaluation does.",
+    _look,
+    phrase="sampling is too random",
+)

@@ -1,0 +1,79 @@
+"""Other terms of the loss that leave the reward no say: a divergence that holds the policy, an auxiliary term that
+drowns it.
+"""
+
+from __future__ import annotations
+
+from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
+from groupwise.diagnosis.series import WINDOW
+from groupwise.diagnosis.stage import Stage
+
+_FEW = 10
+_ALLOWED = 0.1
+_DROWNED = 20.0
+_AUXILIARY = ("loss_sup", "loss_cons", "loss_l2")
+
+
+def _advantages(stage: Stage) -> float | None:
+    """Returns the spread of advantages in groups that differ; `None` where hardly any does."""
+    spread, flat = stage.last("advantages_std", _FEW), stage.last("frac_reward_zero_std", _FEW)
+    if spread is None or flat is None or flat.mean > 0.9 or spread.mean <= 0:
+        return None
+    return spread.mean / (1 - flat.mean) ** 0.5
+
+
+def _holds(stage: Stage) -> Seen | None:
+    loss, kl, size = stage.last("loss_kl", _FEW), stage.last("kl", _FEW), _advantages(stage)
+    if loss is None or kl is None or size is None or kl.mean <= 0 or stage.num_steps < WINDOW or rewards_rise(stage):
+        return None
+    beta = loss.mean / kl.mean
+    if beta <= 0 or size / beta > _ALLOWED:
+        return None
+    return Seen(
+        f"The divergence weighs {number(beta)} and advantages {number(size)}: where they balance, a log-prob may move"
+        f" by about {number(size / beta)} nats. The reward has not risen.",
+        [loss, kl],
+    )
+
+
+def _drowned(stage: Stage) -> Seen | None:
+    size = _advantages(stage)
+    terms = [term for name in _AUXILIARY if (term := stage.last(name, _FEW)) is not None]
+    if size is None or not terms or stage.num_steps < WINDOW or rewards_rise(stage):
+        return None
+    largest = max(terms, key=lambda term: term.mean)
+    if largest.mean < _DROWNED * size:
+        return None
+    return Seen(
+        f"{largest.metric} is {number(largest.mean)}, and advantages have a spread of {number(size)}: nearly the whole"
+        " gradient is that term's. The reward has not risen.",
+        [largest],
+    )
+
+
+DIVERGENCE_HOLDS = Rule(
+    "divergence_holds",
+    "warning",
+    "Does the divergence hold my policy back?",
+    ("loss_kl", "kl", "advantages_std", "frac_reward_zero_std", "reward"),
+    f"over {_FEW} steps, after {WINDOW}, the spread of advantages divided by the divergence's coefficient is below"
+    f" {_ALLOWED:g} nats, and the reward has not risen",
+    "Where the pull of the advantages and that of the divergence balance, a log-prob has moved by about their ratio:"
+    " the policy may not leave its reference.",
+    "Take a hundredth of divergence.beta (0.001 to 0.1 is usual), or divergence.kind = none.",
+    _holds,
+    phrase="the divergence holds the policy",
+)
+POLICY_TERM_DROWNED = Rule(
+    "policy_term_drowned",
+    "warning",
+    "Does another term of the loss decide alone?",
+    (*_AUXILIARY, "advantages_std", "frac_reward_zero_std", "reward"),
+    f"over {_FEW} steps, after {WINDOW}, an auxiliary term of the loss is {_DROWNED:g} times the spread of the"
+    " advantages of groups that differ, and the reward has not risen",
+    "The gradient is that of the auxiliary term: the reward has next to no part in what is learnt.",
+    "Lower auxiliary.supervised, auxiliary.consistency or train.l2_to_reference until the term is of the size of the"
+    " advantages, or raise policy_weight.",
+    _drowned,
+    phrase="another term of the loss drowns the reward",
+)
