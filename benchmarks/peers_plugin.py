@@ -63,8 +63,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Writes a line for the part of a test that decides it: its call, or a set-up that skipped or failed."""
-    if report.when != "call" and report.outcome == "passed":
-        return
+    if (report.when != "call" and report.outcome == "passed") or "PYTEST_XDIST_WORKER" in os.environ:
+        return  # workers' reports come to the process that started them as well
     text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
     expected = "xfailed" if hasattr(report, "wasxfail") and report.outcome == "skipped" else report.outcome
     line = {"test": report.nodeid, "outcome": expected, "reason": text[-6000:]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from groupwise.config import ConfigError
@@ -61,8 +62,20 @@ def _reward(arguments: Arguments, name: str, reward: Any, columns: frozenset[str
     argument = f"rewards[{name!r}]"
     if isinstance(reward, Reward) and getattr(reward, "kind", None) in REWARDS.names():
         return reward.model_dump(mode="json")
-    if isinstance(reward, str):
+    if isinstance(reward, str) and ":" in reward:
         return {"kind": "callable", "path": reward}
+    if isinstance(reward, str) and Path(reward).is_dir():
+        return {"kind": "reward_model", "path": reward}
+    if isinstance(reward, str):
+        raise ConfigError(
+            f"{argument}: {reward!r:.200} is no function; a reward model is written as"
+            f" groupwise.reward.RewardModel(path={reward!r:.200}), a function of a module as 'package.module:name'"
+        )
+    if _is_model(reward):
+        raise ConfigError(
+            f"{argument}: a model of type {type_name(reward)} was given; write the folder that it is saved in, as"
+            " groupwise.reward.RewardModel(path=FOLDER)"
+        )
     if not callable(reward):
         raise ConfigError(
             f"{argument}: an object of type {type_name(reward)} was given; allowed: a function, an object that can be"
@@ -79,6 +92,11 @@ def _reward(arguments: Arguments, name: str, reward: Any, columns: frozenset[str
         if value is not None and not callable(value):
             table[key] = list(value) if isinstance(value, tuple) else value
     return table
+
+
+def _is_model(reward: Any) -> bool:
+    """Returns whether an object is a model of transformers, as TRL takes for a reward."""
+    return callable(getattr(reward, "save_pretrained", None)) and callable(getattr(reward, "forward", None))
 
 
 def _check_signature(argument: str, reward: Callable[..., Any], columns: frozenset[str] | None) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import Dataset
 from tests.integrations.trl import tiny
 from tests.integrations.trl.test_shipped_rewards import model, rows
 from trl import GRPOConfig, GRPOTrainer
@@ -93,6 +94,15 @@ def test_a_run_is_as_long_as_trl_makes_it(tmp_path: Path, keys: dict[str, Any]) 
     assert set(generations) == {members}
     assert translated["data"] is data
     assert translated["rewards"] is tiny.length
+
+
+def test_a_stream_is_read_as_far_as_the_steps_take(tmp_path: Path) -> None:
+    keys = {"max_steps": 2, "per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 4}
+    args = GRPOConfig(output_dir="unused", use_cpu=True, bf16=False, report_to="none", **keys)
+    translated = groupwise.from_trl(args, reward_funcs=short, train_dataset=Dataset.from_list(rows()).to_iterable_dataset())
+    assert (translated["domain.data.num_train"], translated["domain.data.num_held_out"]) == (4, 1)
+    assert "of a stream as many rows" in str(translated)
+    assert groupwise.train(model(), **translated, out=tmp_path / "run").summary["steps"] == 2
 
 
 def test_it_trains_with_the_weights_of_the_rewards(tmp_path: Path) -> None:

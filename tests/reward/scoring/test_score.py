@@ -144,6 +144,14 @@ def test_or_is_missing_and_counted() -> None:
     assert "KeyError: 'colour'" in event.detail
 
 
+def test_a_column_that_is_read_and_not_there_is_named_with_those_that_are() -> None:
+    def by_hand(**columns: list[str]) -> list[float]:
+        return [float(value) for value in columns["solution"]]
+
+    with pytest.raises(RewardError, match=r"KeyError: 'solution' .*; if 'solution' is a column, .*; columns: level$"):
+        score({"by_hand": by_hand}, PROMPTS, TEXTS, {"level": [1, 2]})
+
+
 def test_a_reward_that_ends_the_interpreter_only_raises() -> None:
     with pytest.raises(RewardError, match="raised SystemExit: 3"):
         score({"quits": lambda completions: sys.exit(3)}, PROMPTS, TEXTS)

@@ -101,13 +101,19 @@ def from_trl(
     arguments: dict[str, Any] = {"objective": objective}
     for keys in table.values():
         arguments |= keys
+    is_stream = train_dataset is not None and lengths.epoch is None
+    if is_stream:
+        num_train = lengths.num_steps * _prompts_per_step(args)
+        held_out = {} if eval_dataset is not None else {"domain.data.num_held_out": min(256, max(num_train // 9, 1))}
+        table["train_dataset"] = {"domain.data.num_train": num_train, **held_out}
+        arguments |= table["train_dataset"]
     objects = {"rewards": _weighted(reward_funcs, args.reward_weights), "data": train_dataset}
     arguments |= {name: value for name, value in {**objects, "eval_data": eval_dataset}.items() if value is not None}
     mapped = {
         "loss_type, scale_rewards, beta, epsilon, ...": f"objective ({_slots(objective)})",
         **{names: ", ".join(f"{key} = {value!r}" for key, value in keys.items()) for names, keys in table.items()},
     }
-    return FromTRL(arguments, mapped, tuple(_differences(args, objective, lengths, eval_dataset)), ignored_fields(args))
+    return FromTRL(arguments, mapped, tuple(_differences(args, objective, lengths, eval_dataset, is_stream)), ignored_fields(args))
 
 
 @final
@@ -280,7 +286,9 @@ def _with_weight(function: Any, weight: float) -> Any:
     return copied
 
 
-def _differences(args: GRPOConfig, objective: Objective, lengths: _Lengths, eval_dataset: Any) -> Iterator[str]:
+def _differences(
+    args: GRPOConfig, objective: Objective, lengths: _Lengths, eval_dataset: Any, is_stream: bool
+) -> Iterator[str]:
     """Yields a sentence for everything that is computed otherwise here than in TRL."""
     if objective.advantage.kind != "centred":
         yield "advantages are divided by max(std, 1e-6), in TRL by std + 1e-4; a flat group has advantage 0 in both"
@@ -305,6 +313,8 @@ def _differences(args: GRPOConfig, objective: Objective, lengths: _Lengths, eval
         yield "weight decay leaves vectors (biases, norms) alone; TRL's leaves biases and norm layers alone"
     yield "prompts are drawn and members sampled by our own streams, so single samples are others than TRL's"
     yield "an evaluation is made before the first step and after the last one; greedy answers are measured as well"
+    if is_stream:
+        yield "of a stream as many rows are read as the steps take, each once; a shorter one is an error"
     if eval_dataset is None:
         yield "without eval_dataset a tenth of the rows, at most 256, is held out; TRL trains on all"
     if not args.save_total_limit:

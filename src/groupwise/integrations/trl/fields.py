@@ -86,7 +86,8 @@ def refused_fields(args: GRPOConfig) -> Iterator[str]:
     for name, allowed in (("optim", _OPTIMISERS), ("lr_scheduler_type", _SCHEDULES)):
         value = str(getattr(getattr(args, name), "value", getattr(args, name)))
         if value not in allowed:
-            yield f"{name} = {value!r} has no counterpart: write one of {', '.join(allowed)}"
+            advice = "; another one is named by its path (optimiser.kind = 'callable')" if name == "optim" else ""
+            yield f"{name} = {value!r} has no counterpart: write one of {', '.join(allowed)}{advice}"
     described = {row.key for row in rows() if row.system == "TRL"}
     for name, value, default in _changed(args):
         if name not in described:

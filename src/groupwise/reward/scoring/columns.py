@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from groupwise.reward.error import RewardError
@@ -93,3 +94,23 @@ def check_columns(reward: str, needs: Sequence[str], present: Sequence[str]) -> 
                 f"reward {reward!r} needs the column {column!r}, which the data lacks; columns: {column_list}",
                 reward=reward,
             )
+
+
+def column_advice(error: str, present: Collection[str]) -> str:
+    """Returns the words that follow a `KeyError` of a name that is no column of the data; empty for any other error.
+
+    Args:
+        error: the type and the text of the exception.
+        present: what the reward could read.
+
+    Example:
+        >>> column_advice("KeyError: 'answer'", ["question", "prompts", "completions"])
+        "; if 'answer' is a column, the data lacks it; columns: question"
+        >>> column_advice("KeyError: 'question'", ["question"])
+        ''
+    """
+    name = re.match(r"KeyError: '([^']+)'", error)
+    if name is None or name[1] in present:
+        return ""
+    column_list = ", ".join(sorted(set(present) - NOT_COLUMNS)) or "none"
+    return f"; if {name[1]!r} is a column, the data lacks it; columns: {column_list}"

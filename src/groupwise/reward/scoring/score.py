@@ -13,7 +13,7 @@ from groupwise.reward.completions import CompletionForm, in_form, shape_advice
 from groupwise.reward.components import Follows, Groups, Parted
 from groupwise.reward.content import Content
 from groupwise.reward.error import RewardError
-from groupwise.reward.scoring.columns import arguments_for, check_columns, needed_columns
+from groupwise.reward.scoring.columns import arguments_for, check_columns, column_advice, needed_columns
 from groupwise.reward.scoring.event_loop import EventLoop, is_asynchronous
 from groupwise.reward.scoring.process import ProcessReward
 from groupwise.reward.scoring.table import RewardEvent, RewardTable, joined_logs
@@ -31,11 +31,13 @@ class _Call:
     Args:
         log: receives what the reward logs.
         completions: as the reward was given them.
+        columns: the names of what it could read.
     """
 
     job: Job
     log: RewardLog
     completions: Sequence[Any]
+    columns: frozenset[str]
 
 
 @final
@@ -65,10 +67,10 @@ class _Open:
         arguments = arguments_for(self.function, batch)
         call: Any = lambda: self.function(**arguments)  # noqa: E731
         if is_asynchronous(self.function):
-            return _Call(loop.start(call), log, completions)
+            return _Call(loop.start(call), log, completions, frozenset(batch))
         if self.worker is None:
             self.worker = Worker(self.name)
-        return _Call(self.worker.start(call), log, completions)
+        return _Call(self.worker.start(call), log, completions, frozenset(batch))
 
     def abandon(self, call: _Call, loop: EventLoop) -> None:
         """Leaves a call under way to itself; a process is killed, so that its late answer cannot meet the
@@ -349,7 +351,9 @@ class Rewards:
             returned, maps = split_maps(reward.name, job.value.values if isinstance(job.value, Parted) else job.value)
             return *checked_values(reward.name, returned, prompts), maps
         reason = why_failed(job.error)
-        advice = shape_advice(reason, call.completions) if reward.written_by_user else ""
+        advice = ""
+        if reward.written_by_user:
+            advice = column_advice(reason, call.columns) or shape_advice(reason, call.completions)
         reason += advice
         if reward.on_error == "missing":
             return missing, [RewardEvent("error", reward.name, count=len(prompts), detail=reason)], None
