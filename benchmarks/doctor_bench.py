@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise SystemExit(f"no such case: {', '.join(sorted(unknown))}; write one of {', '.join(known)}")
     wanted = [case for name, case in known.items() if not asked.only or name in asked.only]
     wanted = [case for case in wanted if not asked.planted_by or case.planted_by in asked.planted_by]
-    places = [(case, seed) for seed in range(asked.seeds) for case in wanted]
+    places = [(case, seed) for seed in range(asked.first_seed, asked.first_seed + asked.seeds) for case in wanted]
     if asked.judge:
         _judge_again(asked.lines, places, asked.runs)
     elif not asked.table:
@@ -93,6 +93,7 @@ def _options() -> argparse.ArgumentParser:
         "--planted-by", action="append", metavar="WHO", help="a file of faults, without .toml, or healthy"
     )
     parser.add_argument("--seeds", type=int, choices=range(1, 11), default=3, metavar="N", help="how many, 1 to 10")
+    parser.add_argument("--first-seed", type=int, choices=range(10), default=0, metavar="N", help="the first of them")
     parser.add_argument("--minutes", type=minutes, default=10.0, help="deadline of a run")
     parser.add_argument("--judge", action="store_true", help="make no run; judge those that are there again")
     parser.add_argument("--table", action="store_true", help="make no run; write the table again")

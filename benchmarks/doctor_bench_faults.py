@@ -79,7 +79,8 @@ class Case(Config):
     @property
     def digest(self) -> str:
         """Returns twelve digits of what is run; the texts and the accepted names change no run."""
-        parts = [self.base.model_dump(), self.set, self.hook, self.fresh]
+        base = {key: value for key, value in self.base.model_dump().items() if key != "start" or value}
+        parts = [base, self.set, self.hook, self.fresh]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 

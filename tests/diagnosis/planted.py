@@ -183,8 +183,47 @@ STILL = CONSISTENCY.replace('divergence = { kind = "none" }\n', "").replace(
 PLANTED = (
     Planted(
         "all_flat",
-        toy(grpo(), domain=lambda: ToyDomain(reward_of=lambda index, actions: float(index))),
+        toy(grpo(), domain=lambda: ToyDomain(reward_of=lambda index, actions: float(index % 2))),
         frozenset({"no_update"}),
+    ),
+    Planted(
+        "reward_ignores_answer",
+        toy(grpo(), domain=lambda: ToyDomain(reward_of=lambda index, actions: float(index))),
+        frozenset({"all_flat", "no_update"}),
+    ),
+    # In fp64 as well, a step so small rounds to nothing.
+    Planted("weights_unchanged", toy(grpo(rate=1e-30))),
+    Planted("too_few_members", toy(grpo(rate=1e-4, prompts_per_step=1, group_size=2))),
+    Planted(
+        "admission_rejects",
+        toy(
+            grpo(
+                "grpo",
+                rate=1e-3,
+                objective={"admission.kind": "positive_share", "admission.min_positive_ratio": 1.0},
+            )
+        ),
+        frozenset({"no_update"}),
+    ),
+    Planted(
+        "policy_becomes_random",
+        toy(
+            supervised(num_steps=60, rate=0.05),
+            grpo("bnpo", num_steps=40, **WIDE, objective={"trust.kind": "unbounded", "entropy": 3.0}),
+        ),
+        frozenset({"reward_falls"}),
+    ),
+    Planted(
+        "divergence_holds",
+        toy(grpo("grpo", rate=1e-3, **WIDE, objective={"divergence.beta": 1e4})),
+    ),
+    Planted(
+        "policy_term_drowned",
+        toy(
+            supervised(num_steps=60, rate=0.05),
+            grpo("grpo", rate=1e-3, **WIDE, objective={"divergence.kind": "none", "auxiliary.supervised": 3e3}),
+        ),
+        frozenset({"reward_falls"}),
     ),
     Planted(
         "reward_constant",

@@ -14,17 +14,18 @@ _HOT = 3.0
 def _look(stage: Stage) -> Seen | None:
     if stage.num_steps < WINDOW or rewards_rise(stage):
         return None
-    reward, spread = stage.first("reward", _FEW), stage.first("reward_std", _FEW)
+    # Before the first update; and below every way in which the evaluation draws.
+    reward, spread = stage.first("reward", 1), stage.first("reward_std", _FEW)
     measured = [seen for seen in stage.evaluated if seen.metric.endswith("/reward")]
-    best = max(measured, key=lambda seen: seen.values[0], default=None)
-    if reward is not None and spread is not None and best is not None and _beginning(stage, best.steps[0]):
-        gap = best.values[0] - reward.mean
-        if gap > max(_BELOW * spread.mean, 0.2 * abs(best.values[0])):
+    least = min(measured, key=lambda seen: seen.values[0], default=None)
+    if reward is not None and spread is not None and least is not None and _beginning(stage, least.steps[0]):
+        gap = least.values[0] - reward.mean
+        if gap > max(_BELOW * spread.mean, 0.2 * abs(least.values[0])):
             return Seen(
-                f"What was sampled in the first {_FEW} steps earned {number(reward.mean)}; without that noise the"
-                f" policy earned {number(best.values[0])} ({best.metric.removeprefix('eval/')}). The reward has not"
+                f"What was sampled in the first step earned {number(reward.mean)}; without that noise the"
+                f" policy earned {number(least.values[0])} ({least.metric.removeprefix('eval/')}). The reward has not"
                 " risen.",
-                [reward, spread, best],
+                [reward, spread, least],
             )
     temperature = stage.last("settings/temperature", _FEW)
     if temperature is not None and temperature.mean >= _HOT:
@@ -46,7 +47,7 @@ EXPLORATION_TOO_STRONG = Rule(
     "warning",
     "Is my sampling too random?",
     ("reward", "reward_std", "eval/NAME", "settings/temperature"),
-    f"the reward of the first {_FEW} steps lies below that of the evaluation before them by {_BELOW} of the spread"
+    f"the reward of the first step lies below every one of the evaluation before it by {_BELOW} of the spread"
     f" inside groups and a fifth, or the temperature is {_HOT:g} or more; and after {WINDOW} steps the reward"
     " has not risen",
     "Members are drawn so far from what the policy would do that their rewards hardly depend on the policy: groups"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.rule.entropy import unused
 from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
 _START = 5
 """Steps that show how long answers were when the stage began."""
-_CUT, _SHORTER = 0.2, 0.85
+_CUT = 0.2
 _CAUSES = "either the reward pays for length, or the policy has collapsed and no longer ends its answers"
 _HOLD = (
     "Look in rollouts/ at the rewards of long answers. A reward of kind soft_overlong or a lower"
@@ -47,7 +48,8 @@ def _brief(stage: Stage) -> Seen | None:
     length = stage.first("completions/mean_length", _START), stage.last("completions/mean_length")
     if cut[0] is None or cut[1] is None or length[0] is None or length[1] is None or stage.num_steps < 2 * WINDOW:
         return None
-    if cut[0].mean < _CUT or cut[1].mean > 0.5 * cut[0].mean or length[1].mean > _SHORTER * length[0].mean:
+    fewer = cut[0].mean >= _CUT and cut[1].mean <= 0.25 * cut[0].mean
+    if not fewer or not length[0].above(length[1]) or unused(stage, _START, 0.25) is None:
         return None
     return Seen(
         f"In the first {_START} steps {cut[0].mean:.0%} of the members were cut off by the length limit; now it is"
@@ -93,9 +95,10 @@ LIMIT_TEACHES_BREVITY = Rule(
     "limit_teaches_brevity",
     "warning",
     "Why do answers get shorter and no better?",
-    ("completions/clipped_ratio", "completions/mean_length"),
-    f"in the first {_START} steps at least {_CUT:.0%} of the members are cut off, over the last {WINDOW} less than half"
-    f" as many, and the mean length has fallen by {1 - _SHORTER:.0%}",
+    ("completions/clipped_ratio", "completions/mean_length", "groups/best", "reward"),
+    f"in the first {_START} steps at least {_CUT:.0%} of the members are cut off, over the last {WINDOW} a quarter as"
+    " many; the mean length has fallen, and the reward has risen by less than a quarter of the distance from its start"
+    " to what the best member of a group earned then",
     "Long answers had no room, so that only short ones could earn: what is learnt is to be brief, perhaps to leave the"
     " work out.",
     "Raise domain.sampling.max_new_tokens until hardly any answer of the model that the stage begins with is cut off.",
