@@ -234,9 +234,9 @@ FAULTS = [
     (Centred, "encode: the 'pooled_projections' of a prompt depends on the prompts that are encoded beside it"),
     (AcceptsAll, "encode: check accepts a prompt without any column"),
     (AdapterOff, "lora: a saved LoRA gives other images in diffusers than here"),
-    (OtherPart, "open: "),
-    (Lacking, "open: model.pipeline = 'groupwise.objects:adapter': Lacking lacks encode, forward, latent_shape"),
-    (Nameless, "open: model.pipeline = 'groupwise.objects:adapter': Nameless lacks pipeline; write pipeline ="),
+    (OtherPart, "forward: AttributeError: "),
+    (Lacking, "open: pipeline = 'groupwise.objects:adapter': Lacking lacks encode, forward, latent_shape"),
+    (Nameless, "open: pipeline = 'groupwise.objects:adapter': Nameless lacks pipeline; write pipeline ="),
     (Wan, "holds a FluxPipeline, and model.pipeline = 'groupwise.objects:adapter' is for a WanPipeline"),
 ]
 

@@ -130,7 +130,7 @@ class Pretrained(Config):
         if path is not None and may_run(path):
             from groupwise.domain.diffusion.models.adapters import named_adapter
 
-            named_adapter(path)
+            named_adapter(path, "pipeline")
         return path
 
 

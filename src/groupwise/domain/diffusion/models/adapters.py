@@ -37,16 +37,17 @@ ENTRY_POINTS = "groupwise.pipelines"
 KEY = "model.pipeline"
 
 
-def named_adapter(path: ImportPath) -> PipelineAdapter:
+def named_adapter(path: ImportPath, key: str = KEY) -> PipelineAdapter:
     """Makes the adapter that `model.pipeline` names.
 
     Args:
         path: `package.module:Class`, or the name of an entry point.
+        key: what an error calls the setting.
 
     Raises:
         ConfigError: there is no such class, it is no adapter, members are missing, or it cannot be made.
     """
-    return _made(user_object(path, KEY, group=ENTRY_POINTS), f"{KEY} = {str(path)!r}")
+    return _made(user_object(path, key, group=ENTRY_POINTS), f"{key} = {str(path)!r}")
 
 
 def adapter_for(pipeline: str, folder: str) -> PipelineAdapter:
@@ -70,7 +71,7 @@ def adapter_for(pipeline: str, folder: str) -> PipelineAdapter:
         return _made(load_installed(pipeline, ENTRY_POINTS, KEY).value, f"{KEY} = {pipeline!r}")
     raise ConfigError(
         f"model.path = {folder!r} holds a {pipeline}, and there is no adapter for it (there are those for"
-        f" {', '.join([*SHIPPED, *installed])}); write a class that extends {NAME}, of some forty lines, and name it:"
+        f" {', '.join([*SHIPPED, *installed])}); write a class that extends {NAME} and name it:"
         f' domain.model.pipeline="mine:{pipeline.removesuffix("Pipeline")}" ({GUIDE})'
     )
 
