@@ -400,7 +400,13 @@ class DiffusionDomain(Domain):
         table, mode = RewardTable.concatenate([table for _, table in shares]), config.sampler.kind
         pictures = {}
         if config.num_columns:
-            pictures["images"] = evaluate.grid(images, config.num_images, config.num_rows, config.num_columns)
+            pictures["images"] = evaluate.grid(
+                images,
+                config.num_images,
+                config.num_rows,
+                config.num_columns,
+                [str(prompt.columns["prompt"]) for prompt in prompts],
+            )
         return Evaluation(
             evaluate.metrics(mode, images, config.num_images, table),
             tuple(evaluate.records(mode, prompts, images, config.num_images, table, config.num_records)),
