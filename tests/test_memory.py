@@ -5,8 +5,8 @@ import mmap
 import pytest
 import torch
 
-from groupwise.processes import is_out_of_memory
 from groupwise.memory import available_bytes, peak_bytes
+from groupwise.processes import is_out_of_memory
 
 CPU = torch.device("cpu")
 FLOAT = 4

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from tests.domain.diffusion import small
 from tests.training.step.test_reward_memory import Remembering
 from tests.training.step.test_update import started
 from tests.training.toy import ToyDomain, job, recipe, weights
@@ -130,6 +131,32 @@ def memory(folder: Path) -> None:
     )
 
 
+def passes(folder: Path) -> None:
+    """Process 1 has memory for three rows, process 0 for all."""
+
+    def narrow(device: Any) -> Any:
+        diffusion = small.domain({"evaluation": {"num_prompts": 4, "num_images": 4}})
+        if os.environ.get("RANK", "0") == "1":
+            diffusion.module.register_forward_pre_hook(fails_above(3))
+        opened.append(diffusion)
+        return diffusion
+
+    opened: list[Any] = []
+    chosen = recipe(method="flow_grpo", num_steps=2, prompts_per_step=5, group_size=4, updates_per_batch=2)
+    train(job(chosen, domain=narrow, track=TrackConfig(console="lines")), folder / "run")
+    (folder / f"sizes-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(opened[0].pass_sizes.record()))
+
+
+def fails_above(most: int) -> Any:
+    """A hook that lets memory run out in a pass of more rows."""
+
+    def check(module: Any, arguments: Any) -> None:
+        if len(arguments[0]) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    return check
+
+
 def threads_of_gloo() -> list[str]:
     """Gloo's threads of this process, by name; where the system cannot tell, none."""
     tasks = Path("/proc/self/task")
@@ -138,7 +165,8 @@ def threads_of_gloo() -> list[str]:
 
 
 if __name__ == "__main__":
-    {"updates": updates, "whole": whole, "worn": worn, "memory": memory}[sys.argv[1]](Path(sys.argv[2]))
+    tasks = {"updates": updates, "whole": whole, "worn": worn, "memory": memory, "passes": passes}
+    tasks[sys.argv[1]](Path(sys.argv[2]))
     # One that still runs while Python ends may abort the process, once in some hundred ends.
     if left := threads_of_gloo():
         sys.exit(f"threads outlived the group: {left}")

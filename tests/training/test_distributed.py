@@ -108,6 +108,27 @@ def test_rewards_remember_what_all_processes_saw(tmp_path: Path) -> None:
     assert one["scale"]["high"] > one["scale"]["low"]
 
 
+@pytest.mark.slow
+def test_processes_agree_on_the_sizes_of_passes_and_an_update_without_memory_is_made_again(tmp_path: Path) -> None:
+    """Process 1 has no memory for what process 0 takes; both end with its sizes, and with the weights of one process
+    that has memory enough.
+    """
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    subprocess.run(
+        [sys.executable, "-m", "tests.training.distributed_worker", "passes", str(folders[0])], cwd=ROOT, check=True
+    )
+    launch(folders[1], "passes", 2)
+    sizes = [json.loads((folders[1] / f"sizes-{rank}.json").read_text()) for rank in (0, 1)]
+    assert sizes[0] == sizes[1]
+    assert 1 <= sizes[0]["sampling"] <= 3
+    assert 1 <= sizes[0]["update"] <= 3
+    last = [json.loads((folder / "run" / "metrics.jsonl").read_text().splitlines()[-1]) for folder in folders]
+    for name in ("grad_norm", "reward", "eval/ode/bright"):
+        assert last[1][name] == pytest.approx(last[0][name], rel=1e-5), name
+
+
 def test_alone_every_sum_is_the_identity() -> None:
     values = {"a": Mean.number(2.0), "b": Total.of(torch.tensor(3.0))}
     assert World().sum_statistics(values) == values

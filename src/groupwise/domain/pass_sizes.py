@@ -28,6 +28,8 @@ DECODING: Final = "decoding"
 """Latents to images."""
 ENCODING: Final = "encoding"
 """Images to latents."""
+EVALUATION: Final = "evaluation"
+"""Images of an evaluation, where they are of another size than those of sampling."""
 
 MOST_ROWS = 64
 """Rows of a pass without a gradient, however many fit: larger passes are hardly faster, and hold more."""

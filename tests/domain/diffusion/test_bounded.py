@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.domain.diffusion.small import EVERYTHING, domain, gradient, nudge, sampled
+from tests.domain.diffusion.small import EVERYTHING, config, domain, gradient, nudge, sampled
 
 from groupwise.config import ConfigError
 from groupwise.domain import pass_sizes
@@ -123,8 +122,6 @@ def test_supervised_members_are_cut_too(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_stage_with_other_settings_has_the_sizes_unless_its_passes_differ() -> None:
-    from tests.domain.diffusion.small import config
-
     diffusion = domain()
     diffusion.fit_passes()
     assert diffusion.adapted(config({"num_steps": 5})).pass_sizes is diffusion.pass_sizes
@@ -164,18 +161,3 @@ def test_memory_for_not_even_one_image_names_keys_of_this_domain() -> None:
     assert "completion" not in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "domain.transitions_at_once" in diffusion.memory_remedy
-
-
-def test_a_run_goes_on_where_memory_runs_out_in_an_update_and_resumes_with_its_sizes(tmp_path: Path) -> None:
-    from tests.domain.diffusion.small import TABLE
-
-    import groupwise
-    from groupwise.experiment import load_experiment
-
-    table = {
-        "method": "flow_grpo",
-        "domain": TABLE,
-        "train": {"num_steps": 2, "prompts_per_step": 2, "group_size": 3, "updates_per_batch": 2},
-        "checkpoint": {"every": 1},
-    }
-    del load_experiment, groupwise, table, tmp_path

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from groupwise.domain.diffusion.evaluate import diversity, grid, metrics, records
+from groupwise.domain.diffusion.evaluate import CAPTION, diversity, grid, metrics, records
 from groupwise.domain.diffusion.splits import as_prompt
 from groupwise.reward import RewardTable
 
@@ -41,6 +41,24 @@ def test_a_grid_has_a_row_a_prompt(colour: bool) -> None:
     assert found[0, 33].flatten()[0] == 20
     assert found[33, 0].flatten()[0] == 30
     assert found[32, 0].flatten()[0] == 255
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_a_row_carries_its_prompt(colour: bool) -> None:
+    shown = images(10, 20, 30, 40, 50, 60, colour=colour)
+    found, other = (
+        grid(shown, 2, num_rows=3, num_columns=2, prompts=texts)
+        for texts in (("a cat", "two dogs", "x" * 200), ("a cat", "two cats", "\u732b"))
+    )
+    height = 32 + 1 + CAPTION
+    assert found.shape == (3 * height - 1, 65, *([3] if colour else []))
+    captions = [[picture[row * height : row * height + CAPTION] for row in range(3)] for picture in (found, other)]
+    assert all((caption < 128).any() for captions_of_one in captions for caption in captions_of_one)
+    assert torch.equal(captions[0][0], captions[1][0])
+    assert not torch.equal(captions[0][1], captions[1][1])
+    for row in range(3):
+        below = found[row * height + CAPTION : (row + 1) * height - 1, :32]
+        assert torch.equal(below, grid(shown, 2, num_rows=3, num_columns=2)[row * 33 : row * 33 + 32, :32])
 
 
 def test_records_hold_the_rewards_of_all_and_the_images_of_some() -> None:

@@ -5,15 +5,19 @@ import pytest
 import torch
 from torch import nn
 
+from groupwise.domain.pass_sizes import EVALUATION, PassSizes
 from groupwise.domain.restoration.config import TileConfig
 from groupwise.domain.restoration.network import Residual
 from groupwise.domain.restoration.tiles import restore, restore_tiled
+
+TWO, THREE = (PassSizes({EVALUATION: number}) for number in (2, 3))
+CPU = torch.device("cpu")
 
 
 def test_a_pointwise_network_gives_the_same_in_tiles() -> None:
     image = torch.rand(3, 37, 53, dtype=torch.float64)
     network = nn.Conv2d(3, 3, 1).double()
-    tiled = restore_tiled(network, image, TileConfig(size=16, overlap=4), batch_size=3)
+    tiled = restore_tiled(network, image, TileConfig(size=16, overlap=4), THREE)
     assert torch.allclose(tiled, network(image[None])[0], atol=1e-12)
 
 
@@ -36,7 +40,9 @@ def test_a_network_that_sees_a_quarter_of_the_overlap_gives_what_it_gives_for_th
     with torch.no_grad():
         whole = network(image[None])[0]
         assert torch.allclose(
-            restore_tiled(network, image, TileConfig(size=24, overlap=12), batch_size=3), whole, atol=1e-12
+            restore_tiled(network, image, TileConfig(size=24, overlap=12), THREE),
+            whole,
+            atol=1e-12,
         )
         # With less than that the tiles' own edges are seen.
         assert (
@@ -53,7 +59,14 @@ def test_a_network_that_halves_is_given_multiples_and_what_it_adds_at_the_edge_i
         return nn.functional.interpolate(nn.functional.avg_pool2d(images, 8), scale_factor=8)
 
     flat = [np.full((1, *size), 0.25, "float32") for size in ((13, 8), (100, 9))]
-    found = restore(halves, flat, TileConfig(size=32, overlap=8, multiple=8), 2, torch.device("cpu"), torch.float32)  # type: ignore[arg-type]
+    found = restore(
+        halves,
+        flat,
+        TileConfig(size=32, overlap=8, multiple=8),
+        TWO,
+        torch.device("cpu"),
+        torch.float32,
+    )  # type: ignore[arg-type]
     assert [each.shape for each in found] == [(1, 13, 8), (1, 100, 9)]
     assert all(np.allclose(each, 0.25) for each in found)
     assert set(given) == {(16, 8), (32, 16)}
@@ -62,6 +75,13 @@ def test_a_network_that_halves_is_given_multiples_and_what_it_adds_at_the_edge_i
 def test_images_of_several_sizes_come_back_in_their_order() -> None:
     random = np.random.default_rng(0)
     images = [random.random((1, *size)).astype("float32") for size in ((8, 8), (30, 12), (8, 8), (12, 30))]
-    found = restore(nn.Identity(), images, TileConfig(size=16, overlap=4), 2, torch.device("cpu"), torch.float32)
+    found = restore(
+        nn.Identity(),
+        images,
+        TileConfig(size=16, overlap=4),
+        TWO,
+        torch.device("cpu"),
+        torch.float32,
+    )
     for before, after in zip(images, found, strict=True):
         assert np.allclose(before, after, atol=1e-6)

@@ -402,7 +402,11 @@ class DiffusionDomain(Domain):
         pictures = {}
         if config.num_columns:
             pictures["images"] = evaluate.grid(
-                as_strips(images), config.num_images, config.num_rows, config.num_columns
+                as_strips(images),
+                config.num_images,
+                config.num_rows,
+                config.num_columns,
+                [str(prompt.columns["prompt"]) for prompt in prompts],
             )
         return Evaluation(
             evaluate.metrics(mode, images, config.num_images, table),

@@ -14,6 +14,9 @@ from groupwise.domain import image_evaluation
 from groupwise.domain.protocol import Prompt
 from groupwise.reward import RewardTable
 
+CAPTION = 14
+"""Pixels of a line of text in a picture."""
+
 
 def metric_names(mode: str, rewards: Sequence[str]) -> list[str]:
     """Lists the names that `metrics` may give, which are known without a model.
@@ -61,14 +64,16 @@ def diversity(images: Tensor, num_images: int) -> float:
     return float((flat[:, left] - flat[:, right]).square().mean(-1).sqrt().mean())
 
 
-def grid(images: Tensor, num_images: int, num_rows: int, num_columns: int) -> Tensor:
-    """Draws the first images of the first prompts, a row a prompt, with a line of one pixel between them.
+def grid(images: Tensor, num_images: int, num_rows: int, num_columns: int, prompts: Sequence[str] = ()) -> Tensor:
+    """Draws the first images of the first prompts, a row a prompt, with a line of one pixel between them and the prompt
+    above its row.
 
-    Small images are enlarged by whole factors to at least 32 pixels.
+    Small images are enlarged by whole factors to at least 32 pixels. A prompt is cut to the width of its row.
 
     Args:
         images: uint8 `[P num_images, H, W(, 3)]`, prompt by prompt.
         num_images, num_rows, num_columns: images a prompt; rows and columns shown, at most what there is.
+        prompts: the text of each prompt; without them rows have no caption.
 
     Returns:
         uint8 `[h, w(, 3)]`.
@@ -77,12 +82,34 @@ def grid(images: Tensor, num_images: int, num_rows: int, num_columns: int) -> Te
     factor = max(1, -(-32 // by_prompt.shape[2]))
     large = by_prompt.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
     rows, columns, height, width = large.shape[:4]
-    canvas = large.new_full((rows * (height + 1) - 1, columns * (width + 1) - 1, *large.shape[4:]), 255)
+    caption = CAPTION if prompts else 0
+    down, across = height + 1 + caption, width + 1
+    canvas = large.new_full((rows * down - 1, columns * across - 1, *large.shape[4:]), 255)
     for row in range(rows):
+        top = row * down
+        if prompts:
+            canvas[top : top + caption] = _caption(prompts[row], canvas.shape[1], canvas.shape[2:])
         for column in range(columns):
-            top, left = row * (height + 1), column * (width + 1)
-            canvas[top : top + height, left : left + width] = large[row, column]
+            left = column * across
+            canvas[top + caption : top + caption + height, left : left + width] = large[row, column]
     return canvas
+
+
+def _caption(text: str, width: int, channels: Sequence[int]) -> Tensor:
+    """Draws one line of text, black on white, cut to `width` pixels with an ellipsis: uint8 `[CAPTION, width(, 3)]`."""
+    import numpy as np
+    from PIL import Image, ImageDraw
+
+    canvas = Image.new("RGB" if channels else "L", (width, CAPTION), "white")
+    draw = ImageDraw.Draw(canvas)
+    # The picture's font has no letters but these.
+    line = " ".join(text.split()).encode("latin-1", "replace").decode("latin-1")
+    if draw.textlength(line) > width - 2:
+        while line and draw.textlength(line + "...") > width - 2:
+            line = line[:-1]
+        line += "..."
+    draw.text((1, 1), line, fill="black")
+    return torch.from_numpy(np.array(canvas))
 
 
 def records(

@@ -68,14 +68,14 @@ class EvaluationConfig(Config):
         repeats: how often each image is degraded anew.
         num_columns: images in the picture (rows: degraded, restored, clean); 0 makes none.
         num_records: images written down one by one.
-        batch_size: images restored at once.
+        batch_size: images (or tiles) restored at once; unset takes as many as were measured to fit, at most 64.
     """
 
     num_images: Positive | None = None
     repeats: PerStep = 1
     num_columns: Count = 12
     num_records: Count = 4
-    batch_size: Positive = 64
+    batch_size: Positive | None = None
 
 
 @final

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -15,19 +16,24 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
+from groupwise.domain.pass_sizes import EVALUATION, SAMPLING, UPDATE, PassSizes, pass_budget
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.domain.restoration import evaluate, loading, network_check
 from groupwise.domain.restoration.config import Distance, RestorationConfig
+from groupwise.domain.restoration.cut_network import CutNetwork
 from groupwise.domain.restoration.model import Network
 from groupwise.domain.restoration.policy import Pixels
+from groupwise.domain.restoration.policy.gates import GatePolicy
 from groupwise.domain.restoration.side_by_side import side_by_side
 from groupwise.domain.restoration.source.base import Picture, Pictures, as_float
-from groupwise.domain.restoration.tiles import restore
+from groupwise.domain.restoration.tiles import input_sizes, restore
 from groupwise.domain.shares import in_shares
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams
+
+_REMEDY = "a smaller domain.patch, a smaller domain.tile.size, or a smaller network"
 
 
 @final
@@ -47,6 +53,7 @@ class RestorationDomain(Domain):
 
     density = True
     auxiliary = frozenset({"supervised", "consistency"})
+    memory_remedy = f"{_REMEDY}, or a smaller train.demonstrations_per_step"
 
     def __init__(
         self,
@@ -65,6 +72,8 @@ class RestorationDomain(Domain):
             loading.open_network(config.model, streams, torch.device(device)) if parent is None else parent.module
         )
         self._policy = config.policy.open()
+        self.pass_sizes = self._opened_pass_sizes(parent)
+        self._network = CutNetwork(self.module, self.pass_sizes)
         self.unit, self.supplies = self._policy.unit, self._policy.supplies
         self._train = self._pictures.train[: config.num_train]
         self._held_out = self._pictures.held_out[: config.evaluation.num_images]
@@ -144,8 +153,9 @@ class RestorationDomain(Domain):
         generators = [
             streams.generator("restore", step, prompt.key, member) for prompt in prompts for member in range(group_size)
         ]
+        self.fit_passes()
         drawn = self._policy.draw(
-            self.module,
+            self._network,
             degraded,
             group_size,
             None if settings.get("top_k") == 1 else generators,
@@ -183,9 +193,9 @@ class RestorationDomain(Domain):
         `ComparesExactly`.
         """
         degraded, row = _distinct(samples)
-        payload = {**samples.payload, **self._policy.reference(self.module, degraded, row, samples.payload)}
+        payload = {**samples.payload, **self._policy.reference(self._network, degraded, row, samples.payload)}
         payload["reference_output"] = (
-            payload["reference_mean"] if "reference_mean" in payload else self.module(degraded)[row]
+            payload["reference_mean"] if "reference_mean" in payload else self._network(degraded)[row]
         )
         ones = torch.ones(len(samples), dtype=torch.float64, device=samples.mask.device)
         return replace(
@@ -226,10 +236,10 @@ class RestorationDomain(Domain):
                 distance = distance + self.config.differentiable(output, evaluate.columns(pictures))
             return Scored(selected.old_log_prob, auxiliary={"supervised": distance})
         degraded, row = _distinct(selected)
-        fields, output = self._policy.fields(self.module, degraded, row, selected.payload, requires)
+        fields, output = self._policy.fields(self._network, degraded, row, selected.payload, requires)
         auxiliary = {}
         if "consistency" in selected.auxiliary_count:
-            live = (self.module(degraded) if output is None else output)[row]
+            live = (self._network(degraded) if output is None else output)[row]
             auxiliary["consistency"] = _distance(live, selected.payload["reference_output"], self.config.consistency)
         return Scored(**fields, auxiliary=auxiliary)
 
@@ -293,7 +303,7 @@ class RestorationDomain(Domain):
 
     def _restored(self, numbered: Sequence[tuple[Picture, int]]) -> evaluate.Restored:
         """Degrades some held-out images, each by its numbered draw, restores and judges them."""
-        config, degradation_streams = self.config.evaluation, Streams(self.config.seed)
+        degradation_streams = Streams(self.config.seed)
         pictures = [picture for picture, _ in numbered]
         targets = [as_float(picture.clean) for picture in pictures]
         degraded = [
@@ -301,7 +311,8 @@ class RestorationDomain(Domain):
             for (picture, number), target in zip(numbered, targets, strict=True)
         ]
         device, dtype = self._place()
-        restored = restore(self.module, degraded, self.config.tile, config.batch_size, device, dtype)
+        self.fit_passes()
+        restored = restore(self.module, degraded, self.config.tile, self.pass_sizes, device, dtype)
         for picture, image in zip(pictures, restored, strict=True):
             if not np.isfinite(image).all():
                 raise ConfigError(
@@ -335,6 +346,62 @@ class RestorationDomain(Domain):
     def close(self) -> None:
         """Ends the rewards' threads and processes."""
         self.rewards.close()
+
+    def fit_passes(self, *, reserved_bytes: float = 0.0) -> None:
+        """Measures the images in a pass of sampling, of an update and of an evaluation, where they are not known.
+
+        Args:
+            reserved_bytes: what will be allocated beside the passes, such as an optimiser's moments.
+        """
+        if all(self.pass_sizes.knows(kind) for kind in (SAMPLING, UPDATE, EVALUATION)):
+            return
+        device, dtype = self._place()
+        budget, tile = pass_budget(device, reserved_bytes), self.config.tile
+        _, degraded = self._pairs(self._train[:1], self._streams, 0)
+        largest = max(
+            (size for picture in self._held_out for size in input_sizes(*picture.clean.shape[1:], tile)),
+            key=lambda size: size[0] * size[1],
+            default=tuple(degraded.shape[2:]),
+        )
+        whole = torch.zeros(1, degraded.shape[1], *largest, device=device, dtype=dtype)
+        trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+
+        def passed(images: Tensor, num: int) -> Any:
+            batch = images.expand(num, -1, -1, -1)
+            if not isinstance(self._policy, GatePolicy):
+                return self.module(batch)
+            network: Any = self.module
+            return network.controls(batch)[0] if torch.is_grad_enabled() else network(batch)
+
+        def differentiate(num: int) -> None:
+            with torch.enable_grad():
+                torch.autograd.grad(passed(degraded, num).sum(), trained, allow_unused=True)
+
+        measure = partial(self.pass_sizes.measure, device=device, budget_bytes=budget)
+        training = self.module.training
+        self.module.eval()
+        try:
+            with torch.no_grad():
+                measure(SAMPLING, partial(passed, degraded))
+                measure(EVALUATION, partial(passed, whole))
+            measure(UPDATE, differentiate, most=None)
+        finally:
+            self.module.train(training)
+
+    def _opened_pass_sizes(self, parent: RestorationDomain | None) -> PassSizes:
+        """Returns the parent's sizes where passes are the same, else unknown ones."""
+        at_once = self.config.evaluation.batch_size
+        stated = {} if at_once is None else {EVALUATION: at_once}
+        if parent is not None and parent.pass_sizes.stated == stated:
+            before, now = parent.config, self.config
+            if (before.source, before.patch, before.policy, before.tile) == (
+                now.source,
+                now.patch,
+                now.policy,
+                now.tile,
+            ):
+                return parent.pass_sizes
+        return PassSizes(stated, _REMEDY)
 
     def _answers(
         self, pictures: Sequence[Picture], table: RewardTable, rows: Mapping[str, Sequence[Tensor]]

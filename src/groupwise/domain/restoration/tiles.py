@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from groupwise.domain.pass_sizes import EVALUATION, PassSizes
 from groupwise.domain.restoration.config import TileConfig
 
 
@@ -16,7 +17,7 @@ def restore(
     module: nn.Module,
     images: Sequence[np.ndarray],
     tile: TileConfig,
-    batch_size: int,
+    passes: PassSizes,
     device: torch.device,
     dtype: torch.dtype,
 ) -> list[np.ndarray]:
@@ -26,47 +27,56 @@ def restore(
     Args:
         images: fp32 `[C, H, W]` each, of any sizes.
         tile: how large images are cut.
-        batch_size: images (or tiles) at once.
+        passes: images (or tiles) at once.
         device, dtype: of the network.
     """
     small = [place for place, image in enumerate(images) if max(image.shape[1:]) <= tile.size]
     restored: dict[int, np.ndarray] = {}
     for shape in sorted({images[place].shape for place in small}):
         same_shape = [place for place in small if images[place].shape == shape]
-        for start in range(0, len(same_shape), batch_size):
-            places = same_shape[start : start + batch_size]
-            batch = torch.from_numpy(np.stack([images[place] for place in places])).to(device=device, dtype=dtype)
-            for place, output in zip(places, _clamped(_padded(module, batch, tile.multiple)), strict=True):
-                restored[place] = output
+
+        def restored_batch(places: Tensor) -> np.ndarray:
+            batch = torch.from_numpy(np.stack([images[place] for place in places.tolist()]))
+            return _clamped(_padded(module, batch.to(device=device, dtype=dtype), tile.multiple))
+
+        outputs = passes.join(EVALUATION, restored_batch, torch.tensor(same_shape))
+        restored |= dict(zip(same_shape, (image for batch in outputs for image in batch), strict=True))
     for place, image in enumerate(images):
         if place not in restored:
             tensor = torch.from_numpy(np.ascontiguousarray(image)).to(device=device, dtype=dtype)
-            restored[place] = _clamped(restore_tiled(module, tensor, tile, batch_size))
+            restored[place] = _clamped(restore_tiled(module, tensor, tile, passes))
     return [restored[place] for place in range(len(images))]
 
 
-def restore_tiled(module: nn.Module, image: Tensor, tile: TileConfig, batch_size: int = 1) -> Tensor:
+def restore_tiled(module: nn.Module, image: Tensor, tile: TileConfig, passes: PassSizes | None = None) -> Tensor:
     """Passes one image `[C, H, W]` through the network in tiles; where tiles overlap, their outputs are blended.
 
     The outer quarter of an overlap, where a tile does not see enough of the image, counts for nothing; from there
     weights rise. A network of which a pixel depends on no other further away than `tile.overlap // 4` gives exactly
     what it gives for the whole image, up to rounding.
+
+    Args:
+        passes: tiles at once; unset takes them one by one.
     """
     height, width = image.shape[1:]
     corners = [(top, left) for top in _starts(height, tile) for left in _starts(width, tile)]
     # Sums of half precision would show where tiles meet.
     sum_of = torch.zeros_like(image, dtype=torch.promote_types(image.dtype, torch.float32))
     weight_of = torch.zeros_like(sum_of[:1])
-    for start in range(0, len(corners), batch_size):
-        chosen = corners[start : start + batch_size]
+
+    def restored_tiles(places: Tensor) -> Tensor:
+        chosen = [corners[place] for place in places.tolist()]
         parts = torch.stack([image[:, top : top + tile.size, left : left + tile.size] for top, left in chosen])
-        for (top, left), output in zip(chosen, _padded(module, parts, tile.multiple), strict=True):
-            window = _window(top, output.shape[1], height, tile.overlap, sum_of)[:, None] * _window(
-                left, output.shape[2], width, tile.overlap, sum_of
-            )
-            place = (slice(None), slice(top, top + output.shape[1]), slice(left, left + output.shape[2]))
-            sum_of[place] += window * output
-            weight_of[place] += window
+        return _padded(module, parts, tile.multiple)
+
+    outputs = (passes or PassSizes()).join(EVALUATION, restored_tiles, torch.arange(len(corners)))
+    for (top, left), output in zip(corners, (tile_output for batch in outputs for tile_output in batch), strict=True):
+        window = _window(top, output.shape[1], height, tile.overlap, sum_of)[:, None] * _window(
+            left, output.shape[2], width, tile.overlap, sum_of
+        )
+        place = (slice(None), slice(top, top + output.shape[1]), slice(left, left + output.shape[2]))
+        sum_of[place] += window * output
+        weight_of[place] += window
     return sum_of / weight_of
 
 

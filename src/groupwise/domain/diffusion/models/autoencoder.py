@@ -11,8 +11,8 @@ from torch import Tensor
 
 
 def decode(vae: Any, latents: Tensor) -> Tensor:
-    """Decodes latents `[N, C, h, w]` as images `[N, 3, H, W]` in [0, 1], fp32; those of an autoencoder of videos have an
-    axis of time after the channels.
+    """Decodes latents `[N, C, h, w]` as images `[N, 3, H, W]` in [0, 1], fp32; those of an autoencoder of videos have
+    an axis of time after the channels.
     """
     scale, shift = _scale_and_shift(vae, latents)
     with torch.no_grad(), torch.autocast(latents.device.type, enabled=False):
