@@ -26,6 +26,7 @@ from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.config import ConfigError
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run
+from groupwise.learner.stored_shards import read_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 BOUND = 1e-12
@@ -106,7 +107,7 @@ def launch(tasks: list[str], folder: Path, size: int) -> None:
 def newest(run_folder: Path) -> Any:
     checkpoint = CheckpointStore(run_folder / "checkpoints", CheckpointConfig()).latest()
     assert checkpoint is not None
-    return checkpoint.load()
+    return read_whole(checkpoint.load())
 
 
 def gaps(actual: Any, expected: Any, place: str = "") -> dict[str, float]:
