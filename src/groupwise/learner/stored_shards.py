@@ -4,6 +4,7 @@ shards, and any number of processes read the parts that they need.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,9 @@ def fill(pairs: Iterable[tuple[Tensor, Tensor | StoredTensor]]) -> None:
 
         reader = checkpoint.HuggingFaceStorageReader(str(folder))
         try:
-            checkpoint.load(dict(live_tensors), storage_reader=reader, no_dist=True)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a single process may read, too
+                checkpoint.load(dict(live_tensors), storage_reader=reader, no_dist=True)
         except checkpoint.CheckpointException as error:  # no `Exception`, so that nobody would catch it
             raise next(iter(error.failures.values()))[0] from error
 

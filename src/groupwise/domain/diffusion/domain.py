@@ -24,11 +24,13 @@ from groupwise.domain.diffusion.noise_schedule import Schedule
 from groupwise.domain.diffusion.pass_size import PassSize
 from groupwise.domain.diffusion.path import draw
 from groupwise.domain.diffusion.sampler_graph import SamplerGraph, should_keep_graph, versions
+from groupwise.domain.diffusion.scorer import Scorer
 from groupwise.domain.diffusion.splits import Splits, split
 from groupwise.domain.diffusion.supervised import demonstrations, supervised_loss
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.domain.shares import in_shares
+from groupwise.learner.local import LocalLearner
 from groupwise.objective.matching import CopyMatching
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
@@ -86,6 +88,9 @@ class DiffusionDomain(Domain):
             open_denoiser(config, streams, torch.device(device)) if parent is None else parent.denoiser
         )
         self.module = self.denoiser.module
+        self._scorer = Scorer(self.denoiser) if parent is None else parent._scorer
+        self._scorer.serve(config)
+        self.learner = LocalLearner(self.module, self._scorer.shard) if parent is None else parent.learner
         self._schedule = self.denoiser.schedule(config.num_steps)
         self._elements = math.prod(self.denoiser.latent_shape)
         self.unit = _UNITS[config.reduce].format(size=self._elements)
@@ -168,7 +173,7 @@ class DiffusionDomain(Domain):
         group = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
         self._sampler_graph, transitions = (
             None,
-            [] if scored and should_keep_graph(self.module, config.transitions_at_once) else None,
+            [] if scored and self._keeps_graph else None,
         )
         drawn = draw(
             self.denoiser,
@@ -247,13 +252,9 @@ class DiffusionDomain(Domain):
         payload = {name: value for name, value in samples.payload.items() if name not in ("visited", "mean")} | drawn
         mask = torch.ones(shape, dtype=torch.bool, device=samples.mask.device)
         noised = replace(samples, mask=mask, old_log_prob=mask.double(), step_size=None, recorded=None, payload=payload)
-        pairs, at_once = rescore.pairs_of(mask, 1), self.config.transitions_at_once
-        keep, condition = should_keep_graph(self.module, at_once), self._condition(samples.prompts)
+        pairs, keep, condition = rescore.pairs_of(mask, 1), self._keeps_graph, self._condition(samples.prompts)
         with torch.set_grad_enabled(keep):
-            predicted = self._passes.join(
-                lambda rows: copies.predictions(self.denoiser, noised, condition, pairs[rows]),
-                torch.arange(len(pairs), device=pairs.device),
-            )
+            predicted = self._predictions(noised, condition, pairs)
             prediction = predicted.new_zeros(drawn["copy_noise"].shape).index_put(pairs.unbind(1), predicted)
         payload["old_prediction"] = prediction.detach()
         if keep:
@@ -432,6 +433,11 @@ class DiffusionDomain(Domain):
         self.rewards.close()
 
     @property
+    def _keeps_graph(self) -> bool:
+        """True where the sampler's graph is stored for the first update; sharded weights sample without one."""
+        return not self._scorer.sharded and should_keep_graph(self.module, self.config.transitions_at_once)
+
+    @property
     def _decisions(self) -> int:
         """The number of decisions in a transition."""
         return self._elements if self.config.reduce == "per_element" else 1
@@ -503,7 +509,7 @@ class DiffusionDomain(Domain):
 
     def _transitions(self, samples: Samples, pairs: Tensor) -> tuple[Any, Tensor]:
         return rescore.transitions(
-            self.denoiser,
+            self._scorer.denoiser,
             self._schedule,
             self.config.sampler,
             samples.payload,
@@ -530,17 +536,22 @@ class DiffusionDomain(Domain):
         self, samples: Samples, requires: frozenset[str], graph: SamplerGraph | None, pairs: Tensor
     ) -> dict[str, Tensor]:
         if graph is None:
-            prediction = copies.predictions(self.denoiser, samples, self._condition(samples.prompts), pairs)
+            prediction = copies.predictions(self._scorer.denoiser, samples, self._condition(samples.prompts), pairs)
         else:
             prediction = graph.mean[samples.payload["row"][pairs[:, 0]], pairs[:, 1]]
         return copies.copy_fields(prediction, self.denoiser, samples.payload, pairs, requires)
 
-    def _with_reference_predictions(self, samples: Samples) -> Samples:
-        pairs, condition = rescore.pairs_of(samples.mask, 1), self._condition(samples.prompts)
-        predicted = self._passes.join(
-            lambda rows: copies.predictions(self.denoiser, samples, condition, pairs[rows]),
+    def _predictions(self, samples: Samples, condition: Condition, pairs: Tensor) -> Tensor:
+        """Predicts on the copies of pairs `[N, 2]` (member, copy), some of them at once."""
+        return self._scorer.join(
+            self._passes,
+            lambda rows: copies.predictions(self._scorer.denoiser, samples, condition, pairs[rows]),
             torch.arange(len(pairs), device=pairs.device),
         )
+
+    def _with_reference_predictions(self, samples: Samples) -> Samples:
+        pairs, condition = rescore.pairs_of(samples.mask, 1), self._condition(samples.prompts)
+        predicted = self._predictions(samples, condition, pairs)
         old = samples.payload["old_prediction"]
         reference = torch.zeros_like(old).index_put(pairs.unbind(1), predicted)
         divergence = (old - reference).square().flatten(2).mean(2)
@@ -571,7 +582,7 @@ class DiffusionDomain(Domain):
         )
 
     def _score_demonstrations(self, samples: Samples) -> Scored:
-        loss = supervised_loss(self.denoiser, samples, self._condition(samples.prompts))
+        loss = supervised_loss(self._scorer.denoiser, samples, self._condition(samples.prompts))
         return Scored(torch.zeros_like(samples.old_log_prob), auxiliary={"supervised": loss})
 
     def _decode(self, latents: Tensor) -> Tensor:

@@ -4,10 +4,11 @@ pipelines is their `Family`.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -173,6 +174,13 @@ class PipelineDenoiser:
         else:
             with quiet():
                 self.pipe.save_pretrained(folder, safe_serialization=True)
+
+    def with_module(self, module: nn.Module) -> Self:
+        """Returns this denoiser with a copy of its module; the pipeline keeps its own."""
+        other = copy.copy(self)
+        other.module = module
+        other._denoiser = module.denoiser if isinstance(module, Adapted) else module
+        return other
 
     def _default_size(self) -> tuple[int, int]:
         factor = 2 ** (len(self.pipe.vae.config.block_out_channels) - 1)
