@@ -68,3 +68,29 @@ def test_an_adapters_card_says_so_and_how_it_is_loaded_names_its_base(groupwise,
     head = ModelCard.load(tmp_path / "adapter" / "README.md").data.to_dict()
     assert (head["base_model"], head["base_model_relation"], head["library_name"]) == ("base", "adapter", "diffusers")
     assert "lora" in head["tags"]
+
+
+def test_a_checkpoint_is_exported_where_no_model_of_its_step_was_kept(groupwise, tiny_file: Path, tmp_path: Path):
+    from safetensors.torch import load_file
+    from tests.training.test_sharding import newest
+
+    settings = ["stages=[]", "auxiliary.supervised=1.0", "train.num_steps=3", "checkpoint.keep_last=2"]
+    settings += ["train.weight_average.decay=0.5", "checkpoint.keep_best=false"]
+    assert groupwise("train", tiny_file, "--out", "run", *settings).status == 0
+    steps = {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
+    assert steps == {"step-2", "step-3"}
+    ended = groupwise("export", "run", "--which", "3", "--out", "third")
+    assert ended.status == 0, ended
+    exported, final = (load_file(tmp_path / name / "model.safetensors") for name in ("third", "run/model"))
+    assert {name for name, value in final.items() if not value.equal(exported[name])} == set()
+    assert groupwise("export", "run", "--which", "2", "--out", "second").status == 0
+    second = load_file(tmp_path / "second" / "model.safetensors")
+    assert any(not value.equal(second[name]) for name, value in final.items())
+    live = newest(tmp_path / "run")["learner"]["weights"]
+    assert any(not value.equal(live[name]) for name, value in final.items() if name in live), "the average, not these"
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+    refused = groupwise("export", "run", "--which", "1", "--out", "first")
+    assert refused.status == 2
+    assert "run has no 1 model; it has final; `groupwise export run --which N` takes a checkpoint: 2, 3" in " ".join(
+        refused.err.split()
+    )

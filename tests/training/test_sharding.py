@@ -25,7 +25,9 @@ from groupwise.causal_lm.backbone import Backbone
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.config import ConfigError
 from groupwise.experiment import load_experiment
-from groupwise.experiment.runner import run
+from groupwise.experiment.runner import open_domain, run
+from groupwise.learner.stored_shards import read_whole
+from groupwise.training.run.checkpoint_model import write_model_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BOUND = 1e-12
@@ -106,7 +108,7 @@ def launch(tasks: list[str], folder: Path, size: int) -> None:
 def newest(run_folder: Path) -> Any:
     checkpoint = CheckpointStore(run_folder / "checkpoints", CheckpointConfig()).latest()
     assert checkpoint is not None
-    return checkpoint.load()
+    return read_whole(checkpoint.load())
 
 
 def gaps(actual: Any, expected: Any, place: str = "") -> dict[str, float]:
@@ -176,6 +178,20 @@ def test_a_checkpoint_of_two_serves_one_two_and_four(tmp_path: Path) -> None:
     write("two", Case("grpo", processes=2), changes, tmp_path)
     launch(["two"], tmp_path, 2)
     expected = newest(tmp_path / "two")
+    checkpoint = tmp_path / "two" / "checkpoints" / "step-2"
+    written = sorted(path.name for path in (checkpoint / "shards").iterdir())
+    assert written == [f"shard-0000{rank}-model-00001-of-00001.safetensors" for rank in (1, 2)]
+    # The first process holds no weight beyond its share of them; counters alone are not spread.
+    assert (checkpoint / "tensors.safetensors").stat().st_size < (checkpoint / "shards" / written[1]).stat().st_size / 4
+    exported_folder = tmp_path / "exported"
+    exported_folder.mkdir()
+    store = CheckpointStore(tmp_path / "two" / "checkpoints", CheckpointConfig())
+    experiment = load_experiment(tmp_path / "two" / "config.json", run_code=True)
+    write_model_of(store.complete()[-1], open_domain(experiment), exported_folder)
+    exported = load_file(exported_folder / "model.safetensors")
+    assert gaps(exported, load_file(tmp_path / "two" / "model" / "model.safetensors")) == dict.fromkeys(
+        (f"/{name}" for name in exported), 0.0
+    )
     for size in (1, 2, 4):
         name = f"resumed-{size}"
         shutil.copytree(tmp_path / "two", tmp_path / name)

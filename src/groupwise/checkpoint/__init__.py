@@ -12,6 +12,7 @@ from groupwise.checkpoint.atomic import (
 from groupwise.checkpoint.cache import Cache, cache_folder, content_key
 from groupwise.checkpoint.config import CheckpointConfig
 from groupwise.checkpoint.store import Checkpoint, CheckpointStore, natural
+from groupwise.checkpoint.together import write_record
 from groupwise.checkpoint.tree import load_tree, save_tree
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "save_tree",
     "unfinished_writes",
     "write_file",
+    "write_record",
 ]

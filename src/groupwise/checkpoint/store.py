@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from groupwise.checkpoint.atomic import StorageError, new_folder, remove_folder, unfinished_writes
+from groupwise.checkpoint.atomic import StorageError, remove_folder, unfinished_writes
 from groupwise.checkpoint.config import CheckpointConfig
-from groupwise.checkpoint.tree import FILES, load_tree, save_tree
+from groupwise.checkpoint.together import Alone, Checksums, Peers, checksum, write_record
+from groupwise.checkpoint.tree import FILES, SHARDS, load_tree
 from groupwise.config import Config, ConfigError
 from groupwise.runs.natural_order import natural
 
 _MANIFEST = "manifest.json"
-_MANIFEST_BYTES = 2**16
+_MANIFEST_BYTES = 2**20
 """An upper bound on the size of a manifest; a longer file is not read."""
+
+_SHARD = re.compile(re.escape(SHARDS) + r"/[^/]+\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Checkpoint:
     best: bool
 
     def load(self) -> Any:
-        """Reads the saved record, with tensors on the CPU.
+        """Reads the saved record, with tensors on the CPU; those that were sharded are `StoredTensor`.
 
         Raises:
             ConfigError: the files match their manifest but hold no record, since something else wrote them.
@@ -71,7 +74,9 @@ class CheckpointStore:
         self.folder = folder
         self.config = config
 
-    def save(self, step: int, record: Any, *, score: float | None = None, best: bool = False) -> Path:
+    def save(
+        self, step: int, record: Any, *, score: float | None = None, best: bool = False, peers: Peers | None = None
+    ) -> Path:
         """Writes the checkpoint `step-N`, then removes those that the rule no longer keeps.
 
         Args:
@@ -79,6 +84,8 @@ class CheckpointStore:
             record: nested tensors and plain values.
             score: score of the evaluation at this step, where this is the best one.
             best: whether that score is the best so far.
+            peers: the processes of the run, all of which call this method. The first one writes, and where tensors are
+                sharded each of them its shards, into a folder that all of them see.
 
         Returns:
             the checkpoint's folder.
@@ -86,21 +93,17 @@ class CheckpointStore:
         Raises:
             StorageError: the checkpoint could not be written; the message names the newest one that is still safe.
         """
-        path = self.folder / f"step-{step}"
+        path, peers = self.folder / f"step-{step}", peers or Alone()
+
+        def finish(partial: Path, files: Checksums) -> None:
+            (partial / _MANIFEST).write_text(json.dumps({"step": step, "score": score, "best": best, "files": files}))
+
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with new_folder(path, replace=True) as partial:
-                save_tree(partial, record)
-                files = {
-                    file.name: [file.stat().st_size, zlib.crc32(file.read_bytes())]
-                    for file in sorted(partial.iterdir())
-                }
-                (partial / _MANIFEST).write_text(
-                    json.dumps({"step": step, "score": score, "best": best, "files": files})
-                )
+            write_record(path, record, peers, finish)
         except (StorageError, OSError) as error:
             raise StorageError(f"{error} {self.safety_note()}") from error
-        self.prune()
+        if peers.first:
+            self.prune()
         return path
 
     def complete(self) -> list[Checkpoint]:
@@ -180,11 +183,12 @@ def _read(path: Path) -> Checkpoint | None:
         if not file.is_file() or file.stat().st_size > _MANIFEST_BYTES:
             return None
         manifest = _Manifest.model_validate_json(file.read_bytes())
-        if set(manifest.files) != FILES or path.name != f"step-{manifest.step}":
+        shards = {name for name in manifest.files if _SHARD.fullmatch(name)}
+        if set(manifest.files) - shards != FILES or path.name != f"step-{manifest.step}":
             return None
-        for name, (size, checksum) in manifest.files.items():
+        for name, (size, recorded_checksum) in manifest.files.items():
             file = path / name
-            if not file.is_file() or file.stat().st_size != size or zlib.crc32(file.read_bytes()) != checksum:
+            if not file.is_file() or file.stat().st_size != size or checksum(file) != recorded_checksum:
                 return None
         return Checkpoint(path, manifest.step, manifest.score, manifest.best)
     except (OSError, ValueError):

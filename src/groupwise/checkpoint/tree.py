@@ -1,4 +1,5 @@
-"""Nested records of tensors and plain values, as one safetensors file and one JSON file.
+"""Nested records of tensors and plain values, as one safetensors file and one JSON file. Tensors that are sharded over
+several processes are a folder of safetensors files beside them.
 
 Dictionaries (with any plain key), lists, tuples, numbers, strings, booleans, `None`, bytes and tensors survive exactly,
 bit for bit: floats through Python's shortest repr, infinities and NaN by name, integer keys (an optimiser's state has
@@ -15,17 +16,27 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from groupwise.learner.shards import is_sharded
+from groupwise.learner.stored_shards import StoredTensor, write_shards
+
 _TENSORS, _VALUES = "tensors.safetensors", "values.json"
 FILES = frozenset({_TENSORS, _VALUES})
 """The names of the files in which a record is stored."""
 
+SHARDS = "shards"
+"""The name of the folder of sharded tensors, where a record has any."""
 
-def save_tree(folder: Path, tree: Any) -> None:
-    """Writes a nested record into an existing folder.
+
+def save_tree(folder: Path, tree: Any, *, first: bool = True) -> list[str]:
+    """Writes a nested record into an existing folder. Every process must call this function where tensors are sharded.
 
     Args:
-        folder: receives `tensors.safetensors` and `values.json`.
+        folder: receives `tensors.safetensors`, `values.json` and, for sharded tensors, `shards/`.
         tree: nested dictionaries, lists and tuples of tensors and plain values.
+        first: whether this process writes what is not sharded.
+
+    Returns:
+        the names of the files that this process wrote.
 
     Raises:
         TypeError: a value is of another type; the message gives its path in the record.
@@ -35,28 +46,54 @@ def save_tree(folder: Path, tree: Any) -> None:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     save_tree(Path(folder), {"state": {0: {"step": torch.tensor(3.0)}}, "betas": (0.9, 0.999)})
         ...     load_tree(Path(folder))
+        ['tensors.safetensors', 'values.json']
         {'state': {0: {'step': tensor(3.)}}, 'betas': (0.9, 0.999)}
     """
-    tensors: dict[str, torch.Tensor] = {}
-    values = _encode(tree, "", tensors)
-    save_file(tensors, folder / _TENSORS)
-    (folder / _VALUES).write_text(json.dumps(values, allow_nan=False))
+    names = []
+    if shards := shards_of(tree):
+        names += [f"{SHARDS}/{name}" for name in write_shards(folder / SHARDS, shards)]
+    if first:
+        tensors: dict[str, torch.Tensor] = {}
+        values = _encode(tree, "", tensors)
+        save_file(tensors, folder / _TENSORS)
+        (folder / _VALUES).write_text(json.dumps(values, allow_nan=False))
+        names += sorted(FILES)
+    return names
 
 
 def load_tree(folder: Path) -> Any:
-    """Reads the nested record that `save_tree` wrote into a folder; its tensors are on the CPU.
+    """Reads the nested record that `save_tree` wrote into a folder; its tensors are on the CPU, and those that were
+    sharded are `StoredTensor`, which are read by `fill` or `read_whole`.
 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_tree(Path(folder), [1, float("inf"), (None, b"a")])
+        ...     _ = save_tree(Path(folder), [1, float("inf"), (None, b"a")])
         ...     load_tree(Path(folder))
         [1, inf, (None, b'a')]
     """
-    return _decode(json.loads((folder / _VALUES).read_text()), load_file(folder / _TENSORS))
+    return _decode(json.loads((folder / _VALUES).read_text()), load_file(folder / _TENSORS), folder / SHARDS)
+
+
+def shards_of(tree: Any, path: str = "") -> dict[str, Any]:
+    """Returns the sharded tensors of a nested record by their path in it, the same paths on every process.
+
+    Args:
+        path: the path of the record itself.
+
+    Example:
+        >>> shards_of({"a": [torch.ones(1)]})
+        {}
+    """
+    if is_sharded(tree):
+        return {path: tree}
+    children = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list | tuple) else ()
+    return {name: tensor for key, child in children for name, tensor in shards_of(child, f"{path}/{key}").items()}
 
 
 def _encode(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
+    if is_sharded(value):
+        return {"$shards": [path, list(value.shape), str(value.dtype).removeprefix("torch.")]}
     if isinstance(value, torch.Tensor):
         # A copy: safetensors refuses tensors that share memory.
         tensors[path] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -85,9 +122,9 @@ def _encode(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
     )
 
 
-def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def _decode(value: Any, tensors: dict[str, torch.Tensor], shards: Path) -> Any:
     if isinstance(value, list):
-        return [_decode(child, tensors) for child in value]
+        return [_decode(child, tensors, shards) for child in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1:
@@ -95,12 +132,15 @@ def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
         match tag:
             case "$tensor":
                 return tensors[content]
+            case "$shards":
+                name, shape, dtype = content
+                return StoredTensor(shards, name, torch.Size(shape), getattr(torch, dtype))
             case "$float":
                 return float(content)
             case "$bytes":
                 return bytes.fromhex(content)
             case "$tuple":
-                return tuple(_decode(child, tensors) for child in content)
+                return tuple(_decode(child, tensors, shards) for child in content)
             case "$items":
-                return {_decode(key, tensors): _decode(child, tensors) for key, child in content}
-    return {key: _decode(child, tensors) for key, child in value.items()}
+                return {_decode(key, tensors, shards): _decode(child, tensors, shards) for key, child in content}
+    return {key: _decode(child, tensors, shards) for key, child in value.items()}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from groupwise.cli.arguments import RunCode
 from groupwise.cli.card_head import card_head
 from groupwise.runs import EvaluatedOn
 from groupwise.runs.folder import RunFolder
@@ -19,7 +22,9 @@ if TYPE_CHECKING:
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     out: Annotated[Path, typer.Option(help="Folder to write; it must not exist.")],
-    which: Annotated[str, typer.Option(help="final, best, or the number of a step whose model was kept.")] = "final",
+    which: Annotated[
+        str, typer.Option(help="final, best, or the number of a step whose model or checkpoint was kept.")
+    ] = "final",
     examples: Annotated[
         str | None,
         typer.Option(
@@ -32,13 +37,14 @@ def export(
     measure: Annotated[
         bool, typer.Option(help="Measure a selector's folder as it is used, for its card; the task model answers.")
     ] = True,
+    run_code: RunCode = False,
 ) -> None:
     """Write the trained model as others load it, with a model card. A language model's LoRA is merged into it; an image
     model's stays an adapter; a policy of selection comes with its examples and selects without torch.
     """
     from groupwise.checkpoint import new_folder
     from groupwise.cli.output import console, say
-    from groupwise.cli.run_folder import model_folder, require_new, run_config
+    from groupwise.cli.run_folder import require_new, run_config
     from groupwise.config import ConfigError, read_json
     from groupwise.domain.exported import Export
     from groupwise.domain.kinds import config_class
@@ -49,10 +55,9 @@ def export(
         domain = config_class(config["domain"].get("kind", ""))
     except ValueError as error:
         raise ConfigError(f"{run}: domain.{error}") from error
-    model = model_folder(run, which)
     require_new(out)
     summary = read_json(RunFolder(run).summary) if RunFolder(run).has_ended else {}
-    with new_folder(out) as partial:
+    with _model(run, which, out, run_code=run_code) as model, new_folder(out) as partial:
         ended = read_run(run)
         card = domain.export(
             Export(config["domain"], model, partial, out, run, examples, measure, evaluated_on=ended.evaluated_on)
@@ -68,6 +73,30 @@ def export(
         say(remark)
     console().print(f"Wrote {out}", soft_wrap=True)
     console().print(f"Load it: {card.loading}", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _model(run: Path, which: str, out: Path, *, run_code: bool) -> Iterator[Path]:
+    """Yields the folder of a run's model. Where of a step only the checkpoint was kept, the folder is written from it
+    beside `out`, for the length of the block; nothing of the processes that trained is needed.
+    """
+    from groupwise.checkpoint import CheckpointConfig, CheckpointStore
+    from groupwise.cli.run_folder import model_folder
+
+    folder = RunFolder(run)
+    checkpoints = CheckpointStore(folder.checkpoints, CheckpointConfig()).complete() if which.isdecimal() else []
+    checkpoint = next((checkpoint for checkpoint in checkpoints if which == str(checkpoint.step)), None)
+    if checkpoint is None or folder.model_at(checkpoint.step).is_dir():
+        yield model_folder(run, which)
+        return
+    from groupwise.experiment import load_experiment
+    from groupwise.experiment.runner import open_domain
+    from groupwise.training.run.checkpoint_model import write_model_of
+
+    domain = open_domain(load_experiment(folder.config, run_code=run_code))
+    with closing(domain), TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}.") as temporary:
+        write_model_of(checkpoint, domain, Path(temporary))
+        yield Path(temporary)
 
 
 def model_card(

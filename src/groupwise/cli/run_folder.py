@@ -7,6 +7,7 @@ from typing import Any
 
 from groupwise.config import ConfigError, read_json
 from groupwise.runs.folder import RunFolder
+from groupwise.runs.natural_order import natural
 
 
 def require_run(folder: Path) -> None:
@@ -93,5 +94,7 @@ def model_folder(run: Path, which: str = "final") -> Path:
             if existing_models
             else f" yet; finish it with `groupwise resume {run}`"
         )
-        raise ConfigError(f"{run} has no {which} model{advice}")
+        steps = [path.name.removeprefix("step-") for path in sorted(folder.checkpoints.glob("step-*"), key=natural)]
+        export = f"; `groupwise export {run} --which N` takes a checkpoint: {', '.join(steps)}" if steps else ""
+        raise ConfigError(f"{run} has no {which} model{advice}{export}")
     return places[which]

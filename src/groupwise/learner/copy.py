@@ -9,7 +9,8 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from groupwise.learner.shards import local_part, on_first_process, part_of, reshard, sum_over_shards
+from groupwise.learner.shards import local_part, reshard, sum_over_shards
+from groupwise.learner.stored_shards import fill
 
 
 @final
@@ -107,7 +108,7 @@ class LocalCopy:
 
     def record(self) -> dict[str, Tensor]:
         """Returns the copy's weights by name."""
-        return on_first_process(dict(self._weights))
+        return dict(self._weights)
 
     def restore(self, record: Mapping[str, Any]) -> None:
         """Takes back what `record` returned.
@@ -121,8 +122,7 @@ class LocalCopy:
                 f"the checkpoint's reference and this model's differ in {different}; resume with the configuration the"
                 " run began with"
             )
-        for name, tensor in record.items():
-            local_part(self._weights[name]).copy_(part_of(tensor, like=self._weights[name]))
+        fill((self._weights[name], tensor) for name, tensor in record.items())
 
     def _compared(self) -> list[tuple[str, nn.Parameter]]:
         """Returns the live parameters of which the copy has weights, by name."""

@@ -22,16 +22,8 @@ from groupwise.learner.hashing import hash_weights
 from groupwise.learner.optimiser import build_optimiser, configure_optimiser, gradient_norm, trained_parameters
 from groupwise.learner.optimiser_source import OptimiserSource
 from groupwise.learner.protocol import OFFERS, Processes, Sizes, StepNumbers
-from groupwise.learner.shards import (
-    gathered,
-    local_part,
-    on_first_process,
-    part_of,
-    process_mesh,
-    release,
-    reshard,
-    sharded_like,
-)
+from groupwise.learner.shards import gathered, local_part, process_mesh, release, reshard
+from groupwise.learner.stored_shards import StoredTensor, fill
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -154,7 +146,6 @@ class LocalLearner:
         """Returns the tensors that training changes, and the optimiser's state."""
         self._reshard()
         record = {"weights": trained_tensors(self.module), "optimiser": self.optimiser.state_dict()}
-        record = record if self._whole is None else on_first_process(record)
         return record if self._source is None else record | {"optimiser_source": asdict(self._source)}
 
     def restore(self, record: Mapping[str, Any]) -> None:
@@ -167,7 +158,7 @@ class LocalLearner:
         load_tensors(self.module, record["weights"])
         source = record.get("optimiser_source")
         self.use_optimiser(None if source is None else OptimiserSource(**source))
-        self.optimiser.load_state_dict(self._cut(record["optimiser"]))
+        self.optimiser.load_state_dict(self._like_weights(record["optimiser"]))
 
     def save(self, folder: Path) -> None:
         """Writes the module's state as `model.safetensors` into a folder that exists."""
@@ -229,16 +220,26 @@ class LocalLearner:
         if self._whole is not None:
             reshard(self.module)
 
-    def _cut(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the optimiser's record with each moment cut as its weight is."""
+    def _like_weights(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the optimiser's record with moments that are stored, or are to be sharded, as tensors like their
+        weights.
+        """
         parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+        pairs: list[tuple[Tensor, Tensor | StoredTensor]] = []
+
+        def like_weight(place: int, value: Any) -> Any:
+            parameter = parameters[place].detach()
+            stored = isinstance(value, StoredTensor)
+            if not stored and (self._whole is None or getattr(value, "shape", None) != parameter.shape):
+                return value
+            pairs.append((torch.empty_like(parameter, dtype=value.dtype), value))
+            return pairs[-1][0]
+
         state = {
-            place: {
-                name: sharded_like(value, parameters[place]) if isinstance(value, Tensor) else value
-                for name, value in moments.items()
-            }
+            place: {name: like_weight(place, value) for name, value in moments.items()}
             for place, moments in record["state"].items()
         }
+        fill(pairs)
         return {**record, "state": state}
 
     def close(self) -> None:
@@ -259,7 +260,7 @@ def trained_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def load_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+def load_tensors(module: nn.Module, tensors: Mapping[str, Tensor | StoredTensor]) -> None:
     """Copies tensors into the tensors of a module, in place.
 
     Args:
@@ -282,4 +283,4 @@ def load_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
             raise ValueError(
                 f"the checkpoint's {name} is {list(tensor.shape)} and this model's {list(live[name].shape)}"
             )
-        local_part(live[name]).copy_(part_of(tensor, like=live[name]))
+    fill((live[name], tensor) for name, tensor in tensors.items())

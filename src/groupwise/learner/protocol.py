@@ -221,12 +221,14 @@ class Learner(Protocol):
 
         The tensors may be the live ones: the caller writes or copies them before the next step. Where the state is not
         made of tensors of this process, the record holds the path of a file that the learner has saved and that
-        `restore` reads. Every process calls this method; the record of the first process is written.
+        `restore` reads. Every process calls this method. The record of the first process is written, and with it the
+        shards of all, where tensors are sharded.
         """
         ...
 
     def restore(self, record: Mapping[str, Any]) -> None:
-        """Takes back what `record` returned.
+        """Takes back what `record` returned; tensors that were sharded come as
+        `groupwise.learner.stored_shards.StoredTensor`.
 
         Raises:
             ValueError: the record is of another model.

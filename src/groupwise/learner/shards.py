@@ -83,7 +83,7 @@ def local_part(tensor: Tensor) -> Tensor:
         >>> local_part(torch.ones(2)).tolist()
         [1.0, 1.0]
     """
-    if not _is_sharded(tensor):
+    if not is_sharded(tensor):
         return tensor
     with torch.no_grad():
         return tensor.to_local()
@@ -96,25 +96,7 @@ def whole_tensor(tensor: Tensor) -> Tensor:
         >>> whole_tensor(torch.ones(2)).tolist()
         [1.0, 1.0]
     """
-    return tensor.full_tensor() if _is_sharded(tensor) else tensor
-
-
-def on_first_process(tree: Any) -> Any:
-    """Returns a nest of dictionaries, lists and tuples whose sharded tensors are gathered to the memory of the CPU of
-    the first process; on the others they are empty. Every process must call this function.
-
-    Example:
-        >>> on_first_process({"a": (1, [torch.ones(1)])})
-        {'a': (1, [tensor([1.])])}
-    """
-    if _is_sharded(tree):
-        whole = whole_tensor(tree.detach())
-        return whole.cpu() if dist.get_rank() == 0 else whole.new_empty(0, device="cpu")
-    if isinstance(tree, dict):
-        return {key: on_first_process(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(on_first_process(value) for value in tree)
-    return tree
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 def part_of(whole: Tensor, like: Tensor) -> Tensor:
@@ -128,27 +110,13 @@ def part_of(whole: Tensor, like: Tensor) -> Tensor:
         >>> part_of(torch.ones(2), like=torch.zeros(2)).tolist()
         [1.0, 1.0]
     """
-    if not _is_sharded(like):
+    if not is_sharded(like):
         return whole
     (placement,) = like.placements
     assert placement.is_shard(0), "FSDP2 cuts along the first axis"
     parts = whole.chunk(like.device_mesh.size(), 0)
     rank = like.device_mesh.get_local_rank()
     return parts[rank] if rank < len(parts) else whole[:0]
-
-
-def sharded_like(whole: Tensor, like: Tensor) -> Tensor:
-    """Returns a whole tensor cut and sharded as another one is; the tensor itself where that is a plain one, or has
-    another shape.
-    """
-    if not _is_sharded(like) or whole.shape != like.shape:
-        return whole
-    from torch.distributed.tensor import DTensor
-
-    part = part_of(whole, like).to(like.device).clone()
-    return DTensor.from_local(
-        part, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
-    )
 
 
 def sum_over_shards(value: Tensor, tensors: Sequence[Tensor]) -> Tensor:
@@ -160,7 +128,7 @@ def sum_over_shards(value: Tensor, tensors: Sequence[Tensor]) -> Tensor:
         2.0
     """
     for tensor in tensors:
-        if _is_sharded(tensor):
+        if is_sharded(tensor):
             total = value.clone()
             dist.all_reduce(total, group=tensor.device_mesh.get_group())
             return total
@@ -202,7 +170,7 @@ def _units(module: nn.Module) -> list[Any]:
     return [] if fsdp is None else [unit for unit in module.modules() if isinstance(unit, fsdp.FSDPModule)]
 
 
-def _is_sharded(value: Any) -> TypeGuard[DTensor]:
+def is_sharded(value: Any) -> TypeGuard[DTensor]:
     """Returns whether a value is a sharded tensor, without importing the class of such tensors: before it is imported,
     none exists.
     """

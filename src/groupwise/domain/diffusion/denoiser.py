@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, Protocol, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -135,4 +135,8 @@ class Denoiser(Protocol):
 
     def save(self, folder: Path) -> None:
         """Writes the model in diffusers' folder format."""
+        ...
+
+    def with_module(self, module: nn.Module) -> Self:
+        """Returns this denoiser with a copy of its module that is computed with in its place."""
         ...

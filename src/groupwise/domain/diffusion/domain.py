@@ -22,6 +22,7 @@ from groupwise.domain.diffusion.encoded_prompts import EncodedPrompts
 from groupwise.domain.diffusion.models.open import open_denoiser
 from groupwise.domain.diffusion.path import Drawn, draw
 from groupwise.domain.diffusion.sampler_graph import SamplerGraph, should_keep_graph, versions
+from groupwise.domain.diffusion.scorer import Scorer
 from groupwise.domain.diffusion.splits import Splits, split
 from groupwise.domain.diffusion.supervised import demonstrations, supervised_loss
 from groupwise.domain.diffusion.transition import Transition
@@ -39,6 +40,7 @@ from groupwise.domain.pass_sizes import (
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.domain.shares import in_shares
+from groupwise.learner.local import LocalLearner
 from groupwise.objective.matching import CopyMatching
 from groupwise.processes import is_out_of_memory
 from groupwise.records import Scored
@@ -101,6 +103,9 @@ class DiffusionDomain(Domain):
             open_denoiser(config, streams, torch.device(device)) if parent is None else parent.denoiser
         )
         self.module = self.denoiser.module
+        self._scorer = Scorer(self.denoiser) if parent is None else parent._scorer
+        self._scorer.serve(config)
+        self.learner = LocalLearner(self.module, self._scorer.shard) if parent is None else parent.learner
         self._schedule = self.denoiser.schedule(config.num_steps)
         self._elements = math.prod(self.denoiser.latent_shape)
         self.unit = _UNITS[config.reduce].format(size=self._elements)
@@ -211,7 +216,7 @@ class DiffusionDomain(Domain):
 
         self._sampler_graph = None
         drawn = None
-        if scored and should_keep_graph(self.module, len(keys) * num, self.pass_sizes):
+        if scored and self._keeps_graph(len(keys) * num):
             drawn = self._with_graph(lambda rows: drawn_paths(rows, transitions), transitions, len(keys))
         if drawn is None:
             rows = torch.arange(len(keys), device=device)
@@ -277,7 +282,7 @@ class DiffusionDomain(Domain):
         mask = torch.ones(shape, dtype=torch.bool, device=samples.mask.device)
         noised = replace(samples, mask=mask, old_log_prob=mask.double(), step_size=None, recorded=None, payload=payload)
         pairs, conditions = rescore.pairs_of(mask, 1), self._encoded.of(samples.prompts)
-        keep = should_keep_graph(self.module, len(pairs), self.pass_sizes)
+        keep = self._keeps_graph(len(pairs))
         with torch.set_grad_enabled(keep):
             predicted = (
                 copies.predictions(self.denoiser, noised, conditions, pairs) if keep else self._predicted(noised, pairs)
@@ -311,7 +316,7 @@ class DiffusionDomain(Domain):
             live = replace(reference, mean=samples.payload["mean"][pairs[:, 0], pairs[:, 1]])
             return {"exact_divergence": live.divergence(reference.mean, config.reduce)}
 
-        fields = rescore.rescored(compute, samples.mask, self._decisions, self.pass_sizes)
+        fields = rescore.rescored(compute, samples.mask, self._decisions, self.pass_sizes, self._scorer)
         recorded = samples.recorded
         if recorded is not None:
             recorded = replace(recorded, exact_divergence=fields["exact_divergence"])
@@ -343,11 +348,11 @@ class DiffusionDomain(Domain):
             losses = (
                 self.pass_sizes.with_gradient(compute, members)
                 if torch.is_grad_enabled()
-                else self.pass_sizes.join(SAMPLING, compute, members)
+                else self._scorer.join(self.pass_sizes, compute, members)
             )
             return Scored(torch.zeros_like(selected.old_log_prob), auxiliary={"supervised": torch.cat(losses)})
         compute, elements = self._computation(selected, requires)
-        return Scored.from_tensors(rescore.rescored(compute, selected.mask, elements, self.pass_sizes))
+        return Scored.from_tensors(rescore.rescored(compute, selected.mask, elements, self.pass_sizes, self._scorer))
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
         """Accumulates `.grad`, slice by slice."""
@@ -468,6 +473,12 @@ class DiffusionDomain(Domain):
         """Ends the rewards' threads and processes."""
         self.rewards.close()
 
+    def _keeps_graph(self, num_rows: int) -> bool:
+        """Returns whether the sampler's graph over so many rows is stored for the first update; sharded weights sample
+        without one.
+        """
+        return not self._scorer.sharded and should_keep_graph(self.module, num_rows, self.pass_sizes)
+
     @property
     def _decisions(self) -> int:
         """The number of decisions in a transition."""
@@ -535,7 +546,7 @@ class DiffusionDomain(Domain):
 
     def _transitions(self, samples: Samples, pairs: Tensor) -> tuple[Any, Tensor]:
         return rescore.transitions(
-            self.denoiser,
+            self._scorer.denoiser,
             self._schedule,
             self.config.sampler,
             samples.payload,
@@ -562,7 +573,7 @@ class DiffusionDomain(Domain):
         self, samples: Samples, requires: frozenset[str], graph: SamplerGraph | None, pairs: Tensor
     ) -> dict[str, Tensor]:
         if graph is None:
-            prediction = copies.predictions(self.denoiser, samples, self._encoded.of(samples.prompts), pairs)
+            prediction = copies.predictions(self._scorer.denoiser, samples, self._encoded.of(samples.prompts), pairs)
         else:
             prediction = graph.mean[samples.payload["row"][pairs[:, 0]], pairs[:, 1]]
         return copies.copy_fields(prediction, self.denoiser, samples.payload, pairs, requires)
@@ -600,12 +611,12 @@ class DiffusionDomain(Domain):
         )
 
     def _supervised_loss(self, samples: Samples, members: Tensor) -> Tensor:
-        return supervised_loss(self.denoiser, samples.select(members), self._encoded.of(samples.prompts))
+        return supervised_loss(self._scorer.denoiser, samples.select(members), self._encoded.of(samples.prompts))
 
     def _predicted(self, samples: Samples, pairs: Tensor) -> Tensor:
         """Predicts the noise of copies `[N, ...]` without gradient."""
-        predict = partial(copies.predictions, self.denoiser, samples, self._encoded.of(samples.prompts))
-        return torch.cat(self.pass_sizes.join(SAMPLING, predict, pairs))
+        predict = partial(copies.predictions, self._scorer.denoiser, samples, self._encoded.of(samples.prompts))
+        return torch.cat(self._scorer.join(self.pass_sizes, predict, pairs))
 
     def _with_graph(
         self, drawn_paths: Callable[[Tensor], Drawn], transitions: list[Transition], num_members: int

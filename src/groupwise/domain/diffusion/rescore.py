@@ -16,13 +16,16 @@ from groupwise.domain.diffusion.encoded_prompts import PromptConditions
 from groupwise.domain.diffusion.noise_schedule import Schedule
 from groupwise.domain.diffusion.path import fields
 from groupwise.domain.diffusion.sampler import Sampler, Step
+from groupwise.domain.diffusion.scorer import Scorer
 from groupwise.domain.diffusion.transition import Transition, transition
-from groupwise.domain.pass_sizes import SAMPLING, PassSizes
+from groupwise.domain.pass_sizes import PassSizes
 
 Fields = dict[str, Tensor]
 
 
-def rescored(compute: Callable[[Tensor], Fields], mask: Tensor, elements: int, passes: PassSizes) -> Fields:
+def rescored(
+    compute: Callable[[Tensor], Fields], mask: Tensor, elements: int, passes: PassSizes, scorer: Scorer
+) -> Fields:
     """Computes fields `[B, T]` of all pairs where the mask is true, with gradient where it is on.
 
     Args:
@@ -30,10 +33,11 @@ def rescored(compute: Callable[[Tensor], Fields], mask: Tensor, elements: int, p
         mask: `[B, W D]`.
         elements: `D` decisions a transition: 1 unless each element is one.
         passes: transitions in one pass.
+        scorer: makes the passes without gradient.
     """
     pairs = pairs_of(mask, elements)
     part_fields = (
-        passes.with_gradient(compute, pairs) if torch.is_grad_enabled() else passes.join(SAMPLING, compute, pairs)
+        passes.with_gradient(compute, pairs) if torch.is_grad_enabled() else scorer.join(passes, compute, pairs)
     )
     return scatter(part_fields, pairs, mask, elements)
 

@@ -250,8 +250,8 @@ def save(session: Session, state: TrainState, *, best: bool = False) -> None:
         if session.metrics is not None:
             session.metrics.sync()
         record = state.record(session.world, session.metrics.length if session.metrics is not None else 0)
-        if session.world.first:
-            session.store.save(state.progress.step, record, score=state.progress.best if best else None, best=best)
+        score = state.progress.best if best else None
+        session.store.save(state.progress.step, record, score=score, best=best, peers=session.world)
         session.world.barrier()
 
 

@@ -4,7 +4,7 @@ checkpoint.
 
 from __future__ import annotations
 
-from groupwise.checkpoint import new_folder, save_tree
+from groupwise.checkpoint import write_record
 from groupwise.reference import AbsentReference, ReferenceConfig, resolve_reference
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.training.job import Domains, Job, Recipe
@@ -95,9 +95,7 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
         progress.before, progress.before_step = _metrics_before(session, job, state, index, domains), progress.step
         if job.controls:
             record = state.record(session.world, 0)
-            if session.world.first:
-                with new_folder(session.folder.checkpoints / START, replace=True) as partial:
-                    save_tree(partial, record)
+            write_record(session.folder.checkpoints / START, record, session.world)
     if progress.step == progress.start_step:
         save(session, state)
 

@@ -42,12 +42,12 @@ def write_warm_up(session: Session, job: Job, state: TrainState) -> None:
         "stages": stages,
         "vocabulary": session.domain.vocabulary,
     }
-    if not session.world.first:
-        return
     try:
-        _store(session.folder).save(progress.step, record)
+        _store(session.folder).save(progress.step, record, peers=session.world)
     except StorageError as error:
         session.say(f"no other run can start from this warm-up, which could not be written: {error}")
+        return
+    if not session.world.first:
         return
     start_argument = shlex.quote(f"start={session.folder.path}")
     session.say(f"the warm-up has ended at step {progress.step}; {start_argument} starts another run here, without it")

@@ -346,7 +346,7 @@ def supervised_gradient(step: Step, samples: Samples) -> PassStatistics:
     learner = step.state.learner
     for chosen in step.passes(counts[rows]):
         if bool((chosen < 0).any()):
-            _join_supervised_pass(step, samples)
+            _join_supervised_pass(step, samples, supervised_objective.requires)
             continue
         if learner.differentiates:
             loss = supervised_objective.loss(
@@ -364,11 +364,11 @@ def supervised_gradient(step: Step, samples: Samples) -> PassStatistics:
     return statistics
 
 
-def _join_supervised_pass(step: Step, samples: Samples) -> None:
+def _join_supervised_pass(step: Step, samples: Samples, requires: frozenset[str]) -> None:
     """Makes a pass of one demonstration that adds nothing, as `_join_pass` does for the policy's terms."""
     first = torch.zeros(1, dtype=torch.long, device=samples.mask.device)
-    log_prob = step.domain.score(samples, first, frozenset({"log_prob"})).log_prob
-    torch.autograd.backward([log_prob], [torch.zeros_like(log_prob)])
+    fields = [value for value in step.domain.score(samples, first, requires).tensors().values() if value.requires_grad]
+    torch.autograd.backward(fields, [torch.zeros_like(value) for value in fields])
 
 
 def _bare_batch(samples: Samples, rows: Tensor, state: TrainState) -> Batch:

@@ -4,9 +4,10 @@ and `UNet2DModel` of diffusers.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -127,6 +128,12 @@ class BareDenoiser:
         part: Any = self.module
         part.save_pretrained(folder / _FOLDERS[type(part).__name__], safe_serialization=True)
         self.scheduler.save_pretrained(folder / "scheduler")
+
+    def with_module(self, module: nn.Module) -> Self:
+        """Returns this denoiser with a copy of its module."""
+        other = copy.copy(self)
+        other.module = module
+        return other
 
     def _forward(self, latents: Tensor, timestep: Tensor, label: Tensor) -> Tensor:
         weights = next(self.module.parameters()).dtype

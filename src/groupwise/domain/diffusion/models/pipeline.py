@@ -4,12 +4,13 @@ pipelines is their `PipelineAdapter`.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -82,13 +83,13 @@ class PipelineDenoiser:
     @cached_property
     def encoders(self) -> str:
         """A hash of the text encoders, by content; empty where the pipeline has none."""
-        others = {self.family.denoiser, "vae", "scheduler"}
+        others = {self.adapter.denoiser, "vae", "scheduler"}
         parts = {name: part for name, part in self.pipe.components.items() if part is not None and name not in others}
         folder = Path(self.pipe.name_or_path or "")
         if not any(isinstance(part, nn.Module) for part in parts.values()) or not (folder / INDEX).is_file():
             return ""
         settings = {
-            "pipeline": self.family.pipeline,
+            "pipeline": self.adapter.pipeline,
             "size": self.size,
             "device": self.device.type,
             "dtypes": {name: str(part.dtype) for name, part in parts.items() if isinstance(part, nn.Module)},
@@ -102,7 +103,7 @@ class PipelineDenoiser:
         frozen = {
             name: str(part.dtype).removeprefix("torch.")
             for name, part in self.pipe.components.items()
-            if isinstance(part, nn.Module) and name != self.family.denoiser
+            if isinstance(part, nn.Module) and name != self.adapter.denoiser
         }
         described = ", ".join(f"{name} in {dtype}" for name, dtype in sorted(frozen.items()))
         return f"frozen parts compute in their own precision, whatever train.autocast says: {described}"
@@ -220,6 +221,13 @@ class PipelineDenoiser:
         else:
             with quiet():
                 self.pipe.save_pretrained(folder, safe_serialization=True)
+
+    def with_module(self, module: nn.Module) -> Self:
+        """Returns this denoiser with a copy of its module; the pipeline keeps its own."""
+        other = copy.copy(self)
+        other.module = module
+        other._denoiser = module.denoiser if isinstance(module, Adapted) else module
+        return other
 
 
 def _size(adapter: PipelineAdapter, model: Pretrained, pipe: Any) -> tuple[int, ...]:
