@@ -70,10 +70,14 @@ def document(rows: Sequence[Row], order: Sequence[str], need_a_model: Sequence[s
             " prompts, is told to be above it or below."
         ),
         (
-            "CPU seconds are those of the whole command, on a machine that computed other things as well. A control"
-            " takes the run's wall seconds: where other"
+            "CPU seconds are those of the whole command, on a machine that computed other things as well. Until"
+            " 2026-11-23 a control took the run's wall seconds:"
         ),
-        ("work came and went meanwhile, it took more or fewer steps than it would alone (`steps` in `seeds.jsonl`)."),
+        (
+            "where other work came and went meanwhile, it took more or fewer steps than it would alone (`steps` and"
+            " `date` in `seeds.jsonl`). Later ones take as many"
+        ),
+        ("seconds of work."),
         "",
         table_row(heads),
         "|" + "---|" * len(heads),

@@ -18,7 +18,7 @@ from groupwise.config import merge, restrict_code
 from groupwise.experiment import load_experiment
 from groupwise.objective import Objective
 from groupwise.objective.method import MethodFile
-from groupwise.objective.preset import method_names
+from groupwise.objective.preset import method_names, read_method
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -36,6 +36,15 @@ BASE = {
         "rewards": {"correct": {"kind": "exact_answer"}},
     }
 }
+
+
+def test_the_front_pages_count_the_methods_and_those_that_were_published() -> None:
+    names = method_names()
+    published = [name for name in names if "not published" not in (read_method(name).paper.note or "")]
+    assert 10 <= len(published) < len(names)
+    for page in ("README.md", "docs/index.md"):
+        text = (ROOT / page).read_text(encoding="utf-8").replace("*", "")
+        assert f"{len(names)} methods, {len(published)} of them published" in text, page
 
 
 def blocks(page: Path, language: str) -> list[str]:

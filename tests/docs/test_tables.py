@@ -217,3 +217,26 @@ def test_the_stages_of_source_001_take_its_epochs() -> None:
 def test_a_wrong_key_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         loaded(tmp_path, {"smoothing.kind": "ema", "smoothing.ema_beta": 0.9})
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "ours"),
+    [
+        ("trl", "ds3_gather_for_generation", "train.sharding"),
+        ("trl", "fsdp", "train.sharding"),
+        ("trl", "vllm_server_base_url", "start = true"),
+        ("trl", "vllm_server_host", "start = true"),
+        ("trl", "optim", "optimiser.path"),
+        ("verl", "rollout_correction.rollout_is", "correction.level"),
+    ],
+)
+def test_no_table_denies_what_is_there(table: str, key: str, ours: str) -> None:
+    """Shards, servers that are started, other optimisers and weights of whole answers came after the tables did."""
+    rows = [
+        row
+        for section in tomllib.loads((TABLES / f"{table}.toml").read_text(encoding="utf-8"))["section"]
+        for row in section["key"]
+        if key in (part.split(" ")[0] for part in row["theirs"].split(", "))
+    ]
+    assert rows
+    assert any(ours in f"{row.get('note', '')} {row.get('set', {})}" for row in rows)
