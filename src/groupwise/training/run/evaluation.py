@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from groupwise.domain.base import Domain
+from groupwise.domain.first_batch import Fault, checked_evaluation
 from groupwise.domain.protocol import Evaluation, SharesEvaluation
 from groupwise.streams import Streams
 from groupwise.training.config import TrainConfig
@@ -28,6 +29,9 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
 
     Returns:
         the domain's evaluation; records and pictures on the first process at least.
+
+    Raises:
+        ConfigError: the domain returned no evaluation, or a metric that is no number.
     """
     evaluation = Evaluation({})
     metrics: dict[str, float] | None = None
@@ -38,11 +42,18 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
                 evaluation = domain.evaluate_shared(streams=streams, peers=world)
                 metrics = dict(evaluation.metrics)
             elif world.first:
-                evaluation = domain.evaluate(streams=streams)
+                evaluation = _checked(domain, domain.evaluate(streams=streams))
                 metrics = dict(evaluation.metrics)
         shared_metrics = world.gather(metrics)[0]
     progress.latest, progress.latest_step = dict(shared_metrics), progress.step
     return replace(evaluation, metrics=dict(shared_metrics))
+
+
+def _checked(domain: Domain, evaluation: Evaluation) -> Evaluation:
+    try:
+        return checked_evaluation(evaluation)
+    except Fault as fault:
+        raise fault.of(domain) from fault
 
 
 def metric_name(config: TrainConfig, metrics: dict[str, float]) -> str | None:
