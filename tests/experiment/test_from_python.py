@@ -433,6 +433,11 @@ class _Positional:
         ({"train": {"num_steps": 3}, "train.num_steps": 4}, "train.num_steps: is written twice"),
         ({"optimiser": {"learning_rate": brief}}, "optimiser.learning_rate: an object of type function was given"),
         ({"resume": True}, "resume = True: out is missing"),
+        ({"resume": "no"}, "resume = 'no': allowed: True, False"),
+        ({"controls": "none"}, "controls = 'none': allowed: True, False"),
+        ({"run_code": 1}, "run_code = 1: allowed: True, False"),
+        ({"out": 3}, "out: an object of type int was given; write the path of the run folder"),
+        ({"callbacks": [lambda: None]}, r"is called as f\(step, metrics\), and its signature is \(\)"),
     ],
 )
 def test_what_cannot_be_used_is_one_line(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def check(
     import torch
 
     from groupwise.cli.output import say
-    from groupwise.domain.callable import UserDomainConfig
+    from groupwise.domain.callable import is_users
     from groupwise.experiment.one_group import one_group
     from groupwise.experiment.runner import job_of, open_domain
     from groupwise.experiment.start import check_start
@@ -47,7 +47,7 @@ def check(
     for recipe in job.recipes:
         check_memory(recipe, device)
     domain = open_domain(loaded)
-    is_own_domain = isinstance(loaded.domain, UserDomainConfig)
+    is_own_domain = is_users(loaded.domain)
     if is_own_domain:
         _keep_laws(domain)
     for recipe in job.recipes:
@@ -97,6 +97,7 @@ def _keep_laws(domain: Domain) -> None:
 
 
 def _show(group: OneGroup, *, untrained: bool) -> None:
+    from groupwise.cli.member_text import member_text
     from groupwise.cli.output import console, say, shorten, table
 
     out = console()
@@ -104,10 +105,15 @@ def _show(group: OneGroup, *, untrained: bool) -> None:
     for name, value in group.prompt.items():
         say(f"{name}: {shorten(value, 400)}")
     names = list(group.rewards)
+    shared = [
+        name
+        for name, value in group.members[0].items()
+        if all(str(member.get(name)) == str(value) for member in group.members)
+    ]
     rows = [
         (
             place,
-            shorten(_text(member), 60) + (" (cut off)" if cut else ""),
+            shorten(member_text(member, shared), 60) + (" (cut off)" if cut else ""),
             decisions,
             *("-" if group.rewards[name][place] is None else f"{group.rewards[name][place]:.3g}" for name in names),
             f"{advantage:+.3f}",
@@ -129,15 +135,3 @@ def _show(group: OneGroup, *, untrained: bool) -> None:
             else "; try --prompt 1 or another reward"
         )
         say(f"All members got the same reward, so this group teaches nothing{advice}.")
-
-
-def _text(member: object) -> str:
-    """Describes a member in a line: its text, the size of its image, or otherwise its whole record."""
-    if isinstance(member, dict):
-        if "image" in member:
-            height, width = member["image"].shape[:2]
-            return f"image, {height} x {width}"
-        for name in ("completion", "text"):
-            if name in member:
-                return str(member[name])
-    return str(member)

@@ -82,10 +82,10 @@ def sample(
 def _print_answer(record: Mapping[str, Any]) -> None:
     from rich.text import Text
 
+    from groupwise.cli.member_text import member_text
     from groupwise.cli.output import console
 
-    answer = next((record[name] for name in ("text", "image") if name in record), record)
-    console().print(Text(f"{answer}{'  (cut off)' if record.get('truncated') else ''}\n"))
+    console().print(Text(f"{member_text(record)}{'  (cut off)' if record.get('truncated') else ''}\n"))
 
 
 def _require_utf8(place: str, text: str) -> None:
@@ -109,6 +109,8 @@ def _converse(domain: Domain, settings: dict[str, float], seed: int) -> None:
     from groupwise.cli.output import console
     from groupwise.streams import Streams
 
+    # A domain that holds no conversations says so before a person writes the first line.
+    domain.conversation(["a first line"])
     turns: list[str] = []
     interactive = sys.stdin.isatty()
     if interactive:

@@ -39,6 +39,7 @@ class Domain(ABC):
         supplies: names of the `Scored` fields that `score` can give, `step_size` among them where samples carry it.
         auxiliary: names of the auxiliary terms among them.
         num_prompts: size of the training set; an attribute or a property, like the two below.
+        takes_text: whether a text alone makes a prompt; otherwise it does where prompts have the one column `prompt`.
         remarks: sentences for people on the data, such as rows left out and prompts cut; printed when a run starts.
         metric_names: every metric that `evaluate` may report, known before anything is computed; `train.metric` must be
             one of them.
@@ -61,6 +62,7 @@ class Domain(ABC):
     supplies: frozenset[str] = frozenset({"log_prob"})
     auxiliary: frozenset[str] = frozenset()
     num_prompts: int
+    takes_text: bool = False
     remarks: Sequence[str] = ()
     metric_names: Sequence[str] = ()
     trained_on: frozenset[str] = frozenset()
@@ -200,25 +202,45 @@ class Domain(ABC):
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: JSON-able records for `rollouts/`; an image in one is a `uint8` tensor `[H, W]`
-        or `[H, W, 3]`. By default the prompt's columns.
+        or `[H, W, 3]`. By default the prompt's columns, and what the payload holds of the member in text or in at most
+        64 numbers.
 
         Args:
             samples: as `sample` gave them.
             rows: `[N]`, the members to describe.
         """
         prompts = [samples.prompts[int(samples.group[row])] for row in rows.tolist()]
-        return [{"prompt": prompt.key, "key": prompt.key, **prompt.columns} for prompt in prompts]
+        return [
+            {
+                **_short_entries(samples.payload, row),
+                "prompt": prompt.key,
+                "key": prompt.key,
+                **prompt.columns,
+            }
+            for prompt, row in zip(prompts, rows.tolist(), strict=True)
+        ]
 
     def asked(self, text: str) -> Prompt:
-        """Makes a prompt of what a person typed: the training prompt of the same text, or one of the text alone.
+        """Makes a prompt of what a person typed: the training prompt of the same text or key, or a new one of the text
+        where a text alone makes a prompt (`takes_text`).
 
         Args:
             text: as it was typed.
+
+        Raises:
+            ConfigError: there is no such prompt, and a text does not make one.
         """
-        same_prompts = (
-            prompt for prompt in self.prompts(range(self.num_prompts)) if prompt.columns.get("prompt") == text
+        prompts = self.prompts(range(self.num_prompts))
+        for prompt in prompts:
+            if text in (prompt.columns.get("prompt"), prompt.key):
+                return prompt
+        if self.takes_text or not prompts or set(prompts[0].columns) == {"prompt"}:
+            return Prompt(text, {"prompt": text})
+        raise ConfigError(
+            f"--prompt {text!r}: a prompt of {type(self).__name__} is no text alone, it has"
+            f" {', '.join(prompts[0].columns) or 'no column'}; write the key of a training prompt, for example"
+            f" {prompts[0].key!r}, or the method asked(text) in the class"
         )
-        return next(same_prompts, Prompt(text, {"prompt": text}))
 
     def conversation(self, turns: Sequence[str]) -> Prompt:
         """Makes a prompt of a conversation, which the policy goes on with; refused by default.
@@ -307,7 +329,15 @@ class Domain(ABC):
             if not isinstance(value, kind):
                 problem = "is not set" if value is None else f"is {type(value).__name__}"
                 raise ConfigError(
-                    f"domain: {cls.__name__}.{name} {problem}; it must be a {kind.__name__}, see groupwise.Domain"
+                    f"domain: {cls.__name__}.{name} {problem}; it must be of type {kind.__name__}, see groupwise.Domain"
+                )
+        if domain.num_prompts < 1:
+            raise ConfigError(f"domain: {cls.__name__}.num_prompts is {domain.num_prompts}; it must be at least 1")
+        for name in ("metric_names", "remarks"):
+            if isinstance(getattr(domain, name), str):
+                raise ConfigError(
+                    f"domain: {cls.__name__}.{name} is one text, whose letters would be taken for entries; write a"
+                    f" tuple: {name} = ({getattr(domain, name)!r},)"
                 )
         return domain
 
@@ -321,3 +351,18 @@ def _check_learner(domain_class: type[Domain], learner: Learner) -> None:
             f"domain: {domain_class.__name__}.learner is {type(learner).__name__} and lacks {', '.join(missing)}; see"
             " groupwise.learner.protocol.Learner"
         )
+
+
+_MOST_NUMBERS = 64
+
+
+def _short_entries(payload: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """Returns what a payload holds of one member, where it is text, a number, or a tensor of few numbers."""
+    entries: dict[str, Any] = {}
+    for name, rows in payload.items():
+        value = rows[row]
+        if isinstance(value, Tensor) and value.numel() <= _MOST_NUMBERS:
+            entries[name] = value.tolist()
+        elif isinstance(value, str | int | float):
+            entries[name] = value
+    return entries

@@ -78,6 +78,17 @@ class _Installed(UserDomainConfig):
         return self.domain_class, self
 
 
+def is_users(config: DomainConfig) -> bool:
+    """Returns whether a domain comes from outside this package: a class by its path, or a kind of another package.
+
+    Example:
+        >>> from groupwise import load_experiment
+        >>> is_users(load_experiment("language").domain)
+        False
+    """
+    return isinstance(config, UserDomainConfig) or not type(config).__module__.startswith("groupwise.")
+
+
 def config_of(kind: str, loaded: Any) -> type[DomainConfig]:
     """Builds the configuration class of a kind from the object of its entry point.
 

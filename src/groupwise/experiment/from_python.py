@@ -15,7 +15,7 @@ from groupwise.experiment.catalogue import FROM_MODEL, Source, find
 from groupwise.experiment.changes import nested_changes
 from groupwise.experiment.loading import load_source
 from groupwise.experiment.object_check import check_objects, objects_of
-from groupwise.experiment.python_objects import DOMAIN_INSTANCE, Arguments
+from groupwise.experiment.python_objects import DOMAIN_INSTANCE, Arguments, type_name
 from groupwise.experiment.same_settings import check_same_settings
 from groupwise.experiment.schema import Experiment
 from groupwise.runs.folder import RunFolder
@@ -77,6 +77,7 @@ def train(
     """  # noqa: E501
     from groupwise.experiment import runner
 
+    _check_options(out, resume=resume, controls=controls, run_code=run_code)
     model, source = _start(experiment_or_model, domain)
     arguments = read_arguments(
         model,
@@ -131,6 +132,9 @@ def resume(
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder nowhere: it holds no run (no config.json); give the folder that `groupwise train` printed
     """  # noqa: E501
+    if not isinstance(folder, str | Path):
+        raise ConfigError(f"folder: an object of type {type_name(folder)} was given; write the path of a run folder")
+    _check_options(None, run_code=run_code)
     arguments = read_arguments(
         model,
         domain=domain,
@@ -151,6 +155,15 @@ def _go_on(folder: Path, arguments: Arguments, run_code: bool) -> Result:
     records = objects_of(read_json(file), str(file)) if file.is_file() else {}
     remarks = check_objects(folder, records, arguments)
     return runner.resume(folder, run_code=run_code, remarks=remarks)
+
+
+def _check_options(out: Any, **switches: Any) -> None:
+    """Refuses a run folder that is no path, and switches that are neither true nor false."""
+    if not isinstance(out, str | Path | None):
+        raise ConfigError(f"out: an object of type {type_name(out)} was given; write the path of the run folder")
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} = {value!r}: allowed: True, False")
 
 
 def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source | None]:

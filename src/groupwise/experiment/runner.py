@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from groupwise.config import ConfigError, difference, held_object, merge, object_path, user_object
+from groupwise.domain.callable import is_users
 from groupwise.experiment.code_consent import needs_consent, remember
 from groupwise.experiment.loading import edits, load_experiment
 from groupwise.experiment.python_objects import DOMAIN_INSTANCE, MODULE
@@ -228,6 +229,7 @@ def job_of(experiment: Experiment) -> Job:
         },
         start=experiment.start,
         remarks=remarks(experiment),
+        tries_domain=is_users(experiment.domain),
         note=remember if needs_consent(experiment) else None,
     )
 

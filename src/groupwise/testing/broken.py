@@ -15,7 +15,7 @@ class BrokenLaws(AssertionError):
 
     Example:
         >>> print(BrokenLaws(["repeat: it gave two values"], "a reward", "docs/guide/rewards.md"))
-        1 of the laws of a reward are broken (docs/guide/rewards.md):
+        1 law of a reward is broken (docs/guide/rewards.md):
         - repeat: it gave two values
     """
 
@@ -26,8 +26,12 @@ class BrokenLaws(AssertionError):
         super().__init__(
             "\n".join(
                 [
-                    f"{len(self.broken)} of the laws of {piece} are broken ({guide}):",
+                    f"{_counted(len(self.broken), piece)} broken ({guide}):",
                     *(f"- {sentence}" for sentence in self.broken),
                 ]
             )
         )
+
+
+def _counted(count: int, piece: str) -> str:
+    return f"1 law of {piece} is" if count == 1 else f"{count} laws of {piece} are"

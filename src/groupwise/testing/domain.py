@@ -18,9 +18,17 @@ import torch
 from torch import Tensor
 
 from groupwise.domain.base import Domain
+from groupwise.domain.first_batch import (
+    Fault,
+    check_recorded,
+    checked_evaluation,
+    first_prompts,
+    first_rewards,
+    first_samples,
+)
 from groupwise.domain.protocol import Prompt, Samples
 from groupwise.learner.local import LocalLearner
-from groupwise.records import Rollouts, Scored
+from groupwise.records import Scored
 from groupwise.streams import Streams
 from groupwise.testing.broken import BrokenLaws
 from groupwise.testing.learner import learner_laws, take_step
@@ -84,17 +92,14 @@ def check_domain(
         >>> experiment = load_experiment("language", changes)
         >>> check_domain(open_domain(experiment), reopen=lambda folder: open_domain(with_model(experiment, folder)))
     """
-    prompts = domain.prompts(range(min(num_prompts, domain.num_prompts)))
     generator_states = _generators()
     fingerprint_before = domain.learner.fingerprint()
     try:
-        samples = _draw(domain, prompts, group_size, 0)
-    # An author's code may fail in any way, so that the message names the call that failed.
-    except Exception as error:
-        raise BrokenLaws([f"sample: raised {type(error).__name__}: {error}"]) from error
-    broken = _shape(domain, samples, len(prompts), group_size)
-    if broken:
-        raise BrokenLaws(broken)
+        prompts = first_prompts(domain, num_prompts)
+        samples = first_samples(domain, prompts, group_size, streams=Streams(0))
+    except Fault as fault:
+        raise BrokenLaws([str(fault)]) from fault
+    broken: list[str] = []
     if domain.learner.fingerprint() != fingerprint_before:
         broken.append("sample: it changed the module's weights; draw without changing them")
     if _generators() != generator_states:
@@ -106,6 +111,9 @@ def check_domain(
     for law in (_recorded, _rows, _keys, _gradient, _learner, _rewards, _evaluation, _description, _saved):
         try:
             broken += law(trial)
+        except Fault as fault:
+            broken.append(str(fault))
+        # An author's code may fail in any way, so that the message names the law that was tried.
         except Exception as error:
             broken.append(f"{law.__name__.strip('_')}: raised {type(error).__name__}: {error}")
     if broken:
@@ -130,46 +138,9 @@ def _generators() -> tuple[Any, ...]:
     return (torch.get_rng_state().numpy().tobytes(), name, np.asarray(keys).tobytes(), str(rest), random.getstate())
 
 
-def _shape(domain: Domain, samples: Samples, num_prompts: int, group_size: int) -> list[str]:
-    """Returns what is wrong with the shape of samples: they are whole groups, in order, with the stated axes."""
-    members = num_prompts * group_size
-    expected = torch.arange(num_prompts).repeat_interleave(group_size)
-    if len(samples) != members:
-        return [
-            f"sample: {len(samples)} members for {num_prompts} prompts of {group_size}; return {members}, one row of"
-            " mask each"
-        ]
-    if not torch.equal(samples.group.cpu(), expected):
-        return [
-            f"sample: group is {samples.group.tolist()}; the members of a prompt stand one after another:"
-            f" {expected.tolist()}"
-        ]
-    try:
-        Rollouts(samples.group, samples.mask, samples.old_log_prob, density=domain.density, step_size=samples.step_size)
-    except ValueError as error:
-        return [f"sample: {str(error).replace('Rollouts.', '')}"]
-    if not samples.mask.any(1).all():
-        return ["sample: a member has no decision (its row of mask is all false)"]
-    return []
-
-
 def _recorded(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of the record: at unchanged weights, `score` gives the log-probs that `sample` recorded."""
-    samples, rescored = trial.samples, trial.log_prob()
-    if rescored.shape != samples.mask.shape:
-        yield (
-            f"score: log_prob has the shape {list(rescored.shape)}; it must be [N, T] as mask,"
-            f" {list(samples.mask.shape)}"
-        )
-        return
-    if trial.differ(rescored, samples.old_log_prob, samples.mask):
-        largest = float((rescored - samples.old_log_prob)[samples.mask].abs().max())
-        yield (
-            f"score: at unchanged weights it differs from what sample recorded by up to {largest:.3g} nats; score the"
-            " recorded decisions, not new ones"
-        )
-    if samples.recorded is not None and trial.differ(samples.recorded.log_prob, samples.old_log_prob, samples.mask):
-        yield "sample: recorded.log_prob is not old_log_prob"
+    check_recorded(trial.domain, trial.samples, trial.tolerance)
     # Fields that compare with a record are requested together with the samples that carry this record.
     for name in sorted(trial.domain.supplies - {"log_prob", "step_size", "exact_divergence"}):
         requires = frozenset({"log_prob", name})
@@ -271,17 +242,15 @@ def _forget(weights: Mapping[str, Tensor]) -> None:
 
 def _rewards(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of rewards: every member has one value of each reward, a finite number or None."""
-    for name, values in trial.domain.reward(trial.samples).values.items():
-        if len(values) != len(trial.samples):
-            yield f"reward: {name!r} has {len(values)} values for {len(trial.samples)} members"
-        elif any(value is not None and not math.isfinite(value) for value in values):
+    for name, values in first_rewards(trial.domain, trial.samples).values.items():
+        if any(value is not None and not math.isfinite(value) for value in values):
             yield f"reward: {name!r} has a value that is not finite; give None for a reward that is missing"
 
 
 def _evaluation(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of evaluation: its metrics are finite, and `metric_names` lists all of them."""
     with torch.no_grad():
-        metrics = trial.domain.evaluate(streams=Streams(0)).metrics
+        metrics = checked_evaluation(trial.domain.evaluate(streams=Streams(0))).metrics
     unknown = sorted(set(metrics) - set(trial.domain.metric_names))
     if unknown:
         yield f"evaluate: it reports {unknown[0]!r}, which metric_names does not name; train.metric could not choose it"

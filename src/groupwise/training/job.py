@@ -112,9 +112,16 @@ class Domains:
 
     def evaluated_on(self, recipes: Sequence[Recipe]) -> EvaluatedOn:
         """Counts the evaluated prompts of these stages, and those that any of the stages trains on."""
-        domains = list({id(domain): domain for domain in map(self.of, recipes)}.values())
+        domains = self._different(recipes)
         trained_prompts = frozenset[str]().union(*(domain.trained_on for domain in domains))
         return EvaluatedOn.among(trained_prompts, frozenset[str]().union(*(domain.evaluated_on for domain in domains)))
+
+    def that_sample(self, recipes: Sequence[Recipe]) -> list[Domain]:
+        """Returns the domains of those stages that sample, each once."""
+        return self._different([recipe for recipe in recipes if recipe.samples])
+
+    def _different(self, recipes: Sequence[Recipe]) -> list[Domain]:
+        return list({id(domain): domain for domain in map(self.of, recipes)}.values())
 
     def close(self) -> None:
         """Ends the processes and servers that the domains started."""
@@ -141,6 +148,8 @@ class Job:
             the same start for the same seconds, and the score of the first control is `baseline` in `summary.json`.
         start: the folder of the run whose warm-up this run begins with; unset begins with the weights of the model.
         remarks: sentences to say once at the start (doubtful but legal settings).
+        tries_domain: whether one small batch is sampled, scored, rewarded and checked before a new run begins
+            (`groupwise.domain.first_batch`), as for a domain that somebody else wrote.
         note: called with the path of `config.json` and the configuration before the file is written, so that a later
             command recognises the configuration as this user's.
 
@@ -165,6 +174,7 @@ class Job:
     controls: Mapping[str, Sequence[Recipe]] = field(default_factory=dict)
     start: str | None = None
     remarks: Sequence[str] = ()
+    tries_domain: bool = False
     note: Callable[[Path, Any], None] | None = None
 
     def on(self, *, density: bool) -> Job:

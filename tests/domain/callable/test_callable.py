@@ -133,7 +133,7 @@ def test_a_users_domain_is_opened_with_its_settings(place: Path) -> None:
         (["domain.settings.num_train=a"], 'domain.settings.num_train = "a": must be a valid integer'),
         (["domain.weights=nowhere"], "domain.weights = 'nowhere': its weights are not those of Reach"),
         (["domain.path=reach:Unwritten"], "Unwritten lacks evaluate, reward; groupwise.Domain says what each"),
-        (["domain.path=reach:Unset"], "Unset.unit is not set; it must be a str"),
+        (["domain.path=reach:Unset"], "Unset.unit is not set; it must be of type str"),
         (["domain.path=reach:Raises"], "Raises(settings) failed: KeyError: 'goal'"),
     ],
 )

@@ -78,6 +78,7 @@ class DiffusionDomain(Domain):
         RewardError: a reward that cannot be opened, or that needs a column which the prompts lack.
     """
 
+    takes_text = True
     density = True
     supplies = frozenset(
         {"log_prob", "entropy", "score_norm", "mean_shift", "old_divergence", "exact_divergence", "step_size"}

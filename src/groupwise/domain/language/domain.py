@@ -53,6 +53,7 @@ class LanguageDomain(Domain):
         RewardError: a reward that cannot be opened, or that needs a column which the data lack.
     """
 
+    takes_text = True
     unit = "nats per token"
     density = False
     auxiliary = frozenset({"supervised"})

@@ -51,6 +51,7 @@ class RestorationDomain(Domain):
         RewardError: a reward that cannot be opened, or that needs a column which the images lack.
     """
 
+    takes_text = True
     density = True
     auxiliary = frozenset({"supervised", "consistency"})
     memory_remedy = f"{_REMEDY}, or a smaller train.demonstrations_per_step"

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
+from groupwise.domain.first_batch import Fault, checked_evaluation
 from groupwise.domain.protocol import Evaluation, SharesEvaluation
 from groupwise.processes import is_out_of_memory
 from groupwise.streams import Streams
@@ -31,6 +32,9 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
 
     Returns:
         the domain's evaluation; records and pictures on the first process at least.
+
+    Raises:
+        ConfigError: the domain returned no evaluation, or a metric that is no number.
     """
     evaluation = Evaluation({})
     metrics: dict[str, float] | None = None
@@ -42,7 +46,7 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
                     evaluation = domain.evaluate_shared(streams=streams, peers=world)
                     metrics = dict(evaluation.metrics)
                 elif world.first:
-                    evaluation = domain.evaluate(streams=streams)
+                    evaluation = _checked(domain, domain.evaluate(streams=streams))
                     metrics = dict(evaluation.metrics)
         except ConfigError:
             raise
@@ -54,6 +58,13 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
     agree_on_passes(domain, progress, world)
     progress.latest, progress.latest_step = dict(shared_metrics), progress.step
     return replace(evaluation, metrics=dict(shared_metrics))
+
+
+def _checked(domain: Domain, evaluation: Evaluation) -> Evaluation:
+    try:
+        return checked_evaluation(evaluation)
+    except Fault as fault:
+        raise fault.of(domain) from fault
 
 
 def metric_name(config: TrainConfig, metrics: dict[str, float]) -> str | None:

@@ -17,6 +17,7 @@ from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError, read_json
 from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
+from groupwise.domain.first_batch import check_first_batch
 from groupwise.domain.protocol import Tabulates
 from groupwise.processes import is_first_process, is_out_of_memory
 from groupwise.runs import EvaluatedOn, RunFolder
@@ -202,7 +203,7 @@ def _run(job: Job, process: _Process, *, resumed: bool) -> Result:
     folder, world, store = process.folder, process.world, process.store
     progress = Progress()
     with progress.timed("setup"):
-        domains, job = _build(job, process)
+        domains, job = _build(job, process, resumed=resumed)
         domain = domains.base
         state = TrainState(progress, job.recipes[0].objective.init(), domain.learner)
     evaluated_on = domains.evaluated_on(job.recipes)
@@ -276,7 +277,7 @@ def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -
     session.world.barrier()
 
 
-def _build(job: Job, process: _Process) -> tuple[Domains, Job]:
+def _build(job: Job, process: _Process, *, resumed: bool) -> tuple[Domains, Job]:
     """Builds the domain of every stage, and returns it with the job for the domain's kind of decisions."""
     seed_everything(job.seed)
     domains = Domains(job.build_domain(process.device))
@@ -284,6 +285,9 @@ def _build(job: Job, process: _Process) -> tuple[Domains, Job]:
     for recipe in [*job.recipes, *(recipe for recipes in job.controls.values() for recipe in recipes)]:
         check_memory(recipe, process.device)
         check_domain(domains.of(recipe), recipe, process.streams, process.world)
+    if job.tries_domain and not resumed:
+        for domain in domains.that_sample(job.recipes):
+            check_first_batch(domain, process.streams)
     _check_same_start(domains.base, process.world)
     if job.recipes[0].train.sharding == "full" and process.world.size > 1:
         try:

@@ -1,0 +1,258 @@
+"""The first batch of a domain: what its methods return is checked before anything relies on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from groupwise.config import ConfigError, why_failed
+from groupwise.domain.base import Domain
+from groupwise.domain.protocol import Evaluation, Prompt, Samples
+from groupwise.processes import is_out_of_memory
+from groupwise.records import Rollouts, Scored
+from groupwise.reward import RewardTable
+from groupwise.streams import Streams
+
+GUIDE = "docs/guide/write_your_own_domain.md"
+
+_NUM_PROMPTS = 2
+_GROUP_SIZE = 2
+_NATS = {torch.float64: 0.01, torch.float32: 0.01}
+_HALF_NATS = 0.1
+_RELATIVE = 1e-3
+
+
+@final
+class Fault(ValueError):
+    """What a method of a domain returned or raised, and training cannot use; the sentence begins with its name."""
+
+    def of(self, domain: Domain) -> ConfigError:
+        """Returns the error for people, which names the domain's class and the guide."""
+        return ConfigError(f"domain: {type(domain).__name__}.{self} ({GUIDE})")
+
+
+def check_first_batch(domain: Domain, streams: Streams) -> None:
+    """Refuses a domain whose methods do not return what training relies on: one small batch is sampled, scored and
+    rewarded, and nothing of it is trained on.
+
+    `score` may differ by .01 nats from what was recorded (.1 in half precision), or by a thousandth of it. The laws
+    that need more than one batch are those of `groupwise.testing.check_domain`.
+
+    Args:
+        domain: an open domain, with its weights.
+        streams: of the run.
+
+    Raises:
+        ConfigError: names the class, the method and what it has to return.
+    """
+    domain.learner.eval()
+    try:
+        prompts = first_prompts(domain, _NUM_PROMPTS)
+        samples = first_samples(domain, prompts, _GROUP_SIZE, streams=streams)
+        if "log_prob" in domain.supplies:
+            check_recorded(domain, samples, _NATS.get(samples.old_log_prob.dtype, _HALF_NATS), relative=_RELATIVE)
+        first_rewards(domain, samples)
+    except Fault as fault:
+        raise fault.of(domain) from fault
+
+
+def first_prompts(domain: Domain, count: int) -> list[Prompt]:
+    """Returns the first training prompts, checked.
+
+    Args:
+        count: prompts, at most.
+
+    Raises:
+        Fault: the method fails, or returns something else.
+    """
+    count = min(count, domain.num_prompts)
+    prompts = _called("prompts", domain.prompts, range(count))
+    if not isinstance(prompts, list | tuple) or not all(isinstance(prompt, Prompt) for prompt in prompts):
+        raise Fault(
+            f"prompts: it returned {_described(prompts)}; return a list of groupwise.domain.protocol.Prompt, one an"
+            " index"
+        )
+    if len(prompts) != count:
+        raise Fault(f"prompts: it returned {len(prompts)} for {count} indices; return one an index")
+    return list(prompts)
+
+
+def first_samples(
+    domain: Domain,
+    prompts: Sequence[Prompt],
+    group_size: int,
+    *,
+    streams: Streams,
+    requires: frozenset[str] = frozenset({"log_prob"}),
+) -> Samples:
+    """Draws one group of every prompt as step 0 without gradient, and returns the members, checked.
+
+    Args:
+        prompts: `P` prompts.
+        group_size: members of each.
+        streams: their generators draw everything.
+        requires: names of the fields that are read.
+
+    Raises:
+        Fault: the method fails, or returns other members, or records of another shape.
+    """
+    with torch.no_grad():
+        samples = _called(
+            "sample", domain.sample, prompts, group_size, streams=streams, step=0, settings={}, requires=requires
+        )
+    if not isinstance(samples, Samples):
+        raise Fault(f"sample: it returned {_described(samples)}; return groupwise.domain.protocol.Samples")
+    _check_groups(samples, len(prompts), group_size)
+    try:
+        Rollouts(
+            samples.group,
+            samples.mask,
+            samples.old_log_prob,
+            behaviour_log_prob=samples.behaviour_log_prob,
+            step_size=samples.step_size,
+            truncated=samples.truncated,
+            density=domain.density,
+        )
+    except ValueError as error:
+        raise Fault(f"sample: {str(error).replace('Rollouts.', '')}") from error
+    if not samples.mask.any(1).all():
+        raise Fault("sample: a member has no decision (its row of mask is all false)")
+    for name, rows in samples.payload.items():
+        if not isinstance(rows, Tensor | list | tuple) or len(rows) != len(samples):
+            raise Fault(f"sample: payload[{name!r}] is {_described(rows)} and no tensor or list of {len(samples)} rows")
+    if samples.recorded is not None:
+        _check_fields("sample: recorded", samples.recorded, samples)
+    return samples
+
+
+def check_recorded(domain: Domain, samples: Samples, tolerance: float, *, relative: float = 0.0) -> None:
+    """Refuses log-probs that are not those which `score` gives under the same weights.
+
+    Args:
+        samples: as `first_samples` returned them.
+        tolerance: nats by which two computations of one log-prob may differ.
+        relative: share of the log-prob's size by which they may differ beside that.
+
+    Raises:
+        Fault: `score` fails, or returns other numbers, or another shape.
+    """
+    rows = torch.arange(len(samples), device=samples.mask.device)
+    with torch.no_grad():
+        scored = _called("score", domain.score, samples, rows, frozenset({"log_prob"}))
+    _check_fields("score", scored, samples)
+
+    def gap(log_prob: Tensor) -> Tensor:
+        return (log_prob - samples.old_log_prob)[samples.mask].abs()
+
+    bound = (tolerance + relative * samples.old_log_prob.abs())[samples.mask]
+    # A number that is not finite is never within the bound.
+    if not (gap(scored.log_prob) <= bound).all():
+        raise Fault(
+            f"score: at unchanged weights it differs from what sample recorded by up to"
+            f" {float(gap(scored.log_prob).max()):.3g} nats; score the recorded decisions, not new ones"
+        )
+    if samples.recorded is not None and not (gap(samples.recorded.log_prob) <= bound).all():
+        raise Fault("sample: recorded.log_prob is not old_log_prob")
+
+
+def first_rewards(domain: Domain, samples: Samples) -> RewardTable:
+    """Returns the rewards of every member, checked: a number or None a member.
+
+    Args:
+        samples: as `first_samples` returned them.
+
+    Raises:
+        Fault: the method fails, or returns something else.
+    """
+    table = _called("reward", domain.reward, samples)
+    if not isinstance(table, RewardTable):
+        raise Fault(f"reward: it returned {_described(table)}; return groupwise.reward.RewardTable({{NAME: numbers}})")
+    for name, values in table.values.items():
+        if len(values) != len(samples):
+            raise Fault(f"reward: {name!r} has {len(values)} values for {len(samples)} members")
+        for value in values:
+            if value is not None and not isinstance(value, int | float):
+                raise Fault(
+                    f"reward: {name!r} has {_described(value)} in it; give numbers, and None where one is missing"
+                )
+    return table
+
+
+def checked_evaluation(evaluation: Any) -> Evaluation:
+    """Returns what `evaluate` returned, checked.
+
+    Raises:
+        Fault: it is no evaluation, or a metric is no number.
+
+    Example:
+        >>> checked_evaluation({"accuracy": 1.0})
+        Traceback (most recent call last):
+        groupwise.domain.first_batch.Fault: evaluate: it returned a dict; return groupwise.domain.protocol.Evaluation(metrics)
+    """  # noqa: E501
+    if not isinstance(evaluation, Evaluation):
+        raise Fault(
+            f"evaluate: it returned {_described(evaluation)}; return groupwise.domain.protocol.Evaluation(metrics)"
+        )
+    for name, value in evaluation.metrics.items():
+        if not isinstance(value, int | float):
+            raise Fault(f"evaluate: the metric {name!r} is {_described(value)}; give a float")
+    return evaluation
+
+
+def _check_groups(samples: Samples, num_prompts: int, group_size: int) -> None:
+    """Refuses members that are not whole groups in the order of the prompts."""
+    members = num_prompts * group_size
+    for name in ("mask", "group", "old_log_prob"):
+        if not isinstance(getattr(samples, name), Tensor):
+            raise Fault(f"sample: {name} is {_described(getattr(samples, name))}; it must be a tensor")
+    if samples.mask.dim() != 2:
+        raise Fault(f"sample: mask has the shape {list(samples.mask.shape)}; it must be [B, T] = [{members}, T]")
+    if len(samples) != members:
+        raise Fault(
+            f"sample: {len(samples)} members for {num_prompts} prompts of {group_size}; return {members}, one row of"
+            " mask each"
+        )
+    expected = torch.arange(num_prompts).repeat_interleave(group_size)
+    if samples.group.tolist() != expected.tolist():
+        raise Fault(
+            f"sample: group is {samples.group.tolist()}; the members of a prompt stand one after another:"
+            f" {expected.tolist()}"
+        )
+    if len(samples.prompts) != num_prompts:
+        raise Fault(
+            f"sample: prompts has {len(samples.prompts)} entries; hand over the {num_prompts} that it was given"
+        )
+
+
+def _check_fields(place: str, scored: Any, samples: Samples) -> None:
+    """Refuses what is no `Scored`, or has log-probs of another shape than the mask."""
+    if not isinstance(scored, Scored):
+        raise Fault(f"{place}: it is {_described(scored)}; it must be groupwise.records.Scored(log_prob)")
+    if scored.log_prob.shape != samples.mask.shape:
+        raise Fault(
+            f"{place}: log_prob has the shape {list(scored.log_prob.shape)}; it must be [N, T] as mask,"
+            f" {list(samples.mask.shape)}"
+        )
+
+
+def _called(name: str, method: Any, *arguments: Any, **options: Any) -> Any:
+    """Calls a method of an author's, and says which one failed."""
+    try:
+        return method(*arguments, **options)
+    except ConfigError:
+        raise
+    # An author's code may fail in any way; memory that ran out is no fault of it.
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise Fault(f"{name}: raised {why_failed(error)}") from error
+
+
+def _described(value: Any) -> str:
+    """Describes what stands in the place of a record."""
+    if isinstance(value, list | tuple) and value:
+        return f"a {type(value).__name__} of {type(value[0]).__name__}"
+    return "None" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,164 @@
+"""What a domain returns is checked before a run computes anything; every planted fault is named in one line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.training.toy import ToyDomain, job
+
+from groupwise.config import ConfigError
+from groupwise.domain.first_batch import check_first_batch
+from groupwise.domain.protocol import Samples
+from groupwise.records import Scored
+from groupwise.reward import RewardTable
+from groupwise.streams import Streams
+from groupwise.training.run.launch import train
+
+
+class OtherScores(ToyDomain):
+    def score(self, samples: Samples, rows: Any, requires: frozenset[str]) -> Scored:
+        scored = super().score(samples, rows, requires)
+        return replace(scored, log_prob=1.1 * scored.log_prob)
+
+
+class OtherRecord(ToyDomain):
+    def sample(self, *arguments: Any, **options: Any) -> Samples:
+        samples = super().sample(*arguments, **options)
+        assert samples.recorded is not None
+        return replace(samples, recorded=replace(samples.recorded, log_prob=samples.recorded.log_prob + 1))
+
+
+class NarrowScores(ToyDomain):
+    def score(self, samples: Samples, rows: Any, requires: frozenset[str]) -> Scored:
+        return Scored(super().score(samples, rows, requires).log_prob.sum(1, keepdim=True))
+
+
+class BareTensor(ToyDomain):
+    def score(self, samples: Samples, rows: Any, requires: frozenset[str]) -> Any:
+        return super().score(samples, rows, requires).log_prob
+
+
+class TextPrompts(ToyDomain):
+    def prompts(self, indices: Any) -> Any:
+        return [f"toy-{index}" for index in indices]
+
+
+class OnePrompt(ToyDomain):
+    def prompts(self, indices: Any) -> Any:
+        return super().prompts(indices)[:1]
+
+
+class Nothing(ToyDomain):
+    def sample(self, *arguments: Any, **options: Any) -> Any:
+        return None
+
+
+class FlatMask(ToyDomain):
+    def sample(self, *arguments: Any, **options: Any) -> Samples:
+        samples = super().sample(*arguments, **options)
+        return replace(samples, mask=samples.mask.any(1))
+
+
+class ShortPayload(ToyDomain):
+    def sample(self, *arguments: Any, **options: Any) -> Samples:
+        samples = super().sample(*arguments, **options)
+        return replace(samples, payload={**samples.payload, "texts": ["a"]})
+
+
+class OldSignature(ToyDomain):
+    def sample(self, prompts: Any, group_size: int) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return None
+
+
+class Plain(ToyDomain):
+    def reward(self, samples: Samples) -> Any:
+        return {"right": [1.0] * len(samples)}
+
+
+class Short(ToyDomain):
+    def reward(self, samples: Samples) -> RewardTable:
+        return RewardTable({"right": [1.0]})
+
+
+class Tensors(ToyDomain):
+    def reward(self, samples: Samples) -> RewardTable:
+        return RewardTable({"right": list(torch.ones(len(samples)))})  # pyright: ignore[reportArgumentType]
+
+
+class PlainEvaluation(ToyDomain):
+    def evaluate(self, *, streams: Streams) -> Any:
+        return {"accuracy": 1.0}
+
+
+class TensorMetric(ToyDomain):
+    def evaluate(self, *, streams: Streams) -> Any:
+        return replace(super().evaluate(streams=streams), metrics={"accuracy": torch.tensor(1.0)})
+
+
+FAULTS = [
+    (OtherScores, "score: at unchanged weights it differs from what sample recorded by up to"),
+    (OtherRecord, "sample: recorded.log_prob is not old_log_prob"),
+    (NarrowScores, "score: log_prob has the shape [4, 1]; it must be [N, T] as mask, [4, 3]"),
+    (BareTensor, "score: it is a Tensor; it must be groupwise.records.Scored(log_prob)"),
+    (TextPrompts, "prompts: it returned a list of str; return a list of groupwise.domain.protocol.Prompt"),
+    (OnePrompt, "prompts: it returned 1 for 2 indices"),
+    (Nothing, "sample: it returned None; return groupwise.domain.protocol.Samples"),
+    (FlatMask, "sample: mask has the shape [4]; it must be [B, T] = [4, T]"),
+    (ShortPayload, "sample: payload['texts'] is a list of str and no tensor or list of 4 rows"),
+    (OldSignature, "sample: raised TypeError: OldSignature.sample() got an unexpected keyword argument 'streams'"),
+    (Plain, "reward: it returned a dict; return groupwise.reward.RewardTable({NAME: numbers})"),
+    (Short, "reward: 'right' has 1 values for 4 members"),
+    (Tensors, "reward: 'right' has a Tensor in it"),
+]
+IN_EVALUATION = [
+    (PlainEvaluation, "evaluate: it returned a dict; return groupwise.domain.protocol.Evaluation(metrics)"),
+    (TensorMetric, "evaluate: the metric 'accuracy' is a Tensor; give a float"),
+]
+
+
+def names(faults: list[Any]) -> list[str]:
+    return [fault.__name__ for fault, _ in faults]
+
+
+def tried(domain: type[ToyDomain], folder: Path) -> str:
+    """Trains a domain as one of a user's own, and returns the one line that refuses it."""
+    with pytest.raises(ConfigError) as caught:
+        train(replace(job(domain=lambda device: domain()), tries_domain=True), folder)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("fault", "sentence"), FAULTS, ids=names(FAULTS))
+def test_a_fault_is_named_before_anything_is_computed(fault: type[ToyDomain], sentence: str, tmp_path: Path) -> None:
+    message = tried(fault, tmp_path / "run")
+    assert message.startswith(f"domain: {fault.__name__}.{sentence}")
+    assert message.endswith("(docs/guide/write_your_own_domain.md)")
+    # Not even the evaluation of before the first step took place.
+    assert not (tmp_path / "run/metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize(("fault", "sentence"), IN_EVALUATION, ids=names(IN_EVALUATION))
+def test_a_fault_of_the_evaluation_is_named_before_the_first_step(
+    fault: type[ToyDomain], sentence: str, tmp_path: Path
+) -> None:
+    assert tried(fault, tmp_path / "run").startswith(f"domain: {fault.__name__}.{sentence}")
+
+
+def test_a_sound_domain_is_trained_to_the_same_weights_as_without_the_trial(tmp_path: Path) -> None:
+    for name, tries in (("tried", True), ("untried", False)):
+        train(replace(job(), tries_domain=tries), tmp_path / name)
+    weights = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in ("tried", "untried")]
+    assert weights[0] == weights[1]
+
+
+def test_rounding_is_no_fault() -> None:
+    class Rounded(ToyDomain):
+        def score(self, samples: Samples, rows: Any, requires: frozenset[str]) -> Scored:
+            scored = super().score(samples, rows, requires)
+            return replace(scored, log_prob=scored.log_prob + 0.009)
+
+    check_first_batch(Rounded(), Streams(0))
