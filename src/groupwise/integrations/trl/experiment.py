@@ -113,7 +113,9 @@ def from_trl(
         "loss_type, scale_rewards, beta, epsilon, ...": f"objective ({_slots(objective)})",
         **{names: ", ".join(f"{key} = {value!r}" for key, value in keys.items()) for names, keys in table.items()},
     }
-    return FromTRL(arguments, mapped, tuple(_differences(args, objective, lengths, eval_dataset, is_stream)), ignored_fields(args))
+    return FromTRL(
+        arguments, mapped, tuple(_differences(args, objective, lengths, eval_dataset, is_stream)), ignored_fields(args)
+    )
 
 
 @final
