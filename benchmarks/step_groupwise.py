@@ -30,7 +30,12 @@ def experiment(specification: dict[str, Any]) -> dict[str, Any]:
         "seed": specification["seed"],
         "domain": {
             "kind": "language",
-            "model": {"kind": "pretrained", "path": str(folder / "model"), "dtype": "float32", **adapter(specification)},
+            "model": {
+                "kind": "pretrained",
+                "path": str(folder / "model"),
+                "dtype": "float32",
+                **adapter(specification),
+            },
             "data": {"source": {"kind": "files", "paths": [str(folder / "prompts.jsonl")]}, "num_held_out": 1},
             "rewards": {"evenness": {"kind": "callable", "path": "step_task:evenness"}},
             "sampling": {"max_new_tokens": specification["completion_tokens"]},

@@ -391,7 +391,10 @@ class _Positional:
         ({"experiment_or_model": (pair()[0], 3)}, "model: the second of the pair is of type int; write"),
         ({"experiment_or_model": nn.Linear(1, 1)}, "a torch.nn.modules.linear.Linear was given; .*give domain="),
         ({"rewards": 3}, r"rewards\['reward'\]: an object of type int was given; allowed: a function"),
-        ({"rewards": "some/judge"}, r"rewards\['reward'\]: 'some/judge' is no function; .*RewardModel\(path='some/judge'"),
+        (
+            {"rewards": "some/judge"},
+            r"rewards\['reward'\]: 'some/judge' is no function; .*RewardModel\(path='some/judge'",
+        ),
         ({"rewards": [pair()[0]]}, r"a model of type .*Qwen3ForCausalLM was given; .*RewardModel\(path=FOLDER\)"),
         ({"rewards": []}, "rewards: none was given; give a function"),
         ({"rewards": {3: brief}}, "rewards: the name 3 is of type int"),
