@@ -19,15 +19,17 @@ def restore(
     batch_size: int,
     device: torch.device,
     dtype: torch.dtype,
+    scale: int = 1,
 ) -> list[np.ndarray]:
-    """Computes the network's output for each image, clamped to [0, 1], fp32 `[C, H, W]`; NaN where the output is
-    infinite.
+    """Computes the network's output for each image, clamped to [0, 1], fp32 `[C, scale H, scale W]`; NaN where the
+    output is infinite.
 
     Args:
         images: fp32 `[C, H, W]` each, of any sizes.
         tile: how large images are cut.
         batch_size: images (or tiles) at once.
         device, dtype: of the network.
+        scale: how many times larger than its input's the sides of its output are.
     """
     small = [place for place, image in enumerate(images) if max(image.shape[1:]) <= tile.size]
     restored: dict[int, np.ndarray] = {}
@@ -36,16 +38,16 @@ def restore(
         for start in range(0, len(same_shape), batch_size):
             places = same_shape[start : start + batch_size]
             batch = torch.from_numpy(np.stack([images[place] for place in places])).to(device=device, dtype=dtype)
-            for place, output in zip(places, _clamped(_padded(module, batch, tile.multiple)), strict=True):
+            for place, output in zip(places, _clamped(_padded(module, batch, tile.multiple, scale)), strict=True):
                 restored[place] = output
     for place, image in enumerate(images):
         if place not in restored:
             tensor = torch.from_numpy(np.ascontiguousarray(image)).to(device=device, dtype=dtype)
-            restored[place] = _clamped(restore_tiled(module, tensor, tile, batch_size))
+            restored[place] = _clamped(restore_tiled(module, tensor, tile, batch_size, scale))
     return [restored[place] for place in range(len(images))]
 
 
-def restore_tiled(module: nn.Module, image: Tensor, tile: TileConfig, batch_size: int = 1) -> Tensor:
+def restore_tiled(module: nn.Module, image: Tensor, tile: TileConfig, batch_size: int = 1, scale: int = 1) -> Tensor:
     """Passes one image `[C, H, W]` through the network in tiles; where tiles overlap, their outputs are blended.
 
     The outer quarter of an overlap, where a tile does not see enough of the image, counts for nothing; from there
@@ -55,14 +57,17 @@ def restore_tiled(module: nn.Module, image: Tensor, tile: TileConfig, batch_size
     height, width = image.shape[1:]
     corners = [(top, left) for top in _starts(height, tile) for left in _starts(width, tile)]
     # Sums of half precision would show where tiles meet.
-    sum_of = torch.zeros_like(image, dtype=torch.promote_types(image.dtype, torch.float32))
+    sum_of = image.new_zeros(
+        (len(image), height * scale, width * scale), dtype=torch.promote_types(image.dtype, torch.float32)
+    )
     weight_of = torch.zeros_like(sum_of[:1])
     for start in range(0, len(corners), batch_size):
         chosen = corners[start : start + batch_size]
         parts = torch.stack([image[:, top : top + tile.size, left : left + tile.size] for top, left in chosen])
-        for (top, left), output in zip(chosen, _padded(module, parts, tile.multiple), strict=True):
-            window = _window(top, output.shape[1], height, tile.overlap, sum_of)[:, None] * _window(
-                left, output.shape[2], width, tile.overlap, sum_of
+        for (top, left), output in zip(chosen, _padded(module, parts, tile.multiple, scale), strict=True):
+            top, left, overlap = top * scale, left * scale, tile.overlap * scale
+            window = _window(top, output.shape[1], height * scale, overlap, sum_of)[:, None] * _window(
+                left, output.shape[2], width * scale, overlap, sum_of
             )
             place = (slice(None), slice(top, top + output.shape[1]), slice(left, left + output.shape[2]))
             sum_of[place] += window * output
@@ -84,7 +89,7 @@ def _clamped(output: Tensor) -> np.ndarray:
     return torch.where(output.isfinite(), output.clamp(0, 1), torch.nan).float().cpu().numpy()
 
 
-def _padded(module: nn.Module, images: Tensor, multiple: int) -> Tensor:
+def _padded(module: nn.Module, images: Tensor, multiple: int, scale: int) -> Tensor:
     """Computes the output for `[N, C, H, W]`, with the edge repeated until the sides are multiples, and cuts it
     again.
     """
@@ -92,7 +97,7 @@ def _padded(module: nn.Module, images: Tensor, multiple: int) -> Tensor:
     if height % multiple == 0 and width % multiple == 0:
         return module(images)
     return module(functional.pad(images, (0, -width % multiple, 0, -height % multiple), mode="replicate"))[
-        :, :, :height, :width
+        :, :, : height * scale, : width * scale
     ]
 
 
