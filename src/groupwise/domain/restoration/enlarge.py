@@ -14,8 +14,9 @@ def enlarged(images: Tensor, scale: int) -> Tensor:
 
     Example:
         >>> import torch
-        >>> enlarged(torch.tensor([[[[0.0, 1.0]]]]), 2)[0, 0, 0].tolist()
-        [-0.0703125, 0.2265625, 0.7734375, 1.0703125]
+        >>> step = torch.tensor([[[[0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]]]])
+        >>> [round(value, 4) for value in enlarged(step, 2)[0, 0, 0, 6:10].tolist()]
+        [-0.0703, 0.2031, 0.7969, 1.0703]
     """
     if scale == 1:
         return images
