@@ -145,11 +145,17 @@ def test_a_box_is_the_mean_of_its_square_and_the_cubic_filter_keeps_a_slope() ->
     shrunk = Downscale(factor=2)(slope, np.random.default_rng(0))[0]
     # The middle of two neighbouring pixels lies between their values; at the edge the filter has nothing to look at.
     assert np.allclose(shrunk[:, 3:-3], (slope[0, ::2, ::2] + slope[0, ::2, 1::2])[:, 3:-3] / 2, atol=1e-5)
+    # Beside an edge the cubic filter swings beyond both sides, and a mean of squares does not.
+    edge = np.where(np.arange(40) < 21, 0.25, 0.75).astype("float32") * np.ones((1, 16, 1), "float32")
+    for kernel, overshoot in (("bicubic", True), ("box", False)):
+        pixels = Downscale(factor=2, filter=kernel)(edge, np.random.default_rng(0))
+        assert (pixels.min() < 0.24 and pixels.max() > 0.76) == overshoot
 
 
 def test_a_side_that_is_no_multiple_of_the_factor_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"degradation.factor = 4: an image of 24 x 18 pixels"):
-        Downscale(factor=4)(np.zeros((1, 24, 18), "float32"), np.random.default_rng(0))
+    for height, width in ((24, 18), (18, 24)):
+        with pytest.raises(ConfigError, match=rf"degradation.factor = 4: an image of {height} x {width} pixels"):
+            Downscale(factor=4)(np.zeros((1, height, width), "float32"), np.random.default_rng(0))
 
 
 def test_factors_of_parts_multiply_and_a_choice_among_several_sizes_is_refused() -> None:
