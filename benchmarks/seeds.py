@@ -38,6 +38,7 @@ ORDER = (
         "selection",
         "guess_the_number",
         "source_004_rewards",
+        "restoration_upscale",
         "restoration_codec",
         "restoration_words",
     ),

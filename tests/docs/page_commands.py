@@ -26,6 +26,7 @@ SHORTER["from_verl.toml"] = (
 )
 SHORTER["mine.toml"] = FEW
 SHORTER["diffusion_jpeg"] = SHORTER["diffusion"]
+SHORTER["restoration_upscale"] = SHORTER["restoration"]
 WITH_A_MODEL = (*FEW, "domain.evaluation.num_images=2", "train.num_steps=1")
 TRAINS = ("train", "check", "compare")
 

@@ -11,6 +11,7 @@ from groupwise.config.numbers import Count, Parallel, PerStep, Positive
 from groupwise.training.adaptive_sampling import AdaptiveSampling
 from groupwise.training.group_size import DynamicGroupSize
 from groupwise.training.weight_average import WeightAverage
+from groupwise.training.worst_first import WorstFirst
 
 
 @final
@@ -42,6 +43,7 @@ class TrainConfig(Config):
         dynamic_group_size: lets the group size follow the share of flat groups, within bounds; unset keeps it.
         adaptive_sampling: draws prompts by how often they were solved lately; unset goes through the training set epoch
             by epoch.
+        worst_first: draws the share of the prompts whose last rewards are lowest; unset goes by epochs.
         updates_per_batch: passes over a batch of rollouts.
         minibatches: optimiser steps a pass; groups are dealt to them at random.
         micro_batch_members: members in one forward and backward pass; changes memory, never the result. Unset takes all
@@ -87,6 +89,7 @@ class TrainConfig(Config):
     group_size: PerStep = 8
     dynamic_group_size: DynamicGroupSize | None = None
     adaptive_sampling: AdaptiveSampling | None = None
+    worst_first: WorstFirst | None = None
     updates_per_batch: PerStep = 1
     minibatches: PerStep = 1
     micro_batch_members: Positive | Literal["auto"] | None = None
@@ -120,6 +123,11 @@ class TrainConfig(Config):
             raise ValueError(
                 'train.memory_limit_gib is what train.micro_batch_members = "auto" keeps to, and has no effect'
                 " otherwise; write both or neither"
+            )
+        if self.adaptive_sampling is not None and self.worst_first is not None:
+            raise ValueError(
+                "train.adaptive_sampling and train.worst_first both say which prompts are drawn; set one of them to"
+                " null"
             )
         rule = self.dynamic_group_size
         if rule is not None and not rule.minimum <= self.group_size <= rule.maximum:

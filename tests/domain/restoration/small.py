@@ -30,6 +30,13 @@ TABLE: dict[str, Any] = {
     "rewards": {"bright": {"kind": "callable", "path": "tests.domain.restoration.small:bright"}},
     "evaluation": {"num_images": 4},
 }
+UPSCALED = merge(
+    TABLE,
+    {
+        "model": {"network": {"kind": "upscaling", "width": 4, "depth": 1, "scale": 2}},
+        "degradation": {"kind": "downscale", "factor": 2},
+    },
+)
 GATED = merge(TABLE, {"model": {"network": {"kind": "gated", "width": 4, "depth": 1}}, "policy": {"kind": "gates"}})
 EVERYTHING = frozenset({"log_prob", "entropy", "score_norm", "mean_shift", "exact_divergence"})
 

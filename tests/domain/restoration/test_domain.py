@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.domain.restoration.small import EVERYTHING, GATED, TABLE, config, domain, gradient, nudge, sampled
+from tests.domain.restoration.small import EVERYTHING, GATED, TABLE, UPSCALED, config, domain, gradient, nudge, sampled
 
 from groupwise.config import ConfigError, merge
 from groupwise.domain.base import Domain
@@ -21,7 +21,9 @@ from groupwise.streams import Streams
 ROWS = torch.arange(6)
 TWO = {"in_channels": 1, "out_channels": 2, "kernel_size": 3}
 TABLES = pytest.mark.parametrize(
-    "table", [TABLE, merge(TABLE, {"policy": {"block": 4}}), GATED], ids=["pixels", "blocks", "gates"]
+    "table",
+    [TABLE, merge(TABLE, {"policy": {"block": 4}}), GATED, UPSCALED],
+    ids=["pixels", "blocks", "gates", "upscaled"],
 )
 
 

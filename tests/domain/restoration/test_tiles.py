@@ -7,7 +7,7 @@ from torch import nn
 
 from groupwise.domain.pass_sizes import EVALUATION, PassSizes
 from groupwise.domain.restoration.config import TileConfig
-from groupwise.domain.restoration.network import Residual
+from groupwise.domain.restoration.network import Residual, Upscaling
 from groupwise.domain.restoration.tiles import restore, restore_tiled
 
 TWO, THREE = (PassSizes({EVALUATION: number}) for number in (2, 3))
@@ -49,6 +49,21 @@ def test_a_network_that_sees_a_quarter_of_the_overlap_gives_what_it_gives_for_th
             not torch.allclose(restore_tiled(network, image, TileConfig(size=16, overlap=4)), whole, atol=1e-6)
             or max(size) <= 16
         )
+
+
+@pytest.mark.parametrize("size", [(40, 40), (61, 37), (16, 200)])
+def test_tiles_of_a_network_that_enlarges_meet_where_its_pixels_do(size: tuple[int, int]) -> None:
+    """Three convolutions and the cubic filter see five small pixels to each side at most."""
+    torch.manual_seed(0)
+    network = Upscaling(channels=1, width=4, depth=1, scale=3).build().double()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+        image = torch.rand(1, *size, dtype=torch.float64)
+        whole = network(image[None])[0]
+        tiled = restore_tiled(network, image, TileConfig(size=32, overlap=16), THREE, scale=3)
+    assert tiled.shape == (1, size[0] * 3, size[1] * 3)
+    assert torch.allclose(tiled, whole, atol=1e-12)
 
 
 def test_a_network_that_halves_is_given_multiples_and_what_it_adds_at_the_edge_is_cut() -> None:

@@ -87,8 +87,8 @@ class RestorationConfig(DomainConfig):
         source: images.
         degradation: what is done to a clean image; only where the source has no degraded ones.
         fresh: each step degrades an image anew; otherwise always the same way.
-        patch: side of a square cut out of each image at random, pixels; unset takes whole images, which must then be of
-            one size.
+        patch: side of a square cut out of each clean image at random, pixels; unset takes whole images, which must then
+            be of one size.
         num_train: images trained on; unset takes all that are not held out.
         seed: of the degradations that stay the same. It is not the run's seed, so that runs with different seeds are
             judged on the same images.
@@ -144,8 +144,19 @@ class RestorationConfig(DomainConfig):
                 raise ValueError(
                     f"sampling_schedule.{name} comes to {schedule.extremes()[0]:g}: it must be above 0 at every step"
                 )
+        if isinstance(self.source, Folder) and self.source.scale > 1 and not paired:
+            raise ValueError(
+                f"source.scale = {self.source.scale} is that of pairs, and source.degraded is unset; give both folders,"
+                f' or write degradation = {{ kind = "downscale", factor = {self.source.scale} }}'
+            )
+        if self.patch is not None and self.patch % self.factor:
+            raise ValueError(
+                f"patch = {self.patch} is no multiple of {self.factor}, by which images are smaller than their targets;"
+                f" write patch = {-(-self.patch // self.factor) * self.factor}"
+            )
         if isinstance(self.model, Network):
             network = self.model.network
+            self.check_scale(network.scale)
             if network.channels != self.source.channels:
                 have = self.source.channels
                 raise ValueError(
@@ -166,6 +177,40 @@ class RestorationConfig(DomainConfig):
         if isinstance(self.source, Folder) and self.source.degraded is not None:
             return None
         return GaussianNoise() if self.degradation is None else self.degradation
+
+    @property
+    def factor(self) -> int:
+        """How many times smaller than its target's the sides of what the network is given are."""
+        if isinstance(self.source, Folder) and self.source.degraded is not None:
+            return self.source.scale
+        return 1 if self.degradation is None else self.degradation.factor
+
+    def check_scale(self, scale: int) -> None:
+        """Refuses a network that enlarges images by another factor than that by which they are small.
+
+        Args:
+            scale: of the network.
+
+        Raises:
+            ValueError: it is another one.
+        """
+        if scale == self.factor:
+            return
+        if self.factor == 1:
+            raise ValueError(
+                f"model.network.scale = {scale}: the network enlarges images, and these are as large as their targets;"
+                f' write degradation = {{ kind = "downscale", factor = {scale} }}, source.scale for pairs, or a network'
+                " that keeps the size"
+            )
+        remedy = (
+            f'network.kind = "upscaling" with scale = {self.factor}'
+            if scale == 1
+            else f"model.network.scale = {self.factor}"
+        )
+        raise ValueError(
+            f"model.network: images are {self.factor} times smaller than their targets, and the network enlarges them"
+            f" by {scale}; write {remedy}"
+        )
 
     def to_sample(self, *, data: bool) -> RestorationConfig:
         """Returns the settings that `groupwise sample` opens: the network and the images it restores.

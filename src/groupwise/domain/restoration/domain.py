@@ -72,6 +72,11 @@ class RestorationDomain(Domain):
         self.module = (
             loading.open_network(config.model, streams, torch.device(device)) if parent is None else parent.module
         )
+        self.scale = loading.resolve(config.model).network.scale
+        try:
+            config.check_scale(self.scale)
+        except ValueError as error:  # a folder's network, whose scale the configuration does not state
+            raise ConfigError(f"domain: {error}") from error
         self._policy = config.policy.open()
         self.pass_sizes = self._opened_pass_sizes(parent)
         self._network = CutNetwork(self.module, self.pass_sizes)
@@ -110,7 +115,7 @@ class RestorationDomain(Domain):
     @property
     def metric_names(self) -> tuple[str, ...]:
         """Every metric that `evaluate` may report."""
-        return tuple(evaluate.metric_names(self.config.rewards))
+        return tuple(evaluate.metric_names(self.config.rewards, self.scale))
 
     @property
     def trained_on(self) -> frozenset[str]:
@@ -298,9 +303,14 @@ class RestorationDomain(Domain):
             [str(picture.columns.get("text", "")) for picture in pictures],
         )
         records = evaluate.records(pictures, numbers, table, images, config.num_records)
-        return Evaluation(
-            evaluate.metrics(table), tuple(records), {} if comparison is None else {"images": comparison}, table.events
-        )
+        metrics = evaluate.metrics(table)
+        if self.scale > 1:
+            fidelity = np.array([values for share in shares for values in share.baseline]).mean(0)
+            metrics |= {
+                f"{evaluate.BASELINE}/{name}": float(value)
+                for name, value in zip(evaluate.FIDELITY, fidelity, strict=True)
+            }
+        return Evaluation(metrics, tuple(records), {} if comparison is None else {"images": comparison}, table.events)
 
     def _restored(self, numbered: Sequence[tuple[Picture, int]]) -> evaluate.Restored:
         """Degrades some held-out images, each by its numbered draw, restores and judges them."""
@@ -313,7 +323,7 @@ class RestorationDomain(Domain):
         ]
         device, dtype = self._place()
         self.fit_passes()
-        restored = restore(self.module, degraded, self.config.tile, self.pass_sizes, device, dtype)
+        restored = restore(self.module, degraded, self.config.tile, self.pass_sizes, device, dtype, self.scale)
         for picture, image in zip(pictures, restored, strict=True):
             if not np.isfinite(image).all():
                 raise ConfigError(
@@ -323,7 +333,8 @@ class RestorationDomain(Domain):
         images, clean, degraded_pictures = (evaluate.picture_list(values) for values in (restored, targets, degraded))
         table = evaluate.score(self.rewards, pictures, images, clean, degraded_pictures, judges=True)
         table = evaluate.with_fidelity(table, restored, targets, evaluate.fidelity_names(self.config.rewards))
-        return evaluate.Restored(degraded_pictures, images, clean, table)
+        baseline = evaluate.baseline(degraded, targets, self.scale) if self.scale > 1 else []
+        return evaluate.Restored(degraded_pictures, images, clean, table, baseline)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: the restored image, the degraded one and the target."""
@@ -359,8 +370,9 @@ class RestorationDomain(Domain):
         device, dtype = self._place()
         budget, tile = pass_budget(device, reserved_bytes), self.config.tile
         _, degraded = self._pairs(self._train[:1], self._streams, 0)
+        sides = {tuple(side // self.scale for side in picture.clean.shape[1:]) for picture in self._held_out}
         largest = max(
-            (size for picture in self._held_out for size in input_sizes(*picture.clean.shape[1:], tile)),
+            (size for height, width in sides for size in input_sizes(height, width, tile)),
             key=lambda size: size[0] * size[1],
             default=tuple(degraded.shape[2:]),
         )
@@ -455,10 +467,14 @@ class RestorationDomain(Domain):
         patch = self.config.patch
         if patch is None:
             return as_float(picture.clean), None if picture.degraded is None else as_float(picture.degraded)
-        top = int(random.integers(picture.clean.shape[1] - patch + 1))
-        left = int(random.integers(picture.clean.shape[2] - patch + 1))
-        window = (slice(None), slice(top, top + patch), slice(left, left + patch))
-        return as_float(picture.clean[window]), None if picture.degraded is None else as_float(picture.degraded[window])
+        scale = self.scale
+        # Places in the degraded image, so that a pair is cut where its pixels belong together.
+        top = int(random.integers((picture.clean.shape[1] - patch) // scale + 1))
+        left = int(random.integers((picture.clean.shape[2] - patch) // scale + 1))
+        clean = as_float(picture.clean[_square(top * scale, left * scale, patch)])
+        if picture.degraded is None:
+            return clean, None
+        return clean, as_float(picture.degraded[_square(top, left, patch // scale)])
 
     def _degraded(self, picture: Picture, clean: np.ndarray, streams: Streams, *key: int | str) -> np.ndarray:
         degrade = self.config.degrade
@@ -474,6 +490,14 @@ class RestorationDomain(Domain):
             (left_size, left_name), (right_size, right_name) = list(sizes.items())[:2]
             sizes_text = f"{left_name} is {list(left_size)} pixels and {right_name} {list(right_size)}"
             raise ConfigError(f"source: {sizes_text}; images of different sizes need domain.patch = a common square")
+        if patch is None or self.config.degrade is not None:
+            whole = self._held_out if patch is not None else (*self._train, *self._held_out)
+            for picture in whole:
+                if any(side % self.scale for side in picture.clean.shape[1:]):
+                    raise ConfigError(
+                        f"source: image {picture.file or repr(picture.key)} has {list(picture.clean.shape[1:])} pixels,"
+                        f" whose sides are no multiples of {self.scale}, by which the network enlarges; cut them"
+                    )
         for size, name in sizes.items():
             if patch is not None and min(size) < patch:
                 raise ConfigError(
@@ -484,14 +508,18 @@ class RestorationDomain(Domain):
         training = self.module.training
         self.module.eval()
         try:
-            network_check.try_network(self.module, degraded, self._train[0].key)
-            self._policy.check(self.module, degraded)
-            network_check.try_sizes(
-                self.module, degraded, [picture.clean.shape for picture in self._held_out], self.config.tile
-            )
+            network_check.try_network(self.module, degraded, self._train[0].key, self.scale)
+            self._policy.check(self.module, degraded, clean)
+            shapes = [
+                (len(picture.clean), *(side // self.scale for side in picture.clean.shape[1:]))
+                for picture in self._held_out
+            ]
+            network_check.try_sizes(self.module, degraded, shapes, self.config.tile, self.scale)
             # Fresh weights follow no convention yet.
             trained = not isinstance(self.config.model, Network) or self.config.model.checkpoint is not None
-            self._convention = network_check.other_convention(self.module, degraded, clean) if trained else ""
+            self._convention = (
+                network_check.other_convention(self.module, degraded, clean, self.scale) if trained else ""
+            )
             if self.config.differentiable is not None:
                 self.config.differentiable(self.module(degraded), evaluate.columns(self._train[:1]))
         finally:
@@ -527,7 +555,11 @@ class RestorationDomain(Domain):
             raise ConfigError(
                 f"model: the network fails in training mode on images of {list(degraded.shape)}: {error}{hint}"
             ) from error
-        return network_check.checked(output, degraded, " in training mode")
+        return network_check.checked(output, degraded, " in training mode", self.scale)
+
+
+def _square(top: int, left: int, side: int) -> tuple[slice, slice, slice]:
+    return slice(None), slice(top, top + side), slice(left, left + side)
 
 
 def _prompt(picture: Picture) -> Prompt:

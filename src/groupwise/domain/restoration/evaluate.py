@@ -13,11 +13,14 @@ from torch.nn import functional
 
 from groupwise.domain import image_evaluation
 from groupwise.domain.pictures import as_pictures
+from groupwise.domain.restoration.enlarge import enlarged
 from groupwise.domain.restoration.source.base import Picture
 from groupwise.reward import RewardError, Rewards, RewardTable
 from groupwise.reward.images.fidelity import psnr, ssim
 
 MODE = "restored"
+BASELINE = "bicubic"
+"""The mode of the metrics of plain enlargement, where images are smaller than their targets."""
 FIDELITY = ("psnr", "ssim")
 
 
@@ -28,25 +31,29 @@ class Restored:
 
     Args:
         table: rewards of the restored ones, with PSNR and SSIM.
+        baseline: PSNR and SSIM of each as bicubic enlargement gives it; empty where the network keeps the size.
     """
 
     degraded: Sequence[Tensor]
     restored: Sequence[Tensor]
     clean: Sequence[Tensor]
     table: RewardTable
+    baseline: Sequence[tuple[float, float]] = ()
 
 
-def metric_names(rewards: Mapping[str, Any]) -> list[str]:
-    """Lists the names that `metrics` may give.
+def metric_names(rewards: Mapping[str, Any], scale: int = 1) -> list[str]:
+    """Lists the names that `metrics` and `baseline` may give.
 
     Args:
         rewards: as configured, by name.
+        scale: of the network.
 
     Example:
         >>> metric_names({"read": None})
         ['restored/reward', 'restored/read', 'restored/psnr', 'restored/ssim']
     """
-    return [f"{MODE}/{name}" for name in ("reward", *rewards, *fidelity_names(rewards).values())]
+    names = [f"{MODE}/{name}" for name in ("reward", *rewards, *fidelity_names(rewards).values())]
+    return names if scale == 1 else [*names, *(f"{BASELINE}/{name}" for name in FIDELITY)]
 
 
 def fidelity_names(rewards: Mapping[str, Any]) -> dict[str, str]:
@@ -148,6 +155,18 @@ def with_fidelity(
 def metrics(table: RewardTable) -> dict[str, float]:
     """Computes means over all images, called `restored/...`; see `image_evaluation.means`."""
     return image_evaluation.means(MODE, table)
+
+
+def baseline(degraded: Sequence[np.ndarray], targets: Sequence[np.ndarray], scale: int) -> list[tuple[float, float]]:
+    """Computes PSNR (dB) and SSIM of each image as bicubic enlargement gives it.
+
+    Args:
+        degraded: fp32 `[C, H, W]` each.
+        targets: fp32 `[C, scale H, scale W]` each.
+        scale: of the network.
+    """
+    images = [enlarged(torch.from_numpy(image)[None], scale)[0].clamp(0, 1).numpy() for image in degraded]
+    return [(psnr(image, target), ssim(image, target)) for image, target in zip(images, targets, strict=True)]
 
 
 def records(

@@ -44,7 +44,8 @@ def load(folder: str | Path) -> nn.Module:
     """Loads the network of a run's `model/` folder, or of one that `groupwise export` wrote, on the CPU in evaluation
     mode.
 
-    It maps images `[N, C, H, W]` in [0, 1] to images of the same shape; clamp what comes out, as evaluation does.
+    It maps images `[N, C, H, W]` in [0, 1] to images of the same shape, or of `scale` times the sides; clamp what comes
+    out, as evaluation does.
 
     Args:
         folder: holds `network.json` and `model.safetensors`; a class of the user's must be importable, as in training.

@@ -11,17 +11,19 @@ from torch import Tensor, nn
 
 from groupwise.config import ConfigError
 from groupwise.domain.restoration.config import TileConfig
+from groupwise.domain.restoration.enlarge import enlarged
 from groupwise.domain.restoration.tiles import input_sizes
 from groupwise.reward.images.fidelity import psnr
 
 
-def try_network(module: nn.Module, degraded: Tensor, key: str) -> None:
+def try_network(module: nn.Module, degraded: Tensor, key: str, scale: int = 1) -> None:
     """Passes one image through the network as it will be called.
 
     Args:
         module: the network, in the mode in which it is sampled.
         degraded: `[1, C, H, W]`.
         key: the image's name in error messages.
+        scale: how many times larger than its input's the sides of its output are to be.
 
     Raises:
         ConfigError: the network fails, gives no image of the same shape and type, no numbers, no gradient, or changes
@@ -36,7 +38,7 @@ def try_network(module: nn.Module, degraded: Tensor, key: str) -> None:
             f"model: the network fails on {_of(images)}: {type(error).__name__}: {error}; it must take the source's"
             " images, or domain.patch"
         ) from error
-    if not checked(output, degraded).isfinite().all():
+    if not checked(output, degraded, scale=scale).isfinite().all():
         raise ConfigError(f"model: the network gives NaN or infinity for image {key!r}; are its weights whole?")
     if not output.requires_grad:
         raise ConfigError(
@@ -51,13 +53,16 @@ def try_network(module: nn.Module, degraded: Tensor, key: str) -> None:
 
 
 @torch.no_grad()
-def try_sizes(module: nn.Module, degraded: Tensor, shapes: Sequence[tuple[int, ...]], tile: TileConfig) -> None:
+def try_sizes(
+    module: nn.Module, degraded: Tensor, shapes: Sequence[tuple[int, ...]], tile: TileConfig, scale: int = 1
+) -> None:
     """Passes an image of each size that held-out images will have through the network.
 
     Args:
         degraded: `[1, C, H, W]`, of a size that the network takes.
-        shapes: `[C, H, W]` of the held-out images.
+        shapes: `[C, H, W]` of the held-out images, as the network is given them.
         tile: how they are cut.
+        scale: how many times larger than its input's the sides of its output are to be.
 
     Raises:
         ConfigError: the network fails on one of them; says what to write.
@@ -75,11 +80,11 @@ def try_sizes(module: nn.Module, degraded: Tensor, shapes: Sequence[tuple[int, .
                 " must be multiples of a number, write it as domain.tile.multiple (images are padded and cut again);"
                 " otherwise set domain.tile.size"
             ) from error
-        checked(output, images)
+        checked(output, images, scale=scale)
 
 
 @torch.no_grad()
-def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor) -> str:
+def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor, scale: int = 1) -> str:
     """Describes trained weights that restore images only under another convention than the network is called with;
     empty where none does better.
 
@@ -90,15 +95,16 @@ def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor) -> str:
     Args:
         module: the network, in the mode in which it is sampled.
         degraded, clean: `[N, C, H, W]`, within [0, 1].
+        scale: of the network; degraded images are enlarged by it before they are compared.
 
     Returns:
         a sentence with the PSNRs (dB) and what to write, where another convention has less than half the squared error,
             and at least 1 dB less than the degraded images and than black ones.
     """
-    output = module(degraded)
+    output, unrestored_images = module(degraded), enlarged(degraded, scale)
     outputs = {
-        "its output is added to what it is given, as a residual": degraded + output,
-        "its output is taken from what it is given, as the noise in it": degraded - output,
+        "its output is added to what it is given, as a residual": unrestored_images + output,
+        "its output is taken from what it is given, as the noise in it": unrestored_images - output,
         "its output is 0 to 255": output / 255,
     }
     # A network may refuse pixels beyond [0, 1].
@@ -106,12 +112,12 @@ def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor) -> str:
         outputs["both are 0 to 255"] = module(degraded * 255) / 255
     error = lambda image: float((image.double() - clean.double()).square().mean())  # noqa: E731
     convention = min(outputs, key=lambda name: error(outputs[name]))
-    bound = min(error(output) / 2, 0.8 * error(degraded), 0.8 * error(torch.zeros_like(clean)))
+    bound = min(error(output) / 2, 0.8 * error(unrestored_images), 0.8 * error(torch.zeros_like(clean)))
     if not error(outputs[convention]) < bound:
         return ""
     current, converted, unrestored = (
         f"{psnr(image.double().cpu().numpy(), clean.double().cpu().numpy()):.1f} dB"
-        for image in (output, outputs[convention], degraded)
+        for image in (output, outputs[convention], unrestored_images)
     )
     numbers = f"{current} as it is, {converted} so, {unrestored} before it"
     return (
@@ -120,13 +126,14 @@ def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor) -> str:
     )
 
 
-def checked(output: Any, images: Tensor, when: str = "") -> Tensor:
-    """Returns a network's output where it is an image of the shape and type of its input.
+def checked(output: Any, images: Tensor, when: str = "", scale: int = 1) -> Tensor:
+    """Returns a network's output where it is an image of the shape, times `scale`, and type of its input.
 
     Args:
         output: of the network.
         images: the network's input, `[N, C, H, W]`.
         when: added to the message, such as ` in training mode`.
+        scale: how many times larger than its input's the sides of its output are to be.
 
     Raises:
         ConfigError: the output is something else.
@@ -136,11 +143,16 @@ def checked(output: Any, images: Tensor, when: str = "") -> Tensor:
             f"model: the network gives a {type(output).__name__} for {_of(images)}{when}; write a network that gives"
             " the restored images alone"
         )
-    if output.shape != images.shape or output.dtype != images.dtype:
+    number, channels, height, width = images.shape
+    if output.shape != (number, channels, height * scale, width * scale) or output.dtype != images.dtype:
         output_text = f"{list(output.shape)} ({_type(output)})"
+        requirement = (
+            "the same shape and type (where its output is larger, write its factor as network.scale)"
+            if scale == 1
+            else f"the same type and {scale} times the sides (network.scale = {scale})"
+        )
         raise ConfigError(
-            f"model: the network gives {output_text} for {_of(images)}{when}; a restoration network gives the same"
-            " shape and type"
+            f"model: the network gives {output_text} for {_of(images)}{when}; a restoration network gives {requirement}"
         )
     return output
 

@@ -32,12 +32,13 @@ def side_by_side(
 ) -> Tensor | None:
     """Draws the first images of one size, enlarged by a whole number to some 96 pixels; PSNR (dB) and SSIM of each
     image stand below it. Where a reader read the images, its answers stand there, green where they are right and red
-    where they are wrong.
+    where they are wrong. Degraded images that are smaller than the clean ones are enlarged by the bicubic filter.
 
     Of images of more than 256 pixels the middle is drawn.
 
     Args:
-        degraded, restored, clean: uint8 `[H, W]` or `[H, W, 3]` each, the same image at the same place.
+        degraded, restored, clean: uint8 `[H, W]` or `[H, W, 3]` each, the same image at the same place; degraded ones
+            may be smaller.
         repeats: how often an image comes in a row; its first time is drawn.
         num_columns: images, at most.
         answers: row -> what was read in each of its images; a row that is missing is captioned by its distance.
@@ -72,10 +73,11 @@ def side_by_side(
     )
     draw = ImageDraw.Draw(canvas)
     for row, (name, images) in enumerate(zip(ROWS, (degraded, restored, clean), strict=True)):
-        draw.text((2, row * down + factor * height // 2 - _LINE // 2), name, fill="black")
+        label = name if images[0].shape == clean[0].shape else "bicubic"
+        draw.text((2, row * down + factor * height // 2 - _LINE // 2), label, fill="black")
         for column, place in enumerate(places):
             left = _MARGIN + column * across
-            pixels = images[place][middle]
+            pixels = _as_large(images[place], clean[place])[middle]
             enlarged = pixels.repeat_interleave(factor, 0).repeat_interleave(factor, 1).numpy()
             canvas.paste(Image.fromarray(enlarged), (left, row * down))
             below = (left, row * down + factor * height + 1)
@@ -85,6 +87,15 @@ def side_by_side(
             elif name != "clean":
                 draw.text(below, _caption(pixels, clean[place][middle]), fill="black")
     return torch.from_numpy(np.array(canvas))
+
+
+def _as_large(image: Tensor, clean: Tensor) -> Tensor:
+    if image.shape == clean.shape:
+        return image
+    from PIL import Image
+
+    size = (clean.shape[1], clean.shape[0])
+    return torch.from_numpy(np.array(Image.fromarray(image.numpy()).resize(size, Image.Resampling.BICUBIC)))
 
 
 def _caption(image: Tensor, clean: Tensor) -> str:

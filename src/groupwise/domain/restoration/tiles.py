@@ -20,15 +20,17 @@ def restore(
     passes: PassSizes,
     device: torch.device,
     dtype: torch.dtype,
+    scale: int = 1,
 ) -> list[np.ndarray]:
-    """Computes the network's output for each image, clamped to [0, 1], fp32 `[C, H, W]`; NaN where the output is
-    infinite.
+    """Computes the network's output for each image, clamped to [0, 1], fp32 `[C, scale H, scale W]`; NaN where the
+    output is infinite.
 
     Args:
         images: fp32 `[C, H, W]` each, of any sizes.
         tile: how large images are cut.
         passes: images (or tiles) at once.
         device, dtype: of the network.
+        scale: how many times larger than its input's the sides of its output are.
     """
     small = [place for place, image in enumerate(images) if max(image.shape[1:]) <= tile.size]
     restored: dict[int, np.ndarray] = {}
@@ -37,18 +39,20 @@ def restore(
 
         def restored_batch(places: Tensor) -> np.ndarray:
             batch = torch.from_numpy(np.stack([images[place] for place in places.tolist()]))
-            return _clamped(_padded(module, batch.to(device=device, dtype=dtype), tile.multiple))
+            return _clamped(_padded(module, batch.to(device=device, dtype=dtype), tile.multiple, scale))
 
         outputs = passes.join(EVALUATION, restored_batch, torch.tensor(same_shape))
         restored |= dict(zip(same_shape, (image for batch in outputs for image in batch), strict=True))
     for place, image in enumerate(images):
         if place not in restored:
             tensor = torch.from_numpy(np.ascontiguousarray(image)).to(device=device, dtype=dtype)
-            restored[place] = _clamped(restore_tiled(module, tensor, tile, passes))
+            restored[place] = _clamped(restore_tiled(module, tensor, tile, passes, scale))
     return [restored[place] for place in range(len(images))]
 
 
-def restore_tiled(module: nn.Module, image: Tensor, tile: TileConfig, passes: PassSizes | None = None) -> Tensor:
+def restore_tiled(
+    module: nn.Module, image: Tensor, tile: TileConfig, passes: PassSizes | None = None, scale: int = 1
+) -> Tensor:
     """Passes one image `[C, H, W]` through the network in tiles; where tiles overlap, their outputs are blended.
 
     The outer quarter of an overlap, where a tile does not see enough of the image, counts for nothing; from there
@@ -61,18 +65,21 @@ def restore_tiled(module: nn.Module, image: Tensor, tile: TileConfig, passes: Pa
     height, width = image.shape[1:]
     corners = [(top, left) for top in _starts(height, tile) for left in _starts(width, tile)]
     # Sums of half precision would show where tiles meet.
-    sum_of = torch.zeros_like(image, dtype=torch.promote_types(image.dtype, torch.float32))
+    sum_of = image.new_zeros(
+        (len(image), height * scale, width * scale), dtype=torch.promote_types(image.dtype, torch.float32)
+    )
     weight_of = torch.zeros_like(sum_of[:1])
 
     def restored_tiles(places: Tensor) -> Tensor:
         chosen = [corners[place] for place in places.tolist()]
         parts = torch.stack([image[:, top : top + tile.size, left : left + tile.size] for top, left in chosen])
-        return _padded(module, parts, tile.multiple)
+        return _padded(module, parts, tile.multiple, scale)
 
     outputs = (passes or PassSizes()).join(EVALUATION, restored_tiles, torch.arange(len(corners)))
     for (top, left), output in zip(corners, (tile_output for batch in outputs for tile_output in batch), strict=True):
-        window = _window(top, output.shape[1], height, tile.overlap, sum_of)[:, None] * _window(
-            left, output.shape[2], width, tile.overlap, sum_of
+        top, left, overlap = top * scale, left * scale, tile.overlap * scale
+        window = _window(top, output.shape[1], height * scale, overlap, sum_of)[:, None] * _window(
+            left, output.shape[2], width * scale, overlap, sum_of
         )
         place = (slice(None), slice(top, top + output.shape[1]), slice(left, left + output.shape[2]))
         sum_of[place] += window * output
@@ -94,7 +101,7 @@ def _clamped(output: Tensor) -> np.ndarray:
     return torch.where(output.isfinite(), output.clamp(0, 1), torch.nan).float().cpu().numpy()
 
 
-def _padded(module: nn.Module, images: Tensor, multiple: int) -> Tensor:
+def _padded(module: nn.Module, images: Tensor, multiple: int, scale: int) -> Tensor:
     """Computes the output for `[N, C, H, W]`, with the edge repeated until the sides are multiples, and cuts it
     again.
     """
@@ -102,7 +109,7 @@ def _padded(module: nn.Module, images: Tensor, multiple: int) -> Tensor:
     if height % multiple == 0 and width % multiple == 0:
         return module(images)
     return module(functional.pad(images, (0, -width % multiple, 0, -height % multiple), mode="replicate"))[
-        :, :, :height, :width
+        :, :, : height * scale, : width * scale
     ]
 
 

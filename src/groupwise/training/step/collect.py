@@ -154,13 +154,11 @@ def _num_prompts_to_draw(num_groups: int, admitted: int, drawn: int) -> int:
 def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     domain, recipe, state, streams, world = step.domain, step.recipe, step.state, step.streams, step.world
     progress, objective, train = state.progress, recipe.objective, recipe.train
-    adaptive, history = train.adaptive_sampling, state.history
-    if adaptive is None:
+    rule, history = train.adaptive_sampling or train.worst_first, state.history
+    if rule is None:
         indices, progress.num_drawn = draw_prompts(streams, domain.num_prompts, progress.num_drawn, count)
     else:
-        indices, progress.num_drawn = adaptive.draw(
-            streams, history.rewards, domain.num_prompts, progress.num_drawn, count
-        )
+        indices, progress.num_drawn = rule.draw(streams, history.rewards, domain.num_prompts, progress.num_drawn, count)
     num_members = step.group_size
     share = world.share(count)
     # A process without a prompt samples the first prompt, so that its records have the right form, and drops all

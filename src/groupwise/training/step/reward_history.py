@@ -39,6 +39,8 @@ class RewardHistory:
             sizes.append(recipe.objective.advantage.history_size)
         if recipe.train.adaptive_sampling is not None:
             sizes.append(recipe.train.adaptive_sampling.memory)
+        if recipe.train.worst_first is not None:
+            sizes.append(recipe.train.worst_first.memory)
         return max(sizes)
 
     def add(self, earned: Iterable[tuple[int, Sequence[float]]]) -> None:

@@ -9,7 +9,9 @@ from groupwise.config import ConfigError, ImportPath, validate
 from groupwise.domain.restoration.degradation import (
     Blur,
     CallableDegradation,
+    Downscale,
     GaussianNoise,
+    Haze,
     Jpeg,
     LowLight,
     Mixed,
@@ -23,6 +25,9 @@ EVERY = [
     LowLight(),
     Jpeg(quality=20),
     Rain(density=0.05),
+    Haze(),
+    Downscale(factor=4),
+    Mixed(parts=(Haze(), Downscale(factor=2), GaussianNoise())),
     Mixed(parts=(Blur(), GaussianNoise())),
 ]
 
@@ -32,7 +37,7 @@ def test_same_draws_same_image_and_the_form_is_kept(degrade: GaussianNoise) -> N
     for image in (IMAGE, IMAGE[:1]):
         first, second = (degrade(image, np.random.default_rng(5)) for _ in range(2))
         assert first.dtype == np.float32
-        assert first.shape == image.shape
+        assert first.shape == (len(image), image.shape[1] // degrade.factor, image.shape[2] // degrade.factor)
         assert np.array_equal(first, second)
         assert not np.array_equal(first, image)
 
@@ -131,3 +136,55 @@ def test_a_function_that_gives_something_else_is_named(name: str, message: str):
     with pytest.raises(ConfigError, match=message):
         CallableDegradation(path=ImportPath(f"{HERE}:{name}"))(image, np.random.default_rng(0))
     assert (image == 1).all()
+
+
+def test_a_box_is_the_mean_of_its_square_and_the_cubic_filter_keeps_a_slope() -> None:
+    squares = IMAGE.reshape(3, 6, 4, 4, 4).mean((2, 4))
+    assert np.allclose(Downscale(factor=4, filter="box")(IMAGE, np.random.default_rng(0)), squares, atol=1e-6)
+    slope = np.broadcast_to(np.linspace(0.2, 0.8, 40, dtype="float32"), (1, 16, 40))
+    shrunk = Downscale(factor=2)(slope, np.random.default_rng(0))[0]
+    # The middle of two neighbouring pixels lies between their values; at the edge the filter has nothing to look at.
+    assert np.allclose(shrunk[:, 3:-3], (slope[0, ::2, ::2] + slope[0, ::2, 1::2])[:, 3:-3] / 2, atol=1e-5)
+    # Beside an edge the cubic filter swings beyond both sides, and a mean of squares does not.
+    edge = np.where(np.arange(40) < 21, 0.25, 0.75).astype("float32") * np.ones((1, 16, 1), "float32")
+    for kernel, overshoot in (("bicubic", True), ("box", False)):
+        pixels = Downscale(factor=2, filter=kernel)(edge, np.random.default_rng(0))
+        assert (pixels.min() < 0.24 and pixels.max() > 0.76) == overshoot
+
+
+def test_a_side_that_is_no_multiple_of_the_factor_is_refused() -> None:
+    for height, width in ((24, 18), (18, 24)):
+        with pytest.raises(ConfigError, match=rf"degradation.factor = 4: an image of {height} x {width} pixels"):
+            Downscale(factor=4)(np.zeros((1, height, width), "float32"), np.random.default_rng(0))
+
+
+def test_factors_of_parts_multiply_and_a_choice_among_several_sizes_is_refused() -> None:
+    assert Mixed(parts=(Downscale(factor=2), Blur(), Downscale(factor=4))).factor == 8
+    assert Mixed(parts=(Downscale(factor=4), Downscale(factor=4, filter="box")), choose="one").factor == 4
+    with pytest.raises(ValueError, match=r"would give images of several sizes"):
+        Mixed(parts=(Blur(), Downscale(factor=2)), choose="one")
+
+
+def test_haze_takes_light_and_adds_air_by_the_same_depth() -> None:
+    haze = Haze(density=1.3, air=0.8)
+    black, white = (haze(np.full((1, 30, 20), value, "float32"), np.random.default_rng(3)) for value in (0.0, 1.0))
+    transmission = white - black
+    assert np.allclose(black, (1 - transmission) * 0.8, atol=1e-6)
+    # The nearest pixel is seen as it is, the furthest through the whole of the air.
+    assert transmission.max() == pytest.approx(1, abs=1e-6)
+    assert transmission.min() == pytest.approx(np.exp(-1.3), abs=1e-6)
+    # It is smooth: neighbours are never far apart.
+    assert np.abs(np.diff(transmission[0], axis=0)).max() < 0.2
+
+
+def quarter(image: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Every fourth pixel."""
+    return image[:, ::4, ::4]
+
+
+def test_a_function_of_ones_own_says_by_how_much_it_shrinks() -> None:
+    path = ImportPath("tests.domain.restoration.degradation.test_degradations:quarter")
+    degrade = CallableDegradation(path=path, factor=4)
+    assert np.array_equal(degrade(IMAGE, np.random.default_rng(0)), IMAGE[:, ::4, ::4])
+    with pytest.raises(ConfigError, match=r"shape \[3, 6, 4\]; give one of \[3, 12, 8\], degradation.factor = 2 times"):
+        CallableDegradation(path=path, factor=2)(IMAGE, np.random.default_rng(0))

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
+from pathlib import Path
 
+import matplotlib
+import numpy as np
+import pytest
+
+from groupwise.config import ConfigError
 from groupwise.domain.restoration.source import Words
 from groupwise.domain.restoration.source.words import FONTS, HEIGHT, WIDTH, draw, word_list
+
+FOLDER = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
 
 def test_no_held_out_word_is_trained_on_and_every_key_is_its_own() -> None:
@@ -46,3 +53,27 @@ def test_words_have_three_to_six_small_letters_and_stand_once() -> None:
     words = word_list()
     assert len(set(words)) == len(words) == 809
     assert all(word.isascii() and word.isalpha() and word.islower() and 3 <= len(word) <= 6 for word in words)
+
+
+def test_fonts_of_ones_own_draw_the_words_and_the_others_no_more() -> None:
+    settings = {"num_train": 8, "num_held_out": 8, "copies": 2, "paper": 0.0}
+    pictures = Words(fonts=(str(FOLDER / "DejaVuSerif-Bold.ttf"),), **settings).read()
+    for picture in (*pictures.train, *pictures.held_out):
+        assert np.array_equal(picture.clean[0], draw(picture.columns["text"], "DejaVuSerif-Bold"))
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (
+            str(FOLDER / "STIXSizOneSymReg.ttf"),
+            r"has no a, b, .*, z, and '[a-z]+' could not be drawn; write a font with",
+        ),
+        (str(FOLDER / "nothing.ttf"), r"no such file; write the path of a .ttf or .otf file"),
+        (__file__, r"cannot be read as a font \("),
+    ],
+    ids=["without letters", "missing", "no font"],
+)
+def test_a_font_that_cannot_draw_the_words_is_one_line(file: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=r"^source.fonts: '.*" + message):
+        Words(fonts=(str(FOLDER / "cmr10.ttf"), file), num_train=8, num_held_out=8).read()

@@ -8,17 +8,32 @@ from pydantic import Field
 
 from groupwise.domain.restoration.degradation.blur import Blur
 from groupwise.domain.restoration.degradation.callable import CallableDegradation
+from groupwise.domain.restoration.degradation.downscale import Downscale
 from groupwise.domain.restoration.degradation.gaussian_noise import GaussianNoise
+from groupwise.domain.restoration.degradation.haze import Haze
 from groupwise.domain.restoration.degradation.jpeg import Jpeg
 from groupwise.domain.restoration.degradation.low_light import LowLight
 from groupwise.domain.restoration.degradation.mixed import Mixed
 from groupwise.domain.restoration.degradation.rain import Rain
 
 Degradation = Annotated[
-    GaussianNoise | Blur | LowLight | Jpeg | Rain | CallableDegradation | Mixed, Field(discriminator="kind")
+    GaussianNoise | Blur | LowLight | Jpeg | Rain | Haze | Downscale | CallableDegradation | Mixed,
+    Field(discriminator="kind"),
 ]
 """Any degradation, told apart by `kind`. Each is called as `degrade(image, random)` with an image fp32 `[C, H, W]` in
-[0, 1] and a numpy generator.
+[0, 1] and a numpy generator, and gives one of `1 / factor` the sides; `factor` is 1 for all but those that shrink an
+image.
 """
 
-__all__ = ["Blur", "CallableDegradation", "Degradation", "GaussianNoise", "Jpeg", "LowLight", "Mixed", "Rain"]
+__all__ = [
+    "Blur",
+    "CallableDegradation",
+    "Degradation",
+    "Downscale",
+    "GaussianNoise",
+    "Haze",
+    "Jpeg",
+    "LowLight",
+    "Mixed",
+    "Rain",
+]

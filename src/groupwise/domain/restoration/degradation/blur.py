@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from pydantic import Field
 
@@ -25,6 +25,8 @@ class Blur(Config):
         >>> bool(abs(flat - 0.25).max() < 1e-6)
         True
     """
+
+    factor: ClassVar[int] = 1
 
     kind: Literal["blur"] = "blur"
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from pydantic import Field
 
@@ -24,6 +24,8 @@ class GaussianNoise(Config):
         >>> GaussianNoise(sigma=0.0)(numpy.full((1, 1, 2), 0.5, "float32"), numpy.random.default_rng(0)).tolist()
         [[[0.5, 0.5]]]
     """
+
+    factor: ClassVar[int] = 1
 
     kind: Literal["gaussian_noise"] = "gaussian_noise"
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1

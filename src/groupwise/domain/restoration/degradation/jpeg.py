@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from pydantic import Field
 
@@ -24,6 +24,8 @@ class Jpeg(Config):
         >>> Jpeg(quality=20)(numpy.zeros((3, 16, 16), "float32"), numpy.random.default_rng(0)).shape
         (3, 16, 16)
     """
+
+    factor: ClassVar[int] = 1
 
     kind: Literal["jpeg"] = "jpeg"
     quality: Annotated[int, Field(ge=1, le=95)] = 20

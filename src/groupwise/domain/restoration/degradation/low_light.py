@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from pydantic import Field
 
@@ -28,6 +28,8 @@ class LowLight(Config):
         ... ).item()
         0.125
     """
+
+    factor: ClassVar[int] = 1
 
     kind: Literal["low_light"] = "low_light"
     gain: Annotated[float, Field(gt=0, le=1)] = 0.3

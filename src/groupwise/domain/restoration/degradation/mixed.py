@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Literal, final
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.config import Config
 from groupwise.domain.restoration.degradation.blur import Blur
 from groupwise.domain.restoration.degradation.callable import CallableDegradation
+from groupwise.domain.restoration.degradation.downscale import Downscale
 from groupwise.domain.restoration.degradation.gaussian_noise import GaussianNoise
+from groupwise.domain.restoration.degradation.haze import Haze
 from groupwise.domain.restoration.degradation.jpeg import Jpeg
 from groupwise.domain.restoration.degradation.low_light import LowLight
 from groupwise.domain.restoration.degradation.rain import Rain
@@ -17,7 +20,9 @@ from groupwise.domain.restoration.degradation.rain import Rain
 if TYPE_CHECKING:
     import numpy as np
 
-Part = Annotated[GaussianNoise | Blur | LowLight | Jpeg | Rain | CallableDegradation, Field(discriminator="kind")]
+Part = Annotated[
+    GaussianNoise | Blur | LowLight | Jpeg | Rain | Haze | Downscale | CallableDegradation, Field(discriminator="kind")
+]
 
 
 @final
@@ -25,7 +30,7 @@ class Mixed(Config):
     """All parts in their order (`choose = "all"`), or one drawn for each image (`choose = "one"`).
 
     Args:
-        parts: degradations.
+        parts: degradations. Where one is drawn, all must shrink an image by the same factor.
 
     Example:
         >>> import numpy
@@ -39,6 +44,21 @@ class Mixed(Config):
     kind: Literal["mixed"] = "mixed"
     parts: Annotated[tuple[Part, ...], Field(min_length=1)]
     choose: Literal["all", "one"] = "all"
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Mixed:
+        factors = {part.kind: part.factor for part in self.parts}
+        if self.choose == "one" and len(set(factors.values())) > 1:
+            raise ValueError(
+                f'choose = "one" would give images of several sizes: factors are {factors}; give parts of one factor,'
+                ' or write choose = "all"'
+            )
+        return self
+
+    @property
+    def factor(self) -> int:
+        """How many times smaller the sides become: the product over the parts, or that of each where one is drawn."""
+        return self.parts[0].factor if self.choose == "one" else math.prod(part.factor for part in self.parts)
 
     def __call__(self, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
         if self.choose == "one":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from pydantic import Field
 
@@ -29,6 +29,8 @@ class Rain(Config):
         >>> bool(wet.max() > 0), bool((wet[0] == wet[1]).all())
         (True, True)
     """
+
+    factor: ClassVar[int] = 1
 
     kind: Literal["rain"] = "rain"
     density: Annotated[float, Field(ge=0, le=1)] = 0.01

@@ -1,5 +1,5 @@
-"""Networks that restore: images in, images of the same size out. One architecture a file; adding a file to this union
-is the whole registration.
+"""Networks that restore: images in, images of the same size out, or of `scale` times the sides. One architecture a
+file; adding a file to this union is the whole registration.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from groupwise.domain.restoration.network.gated import Gated
 from groupwise.domain.restoration.network.nafnet import NAFNet
 from groupwise.domain.restoration.network.residual import Residual
 from groupwise.domain.restoration.network.toned import Toned
+from groupwise.domain.restoration.network.upscaling import Upscaling
 
-NetworkConfig = Annotated[Residual | NAFNet | Gated | Toned | CallableNetwork, Field(discriminator="kind")]
+NetworkConfig = Annotated[Residual | NAFNet | Gated | Toned | Upscaling | CallableNetwork, Field(discriminator="kind")]
 """Any network, told apart by `kind`."""
 
-__all__ = ["CallableNetwork", "Gated", "NAFNet", "NetworkConfig", "Residual", "Toned"]
+__all__ = ["CallableNetwork", "Gated", "NAFNet", "NetworkConfig", "Residual", "Toned", "Upscaling"]

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 @final
 class CallableNetwork(CalledFromPath):
-    """`path(**arguments)` must give an `nn.Module` that maps `[N, C, H, W]` in [0, 1] to the same shape.
+    """`path(**arguments)` must give an `nn.Module` that maps `[N, C, H, W]` in [0, 1] to the same shape, or
+    to `scale` times the sides.
 
     A network with control parameters also has `num_controls` (an int), `controls(x) -> (mode, concentration)`, both
     `[N, K]`, and takes `controls=[N, K]` in its call; see `groupwise.domain.restoration.network.gated`.
@@ -22,10 +23,12 @@ class CallableNetwork(CalledFromPath):
     Args:
         channels: of the images.
         controls: the number of its control parameters.
+        scale: how many times larger than the input's the sides of its output are.
     """
 
     channels: Literal[1, 3] = 3
     controls: Annotated[int, Field(ge=0, le=2**20)] = 0
+    scale: Annotated[int, Field(ge=1, le=16)] = 1
 
     @property
     def num_controls(self) -> int:

@@ -4,7 +4,7 @@ image.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from pydantic import Field
 
@@ -34,6 +34,8 @@ class Gated(Config):
     The gates are those of source 001 (frequency modules and fusion scales), with the two things that its code lacked:
     they begin at the identity, and inference uses them.
     """
+
+    scale: ClassVar[int] = 1
 
     kind: Literal["gated"] = "gated"
     channels: Literal[1, 3] = 1

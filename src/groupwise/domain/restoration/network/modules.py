@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from groupwise.domain.restoration.enlarge import enlarged
+
 
 @final
 class ResidualStack(nn.Module):
@@ -25,6 +27,26 @@ class ResidualStack(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return images + self.last(self.features(images))
+
+
+@final
+class UpscalingStack(nn.Module):
+    """The network of `upscaling.Upscaling`."""
+
+    def __init__(self, channels: int, width: int, depth: int, scale: int) -> None:
+        super().__init__()
+        self.scale = scale
+        layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1), nn.GELU()]
+        for _ in range(depth):
+            layers += [nn.Conv2d(width, width, 3, padding=1), nn.GELU()]
+        self.features = nn.Sequential(*layers)
+        self.last = nn.Conv2d(width, channels * scale**2, 3, padding=1)
+        assert self.last.bias is not None
+        nn.init.zeros_(self.last.weight)
+        nn.init.zeros_(self.last.bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return enlarged(images, self.scale) + functional.pixel_shuffle(self.last(self.features(images)), self.scale)
 
 
 @final

@@ -4,7 +4,7 @@ the channels.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 from groupwise.config import Config
 from groupwise.config.numbers import Length, Positive, Width
@@ -28,6 +28,8 @@ class NAFNet(Config):
 
     Source: Chen et al. 2022, Simple Baselines for Image Restoration, arXiv 2204.04676, figure 3c and equations 4 to 6.
     """
+
+    scale: ClassVar[int] = 1
 
     kind: Literal["nafnet"] = "nafnet"
     channels: Literal[1, 3] = 3

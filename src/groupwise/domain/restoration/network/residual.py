@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from pydantic import Field
 
@@ -28,6 +28,8 @@ class Residual(Config):
 
     Source: Zhang et al. 2017, Beyond a Gaussian Denoiser (DnCNN), arXiv 1608.03981, without its batch normalisation.
     """
+
+    scale: ClassVar[int] = 1
 
     kind: Literal["residual"] = "residual"
     channels: Literal[1, 3] = 1

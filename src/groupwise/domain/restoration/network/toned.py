@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from pydantic import Field
 
@@ -29,6 +29,8 @@ class Toned(Config):
         depth: convolutions between the first and the last.
         concentration: of the controls at the start, `alpha + beta - 2`: larger is less exploration.
     """
+
+    scale: ClassVar[int] = 1
 
     kind: Literal["toned"] = "toned"
     channels: Literal[1, 3] = 1

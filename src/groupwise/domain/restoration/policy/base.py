@@ -42,8 +42,13 @@ class Policy(Protocol):
     unit: str
     supplies: frozenset[str]
 
-    def check(self, module: nn.Module, image: Tensor) -> None:
-        """Refuses a network, or images `[1, C, H, W]` of a size, that do not suit the policy."""
+    def check(self, module: nn.Module, image: Tensor, target: Tensor) -> None:
+        """Refuses a network, or images of a size, that do not suit the policy.
+
+        Args:
+            image: `[1, C, H, W]`, as the network is given it.
+            target: `[1, C, scale H, scale W]`, of the size that it gives.
+        """
         ...
 
     def draw(

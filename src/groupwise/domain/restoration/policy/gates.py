@@ -27,7 +27,7 @@ class GatePolicy:
     unit = "nats per control parameter"
     supplies = frozenset({"log_prob", "entropy", "score_norm", "exact_divergence"})
 
-    def check(self, module: nn.Module, image: Tensor) -> None:
+    def check(self, module: nn.Module, image: Tensor, target: Tensor) -> None:
         if not getattr(module, "num_controls", 0) or not callable(getattr(module, "controls", None)):
             raise ConfigError(
                 'policy.kind = "gates": the network has no control parameters (num_controls and controls(x)); write'

@@ -29,8 +29,8 @@ class PixelPolicy:
     def __init__(self, config: Pixels) -> None:
         self.config = config
 
-    def check(self, module: nn.Module, image: Tensor) -> None:
-        height, width = image.shape[2:]
+    def check(self, module: nn.Module, image: Tensor, target: Tensor) -> None:
+        height, width = target.shape[2:]
         if height % self.config.block or width % self.config.block:
             size = f"{height} x {width}"
             raise ConfigError(

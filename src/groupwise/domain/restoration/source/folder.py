@@ -34,6 +34,7 @@ class Folder(Config):
     Args:
         clean: the folder with the targets.
         degraded: the folder with the degraded images; unset, a degradation makes them.
+        scale: how many times larger than the degraded images' the sides of the clean ones are, for super-resolution.
         channels: 3 reads colour, 1 grey; a file of the other kind is an error, as are more than 8 bits, transparency
             and several images in a file.
         num_held_out: images kept for evaluation, spread evenly over the folder.
@@ -45,6 +46,7 @@ class Folder(Config):
     kind: Literal["folder"] = "folder"
     clean: Annotated[str, Field(min_length=1)]
     degraded: str | None = None
+    scale: Annotated[int, Field(ge=1, le=16)] = 1
     channels: Literal[1, 3] = 3
     num_held_out: Positive = 8
     on_corrupt: Literal["error", "skip"] = "skip"
@@ -86,11 +88,18 @@ class Folder(Config):
                 first_error = first_error or str(error)
                 corrupt.append(error.path.name if degraded is None else f"{error.path.parent.name}/{error.path.name}")
                 continue
-            if degraded_pixels is not None and degraded_pixels.shape != target.shape:
+            if degraded_pixels is not None and tuple(target.shape[1:]) != tuple(
+                side * self.scale for side in degraded_pixels.shape[1:]
+            ):
                 sizes = f"{list(degraded_pixels.shape[1:])} and {list(target.shape[1:])}"
+                requirement = (
+                    "both must be of one size (for super-resolution write source.scale)"
+                    if self.scale == 1
+                    else f"the clean one must have source.scale = {self.scale} times the sides, to the pixel; cut it"
+                )
                 raise ConfigError(
                     f"source: {degraded[name]} and {clean[name]} "  # type: ignore[index]
-                    f"are a pair of sizes {sizes}; both must be of one size"
+                    f"are a pair of sizes {sizes}; {requirement}"
                 )
             pictures.append(Picture(name, target, degraded_pixels, file=str(clean[name])))
         if corrupt:

@@ -1,5 +1,5 @@
 """Words of three to six letters, drawn in real fonts on patterned paper. Nothing is downloaded: the fonts lie inside
-matplotlib, the words beside this file.
+matplotlib, unless others are named, the words beside this file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 
 from pydantic import Field
 
-from groupwise.config import Config
+from groupwise.config import Config, ConfigError
+from groupwise.config.files import check_file
 from groupwise.config.numbers import Seed
 from groupwise.domain.restoration.source.base import Picture, Pictures
 
@@ -40,7 +41,8 @@ _FEWEST_HELD_OUT = 8
 
 @final
 class Words(Config):
-    """Pictures of 16 x 64 pixels, one grey channel: a black word in one of twelve fonts on paper with a cloudy pattern.
+    """Pictures of 16 x 64 pixels, one grey channel: a black word in one of twelve fonts, or of yours, on paper with a
+    cloudy pattern.
 
     The first `num_train` words of a fixed shuffle are trained on, each in `copies` fonts and papers; the next
     `num_held_out` words are held out, so that no held-out word was ever seen. A picture's column `text` is its word.
@@ -49,6 +51,7 @@ class Words(Config):
         num_train: words trained on.
         num_held_out: words held out, one picture each.
         copies: pictures of a word trained on.
+        fonts: font files (TrueType or OpenType) in place of the twelve, each with all letters a to z.
         paper: darkness of the pattern where it is darkest, 0 (white paper) to 1 (black).
         seed: of the shuffle, the fonts and the papers. It is not the run's seed.
 
@@ -62,6 +65,7 @@ class Words(Config):
     num_train: Annotated[int, Field(ge=1, le=600)] = 600
     num_held_out: Annotated[int, Field(ge=_FEWEST_HELD_OUT, le=200)] = 200
     copies: Annotated[int, Field(ge=1, le=16)] = 2
+    fonts: tuple[str, ...] = ()
     paper: Annotated[float, Field(ge=0, le=1)] = 0.6
     seed: Seed = 0
 
@@ -71,9 +75,15 @@ class Words(Config):
         return 1
 
     def read(self) -> Pictures:
-        """Draws all pictures."""
+        """Draws all pictures.
+
+        Raises:
+            ConfigError: a file of `fonts` that is missing, is no font or lacks a letter.
+        """
         import numpy as np
 
+        for font in self.fonts:
+            _check_font(font)
         words = np.random.default_rng(self.seed).permutation(np.array(word_list())).tolist()
         train = words[: self.num_train]
         held_out = words[len(words) - self.num_held_out :]
@@ -86,7 +96,8 @@ class Words(Config):
         import numpy as np
 
         random = np.random.default_rng([self.seed, copy, *word.encode()])
-        ink = draw(word, FONTS[int(random.integers(len(FONTS)))])
+        fonts = self.fonts or FONTS
+        ink = draw(word, fonts[int(random.integers(len(fonts)))])
         return Picture(f"{word}-{copy}", (ink * self._paper(random))[None].astype("float32"), columns={"text": word})
 
     def _paper(self, random: np.random.Generator) -> np.ndarray:
@@ -117,7 +128,7 @@ def draw(word: str, font: str) -> np.ndarray:
 
     Args:
         word: text to draw.
-        font: one of `FONTS`.
+        font: one of `FONTS`, or a font file.
     """
     import numpy as np
     from PIL import Image, ImageDraw
@@ -145,4 +156,29 @@ def _face(font: str, size: int):  # type: ignore[no-untyped-def]
     import matplotlib
     from PIL import ImageFont
 
-    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{font}.ttf"), size)
+    file = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{font}.ttf" if font in FONTS else Path(font)
+    return ImageFont.truetype(str(file), size)
+
+
+def _check_font(font: str) -> None:
+    """Refuses a font file that cannot draw every word: a letter that it lacks would be drawn as an empty box."""
+    from matplotlib.ft2font import FT2Font
+    from PIL import ImageFont
+
+    key = f"source.fonts: {font!r}"
+    if not Path(font).is_file():
+        raise ConfigError(f"{key}: no such file; write the path of a .ttf or .otf file")
+    try:
+        check_file(Path(font))
+        ImageFont.truetype(font, _LETTERS)
+        charmap = FT2Font(font).get_charmap()
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"{key} cannot be read as a font ({error}); write the path of a .ttf or .otf file") from error
+    letters = sorted(set("".join(word_list())))
+    lacking = [letter for letter in letters if ord(letter) not in charmap]
+    if lacking:
+        word = next(word for word in word_list() if set(word) & set(lacking))
+        raise ConfigError(
+            f"{key} has no {', '.join(lacking)}, and {word!r} could not be drawn; write a font with the letters"
+            f" {letters[0]} to {letters[-1]}"
+        )
