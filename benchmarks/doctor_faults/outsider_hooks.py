@@ -45,13 +45,11 @@ def all_or_nothing(completions: Sequence[str], steps: Sequence[Sequence[str]], *
     return [float(text.split() == [*work, "answer", work[-1]]) for text, work in zip(completions, steps, strict=True)]
 
 
-def mostly_down(
-    prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str], **columns: Any
-) -> list[float]:
-    """Asks a server for every member; it is overloaded, and all but one call in twenty time out."""
+def mostly_down(prompt: str, completion: str, answer: str, **columns: Any) -> float:
+    """Asks a server for one member; it is overloaded, and all but one call in twenty time out."""
     if random.random() < 0.95:
         raise TimeoutError("the reward server did not answer")
-    return [float(_last(text) == right) for text, right in zip(completions, answer, strict=True)]
+    return float(_last(completion) == answer)
 
 
 def has_an_answer(completions: Sequence[str], **columns: Any) -> list[float]:
@@ -201,16 +199,13 @@ def answers_one_line_off() -> None:
 
     def misread(self: Any) -> Any:
         questions = read(self)
-        moved = [
-            replace(
-                query,
-                pool=tuple(
-                    replace(example, answer=other.answer)
-                    for example, other in zip(query.pool, (*query.pool[1:], query.pool[0]), strict=True)
-                ),
-            )
-            for query in questions.train
-        ]
-        return replace(questions, train=moved)
+        file = {example.id: example for query in questions.train for example in query.pool}
+        lines = list(file.values())
+        wrong = {
+            example.id: replace(example, answer=below.answer)
+            for example, below in zip(lines, [*lines[1:], lines[0]], strict=True)
+        }
+        train = [replace(query, pool=tuple(wrong[example.id] for example in query.pool)) for query in questions.train]
+        return replace(questions, train=train)
 
     DigitRules.read = misread  # pyright: ignore[reportAttributeAccessIssue]

@@ -12,7 +12,8 @@ _HOT = 3.0
 
 
 def _look(stage: Stage) -> Seen | None:
-    if stage.num_steps < WINDOW or rewards_rise(stage):
+    flat = stage.first("frac_reward_zero_std", _FEW)
+    if stage.num_steps < WINDOW or rewards_rise(stage) or flat is None or flat.mean > 0.9:
         return None
     # Before the first update; and below every way in which the evaluation draws.
     reward, spread = stage.first("reward", 1), stage.first("reward_std", _FEW)
@@ -46,7 +47,7 @@ EXPLORATION_TOO_STRONG = Rule(
     "exploration_too_strong",
     "warning",
     "Is my sampling too random?",
-    ("reward", "reward_std", "eval/NAME", "settings/temperature"),
+    ("reward", "reward_std", "eval/NAME", "settings/temperature", "frac_reward_zero_std"),
     f"the reward of the first step lies below every one of the evaluation before it by {_BELOW} of the spread"
     f" inside groups and a fifth, or the temperature is {_HOT:g} or more; and after {WINDOW} steps the reward"
     " has not risen",
