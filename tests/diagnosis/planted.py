@@ -209,7 +209,7 @@ PLANTED = (
         "policy_becomes_random",
         toy(
             supervised(num_steps=60, rate=0.05),
-            grpo("bnpo", num_steps=40, **WIDE, objective={"trust.kind": "unbounded", "entropy": 3.0}),
+            grpo("bnpo", rate=0.01, num_steps=60, **WIDE, objective={"trust.kind": "unbounded", "entropy": 3.0}),
         ),
         frozenset({"reward_falls"}),
     ),

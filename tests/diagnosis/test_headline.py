@@ -53,6 +53,19 @@ def test_notes_and_faults_that_ended_are_no_headline() -> None:
     assert headline([finding("loss_zero"), finding("reward_flat", holds=False)]) is None
 
 
+def test_a_cause_that_ended_leads_what_it_left_behind() -> None:
+    leading = headline([finding("reward_falls", 40), finding("learning_rate_too_high", 5, holds=False)])
+    assert leading is not None
+    assert (leading.cause.rule, [follower.rule for follower in leading.consequences]) == (
+        "learning_rate_too_high",
+        ["reward_falls"],
+    )
+    # It explains nothing that holds, so that it is over.
+    other = headline([finding("reward_missing", 40), finding("learning_rate_too_high", 5, holds=False)])
+    assert other is not None
+    assert other.cause.rule == "reward_missing"
+
+
 def test_the_newest_stage_counts() -> None:
     findings = [finding("no_update", stage="warm_up", last_step=10), finding("length_creep", 20)]
     leading = headline(findings)

@@ -49,8 +49,8 @@ class Headline:
 
 
 def headline(findings: Sequence[Finding]) -> Headline | None:
-    """Finds the cause among findings that still hold: of those that none other explains, the one that explains most,
-    then the most severe, then the earliest. Notes are no causes.
+    """Finds the cause of the findings that still hold, among them and those that have ended: of those that none other
+    explains, the one that explains most, then the most severe, then the earliest. Notes are no causes.
 
     Args:
         findings: of one run; the newest stage with a fault or a warning counts.
@@ -62,15 +62,25 @@ def headline(findings: Sequence[Finding]) -> Headline | None:
         >>> headline([]) is None
         True
     """
-    alarms = [finding for finding in findings if finding.holds and finding.severity != "note"]
-    if not alarms:
+    alarms = [finding for finding in findings if finding.severity != "note"]
+    holding = [finding for finding in alarms if finding.holds]
+    if not holding:
         return None
-    stage = max(alarms, key=lambda finding: finding.last_step).stage
-    alarms = [finding for finding in alarms if finding.stage == stage]
+    stage = max(holding, key=lambda finding: finding.last_step).stage
+    holding = [finding for finding in holding if finding.stage == stage]
+    # What broke the policy may have ended with it: it counts where it explains what still holds.
+    ended = [
+        finding
+        for finding in alarms
+        if finding.stage == stage
+        and not finding.holds
+        and any(finding.rule in _ancestors(alarm.rule) for alarm in holding)
+    ]
+    alarms = [*holding, *ended]
     present = {finding.rule for finding in alarms}
     causes = [finding for finding in alarms if not present.intersection(_causes(finding.rule))]
     explained = {
-        finding.rule: [alarm for alarm in alarms if finding.rule in _ancestors(alarm.rule)] for finding in causes
+        finding.rule: [alarm for alarm in holding if finding.rule in _ancestors(alarm.rule)] for finding in causes
     }
     cause = min(
         causes,

@@ -6,6 +6,9 @@ from typing import final
 
 from groupwise.diagnosis.series import WINDOW, Series
 
+_ERRORS = 3.0
+"""Standard errors of a rise: of many windows one or another lies two above by luck."""
+
 
 @final
 class Windows:
@@ -58,5 +61,5 @@ class Windows:
             self.best = before
         if self._start is None:
             self._start = Series(self.metric, [*before.steps, *window.steps], [*before.values, *window.values])
-            self.risen = before.above(self._start)
-        self.risen = self.risen or window.above(self._start)
+            self.risen = before.above(self._start, errors=_ERRORS)
+        self.risen = self.risen or window.above(self._start, errors=_ERRORS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
 from groupwise.diagnosis.rule.learning_rate import stands_still
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import PLAIN_SUPERVISED, Stage
@@ -35,9 +35,11 @@ def _supervised(stage: Stage) -> Seen | None:
     if last.mean < 1.5 * start.mean or not last.above(start):
         return None
     sentence = f"Beside the policy term the supervised loss rose from {number(start.mean)} to {number(last.mean)}."
+    # Where the reward rises, that is what the policy term was to do.
     return Seen(
         sentence,
         [start, last],
+        severity="note" if rewards_rise(stage) else None,
         advice=(
             "Raise auxiliary.supervised, lower optimiser.learning_rate or policy_weight, or make the supervised stage"
             " longer."
@@ -77,7 +79,7 @@ SUPERVISED_NOT_FALLING = Rule(
     "Why does my supervised loss not fall?",
     ("loss_sup", "lambda_sup", "learning_rate"),
     f"in a supervised stage the last {WINDOW} of {3 * WINDOW} steps or more are not below the first {WINDOW} by two"
-    " standard errors; beside a policy term, it rose by half",
+    " standard errors; beside a policy term, it rose by half (a note where the reward has risen)",
     "The demonstrations are not being learnt: steps are too small or too large, targets contradict each"
     " other, or the loss had its final value before the stage began. Beside a policy term, the reward pulls"
     " away from the demonstrations.",

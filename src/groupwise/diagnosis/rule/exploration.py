@@ -16,11 +16,13 @@ def _look(stage: Stage) -> Seen | None:
         return None
     # Before the first update; and below every way in which the evaluation draws.
     reward, spread = stage.first("reward", 1), stage.first("reward_std", _FEW)
-    measured = [seen for seen in stage.evaluated if seen.metric.endswith("/reward")]
+    measured = [seen for seen in stage.evaluated if seen.metric.endswith("/reward") and len(seen) > 1]
     least = min(measured, key=lambda seen: seen.values[0], default=None)
     if reward is not None and spread is not None and least is not None and _beginning(stage, least.steps[0]):
         gap = least.values[0] - reward.mean
-        if gap > max(_BELOW * spread.mean, 0.2 * abs(least.values[0])):
+        # Where the evaluation has fallen as well, it is the policy or the data that is broken.
+        stays = least.values[-1] > least.values[0] - 0.25 * gap
+        if stays and gap > max(_BELOW * spread.mean, 0.2 * abs(least.values[0])):
             return Seen(
                 f"What was sampled in the first step earned {number(reward.mean)}; without that noise the"
                 f" policy earned {number(least.values[0])} ({least.metric.removeprefix('eval/')}). The reward has not"
@@ -48,12 +50,13 @@ EXPLORATION_TOO_STRONG = Rule(
     "Is my sampling too random?",
     ("reward", "reward_std", "eval/NAME", "settings/temperature"),
     f"the reward of the first step lies below every one of the evaluation before it by {_BELOW} of the spread"
-    f" inside groups and a fifth, or the temperature is {_HOT:g} or more; and after {WINDOW} steps the reward"
-    " has not risen",
+    f" inside groups and a fifth, or the temperature is {_HOT:g} or more; and after {WINDOW} steps the"
+    " reward has not risen; the first only where the evaluation stays",
     "Members are drawn so far from what the policy would do that their rewards hardly depend on the policy: groups"
     " compare noise.",
     "Lower domain.sampling.temperature (domain.temperature of a selector) to about 1, domain.policy.sigma or the"
     " sampler's noise, until members earn nearly what the evaluation does.",
     _look,
     phrase="sampling is too random",
+    follows=("reward_ignores_answer", "reward_constant", "reward_missing", "samples_alike", "all_truncated"),
 )

@@ -98,6 +98,7 @@ ALL_FLAT = Rule(
         "reward_constant",
         "reward_ignores_answer",
         "weight_decay_too_high",
+        "exploration_too_strong",
         "reward_follows_length",
         "samples_alike",
         "reward_missing",

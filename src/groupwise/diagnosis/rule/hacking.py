@@ -6,6 +6,8 @@ from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
 
+_FROM_BEST = 0.2
+
 
 def _look(stage: Stage) -> Seen | None:
     reward = stage.ends("reward")
@@ -39,6 +41,8 @@ def _evaluated(stage: Stage, reward: tuple[Series, Series]) -> Seen | None:
             continue
         start, last = seen.values[0], seen.values[-1]
         if start - last <= 0.1 * abs(start):
+            if (fallen := _from_its_best(seen, paid)) is not None:
+                return Seen(fallen, [*reward, seen])
             continue
         sentence = (
             f"The reward rose from {number(reward[0].mean)} to {number(reward[1].mean)} while"
@@ -50,6 +54,23 @@ def _evaluated(stage: Stage, reward: tuple[Series, Series]) -> Seen | None:
     return None
 
 
+def _from_its_best(judge: Series, paid: Series | None) -> str | None:
+    """Returns what to say of a judge that rose with the reward at first, and has fallen since while the reward of the
+    evaluations rose on.
+    """
+    place = max(range(len(judge)), key=lambda place: judge.values[place])
+    best, last = judge.values[place], judge.values[-1]
+    if paid is None or paid.steps != judge.steps or best - last <= _FROM_BEST * abs(best):
+        return None
+    if paid.values[-1] <= paid.values[place]:
+        return None
+    return (
+        f"Since step {judge.steps[place]} the reward of the evaluations rose from {number(paid.values[place])} to"
+        f" {number(paid.values[-1])} while {judge.metric.removeprefix('eval/')}, a judge that is not trained on, fell"
+        f" from {number(best)} to {number(last)}."
+    )
+
+
 JUDGE_FALLS = Rule(
     "judge_falls",
     "warning",
@@ -57,7 +78,8 @@ JUDGE_FALLS = Rule(
     ("reward", "rewards/JUDGE/mean", "eval/NAME"),
     f"from the first to the last {WINDOW} steps the reward rose by more than two standard errors, and either a"
     " judge (weight 0) fell by more than two standard errors and a quarter of its spread, or a judge of the"
-    " evaluations fell by a tenth of its first value while the reward of the evaluations did not fall",
+    " evaluations fell by a tenth of its first value while the reward of the evaluations did not fall, or by a"
+    " fifth from its best while that reward rose",
     "The policy has found a way to earn that you did not intend: a higher reward no longer means a better answer.",
     "Look at rollouts/ and mend the reward, let the reward pay for what the judge measures, raise"
     " divergence.beta, or stop at the step where the judge was best.",

@@ -12,7 +12,7 @@ _FEW = 5
 UNMOVED = 1e-3
 """Nats a decision from the reference, below which a policy has hardly moved."""
 _REWRITES = 0.1
-_BREAKS = 0.02
+_BREAKS = 0.05
 """Relative change of the weights by an update: what no policy survives, and what some do not."""
 _NOWHERE = 3e-4
 _SOMEWHERE = 1e-2
@@ -81,7 +81,7 @@ def _high(stage: Stage) -> Seen | None:
 
 
 def _rewritten(stage: Stage) -> Seen | None:
-    """Judges the weights themselves: an update that changes a tenth of them, or a fiftieth with which the reward broke
+    """Judges the weights themselves: an update that changes a twentieth of them, with which the reward broke
     down below where it began.
     """
     change = largest_change(stage, _FEW)

@@ -13,8 +13,11 @@ def largest_change(stage: Stage, count: int) -> Series | None:
 
     Args:
         stage: the rows.
-        count: steps at either end.
+        count: steps at either end; fewer where fewer made an update, as where the first one broke everything.
     """
+    count = min(count, stage.count(CHANGE))
+    if count == 0:
+        return None
     ends = [series for series in (stage.first(CHANGE, count), stage.last(CHANGE, count)) if series is not None]
     return max(ends, key=lambda series: series.mean, default=None)
 

@@ -231,7 +231,7 @@ class SelectionDomain(Domain):
         queries = [self._table.queries[place] for place in samples.payload["query"].tolist()]
         table = self._member_rewards.reward(queries, samples.payload["measured"], samples.mask, judges=False)
         picks = samples.payload["picks"].masked_fill(~samples.mask, -1).tolist()
-        table = replace(table, contents=[Content.of(" ".join(map(str, row))) for row in picks])
+        table = replace(table, contents=[Content.of(",".join(map(str, row))) for row in picks])
         # The reward does not know the number of shots, so the domain states the range of the costs.
         costs = {
             name: (-float(max(2, self.config.shots)), -1.0)

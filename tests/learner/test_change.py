@@ -1,0 +1,49 @@
+"""The relative size of an update."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from groupwise.learner.change import WeightChange
+from groupwise.learner.local import LocalLearner
+from groupwise.learner.protocol import StepNumbers
+
+
+def test_adam_moves_every_weight_by_its_rate() -> None:
+    module = nn.Linear(64, 64, bias=False, dtype=torch.float64)
+    nn.init.constant_(module.weight, 0.5)
+    learner = LocalLearner(module)
+    assert learner.change is None
+    module(torch.ones(1, 64, dtype=torch.float64)).sum().backward()
+    learner.step(StepNumbers(learning_rate=1e-3, eps=1e-12))
+    # The first step of Adam is the rate, whatever the gradient: 0.001 of 0.5.
+    assert learner.change == pytest.approx(2e-3, rel=1e-6)
+
+
+def test_a_step_that_rounds_to_nothing_changes_nothing() -> None:
+    module = nn.Linear(8, 8, bias=False, dtype=torch.bfloat16)
+    nn.init.constant_(module.weight, 1.0)
+    learner = LocalLearner(module)
+    module(torch.ones(1, 8, dtype=torch.bfloat16)).sum().backward()
+    learner.step(StepNumbers(learning_rate=1e-5))
+    assert learner.change == 0.0
+
+
+def test_vectors_count_where_there_is_no_matrix() -> None:
+    matrix, vector = nn.Parameter(torch.ones(3, 3)), nn.Parameter(torch.ones(3))
+    both, alone = WeightChange([matrix, vector]), WeightChange([vector])
+    vector.data += 1
+    assert both.relative() == 0.0
+    assert alone.relative() == pytest.approx(1.0)
+
+
+def test_large_matrices_are_read_in_part_and_evenly() -> None:
+    matrix = nn.Parameter(torch.ones(1000, 1000))
+    change = WeightChange([matrix])
+    matrix.data[:500] *= 1.01
+    # Half of the entries moved by a hundredth.
+    assert change.relative() == pytest.approx(0.01 * math.sqrt(0.5), rel=0.01)
