@@ -96,7 +96,7 @@ def test_a_package_brings_an_adapter_under_the_name_of_the_class(folder: Path, m
     try:
         adapter = adapter_for("AuraFlowPipeline", "models/tiny")
         assert type(adapter).__name__ == "AuraFlow"
-        with pytest.raises(ConfigError, match="holds a SanaPipeline, and there is no adapter .* AuraFlowPipeline"):
+        with pytest.raises(ConfigError, match=r"holds a SanaPipeline, and there is no adapter .* AuraFlowPipeline"):
             adapter_for("SanaPipeline", "models/tiny")
     finally:
         monkeypatch.undo()

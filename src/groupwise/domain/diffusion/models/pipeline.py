@@ -141,7 +141,8 @@ class PipelineDenoiser:
         if not distance <= (1e-3 if self._dtype.itemsize >= 4 else 0.1) * size:
             raise ConfigError(
                 f"{type(self.adapter).__name__}.forward gave two predictions for the same latents,"
-                f" {distance:.2g} apart, so that log-probs would differ from their scores; see groupwise.testing.check_pipeline"
+                f" {distance:.2g} apart, so that log-probs would differ from their scores; see"
+                " groupwise.testing.check_pipeline"
             )
 
     def _forward(self, latents: Tensor, timestep: Tensor, tensors: Mapping[str, Tensor], guidance: float) -> Tensor:
