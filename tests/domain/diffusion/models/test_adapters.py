@@ -89,7 +89,7 @@ def test_an_adapter_by_import_path_serves_as_the_shipped_one(folder: Path, tmp_p
 REFUSED = {
     f"{HERE}:Min": "has no 'Min'; it has Flat, Lacking, Mine, NeedsArguments, Noisy, OneName, ",
     "no_such_module:Mine": "the module 'no_such_module' cannot be imported: ModuleNotFoundError",
-    f"{HERE}:Lacking": "Lacking lacks encode; groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter says what each",
+    f"{HERE}:Lacking": "Lacking lacks encode; groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter says what",
     f"{HERE}:folder": "does not extend groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter; write class ",
     f"{HERE}:NeedsArguments": "missing a required argument: 'size'",
     "NoSuchPipeline": "no installed package brings it (entry points of 'groupwise.pipelines': ",
@@ -106,7 +106,7 @@ def test_a_wrong_path_is_refused_in_one_line_when_it_is_read(path: str, reason: 
 
 
 WRONG = {
-    "TwoLengths": "TwoLengths.encode: 'encoder_hidden_states' is [2, 272, 16] of the prompts and [2, 7, 16] of the negati",
+    "TwoLengths": "TwoLengths.encode: 'encoder_hidden_states' is [2, 272, 16] of the prompts and [2, 7, 16] of the neg",
     "OneName": "OneName.encode: 'pooled_projections' is in one of the two conditions alone; return it in both",
     "Noisy": "Noisy.forward gave two predictions for the same latents, ",
     "Flat": "Flat.forward returned [2, 128] for latents of [2, 4, 8, 4]; return one prediction of the latents' shape",
