@@ -42,6 +42,14 @@ class Random(Wrong):
         return prediction + 0.1 * torch.randn_like(prediction)
 
 
+class OnlyWhenTrained(Wrong):
+    """As dropout does that is no module."""
+
+    def forward(self, denoiser: Any, *arguments: Any) -> Tensor:
+        prediction = super().forward(denoiser, *arguments)
+        return torch.nn.functional.dropout(prediction, 0.1, denoiser.training)
+
+
 class Neighbours(Wrong):
     def forward(self, *arguments: Any) -> Tensor:
         prediction = super().forward(*arguments)
@@ -209,9 +217,10 @@ class Nameless(Wrong):
 
 FAULTS = [
     (Random, "forward: the same latents gave two predictions"),
-    (Random, "scores: at unchanged weights a score differs from the log-prob that sampling recorded"),
+    (Random, "scores: Random.forward gave two predictions for the same latents, "),
+    (OnlyWhenTrained, "scores: at unchanged weights a score differs from the log-prob that sampling recorded"),
     (Neighbours, "forward: a prediction depends on the rows that are computed beside it"),
-    (Neighbours, "scores: "),
+    (Neighbours, "scores: Neighbours.forward gave two predictions for the same latents, "),
     (PromptUnread, "forward: the prompt changes nothing in a prediction"),
     (GuidanceIgnored, "guidance: guidance 4 gives the predictions of guidance 1"),
     (GuidanceBesideOne, "guidance: guided(unconditional, prompted, 1) is not the prompted prediction"),

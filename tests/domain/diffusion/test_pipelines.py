@@ -11,7 +11,9 @@ import diffusers
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.domain.diffusion.models.tiny import PIPELINES, saved
+from tests.domain.diffusion.models.test_pipeline import STEPS as NUM_STEPS
+from tests.domain.diffusion.models.test_pipeline import by_the_pipeline, ode, prompts
+from tests.domain.diffusion.models.tiny import ALL_PIPELINES, saved
 
 from groupwise.cli.arguments import load
 from groupwise.cli.trained import trained
@@ -32,6 +34,9 @@ SMALL = [
 ]
 
 
+SIZES = {"WanPipeline": (5, 16, 32)}
+
+
 def asked(folder: Path, name: str) -> str:
     """A file of two prompts."""
     file = folder / "prompts.txt"
@@ -40,11 +45,11 @@ def asked(folder: Path, name: str) -> str:
 
 
 def experiment(folder: Path, name: str, model: Path, *overrides: str) -> Any:
-    size = () if name == "DiTPipeline" else ("domain.model.size=[16, 16]",)
+    size = () if name == "DiTPipeline" else (f"domain.model.size={list(SIZES.get(name, (16, 16)))}",)
     return load("diffusion", [*SMALL, *size, *overrides], model=str(model), prompts=asked(folder, name))
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", ALL_PIPELINES)
 def test_every_pipeline_trains_and_is_saved_as_one(name: str, tmp_path: Path) -> None:
     model = saved(name, tmp_path / "base")
     result = run(experiment(tmp_path, name, model), tmp_path / "run")
@@ -64,6 +69,25 @@ def test_every_pipeline_trains_and_is_saved_as_one(name: str, tmp_path: Path) ->
     ]
     assert len(records) == 4
     assert all((tmp_path / "run" / record["image"]).is_file() for record in records)
+
+
+@pytest.mark.parametrize("name", ["QwenImagePipeline", "WanPipeline"])
+def test_the_lora_of_a_run_gives_its_images_in_plain_diffusers(name: str, tmp_path: Path) -> None:
+    model, size = saved(name, tmp_path / "base"), SIZES.get(name, (16, 8))
+    more = (f"domain.model.size={list(size)}", "domain.model.lora.rank=2", "optimiser.learning_rate=0.3")
+    spacing = "scheduler" if name == "WanPipeline" else "uniform"
+    run(experiment(tmp_path, name, model, *more, f"domain.spacing={spacing}"), tmp_path / "run")
+    domain = open_domain(trained(tmp_path / "run", None, "final"))
+    noise = torch.randn(2, *domain.denoiser.latent_shape, generator=torch.Generator().manual_seed(1))
+    here = ode(domain.denoiser, noise, prompts(name), 2.0)
+    with domain.module.disable_adapter():
+        assert float((ode(domain.denoiser, noise, prompts(name), 2.0) - here).abs().max()) > 1e-3
+    pipe = diffusers.DiffusionPipeline.from_pretrained(model)
+    pipe.set_progress_bar_config(disable=True)
+    pipe.load_lora_weights(tmp_path / "run" / "model")
+    assert domain.denoiser.schedule(NUM_STEPS).num_steps == NUM_STEPS
+    assert float((by_the_pipeline(pipe, name, noise, prompts(name), 2.0) - here).abs().max()) < 2e-5
+    domain.close()
 
 
 @pytest.mark.parametrize("more", [(), ("domain.model.lora.rank=2",)], ids=["whole", "adapter"])
@@ -106,7 +130,7 @@ def test_an_adapter_its_average_and_a_mixed_reference_resume_to_the_bit(tmp_path
 
 
 def test_rescoring_gives_the_sampled_log_probs_whatever_the_mode(tmp_path: Path) -> None:
-    for name in PIPELINES:
+    for name in ALL_PIPELINES:
         chosen = experiment(tmp_path, name, saved(name, tmp_path / name))
         domain = open_domain(chosen)
         samples = domain.sample(

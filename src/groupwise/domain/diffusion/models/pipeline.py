@@ -68,6 +68,8 @@ class PipelineDenoiser:
         self.size = _size(adapter, model, pipe)
         self.latent_shape = tuple(adapter.latent_shape(pipe, self.size))
         self.distilled = adapter.takes_guidance(pipe)
+        # Adapters of this package are tested.
+        self.proven = model.pipeline is None
         self.video = adapter.video
         self.latent_dtype = torch.promote_types(self._dtype, torch.float32)
         self._flow = is_flow(pipe.scheduler)
@@ -142,7 +144,11 @@ class PipelineDenoiser:
         with torch.autocast(self.device.type, enabled=False):
             tensors, unconditional = self.adapter.encode(self.pipe, prompts, negatives, self.size)
         _check_condition(self.adapter, len(prompts), tensors, unconditional)
-        return Condition(tensors, unconditional)
+        condition = Condition(tensors, unconditional)
+        if not self.proven and prompts:
+            self.proven = True
+            self._check_repeatable(condition)
+        return condition
 
     def predict(self, latents: Tensor, timestep: Tensor, condition: Condition, guidance: float) -> Tensor:
         """Predicts under guidance, one doubled batch with the unconditional half first."""
@@ -152,6 +158,24 @@ class PipelineDenoiser:
         doubled = {name: torch.cat([unconditional[name], value]) for name, value in tensors.items()}
         both = self._forward(torch.cat([latents, latents]), torch.cat([timestep, timestep]), doubled, guidance)
         return self.adapter.guided(*both.chunk(2), guidance)
+
+    def _check_repeatable(self, condition: Condition) -> None:
+        """Refuses an adapter whose log-probs would differ from their scores: a prediction has to be the same at every
+        call, whichever rows are beside it.
+        """
+        latents = torch.randn(2, *self.latent_shape, generator=torch.Generator().manual_seed(0)).to(self.device)
+        timestep = self.schedule(2).timestep[:1].to(latents)
+        first = torch.zeros(1, dtype=torch.long, device=self.device)
+        beside = self.predict(latents, timestep.expand(2), condition.select(first.repeat(2)), 1.0)[:1]
+        alone = self.predict(latents[:1], timestep, condition.select(first), 1.0)
+        distance, size = float((beside - alone).abs().max()), float(alone.abs().max())
+        # Batches of other sizes are summed in another order; that is coarse in half precision.
+        if not distance <= (1e-3 if self._dtype.itemsize >= 4 else 0.1) * size:
+            raise ConfigError(
+                f"{type(self.adapter).__name__}.forward gave two predictions for the same latents,"
+                f" {distance:.2g} apart, so that log-probs would differ from their scores; see"
+                " groupwise.testing.check_pipeline"
+            )
 
     def _forward(self, latents: Tensor, timestep: Tensor, tensors: Mapping[str, Tensor], guidance: float) -> Tensor:
         prediction = self.adapter.forward(self._denoiser, latents, timestep, tensors, guidance)

@@ -1,0 +1,103 @@
+"""The guide *Your own pipeline* is true: its files stand in a folder of their own, its laws hold, its run trains, and
+diffusers draws with what the run saved.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import runpy
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.docs.test_pages import ROOT, blocks, files
+
+from groupwise.config import ConfigError, entry_points
+from groupwise.domain.diffusion.models.adapters import adapter_for
+from groupwise.testing import BrokenLaws
+
+PAGE = ROOT / "docs" / "guide" / "write_your_own_pipeline.md"
+FILES = files(PAGE)
+NAMES = {"make_folder.py", "prompts.txt", "aura.py", "test_aura.py", "draw.py", "pyproject.toml"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the files of the page and the pipeline that they make."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    runpy.run_path("make_folder.py")
+    yield tmp_path
+    for name in FILES:
+        sys.modules.pop(Path(name).stem, None)
+
+
+def train(*words: str) -> None:
+    from groupwise.cli.app import app
+
+    app(["train", "diffusion", "--model", "models/tiny", "--prompts", "prompts.txt", *words], standalone_mode=False)
+
+
+def test_the_files_of_the_page() -> None:
+    assert set(FILES) == NAMES
+
+
+def test_what_is_not_known_is_told_with_the_door(folder: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        adapter_for("AuraFlowPipeline", "models/tiny")
+    message = str(caught.value)
+    assert "\n" not in message
+    assert (
+        "holds a AuraFlowPipeline, and there is no adapter for it (there are those for StableDiffusionPipe" in message
+    )
+    assert "a class that extends groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter" in message
+    assert 'domain.model.pipeline="mine:AuraFlow" (docs/guide/write_your_own_pipeline.md)' in message
+
+
+def test_the_laws_hold_and_notice_what_the_page_takes_away(folder: Path) -> None:
+    importlib.import_module("test_aura").test_it_keeps_the_laws()
+    assert FILES["aura.py"].count(" / 1000") == 1
+    (folder / "aura.py").write_text(FILES["aura.py"].replace(" / 1000", ""), encoding="utf-8")
+    for name in ("aura", "test_aura"):
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    with pytest.raises(BrokenLaws) as caught:
+        importlib.import_module("test_aura").test_it_keeps_the_laws()
+    (stated,) = [block for block in blocks(PAGE, "text") if "are broken" in block]
+    number = re.compile(r"by up to [\d.]+")
+    printed = [number.sub("", line) for line in str(caught.value).splitlines()]
+    assert printed[: len(stated.splitlines())] == [number.sub("", line) for line in stated.splitlines()]
+    assert [line[2:6] for line in printed[2:]] == ["save", "lora"]
+
+
+@pytest.mark.slow
+def test_the_run_of_the_page_ends_in_a_lora_that_diffusers_draws_with(folder: Path) -> None:
+    (line,) = [line for block in blocks(PAGE, "bash") for line in block.splitlines() if "--out runs/aura" in line]
+    words = line.split("prompts.txt ")[1].split()
+    train(*words, "domain.num_steps=3", "train.num_steps=2", "domain.evaluation.num_images=2", "track.console=none")
+    assert (folder / "runs/aura/model/pytorch_lora_weights.safetensors").is_file()
+    runpy.run_path("draw.py")
+    assert (folder / "cat.png").stat().st_size > 0
+
+
+def test_a_package_brings_an_adapter_under_the_name_of_the_class(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tomllib.loads(FILES["pyproject.toml"])["project"]
+    ((group, points),) = project["entry-points"].items()
+    installed = folder / "groupwise_aura-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+    lines = "".join(f"{name} = {value}\n" for name, value in points.items())
+    (installed / "entry_points.txt").write_text(f"[{group}]\n{lines}")
+    entry_points._points.cache_clear()
+    try:
+        adapter = adapter_for("AuraFlowPipeline", "models/tiny")
+        assert type(adapter).__name__ == "AuraFlow"
+        with pytest.raises(ConfigError, match=r"holds a SanaPipeline, and there is no adapter .* AuraFlowPipeline"):
+            adapter_for("SanaPipeline", "models/tiny")
+    finally:
+        monkeypatch.undo()
+        entry_points._points.cache_clear()
