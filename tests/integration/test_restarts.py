@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 from tests.integration.small import experiment, rows
 from tests.integration.test_processes import ENVIRONMENT
 
@@ -47,6 +49,19 @@ def worker_of_rank(launcher: int, rank: int) -> int:
     raise AssertionError(f"no process of rank {rank} below {launcher}")
 
 
+def workers(launcher: int) -> list[int]:
+    """The processes of both ranks below a launcher."""
+    return [worker_of_rank(launcher, rank) for rank in (0, 1)]
+
+
+def lives(process: int) -> bool:
+    """Tells a process from one that ended, also where nobody has asked for its status yet."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes() != b""
+    except OSError:
+        return False
+
+
 def wait_for_rows(run: Path, count: int, process: subprocess.Popen[str]) -> None:
     file, end = run / "metrics.jsonl", time.monotonic() + 300
     while not file.exists() or file.read_bytes().count(b"\n") < count:
@@ -70,6 +85,49 @@ def test_torchrun_starts_a_killed_process_again_and_the_run_goes_on(gpt2: Path, 
     assert re.search(r"resumed at step \d+", out)
     assert [row["step"] for row in rows(run)] == list(range(STEPS + 1))
     assert starts(run) == [2, 2]
+
+
+@pytest.mark.slow
+def test_shards_killed_at_random_moments_end_as_if_they_had_not_been(gpt2: Path, tmp_path: Path) -> None:
+    """One of two processes is killed, then both with their launcher, then the launcher alone."""
+    draw = random.Random(0)
+    launcher = [*TORCHRUN, "--standalone", "--nproc-per-node=2", "-m", "groupwise"]
+    settings = ["train.sharding=full", "reference.kind=ema", "divergence.kind=k3", "divergence.beta=0.1"]
+    settings += ["checkpoint.every=1", "domain.model.lora.r=2", "domain.model.lora.dropout=0.2"]
+
+    def started(run: Path) -> subprocess.Popen[str]:
+        command = [*launcher, *train_command(gpt2, run, *settings), "--resume"]
+        return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    untouched, run = tmp_path / "untouched", tmp_path / "run"
+    process = started(untouched)
+    assert process.wait(timeout=300) == 0, process.communicate()[1][-3000:]
+    for num_rows, victims in ((2, "one"), (5, "all"), (8, "launcher")):
+        process = started(run)
+        wait_for_rows(run, num_rows, process)
+        ranks = workers(process.pid)
+        time.sleep(draw.uniform(0, 0.3))
+        for victim in {"one": ranks[1:], "all": [process.pid, *ranks], "launcher": [process.pid]}[victims]:
+            os.kill(victim, signal.SIGKILL)
+        assert process.wait(timeout=120) != 0, victims
+        end = time.monotonic() + 120
+        while any(lives(rank) for rank in ranks):
+            assert time.monotonic() < end, f"{victims}: a process trains on without its launcher"
+            time.sleep(0.1)
+    process = started(run)
+    assert process.wait(timeout=300) == 0, process.communicate()[1][-3000:]
+    assert starts(run) == [2] * 4
+    assert rows(run) == rows(untouched)
+    for name in ("model.safetensors", "config.json"):
+        assert (run / "model" / name).read_bytes() == (untouched / "model" / name).read_bytes()
+    newest = [folder / "checkpoints" / f"step-{STEPS}" / "shards" for folder in (run, untouched)]
+    shards = [{path.name: load_file(path) for path in folder.iterdir()} for folder in newest]
+    assert len(shards[0]) == 2
+    assert set(shards[0]) == set(shards[1])
+    for name, tensors in shards[0].items():
+        assert set(tensors) == set(shards[1][name])
+        assert all(tensor.equal(shards[1][name][key]) for key, tensor in tensors.items())
+    assert not list(run.rglob("*.partial-*"))
 
 
 @pytest.mark.slow
