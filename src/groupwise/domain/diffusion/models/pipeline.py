@@ -146,7 +146,7 @@ class PipelineDenoiser:
         self.check(prompts)
         negative_prompts = [columns.get("negative_prompt") for columns in prompts]
         negatives = None if any(text is None for text in negative_prompts) else [str(text) for text in negative_prompts]
-        with torch.autocast(self.device.type, enabled=False):
+        with autoencoder.without_autocast(self.device):
             return Condition(*self.family.encode(self.pipe, prompts, negatives, self.size))
 
     def predict(self, latents: Tensor, timestep: Tensor, condition: Condition, guidance: float) -> Tensor:
@@ -221,10 +221,10 @@ def open_pipeline(model: Pretrained, spacing: Spacing, device: torch.device) -> 
     """
     import diffusers
 
-    folder = _folder(model)
+    folder = pipeline_folder(model)
     if (folder / BASE).is_file():
         return _with_adapter(model, folder, spacing, device)
-    family = _family(folder)
+    family = family_of(folder)
     # One dtype for every part: a text encoder in another than the denoiser's could not be read by it.
     arguments: dict[str, Any] = {
         "dtype": (
@@ -270,7 +270,12 @@ def _only_a_denoiser(index: Path) -> bool:
     }
 
 
-def _folder(model: Pretrained) -> Path:
+def pipeline_folder(model: Pretrained) -> Path:
+    """Returns the folder of a pipeline, downloaded where its path is a hub id.
+
+    Raises:
+        ConfigError: there is no such folder or pipeline.
+    """
     import diffusers
 
     if Path(model.path).is_dir():
@@ -293,7 +298,12 @@ def _folder(model: Pretrained) -> Path:
         ) from error
 
 
-def _family(folder: Path) -> Family:
+def family_of(folder: Path) -> Family:
+    """Returns the functions of the class of pipelines that a folder holds.
+
+    Raises:
+        ConfigError: a class that cannot be trained, or a part is missing.
+    """
     index = folder / INDEX
     if not index.is_file():
         entries = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
