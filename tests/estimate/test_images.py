@@ -79,11 +79,13 @@ def test_bytes_counted_without_weights_are_what_a_pass_holds(name: str, tmp_path
         denoiser.decode(torch.zeros(rows, *denoiser.latent_shape))
 
     assert costs.parameters == sum(parameter.numel() for parameter in denoiser.module.parameters())
-    for cost, run in (
+    assert costs.decode is not None
+    runs: list[tuple[PassCost, Any]] = [
         (costs.forward, torch.no_grad()(predict)),
         (costs.update, differentiate),
         (costs.decode, decode),
-    ):
+    ]
+    for cost, run in runs:
         run(1)
         for rows in (1, 8):
             # Another kernel of attention may hold a little more.
@@ -95,6 +97,7 @@ def test_a_network_that_restores_is_counted_on_its_own_images() -> None:
     costs = small_restoration.config().image_costs(streams=Streams(0), copies=0, checkpointing=False, time=True)
     assert costs.name == "ResidualStack, images of 8 x 8 pixels"
     assert (costs.sampled_a_prompt, costs.sampled_a_member) == (1, 0)
+    assert costs.forward.seconds is not None
     assert costs.forward.seconds > 0
     gated = small_restoration.config(None, small_restoration.GATED)
     assert gated.image_costs(streams=Streams(0), copies=0, checkpointing=False, time=False).sampled_a_member == 1

@@ -91,8 +91,6 @@ def estimate(
     if costs is None:
         from groupwise.cli.estimate_images import show_images
 
-        if model is not None and not span.domain.pretrained:
-            raise ConfigError(f"--model {model}: {span.name} makes its own model; leave it out")
         show_images(span, experiment if against is None else str(against), gpu=gpu, gpus=gpus)
         return
     shape = _shape(costs, model, span.name)

@@ -114,6 +114,7 @@ def test_supervised_members_are_cut_too(monkeypatch: pytest.MonkeyPatch) -> None
         diffusion = domain()
         diffusion.pass_sizes.restore({UPDATE: rows, SAMPLING: rows})
         shown = diffusion.demonstrations(8, streams=Streams(0), step=0)
+        assert shown is not None
         passes = rows_of_passes(diffusion)
         scored = diffusion.score(shown, torch.arange(8), frozenset({"log_prob"}))
         losses.append(scored.auxiliary["supervised"].detach())

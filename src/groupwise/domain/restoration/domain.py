@@ -363,7 +363,11 @@ class RestorationDomain(Domain):
         budget, tile = pass_budget(device, reserved_bytes), self.config.tile
         degraded = self.degraded_example()
         largest = max(
-            (size for picture in self._held_out for size in input_sizes(*picture.clean.shape[1:], tile)),
+            (
+                size
+                for picture in self._held_out
+                for size in input_sizes(picture.clean.shape[1], picture.clean.shape[2], tile)
+            ),
             key=lambda size: size[0] * size[1],
             default=tuple(degraded.shape[2:]),
         )

@@ -87,9 +87,13 @@ class PipelineDenoiser:
         """The device that computes."""
         return self._denoiser.device
 
-    @cached_property
+    @property
     def encoders(self) -> str:
         """A hash of the text encoders, by content; empty where the pipeline has none."""
+        return self._encoders
+
+    @cached_property
+    def _encoders(self) -> str:
         others = {self.family.denoiser, "vae", "scheduler"}
         parts = {name: part for name, part in self.pipe.components.items() if part is not None and name not in others}
         folder = Path(self.pipe.name_or_path or "")

@@ -40,7 +40,9 @@ def open_without_weights(config: DiffusionConfig) -> Denoiser:
         index = read_json(folder / INDEX)
         components = {name: value for name, value in index.items() if isinstance(value, list) and len(value) == 2}
         parts = {
-            name: None if value[0] is None or not (folder / name).is_dir() else _part(folder / name, *value, dtype)
+            name: None
+            if value[0] is None or not (folder / name).is_dir()
+            else _part(folder / name, value[0], value[1], dtype)
             for name, value in components.items()
         }
         settings = {name: value for name, value in index.items() if not name.startswith("_") and name not in components}
