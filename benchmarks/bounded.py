@@ -80,7 +80,7 @@ def make_pipeline(folder: Path) -> None:
     )
     StableDiffusionPipeline(
         vae=AutoencoderKL(
-            block_out_channels=(16, 32),
+            block_out_channels=(8, 8),
             layers_per_block=1,
             norm_num_groups=8,
             sample_size=32,
@@ -90,8 +90,8 @@ def make_pipeline(folder: Path) -> None:
         text_encoder=CLIPTextModel(
             CLIPTextConfig(
                 vocab_size=4,
-                hidden_size=64,
-                intermediate_size=128,
+                hidden_size=16,
+                intermediate_size=32,
                 num_hidden_layers=2,
                 num_attention_heads=4,
                 bos_token_id=0,
@@ -109,13 +109,13 @@ def make_pipeline(folder: Path) -> None:
         ),
         unet=UNet2DConditionModel(
             sample_size=16,
-            block_out_channels=(32, 64),
+            block_out_channels=(16, 16),
             layers_per_block=1,
-            cross_attention_dim=64,
+            cross_attention_dim=16,
             attention_head_dim=8,
             norm_num_groups=8,
-            down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
-            up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+            up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
         ),
         scheduler=DDIMScheduler(clip_sample=False),
         safety_checker=None,  # type: ignore[arg-type]

@@ -127,6 +127,10 @@ class PassSizes:
                 free_memory()
         return parts
 
+    def apply(self, compute: Callable[[Tensor], _Result], rows: Tensor) -> list[_Result]:
+        """Calls `compute` on slices of `rows`, with gradient where it is on: `with_gradient`, or `join` of sampling."""
+        return self.with_gradient(compute, rows) if torch.is_grad_enabled() else self.join(SAMPLING, compute, rows)
+
     def with_gradient(self, compute: Callable[[Tensor], _Result], rows: Tensor) -> list[_Result]:
         """Calls `compute` with gradient on slices of `rows`. Where there are several, each is computed again in the
         backward pass, so that no more than one slice's activations live at a time.

@@ -17,7 +17,7 @@ from groupwise.domain.diffusion.noise_schedule import Schedule
 from groupwise.domain.diffusion.path import fields
 from groupwise.domain.diffusion.sampler import Sampler, Step
 from groupwise.domain.diffusion.transition import Transition, transition
-from groupwise.domain.pass_sizes import SAMPLING, PassSizes
+from groupwise.domain.pass_sizes import PassSizes
 
 Fields = dict[str, Tensor]
 
@@ -32,10 +32,7 @@ def rescored(compute: Callable[[Tensor], Fields], mask: Tensor, elements: int, p
         passes: transitions in one pass.
     """
     pairs = pairs_of(mask, elements)
-    part_fields = (
-        passes.with_gradient(compute, pairs) if torch.is_grad_enabled() else passes.join(SAMPLING, compute, pairs)
-    )
-    return scatter(part_fields, pairs, mask, elements)
+    return scatter(passes.apply(compute, pairs), pairs, mask, elements)
 
 
 def backward(
