@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,12 @@ def main() -> None:
         folder = Path(temporary) / "pipeline"
         make_pipeline(folder)
         found = {count: in_process(folder, count) for count in COUNTS}
+    RESULTS.write_text(table(found), encoding="utf-8")
+    print(table(found))
+
+
+def table(found: Mapping[int, dict[str, Any]]) -> str:
+    """Writes the table of what `measure` returned, by number of prompts."""
     lines = [
         "# What passes hold",
         "",
@@ -52,8 +58,7 @@ def main() -> None:
     resident = " | ".join(f"{found[count]['resident']:.0f}" for count in COUNTS)
     lines.append(f"| most resident memory above the loaded model | {resident} | |")
     lines += ["", f"Rows of a pass: {json.dumps(found[COUNTS[0]]['rows'])}."]
-    RESULTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
+    return "\n".join(lines) + "\n"
 
 
 def in_process(folder: Path, count: int) -> dict[str, Any]:
