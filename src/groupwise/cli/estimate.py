@@ -64,7 +64,8 @@ def estimate(
 ) -> None:
     """Say what a training step takes: memory, operations and seconds of sampling, scoring, update and communication.
 
-    Rewards, evaluation and waiting are not in it. What was not measured on this machine is called extrapolated.
+    Rewards, evaluation and waiting are not in it. What was not measured on this machine is called extrapolated. Models
+    that make images are counted from their configuration files, without their weights.
     """
     from rich.text import Text
 
@@ -73,6 +74,7 @@ def estimate(
     from groupwise.estimate.estimate import estimate as estimated
     from groupwise.estimate.machine import GPUS
     from groupwise.estimate.memory import Numbers
+    from groupwise.streams import Streams
 
     if gpu is not None and gpu not in GPUS:
         raise ConfigError(
@@ -85,7 +87,12 @@ def estimate(
         None if model is None else str(model),
         run_code,
     )
-    costs = _costs(span, experiment if against is None else str(against))
+    costs = span.domain.costs(streams=Streams(span.seed))
+    if costs is None:
+        from groupwise.cli.estimate_images import show_images
+
+        show_images(span, experiment if against is None else str(against), gpu=gpu, gpus=gpus)
+        return
     shape = _shape(costs, model, span.name)
     step = _step(span, costs, prompt_tokens or costs.prompt_tokens or 128.0, completion_tokens)
     taken = {}
@@ -120,20 +127,6 @@ def _sampling_span(name: str, overrides: Sequence[str], model: str | None, run_c
             f"{name}: no stage samples, so there is no step to estimate; set policy_weight above 0 in one"
         )
     return span
-
-
-def _costs(span: Experiment, name: str) -> CausalLm:
-    """Asks the domain what the costs of its step depend on."""
-    from groupwise.config import ConfigError
-    from groupwise.streams import Streams
-
-    costs = span.domain.costs(streams=Streams(span.seed))
-    if costs is None:
-        raise ConfigError(
-            f"{name} has the domain {span.domain.kind!r}, whose costs are not known; the cost model is that of causal"
-            " language models: give such an experiment, for example `groupwise estimate` without a name"
-        )
-    return costs
 
 
 def _shape(costs: CausalLm, model: Path | None, name: str) -> Shape:

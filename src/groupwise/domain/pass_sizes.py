@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from groupwise.config import ConfigError
+from groupwise.domain.pass_bounds import CPU_BYTES, CUDA_SHARE, MOST_ROWS
 from groupwise.memory import available_bytes, peak_bytes
 from groupwise.processes import is_out_of_memory
 
@@ -30,13 +31,6 @@ ENCODING: Final = "encoding"
 """Images to latents."""
 EVALUATION: Final = "evaluation"
 """Images of an evaluation, where they are of another size than those of sampling."""
-
-MOST_ROWS = 64
-"""Rows of a pass without a gradient, however many fit: larger passes are hardly faster, and hold more."""
-CPU_BYTES = 2**27
-"""What a pass may hold on a CPU, whose memory is shared with everything else."""
-CUDA_SHARE = 0.5
-"""The share of a GPU's free memory that a pass may hold; rewards, and an optimiser's moments, come later."""
 
 _FEW = 4
 
@@ -132,6 +126,10 @@ class PassSizes:
                     continue
                 free_memory()
         return parts
+
+    def apply(self, compute: Callable[[Tensor], _Result], rows: Tensor) -> list[_Result]:
+        """Calls `compute` on slices of `rows`, with gradient where it is on: `with_gradient`, or `join` of sampling."""
+        return self.with_gradient(compute, rows) if torch.is_grad_enabled() else self.join(SAMPLING, compute, rows)
 
     def with_gradient(self, compute: Callable[[Tensor], _Result], rows: Tensor) -> list[_Result]:
         """Calls `compute` with gradient on slices of `rows`. Where there are several, each is computed again in the

@@ -18,7 +18,7 @@ from groupwise.schedule import Schedule
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
-    from groupwise.domain.costs import CausalLm
+    from groupwise.domain.costs import CausalLm, ImageCosts
     from groupwise.streams import Streams
 
 
@@ -112,6 +112,17 @@ class DomainConfig(Config):
 
         Args:
             streams: of the run; a model that is built for its data draws its weights from it.
+        """
+        return None
+
+    def image_costs(self, *, streams: Streams, copies: int, checkpointing: bool, time: bool) -> ImageCosts | None:
+        """Describes the costs of a step to `groupwise estimate`; None of a domain that makes no images.
+
+        Args:
+            streams: of the run; a model with fresh weights draws them from it.
+            copies: noised copies a member that the update learns from; 0 where it learns from what was sampled.
+            checkpointing: whether activations are computed again in the backward pass.
+            time: whether passes are timed on this machine.
         """
         return None
 

@@ -27,7 +27,7 @@ def rows_of_passes(diffusion: Any) -> list[int]:
 
 def bounded(monkeypatch: pytest.MonkeyPatch, rows: int, changes: dict[str, Any] | None = None) -> Any:
     """A domain whose passes without gradient are measured to `rows`."""
-    monkeypatch.setattr("groupwise.domain.diffusion.domain.MOST_ROWS", rows)
+    monkeypatch.setattr("groupwise.domain.diffusion.measure_passes.MOST_ROWS", rows)
     return domain(changes)
 
 
@@ -114,6 +114,7 @@ def test_supervised_members_are_cut_too(monkeypatch: pytest.MonkeyPatch) -> None
         diffusion = domain()
         diffusion.pass_sizes.restore({UPDATE: rows, SAMPLING: rows})
         shown = diffusion.demonstrations(8, streams=Streams(0), step=0)
+        assert shown is not None
         passes = rows_of_passes(diffusion)
         scored = diffusion.score(shown, torch.arange(8), frozenset({"log_prob"}))
         losses.append(scored.auxiliary["supervised"].detach())

@@ -56,7 +56,7 @@ def test_nothing_depends_on_the_sizes(table: dict[str, Any]) -> None:
         evaluation = restoration.evaluate(streams=Streams(0))
         samples = restoration.with_reference(drawn(restoration))
         fields = restoration.score(samples, torch.arange(48), frozenset({"log_prob", "exact_divergence"}))
-        (fields.log_prob.sum() + fields.exact_divergence.sum()).backward()
+        sum(fields.tensors()[name].sum() for name in ("log_prob", "exact_divergence")).backward()  # type: ignore[union-attr]
         gradient = torch.cat([p.grad.flatten() for p in restoration.module.parameters() if p.grad is not None])
         found.append((evaluation.metrics, fields.log_prob.detach(), samples.old_log_prob, gradient))
         if rows == 5:

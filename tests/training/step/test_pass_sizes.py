@@ -17,7 +17,7 @@ from groupwise.config import ConfigError
 from groupwise.domain.pass_sizes import SAMPLING, UPDATE
 from groupwise.training import resume, train
 
-EVERY = {"checkpoint": CheckpointConfig(every=1)}
+EVERY: dict[str, Any] = {"checkpoint": CheckpointConfig(every=1)}
 
 
 def stage(num_steps: int = 2) -> Any:

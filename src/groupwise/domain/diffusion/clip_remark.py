@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+UNITS = {
+    "mean": "nats per transition, mean over {size} elements",
+    "sum": "nats per transition",
+    "sqrt": "nats per transition, sum over {size} elements divided by its root",
+    "per_element": "nats per element of a transition",
+}
+"""What a log-prob is per, by how elements are reduced."""
+
 
 def clip_remark(reduce: str, elements: int) -> str:
     """Explains in a sentence what the unit of the log-probs makes of a clip.

@@ -25,6 +25,7 @@ from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
 
 if TYPE_CHECKING:
+    from groupwise.domain.costs import ImageCosts
     from groupwise.domain.diffusion.domain import DiffusionDomain
     from groupwise.streams import Streams
 
@@ -190,6 +191,12 @@ class DiffusionConfig(DomainConfig):
         without_prompts = not data and isinstance(self.model, Pretrained) and is_pipeline(self.model)
         changes = {"data": self.data.model_copy(update={"source": Nothing()})} if without_prompts else {}
         return self.model_copy(update={"rewards": {}, "demonstrations": None, **changes})
+
+    def image_costs(self, *, streams: Streams, copies: int, checkpointing: bool, time: bool) -> ImageCosts:
+        """Counts the costs of a step from the model's configuration files; no weight is read."""
+        from groupwise.domain.diffusion.costs import image_costs
+
+        return image_costs(self, copies=copies, checkpointing=checkpointing, time=time)
 
     @classmethod
     def card(cls, request: Export) -> Card:

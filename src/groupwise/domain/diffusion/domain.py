@@ -15,13 +15,15 @@ from torch import Tensor
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.diffusion import copies, evaluate, rescore, stepwise
-from groupwise.domain.diffusion.clip_remark import clip_remark
+from groupwise.domain.diffusion.clip_remark import UNITS, clip_remark
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.encoded_prompts import EncodedPrompts
+from groupwise.domain.diffusion.evaluated_images import evaluated_images
+from groupwise.domain.diffusion.measure_passes import measure_passes
 from groupwise.domain.diffusion.models.open import open_denoiser
-from groupwise.domain.diffusion.path import Drawn, draw
-from groupwise.domain.diffusion.sampler_graph import SamplerGraph, should_keep_graph, versions
+from groupwise.domain.diffusion.path import Drawn, draw, noise_of
+from groupwise.domain.diffusion.sampler_graph import SamplerGraph, draw_with_graph, should_keep_graph, versions
 from groupwise.domain.diffusion.scorer import Scorer
 from groupwise.domain.diffusion.splits import Splits, split
 from groupwise.domain.diffusion.supervised import demonstrations, supervised_loss
@@ -30,11 +32,9 @@ from groupwise.domain.diffusion.videos import as_strips, score_frames
 from groupwise.domain.pass_sizes import (
     DECODING,
     ENCODING,
-    MOST_ROWS,
     SAMPLING,
     UPDATE,
     PassSizes,
-    free_memory,
     pass_budget,
 )
 from groupwise.domain.pictures import as_pictures
@@ -42,17 +42,9 @@ from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.domain.shares import in_shares
 from groupwise.learner.local import LocalLearner
 from groupwise.objective.matching import CopyMatching
-from groupwise.processes import is_out_of_memory
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams
-
-_UNITS = {
-    "mean": "nats per transition, mean over {size} elements",
-    "sum": "nats per transition",
-    "sqrt": "nats per transition, sum over {size} elements divided by its root",
-    "per_element": "nats per element of a transition",
-}
 
 _REMEDY = (
     'domain.model.dtype = "bfloat16", a smaller domain.model.size, train.gradient_checkpointing = true, or an adapter'
@@ -109,7 +101,7 @@ class DiffusionDomain(Domain):
         self.learner = LocalLearner(self.module, self._scorer.shard) if parent is None else parent.learner
         self._schedule = self.denoiser.schedule(config.num_steps)
         self._elements = math.prod(self.denoiser.latent_shape)
-        self.unit = _UNITS[config.reduce].format(size=self._elements)
+        self.unit = UNITS[config.reduce].format(size=self._elements)
         self._by_text = {
             prompt.columns["prompt"]: prompt.columns for prompt in (*self._splits.evaluated, *self._splits.train)
         }
@@ -186,19 +178,18 @@ class DiffusionDomain(Domain):
         scored = "log_prob" in requires
         num = num if scored else 0
         self.fit_passes(prompts[:1])
-        keys = [(prompt, member) for prompt in prompts for member in range(group_size)]
+        keys = [(prompt.key, member) for prompt in prompts for member in range(group_size)]
         conditions = self._encoded.of(prompts)
         group = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
-        transitions: list[Transition] = []
 
         def drawn_paths(rows: Tensor, keep: list[Transition] | None = None) -> Drawn:
             noise = torch.stack(
-                [self._noise(streams, num + 1, "path", step, keys[row][0].key, keys[row][1]) for row in rows.tolist()]
+                [noise_of(self.denoiser, streams, num + 1, "path", step, *keys[row]) for row in rows.tolist()]
             ).to(device)
             initial = noise[:, 0]
             if config.initial_noise == "group":
                 initial = torch.stack(
-                    [self._noise(streams, 1, "group", step, keys[row][0].key)[0] for row in rows.tolist()]
+                    [noise_of(self.denoiser, streams, 1, "group", step, keys[row][0])[0] for row in rows.tolist()]
                 ).to(device)
             return draw(
                 self.denoiser,
@@ -215,10 +206,9 @@ class DiffusionDomain(Domain):
                 keep=keep,
             )
 
-        self._sampler_graph = None
-        drawn = None
+        self._sampler_graph, drawn = None, None
         if scored and self._keeps_graph(len(keys) * num):
-            drawn = self._with_graph(lambda rows: drawn_paths(rows, transitions), transitions, len(keys))
+            drawn, self._sampler_graph = draw_with_graph(drawn_paths, len(keys), self.module, self.pass_sizes)
         if drawn is None:
             rows = torch.arange(len(keys), device=device)
             drawn = Drawn.concatenate(self.pass_sizes.join(SAMPLING, drawn_paths, rows))
@@ -346,11 +336,7 @@ class DiffusionDomain(Domain):
         selected = samples.select(rows.clamp(min=0))
         if "clean" in selected.payload:
             members, compute = torch.arange(len(rows), device=rows.device), partial(self._supervised_loss, selected)
-            losses = (
-                self.pass_sizes.with_gradient(compute, members)
-                if torch.is_grad_enabled()
-                else self._scorer.join(self.pass_sizes, compute, members)
-            )
+            losses = self._scorer.apply(self.pass_sizes, compute, members)
             return Scored(torch.zeros_like(selected.old_log_prob), auxiliary={"supervised": torch.cat(losses)})
         compute, elements = self._computation(selected, requires)
         return Scored.from_tensors(rescore.rescored(compute, selected.mask, elements, self.pass_sizes, self._scorer))
@@ -424,36 +410,11 @@ class DiffusionDomain(Domain):
     @torch.no_grad()
     def _judged_images(self, prompts: Sequence[Prompt]) -> tuple[Tensor, RewardTable]:
         """Draws the images of some prompts, a pass at a time, and judges them; an image's noise is its own."""
-        config, noise_streams = self.config.evaluation, Streams(self.config.evaluation.seed)
-        schedule = self.denoiser.schedule(config.num_steps or self.config.num_steps)
-        num = schedule.num_steps - 1 if config.sampler.stochastic else 0
         self.fit_passes(prompts[:1])
-        keys = [(prompt, number) for prompt in prompts for number in range(config.num_images)]
-        group = [index for index in range(len(prompts)) for _ in range(config.num_images)]
-        conditions, device = self._encoded.of(prompts), self.denoiser.device
-
-        def images_of(rows: Tensor) -> Tensor:
-            noise = torch.stack(
-                [
-                    self._noise(noise_streams, num + 1, "evaluate", keys[row][0].key, keys[row][1])
-                    for row in rows.tolist()
-                ]
-            ).to(device)
-            drawn = draw(
-                self.denoiser,
-                schedule,
-                config.sampler,
-                noise[:, 0],
-                noise[:, 1:],
-                conditions.select(torch.tensor([group[row] for row in rows.tolist()], device=device)),
-                guidance=self.config.guidance if config.guidance is None else config.guidance,
-                first=0,
-                reduce="mean",
-                requires=frozenset({"log_prob"}),
-            )
-            return self._decode(drawn.latents)
-
-        images = torch.cat(self.pass_sizes.join(SAMPLING, images_of, torch.arange(len(keys))))
+        num_images = self.config.evaluation.num_images
+        conditions = self._encoded.of(prompts)
+        images = evaluated_images(self.config, self.denoiser, prompts, conditions, self.pass_sizes, self._decode)
+        group = [index for index in range(len(prompts)) for _ in range(num_images)]
         return images, self._judge(prompts, group, images, judges=True)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
@@ -526,12 +487,6 @@ class DiffusionDomain(Domain):
                 f"guidance = {config.guidance}: this model has no unconditional branch to be guided away from; write"
                 " guidance = 1"
             )
-
-    def _noise(self, streams: Streams, num: int, name: str, *key: int | str) -> Tensor:
-        generator = streams.generator(name, *key)
-        return torch.randn(num, *self.denoiser.latent_shape, generator=generator, dtype=torch.float32).to(
-            self.denoiser.latent_dtype
-        )
 
     def _with_source_columns(self, prompt: Prompt) -> Prompt:
         """Adds the columns of the source's prompt with the same text to a prompt that was typed by hand.
@@ -619,23 +574,6 @@ class DiffusionDomain(Domain):
         predict = partial(copies.predictions, self._scorer.denoiser, samples, self._encoded.of(samples.prompts))
         return torch.cat(self._scorer.join(self.pass_sizes, predict, pairs))
 
-    def _with_graph(
-        self, drawn_paths: Callable[[Tensor], Drawn], transitions: list[Transition], num_members: int
-    ) -> Drawn | None:
-        """Draws all members in one pass and stores its graph; returns None where memory does not hold it after all."""
-        try:
-            drawn = drawn_paths(torch.arange(num_members, device=self.denoiser.device))
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            self.pass_sizes.halve(UPDATE, self.pass_sizes.rows(UPDATE))
-        else:
-            self._sampler_graph = SamplerGraph.of(transitions, self.module)
-            return drawn
-        transitions.clear()
-        free_memory()
-        return None
-
     def fit_passes(self, prompts: Sequence[Prompt] = (), reserved_bytes: float = 0.0) -> None:
         """Measures the rows of every kind of pass that is neither stated nor known.
 
@@ -646,33 +584,14 @@ class DiffusionDomain(Domain):
         prompts = prompts or self._splits.train[:1] or self._splits.evaluated[:1]
         if not prompts or all(self.pass_sizes.knows(kind) for kind in (SAMPLING, UPDATE, DECODING)):
             return
-        denoiser, conditions = self.denoiser, self._encoded.of([self._with_source_columns(prompts[0])])
-        budget = pass_budget(denoiser.device, reserved_bytes)
-        guidance = 2.0 if self._rows_of_model == 2 else 1.0
-        trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
-
-        def latents(num: int) -> Tensor:
-            return torch.zeros(num, *denoiser.latent_shape, dtype=denoiser.latent_dtype, device=denoiser.device)
-
-        def predict(num: int) -> Tensor:
-            start = latents(num)
-            time = self._schedule.timestep[:1].to(start).expand(num)
-            condition = conditions.select(torch.zeros(num, dtype=torch.long, device=start.device))
-            return denoiser.predict(start, time, condition, guidance)
-
-        def differentiate(num: int) -> None:
-            with torch.enable_grad():
-                torch.autograd.grad(predict(num).sum(), trained, allow_unused=True)
-
-        def without_gradient(run: Callable[[int], Tensor]) -> Callable[[int], Tensor]:
-            return torch.no_grad()(run)
-
-        most = max(1, MOST_ROWS // self._rows_of_model)
-        measure = partial(self.pass_sizes.measure, device=denoiser.device, budget_bytes=budget)
-        measure(SAMPLING, without_gradient(predict), most=most)
-        measure(DECODING, without_gradient(lambda num: denoiser.decode(latents(num))))
-        if trained:
-            measure(UPDATE, differentiate, most=None)
+        measure_passes(
+            self.denoiser,
+            self.pass_sizes,
+            self._encoded.of([self._with_source_columns(prompts[0])]),
+            self._schedule,
+            self._rows_of_model,
+            reserved_bytes,
+        )
 
     def _opened_pass_sizes(self, parent: DiffusionDomain | None) -> PassSizes:
         """Returns the parent's sizes where passes are the same, else unknown ones."""

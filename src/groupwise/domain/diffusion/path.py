@@ -16,6 +16,7 @@ from groupwise.domain.diffusion.denoiser import Condition, Denoiser
 from groupwise.domain.diffusion.noise_schedule import Schedule
 from groupwise.domain.diffusion.sampler import ODE, Sampler, Step
 from groupwise.domain.diffusion.transition import Transition, transition
+from groupwise.streams import Streams
 
 
 @final
@@ -52,6 +53,16 @@ class Drawn:
             {name: torch.cat([part.fields[name] for part in parts]) for name in first.fields},
             first.step_size,
         )
+
+
+def noise_of(denoiser: Denoiser, streams: Streams, num: int, name: str, *key: int | str) -> Tensor:
+    """Draws `[num, *latent_shape]` normal numbers under a key, in the latents' dtype.
+
+    Args:
+        streams, name, key: the draw's generator.
+    """
+    generator = streams.generator(name, *key)
+    return torch.randn(num, *denoiser.latent_shape, generator=generator, dtype=torch.float32).to(denoiser.latent_dtype)
 
 
 def draw(

@@ -33,13 +33,10 @@ def rescored(
         mask: `[B, W D]`.
         elements: `D` decisions a transition: 1 unless each element is one.
         passes: transitions in one pass.
-        scorer: makes the passes without gradient.
+        scorer: makes the passes.
     """
     pairs = pairs_of(mask, elements)
-    part_fields = (
-        passes.with_gradient(compute, pairs) if torch.is_grad_enabled() else scorer.join(passes, compute, pairs)
-    )
-    return scatter(part_fields, pairs, mask, elements)
+    return scatter(scorer.apply(passes, compute, pairs), pairs, mask, elements)
 
 
 def backward(

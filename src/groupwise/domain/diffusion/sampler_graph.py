@@ -8,14 +8,17 @@ fit (`PassSizes`), without gradient checkpointing, for an update of most of the 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
+from groupwise.domain.diffusion.path import Drawn
 from groupwise.domain.diffusion.transition import Transition
-from groupwise.domain.pass_sizes import UPDATE, PassSizes
+from groupwise.domain.pass_sizes import UPDATE, PassSizes, free_memory
+from groupwise.processes import is_out_of_memory
 
 _calls = itertools.count()
 
@@ -63,6 +66,30 @@ class SamplerGraph:
     def at(self, row: Tensor, decision: Tensor) -> Transition:
         """Returns the Gaussians of pairs: members by their place in the sampler's batch, and decisions."""
         return Transition(self.mean[row, decision], self.std[decision], self.step_size[decision])
+
+
+def draw_with_graph(
+    draw: Callable[[Tensor, list[Transition]], Drawn], num_members: int, module: nn.Module, passes: PassSizes
+) -> tuple[Drawn | None, SamplerGraph | None]:
+    """Draws all members in one pass and returns their paths with the graph; neither where memory does not hold them
+    after all, so that later passes take half.
+
+    Args:
+        draw: draws the members of some rows, and adds their transitions to the list.
+        passes: which said that so many transitions fit.
+    """
+    transitions: list[Transition] = []
+    try:
+        drawn = draw(torch.arange(num_members, device=next(module.parameters()).device), transitions)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        passes.halve(UPDATE, passes.rows(UPDATE))
+    else:
+        return drawn, SamplerGraph.of(transitions, module)
+    transitions.clear()
+    free_memory()
+    return None, None
 
 
 def should_keep_graph(module: nn.Module, num_transitions: int, passes: PassSizes) -> bool:

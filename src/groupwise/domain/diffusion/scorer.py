@@ -69,6 +69,15 @@ class Scorer:
         self._mesh, self.denoiser = mesh, self.denoiser.with_module(module)
         return module
 
+    def apply(self, sizes: PassSizes, compute: Callable[[Tensor], _Result], rows: Tensor) -> list[_Result]:
+        """Calls `compute` on slices of `rows`, with gradient where it is on.
+
+        Args:
+            sizes: rows of a pass.
+            compute, rows: as of `PassSizes.join`.
+        """
+        return sizes.with_gradient(compute, rows) if torch.is_grad_enabled() else self.join(sizes, compute, rows)
+
     def join(self, sizes: PassSizes, compute: Callable[[Tensor], _Result], rows: Tensor) -> list[_Result]:
         """Calls `compute` without gradient on slices of `rows`, at least one, and returns the results. Where weights
         are sharded, a process with fewer slices than another repeats its first row, whose result is dropped; memory

@@ -22,6 +22,7 @@ from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
 
 if TYPE_CHECKING:
+    from groupwise.domain.costs import ImageCosts
     from groupwise.domain.restoration.domain import RestorationDomain
     from groupwise.streams import Streams
 
@@ -219,6 +220,12 @@ class RestorationConfig(DomainConfig):
             data: whether training prompts are asked for; without them there is nothing to restore.
         """
         return self.model_copy(update={"rewards": {}})
+
+    def image_costs(self, *, streams: Streams, copies: int, checkpointing: bool, time: bool) -> ImageCosts:
+        """Counts the costs of a step; the network is made, and its images are read."""
+        from groupwise.domain.restoration.costs import image_costs
+
+        return image_costs(self, streams=streams, checkpointing=checkpointing)
 
     @classmethod
     def card(cls, request: Export) -> Card:

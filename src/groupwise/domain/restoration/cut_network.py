@@ -8,7 +8,7 @@ from typing import Any, cast, final
 import torch
 from torch import Tensor, nn
 
-from groupwise.domain.pass_sizes import SAMPLING, PassSizes
+from groupwise.domain.pass_sizes import PassSizes
 
 
 @final
@@ -44,7 +44,4 @@ class CutNetwork(nn.Module):
         return tuple(torch.cat(values) for values in zip(*parts, strict=True))
 
     def _parts(self, compute: Callable[[Tensor], Any], images: Tensor) -> list[Any]:
-        rows = torch.arange(len(images), device=images.device)
-        if torch.is_grad_enabled():
-            return self._passes.with_gradient(compute, rows)
-        return self._passes.join(SAMPLING, compute, rows)
+        return self._passes.apply(compute, torch.arange(len(images), device=images.device))

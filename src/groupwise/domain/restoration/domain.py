@@ -359,6 +359,10 @@ class RestorationDomain(Domain):
         """Ends the rewards' threads and processes."""
         self.rewards.close()
 
+    def degraded_example(self) -> Tensor:
+        """Returns the first training image as the network is given it, `[1, C, H, W]`."""
+        return self._pairs(self._train[:1], self._streams, 0)[1]
+
     def fit_passes(self, *, reserved_bytes: float = 0.0) -> None:
         """Measures the images in a pass of sampling, of an update and of an evaluation, where they are not known.
 
@@ -369,7 +373,7 @@ class RestorationDomain(Domain):
             return
         device, dtype = self._place()
         budget, tile = pass_budget(device, reserved_bytes), self.config.tile
-        _, degraded = self._pairs(self._train[:1], self._streams, 0)
+        degraded = self.degraded_example()
         sides = {tuple(side // self.scale for side in picture.clean.shape[1:]) for picture in self._held_out}
         largest = max(
             (size for height, width in sides for size in input_sizes(height, width, tile)),

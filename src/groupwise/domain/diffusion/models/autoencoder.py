@@ -4,10 +4,17 @@ weights, also where the denoiser is cast.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Makes the context in which a frozen part computes in the precision of its own weights."""
+    # Tensors without data, whose costs are counted, are never cast.
+    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
 def decode(vae: Any, latents: Tensor) -> Tensor:
@@ -15,7 +22,7 @@ def decode(vae: Any, latents: Tensor) -> Tensor:
     an axis of time after the channels.
     """
     scale, shift = _scale_and_shift(vae, latents)
-    with torch.no_grad(), torch.autocast(latents.device.type, enabled=False):
+    with torch.no_grad(), without_autocast(latents.device):
         decoded = vae.decode((latents * scale + shift).to(vae.dtype), return_dict=False)[0].float()
         return (decoded / 2 + 0.5).clamp(0, 1)
 
@@ -31,7 +38,7 @@ def encode(vae: Any, images: Tensor, *, frames: bool = False) -> Tensor:
     """
     colour = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
     colour = colour[:, :, None] if frames else colour
-    with torch.no_grad(), torch.autocast(vae.device.type, enabled=False):
+    with torch.no_grad(), without_autocast(vae.device):
         latents = vae.encode((colour * 2 - 1).to(vae.device, vae.dtype)).latent_dist.mean.float()
     scale, shift = _scale_and_shift(vae, latents)
     return (latents - shift) / scale

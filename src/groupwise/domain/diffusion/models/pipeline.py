@@ -82,9 +82,13 @@ class PipelineDenoiser:
         """The device that computes."""
         return self._denoiser.device
 
-    @cached_property
+    @property
     def encoders(self) -> str:
         """A hash of the text encoders, by content; empty where the pipeline has none."""
+        return self._encoders
+
+    @cached_property
+    def _encoders(self) -> str:
         others = {self.adapter.denoiser, "vae", "scheduler"}
         parts = {name: part for name, part in self.pipe.components.items() if part is not None and name not in others}
         folder = Path(self.pipe.name_or_path or "")
@@ -141,11 +145,11 @@ class PipelineDenoiser:
         self.check(prompts)
         negative_prompts = [columns.get("negative_prompt") for columns in prompts]
         negatives = None if any(text is None for text in negative_prompts) else [str(text) for text in negative_prompts]
-        with torch.autocast(self.device.type, enabled=False):
+        with autoencoder.without_autocast(self.device):
             tensors, unconditional = self.adapter.encode(self.pipe, prompts, negatives, self.size)
         _check_condition(self.adapter, len(prompts), tensors, unconditional)
         condition = Condition(tensors, unconditional)
-        if not self.proven and prompts:
+        if not self.proven and prompts and self.device.type != "meta":
             self.proven = True
             self._check_repeatable(condition)
         return condition
@@ -224,7 +228,7 @@ class PipelineDenoiser:
 
     def decode(self, latents: Tensor) -> Tensor:
         """Decodes images `[N, 3, H, W]` or videos `[N, F, 3, H, W]` in [0, 1], fp32."""
-        with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
+        with torch.no_grad(), autoencoder.without_autocast(self.device):
             decoded = self.adapter.decode(self.pipe, latents, self.size).float()
         expected = (len(latents), *self.size[:-2], 3, *self.size[-2:])
         if decoded.shape != expected:
@@ -293,10 +297,10 @@ def open_pipeline(model: Pretrained, spacing: Spacing, device: torch.device) -> 
         ConfigError: a folder without the expected parts, a pipeline of an unknown class, weights that are not
             safetensors.
     """
-    folder = _folder(model)
+    folder = pipeline_folder(model)
     if (folder / BASE).is_file():
         return _with_adapter(model, folder, spacing, device)
-    adapter = _adapter(model, folder)
+    adapter = adapter_of(model, folder)
     # One dtype for every part: a text encoder in another than the denoiser's could not be read by it.
     arguments: dict[str, Any] = {
         "dtype": (
@@ -344,7 +348,12 @@ def _only_a_denoiser(index: Path) -> bool:
     }
 
 
-def _folder(model: Pretrained) -> Path:
+def pipeline_folder(model: Pretrained) -> Path:
+    """Returns the folder of a pipeline, downloaded where its path is a hub id.
+
+    Raises:
+        ConfigError: there is no such folder or pipeline.
+    """
     import diffusers
 
     if Path(model.path).is_dir():
@@ -367,7 +376,7 @@ def _folder(model: Pretrained) -> Path:
         ) from error
 
 
-def _adapter(model: Pretrained, folder: Path) -> PipelineAdapter:
+def adapter_of(model: Pretrained, folder: Path) -> PipelineAdapter:
     """Returns the adapter of a folder's pipeline.
 
     Raises:

@@ -1,0 +1,212 @@
+"""What the passes of a diffusion model hold with 10 prompts and with 1,000: `python benchmarks/bounded.py`.
+
+A pipeline of Stable Diffusion's shape with random weights is made in a temporary folder. For each number of prompts a
+fresh process encodes, samples, decodes, scores, updates and evaluates, and counts the bytes of all tensors at their
+peak, less those of the result (latents, images and log-probs of the members, which grow with the prompts). The table is
+written to `benchmarks/results/bounded.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+COUNTS = (10, 1000)
+GROUP_SIZE = 8
+RESULTS = Path(__file__).parent / "results" / "bounded.md"
+
+
+def main() -> None:
+    """Measures each number of prompts in a process of its own and writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--prompts", type=int)
+    arguments = parser.parse_args()
+    if arguments.prompts:
+        print(json.dumps(measure(arguments.folder, arguments.prompts)))
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "pipeline"
+        make_pipeline(folder)
+        found = {count: in_process(folder, count) for count in COUNTS}
+    RESULTS.write_text(table(found), encoding="utf-8")
+    print(table(found))
+
+
+def table(found: Mapping[int, dict[str, Any]]) -> str:
+    """Writes the table of what `measure` returned, by number of prompts."""
+    lines = [
+        "# What passes hold",
+        "",
+        "`python benchmarks/bounded.py`, one thread, MiB of tensors at the peak less those of the result; each number"
+        f" of prompts in a fresh process, {GROUP_SIZE} images a prompt.",
+        "",
+        f"| part | {' | '.join(f'{count:,} prompts' for count in COUNTS)} | their results |",
+        f"|---|{'---|' * (len(COUNTS) + 1)}",
+    ]
+    for part in found[COUNTS[0]]["held"]:
+        held = " | ".join(f"{found[count]['held'][part]:.1f}" for count in COUNTS)
+        kept = ", ".join(f"{found[count]['kept'][part]:.1f}" for count in COUNTS)
+        lines.append(f"| {part} | {held} | {kept} |")
+    resident = " | ".join(f"{found[count]['resident']:.0f}" for count in COUNTS)
+    lines.append(f"| most resident memory above the loaded model | {resident} | |")
+    lines += ["", f"Rows of a pass: {json.dumps(found[COUNTS[0]]['rows'])}."]
+    return "\n".join(lines) + "\n"
+
+
+def in_process(folder: Path, count: int) -> dict[str, Any]:
+    """Measures so many prompts in a fresh process, whose cache is empty."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "GROUPWISE_CACHE": cache}
+        command = [sys.executable, __file__, "--folder", str(folder), "--prompts", str(count)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def make_pipeline(folder: Path) -> None:
+    """Writes a small pipeline of Stable Diffusion's shape."""
+    import torch
+    from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import CLIPTextConfig, CLIPTextModel, PreTrainedTokenizerFast
+
+    torch.manual_seed(0)
+    words = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "a": 2, "cat": 3}, unk_token="</s>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
+    words.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
+    StableDiffusionPipeline(
+        vae=AutoencoderKL(
+            block_out_channels=(8, 8),
+            layers_per_block=1,
+            norm_num_groups=8,
+            sample_size=32,
+            down_block_types=("DownEncoderBlock2D",) * 2,
+            up_block_types=("UpDecoderBlock2D",) * 2,
+        ),
+        text_encoder=CLIPTextModel(
+            CLIPTextConfig(
+                vocab_size=4,
+                hidden_size=16,
+                intermediate_size=32,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                bos_token_id=0,
+                eos_token_id=1,
+                pad_token_id=1,
+            )
+        ),
+        tokenizer=PreTrainedTokenizerFast(
+            tokenizer_object=words,
+            unk_token="</s>",
+            pad_token="</s>",
+            bos_token="<s>",
+            eos_token="</s>",
+            model_max_length=77,
+        ),
+        unet=UNet2DConditionModel(
+            sample_size=16,
+            block_out_channels=(16, 16),
+            layers_per_block=1,
+            cross_attention_dim=16,
+            attention_head_dim=8,
+            norm_num_groups=8,
+            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+            up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        ),
+        scheduler=DDIMScheduler(clip_sample=False),
+        safety_checker=None,  # type: ignore[arg-type]
+        feature_extractor=None,  # type: ignore[arg-type]
+        requires_safety_checker=False,
+    ).save_pretrained(folder)
+
+
+def measure(folder: Path, count: int) -> dict[str, Any]:
+    """Returns MiB held beside the result, and MiB of the result, of each part."""
+    import torch
+
+    from groupwise.config import validate
+    from groupwise.domain.diffusion.config import DiffusionConfig
+    from groupwise.domain.diffusion.domain import DiffusionDomain
+    from groupwise.memory import peak_bytes
+    from groupwise.processes import peak_memory_bytes
+    from groupwise.records import Scored
+    from groupwise.streams import Streams
+
+    torch.set_num_threads(1)
+    settings = {
+        "kind": "diffusion",
+        "model": {"kind": "pretrained", "path": str(folder)},
+        "data": {"source": {"kind": "texts", "prompts": [f"a cat number {place}" for place in range(count)]}},
+        "rewards": {"small": {"kind": "jpeg_size"}},
+        "num_steps": 2,
+        "evaluation": {"num_images": GROUP_SIZE},
+    }
+    domain = DiffusionDomain(validate(DiffusionConfig, settings), streams=Streams(0))
+    domain.fit_passes()
+    start = peak_memory_bytes() or 0
+    prompts = domain.prompts(range(count))
+    held: dict[str, float] = {}
+    kept: dict[str, float] = {}
+    results: dict[str, Any] = {}
+
+    def part(name: str, run: Callable[[], Any]) -> None:
+        def keep() -> None:
+            results[name] = run()
+
+        peak = peak_bytes(keep, torch.device("cpu"))
+        kept[name] = sum(value.numel() * value.element_size() for value in tensors(results[name])) / 2**20
+        held[name] = peak / 2**20 - kept[name]
+
+    def encode() -> None:
+        conditions = domain._encoded.of(prompts)
+        for first in range(0, count, 32):
+            conditions.select(torch.arange(first, min(first + 32, count)))
+
+    def sample() -> Any:
+        with torch.no_grad():
+            return domain.sample(
+                prompts, GROUP_SIZE, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
+            )
+
+    part("text encoding", encode)
+    part("sampling", sample)
+    samples = results["sampling"]
+    rows = torch.arange(len(samples))
+    part("decoding", lambda: domain._decode(samples.payload["latents"]))
+    part("scoring", lambda: torch.no_grad()(domain.score)(samples, rows, frozenset({"log_prob"})))
+    ones = Scored(torch.ones_like(samples.old_log_prob))
+    part("update", lambda: domain.backward(samples, rows, ones))
+    kept["update"] += sum(value.numel() * value.element_size() for value in tensors(samples)) / 2**20
+    held["update"] -= sum(value.numel() * value.element_size() for value in tensors(samples)) / 2**20
+    part("evaluation", lambda: domain._judged_images(prompts))
+    end = peak_memory_bytes() or 0
+    return {"held": held, "kept": kept, "resident": (end - start) / 2**20, "rows": domain.pass_sizes.record()}
+
+
+def tensors(result: Any) -> list[Any]:
+    """Lists the tensors of a result."""
+    import torch
+
+    from groupwise.domain.protocol import Samples
+
+    if isinstance(result, torch.Tensor):
+        return [result]
+    if isinstance(result, Samples):
+        values = [result.mask, result.old_log_prob, result.step_size, *result.payload.values()]
+        return [value for value in values if isinstance(value, torch.Tensor)]
+    if isinstance(result, tuple):
+        return [value for value in result if isinstance(value, torch.Tensor)]
+    return []
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""`groupwise estimate` of a model that makes images."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from groupwise.cli.output import console, table
+from groupwise.config import ConfigError
+from groupwise.estimate.images import ImageEstimate, ImageStep, estimate_images
+from groupwise.estimate.machine import GPUS
+from groupwise.reference import resolve_reference
+from groupwise.streams import Streams
+
+if TYPE_CHECKING:
+    from groupwise.domain.costs import ImageCosts
+    from groupwise.experiment import Experiment
+
+
+def show_images(span: Experiment, name: str, *, gpu: str | None, gpus: int) -> None:
+    """Prints the estimate of a step of an experiment whose domain makes images.
+
+    Args:
+        span: the first stage that samples.
+        name: the experiment as it was asked for.
+        gpu: name of a GPU; None times passes on this machine.
+        gpus: devices that share the step's prompts.
+
+    Raises:
+        ConfigError: the domain's costs are not known.
+    """
+    import torch
+
+    train, objective = span.train, span.objective
+    torch.set_num_threads(train.num_threads)
+    times = getattr(objective.matching, "times", None)
+    costs = span.domain.image_costs(
+        streams=Streams(span.seed),
+        copies=0 if times is None else times.num,
+        checkpointing=train.gradient_checkpointing,
+        time=gpu is None,
+    )
+    if costs is None:
+        raise ConfigError(
+            f"{name} has the domain {span.domain.kind!r}, whose costs are not known; costs are known of causal language"
+            " models and of models that make images: give such an experiment, for example `groupwise estimate` without"
+            " a name"
+        )
+    reads_reference = "reference_log_prob" in objective.requires_rollouts or "exact_divergence" in objective.requires
+    reference = resolve_reference(span.reference, required=reads_reference)
+    step = ImageStep(
+        prompts=train.prompts_per_step,
+        group_size=train.group_size,
+        updates=train.updates_per_batch,
+        reference=reads_reference,
+        # The reference of an adapter is the adapter switched off.
+        copy_of_reference=reference.present and costs.trained == costs.parameters,
+    )
+    half = train.autocast == "bfloat16" or costs.weight_bytes <= 2 * costs.parameters
+    estimated = estimate_images(costs, step, gpu=None if gpu is None else GPUS[gpu], half=half, num_processes=gpus)
+    for line in _about(costs, step, gpu, gpus, estimated):
+        console().print(Text(line))
+    _show(estimated, gpu)
+    for line in estimated.assumptions:
+        console().print(Text(f"extrapolated: {line}"))
+
+
+def _about(costs: ImageCosts, step: ImageStep, gpu: str | None, gpus: int, estimated: ImageEstimate) -> list[str]:
+    trained = "" if costs.trained == costs.parameters else f", {costs.trained / 1e6:,.1f} million of them trained"
+    device = "this machine" if gpu is None else gpu
+    rows = ", ".join(f"{part} {rows:,}" for part, rows in estimated.rows.items())
+    guided = " (two passes of the model each, for guidance)" if costs.rows_of_model == 2 else ""
+    return [
+        f"{costs.parameters / 1e6:,.1f} million parameters{trained}: {costs.name}",
+        (
+            f"a step: {step.prompts} prompts x {step.group_size} members, {costs.sampled_a_member or 1} transitions"
+            f"{guided}, {step.updates} update{'s' * (step.updates > 1)}"
+        ),
+        f"on {gpus} x {device}" if gpus > 1 else f"on {device}",
+        f"rows of a pass: {rows}",
+    ]
+
+
+def _show(estimated: ImageEstimate, gpu: str | None) -> None:
+    heads = ["seconds", "TFLOP a device"]
+    rows = [
+        [part, f"{estimated.seconds[part]:.3g}" if part in estimated.seconds else "-", f"{flops / 1e12:.3g}"]
+        for part, flops in estimated.flops.items()
+    ]
+    rows.append(
+        [
+            "step, without rewards",
+            f"{sum(estimated.seconds.values()):.3g}" if estimated.seconds else "-",
+            f"{sum(estimated.flops.values()) / 1e12:.3g}",
+        ]
+    )
+    console().print(table(["part", *heads], rows, title="A step", numbers=heads))
+    sizes = [[part, f"{size / 2**30:.3g}"] for part, size in estimated.bytes.items() if size and part != "peak"]
+    peak = estimated.bytes["peak"]
+    fits = ""
+    if gpu is not None:
+        memory = GPUS[gpu].memory
+        fits = f" of {memory / 2**30:.0f}" + (", too much" if peak > 0.9 * memory else "")
+    sizes.append(["held at once", f"{peak / 2**30:.3g}{fits}"])
+    console().print(table(["part", "GiB a device"], sizes, title="Memory", numbers=["GiB a device"]))

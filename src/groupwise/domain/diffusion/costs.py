@@ -1,0 +1,114 @@
+"""Counts what a step of a diffusion model costs, from its configuration: no weight is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from groupwise.domain.costs import ImageCosts
+from groupwise.domain.diffusion.config import DiffusionConfig
+from groupwise.domain.diffusion.denoiser import Condition, Denoiser
+from groupwise.domain.diffusion.models.without_weights import META, open_without_weights
+from groupwise.domain.pass_costs import num_bytes, num_weights, pass_cost, timed
+
+MOST_TIMED_BYTES = 2**30
+"""Weights of a larger model are not made here to time it."""
+
+
+def image_costs(config: DiffusionConfig, *, copies: int, checkpointing: bool, time: bool) -> ImageCosts:
+    """Counts the costs of a step.
+
+    Args:
+        copies: noised copies a member that an update learns from, in place of transitions; 0 where it does not.
+        checkpointing: whether activations are computed again.
+        time: whether passes are timed here, where the model is small enough.
+    """
+    denoiser = open_without_weights(config)
+    module: Any = denoiser.module
+    if checkpointing:
+        module.enable_gradient_checkpointing()
+    guided = config.guidance != 1 or bool(config.sampling_schedule)
+    parts: dict[str, Any] = getattr(getattr(denoiser, "pipe", None), "components", {})
+    inner = {id(part) for part in module.modules()}
+    frozen = [part for part in parts.values() if isinstance(part, nn.Module) and id(part) not in inner]
+    columns = {"prompt": "a cat", "label": 0} | _class_name(denoiser)
+    condition = denoiser.encode([columns])
+    guidance = 2.0 if guided and condition.unconditional is not None else 1.0
+    rows_of_model = 1 if guidance == 1 else 2
+
+    def passes(device: torch.device) -> tuple[Callable[[int], Any], Callable[[int], Any]]:
+        shown = _on(condition, device)
+
+        def predict(rows: int) -> Tensor:
+            return denoiser.predict(
+                torch.zeros(rows, *denoiser.latent_shape, dtype=denoiser.latent_dtype, device=device),
+                torch.zeros(rows, dtype=denoiser.latent_dtype, device=device),
+                shown.select(torch.zeros(rows, dtype=torch.long, device=device)),
+                guidance,
+            )
+
+        def differentiate(rows: int) -> None:
+            trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+            module.train()
+            torch.autograd.grad(predict(rows).sum(), trained, allow_unused=True)
+
+        return torch.no_grad()(predict), differentiate
+
+    forward, update = (pass_cost(run) for run in passes(META))
+    decode = pass_cost(
+        lambda rows: denoiser.decode(torch.zeros(rows, *denoiser.latent_shape, dtype=torch.float32, device=META))
+    )
+    weight_bytes = num_bytes(module)
+    counted = (weight_bytes, num_bytes(module, trained=True), num_weights(module), num_weights(module, trained=True))
+    if time and weight_bytes <= MOST_TIMED_BYTES:
+        module.to_empty(device="cpu")
+        with torch.no_grad():
+            for tensor in (*module.parameters(), *module.buffers()):
+                tensor.zero_()
+        forward, update = (
+            timed(cost, run) for cost, run in zip((forward, update), passes(torch.device("cpu")), strict=True)
+        )
+    decisions = config.num_steps - 1 if config.window is None else config.window.size
+    element_bytes = torch.empty(0, dtype=denoiser.latent_dtype).element_size()
+    shape = tuple(getattr(denoiser, "size", denoiser.latent_shape[1:]))
+    inside: Any = getattr(module, "denoiser", module)
+    return ImageCosts(
+        name=f"{type(inside).__name__}, images of {' x '.join(map(str, shape))} pixels",
+        parameters=counted[2],
+        trained=counted[3],
+        weight_bytes=counted[0],
+        frozen_bytes=sum(num_bytes(part) for part in frozen),
+        trained_bytes=counted[1],
+        forward=forward,
+        update=update,
+        decode=decode,
+        rows_of_model=rows_of_model,
+        sampled_a_prompt=0,
+        sampled_a_member=config.num_steps,
+        updated_a_prompt=0,
+        updated_a_member=copies or decisions,
+        # The latents before and after every transition, and its mean; or a copy's noise and its prediction.
+        member_bytes=element_bytes * math.prod(denoiser.latent_shape) * 2 * ((copies or decisions) + 1),
+        stated_rows=config.transitions_at_once,
+        is_counted=True,
+    )
+
+
+def _class_name(denoiser: Denoiser) -> dict[str, str]:
+    """Returns a prompt that a pipeline of classes understands."""
+    names = getattr(getattr(getattr(denoiser, "pipe", None), "config", None), "id2label", None)
+    return {"prompt": str(next(iter(names.values()))).split(",")[0]} if names else {}
+
+
+def _on(condition: Condition, device: torch.device) -> Condition:
+    """Returns a condition of zeros of the same shapes on another device."""
+
+    def zeros(tensors: Any) -> dict[str, Tensor]:
+        return {name: torch.zeros(value.shape, dtype=value.dtype, device=device) for name, value in tensors.items()}
+
+    unconditional = None if condition.unconditional is None else zeros(condition.unconditional)
+    return Condition(zeros(condition.tensors), unconditional)
