@@ -5,6 +5,7 @@ lines hold.
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 from tests.experiment.tiny import TINY
 
 from groupwise.experiment.catalogue import shipped
+from groupwise.runs import read_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTROL = '\n[controls.rejection_sampling]\nset = { method = "rejection_sampling" }\n'
@@ -223,3 +225,38 @@ def test_the_example_of_a_kl_ends_without_a_finding_at_the_coefficient_that_ship
         row["exit"] == row["doctor_exit"] == 0 and row["start"]["ode/judge"] - row["end"]["ode/judge"] < 0.01
         for row in rows
     )
+
+
+PAGE_OF_RESULTS = (ROOT / "docs" / "guide" / "results.md").read_text(encoding="utf-8")
+OF_SEEDS = [
+    (
+        "language_countdown",
+        ("after the warm-up, 500 steps", "GRPO, 100 steps"),
+        ("greedy/solved", "sampled/solved", "sampled/keeps_the_rules", "sampled/pass@4"),
+    ),
+    (
+        "guess_the_number",
+        ("after the warm-up", "GRPO"),
+        ("sampled/environment", "greedy/environment", "sampled/patient"),
+    ),
+    ("diffusion", ("base", "GRPO, 50 steps"), ("ode/asked", "ode/judge", "ode/diversity")),
+    ("restoration", ("start", "GRPO, 150 steps"), ("restored/read", "restored/judge")),
+]
+"""Experiment, how its rows before and after are called, and the metrics of the first columns."""
+
+
+@pytest.mark.parametrize(("name", "labels", "metrics"), OF_SEEDS, ids=[entry[0] for entry in OF_SEEDS])
+def test_the_results_are_those_of_the_seeds(
+    name: str, labels: tuple[str, str], metrics: tuple[str, ...], seeds: Any
+) -> None:
+    """Mean over seeds, the lowest and the highest, as the lines of `make seeds` have them."""
+    rows = [row for row in seeds.current(read_lines(seeds.LINES).rows) if row["experiment"] == name and "end" in row]
+    assert len(rows) >= 3
+    for label, place in zip(labels, ("start", "end"), strict=True):
+        cells = [label]
+        for metric in metrics:
+            values = [row[place][metric] for row in rows]
+            numbers = (statistics.fmean(values), min(values), max(values))
+            mean, low, high = (f"{number:.3f}".lstrip("0") for number in numbers)
+            cells.append(f"{mean} ({low} to {high})")
+        assert f"| {' | '.join(cells)} |" in PAGE_OF_RESULTS

@@ -93,18 +93,35 @@ def loss_of(objective: Objective, scored: Scored, plan: Plan) -> Loss:
 
 
 def _without_broken(scored: Scored, plan: Plan, statistics: dict[str, Statistic]) -> tuple[Scored, Plan]:
-    """Returns the scores and the plan without the decisions whose live log-prob is not finite: these keep their old
-    log-prob and get weight 0. Adds their number to the statistics.
+    """Returns the scores and the plan without the decisions whose live log-prob, or a recorded one, is not finite:
+    these count as unmoved and get weight 0. Adds their number to the statistics.
+
+    `Rollouts` hold finite numbers, but another trainer records by its own rules: on-policy, the old log-prob is the
+    live one, and what the policy finds impossible is -inf in both.
     """
-    broken = logical_and(plan.acted.mask, ~scored.log_prob.detach().isfinite())
+    acted, log_prob = plan.acted, scored.log_prob.detach()
+    recorded = {
+        name: value
+        for name in ("old_log_prob", "behaviour_log_prob", "reference_log_prob")
+        if (value := getattr(acted, name)) is not None
+    }
+    finite = log_prob.isfinite()
+    for value in recorded.values():
+        finite = logical_and(finite, value.isfinite())
+    broken = logical_and(acted.mask, ~finite)
     statistics["log_prob/not_finite"] = (Events if plan.not_finite == "counted" else NotFinite).of(broken)
     if broken.device.type == "cpu" and not bool(broken.any()):
         return scored, plan
     tensors = {
         name: torch.where(broken, 0.0, value) if value.dim() == 2 else value for name, value in scored.tensors().items()
     }
-    tensors["log_prob"] = torch.where(broken, plan.acted.old_log_prob.to(scored.log_prob.dtype), scored.log_prob)
-    return Scored.from_tensors(tensors), replace(plan, weight=torch.where(broken, 0.0, plan.weight))
+    old = torch.where(logical_and(broken, ~acted.old_log_prob.isfinite()), 0.0, acted.old_log_prob)
+    tensors["log_prob"] = torch.where(broken, old.to(scored.log_prob.dtype), scored.log_prob)
+    harmless = {name: torch.where(broken, old.to(value.dtype), value) for name, value in recorded.items()}
+    correction = None if plan.correction is None else torch.where(broken, 0.0, plan.correction)
+    return Scored.from_tensors(tensors), replace(
+        plan, acted=replace(acted, **harmless), weight=torch.where(broken, 0.0, plan.weight), correction=correction
+    )
 
 
 def _decisions(scored: Scored, plan: Plan) -> Decisions:

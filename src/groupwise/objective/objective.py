@@ -319,7 +319,9 @@ class Objective(Config):
         correction = None
         if not self.correction.neutral:
             assert acted.behaviour_log_prob is not None
-            gap = torch.where(acted.mask, acted.old_log_prob - acted.behaviour_log_prob, 0.0)
+            gap = acted.old_log_prob - acted.behaviour_log_prob
+            # What another trainer records need not be finite; the loss leaves such a decision out.
+            gap = torch.where(logical_and(acted.mask, gap.isfinite()), gap, 0.0)
             correction = self.correction(gap.double(), acted.mask)
         auxiliary = {}
         for name, schedule in self.auxiliary.items():

@@ -98,16 +98,18 @@ class Window:
         else:
             cotangents = self.cotangents.scored.select(rows).tensors()
             linear = sum(
-                (cotangents[name] * value).sum() for name, value in scored.tensors().items() if name in cotangents
+                (cotangents[name] * _finite(value)).sum()
+                for name, value in scored.tensors().items()
+                if name in cotangents
             )
             assert isinstance(linear, Tensor)
             # The gradient of the step, and as value an equal part of its loss.
             total = linear - linear.detach() + self.cotangents.loss.total / len(self.rows)
         if self.entropy_per_token and scored.entropy is not None:
-            total = total - self.entropy_per_token * torch.where(plan.acted.mask, scored.entropy, 0.0).sum()
+            total = total - self.entropy_per_token * torch.where(plan.acted.mask, _finite(scored.entropy), 0.0).sum()
         # A step without any active term still needs something to differentiate.
         if scored.log_prob.requires_grad and not total.requires_grad:
-            total = total + 0.0 * scored.log_prob.sum()
+            total = total + 0.0 * _finite(scored.log_prob).sum()
         return self.share * total
 
     def metrics(self, reduce: Reduce) -> dict[str, float]:
@@ -118,3 +120,8 @@ class Window:
         if not self.fresh:
             return plan
         return replace(plan, acted=replace(plan.acted, old_log_prob=scored.log_prob.detach()))
+
+
+def _finite(values: Tensor) -> Tensor:
+    """Returns `values` with 0 where they are not finite: 0 times infinity is NaN."""
+    return torch.where(values.isfinite(), values, 0.0)
