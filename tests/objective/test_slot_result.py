@@ -70,6 +70,10 @@ def test_a_result_of_another_shape_is_named_by_its_path(
         behaviour_log_prob=log_prob,
         reference_log_prob=log_prob,
     )
-    with pytest.raises(ConfigError, match=rf"^path = 'misshapen:{piece}': {message}"):
+
+    def whole_loss() -> None:
         plan = objective.plan(objective.prepare(rollouts, objective.init()))
         objective.loss(Scored(log_prob.clone().requires_grad_()), plan)
+
+    with pytest.raises(ConfigError, match=rf"^path = 'misshapen:{piece}': {message}"):
+        whole_loss()
