@@ -124,7 +124,19 @@ class PieceFromPath(FromPath):
         return self.validated_settings if may_run(self.path) else _stand_in(type(self))
 
     def __call__(self, *arguments: Any) -> Any:
-        return self.piece(*arguments)
+        result = self.piece(*arguments)
+        if problem := self.result_problem(result, *arguments):
+            raise ConfigError(Problem(f"path = {str(self.path)!r}", f"{problem} (see {self.base.__name__})"))
+        return result
+
+    def result_problem(self, result: Any, *arguments: Any) -> str:
+        """Returns what is wrong with the result of a call; by default nothing.
+
+        Args:
+            result: what the user's object returned.
+            arguments: what it was called with.
+        """
+        return ""
 
 
 def _piece_member(name: str) -> property:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from groupwise.config import PieceFromPath
 from groupwise.objective.slot import AdmissionSlot
+from groupwise.objective.slot_result import admission_problem
 
 
 @final
@@ -20,3 +21,6 @@ class CallableAdmission(PieceFromPath, AdmissionSlot):
     """
 
     base: ClassVar[type[AdmissionSlot]] = AdmissionSlot
+
+    def result_problem(self, result: Any, *arguments: Any) -> str:
+        return admission_problem(result, arguments[0].num_groups)

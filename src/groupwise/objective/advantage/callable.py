@@ -7,6 +7,7 @@ from typing import Any, ClassVar, final
 
 from groupwise.config import PieceFromPath
 from groupwise.objective.slot import AdvantageSlot
+from groupwise.objective.slot_result import advantage_problem
 
 
 @final
@@ -22,3 +23,6 @@ class CallableAdvantage(PieceFromPath, AdvantageSlot):
 
     base: ClassVar[type[AdvantageSlot]] = AdvantageSlot
     unread: ClassVar[Mapping[str, Any]] = {"group_baseline": False}
+
+    def result_problem(self, result: Any, *arguments: Any) -> str:
+        return advantage_problem(result, arguments[0].value)

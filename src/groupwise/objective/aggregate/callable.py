@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from groupwise.config import PieceFromPath
 from groupwise.objective.slot import AggregationSlot
+from groupwise.objective.slot_result import per_decision_problem
 
 
 @final
@@ -20,3 +21,6 @@ class CallableAggregation(PieceFromPath, AggregationSlot):
     """
 
     base: ClassVar[type[AggregationSlot]] = AggregationSlot
+
+    def result_problem(self, result: Any, *arguments: Any) -> str:
+        return per_decision_problem(result, arguments[0].mask)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, final
 
 from groupwise.config import PieceFromPath
 from groupwise.objective.slot import CorrectionSlot
+from groupwise.objective.slot_result import per_decision_problem
 
 
 @final
@@ -24,3 +25,6 @@ class CallableCorrection(PieceFromPath, CorrectionSlot):
 
     base: ClassVar[type[CorrectionSlot]] = CorrectionSlot
     unread: ClassVar[Mapping[str, Any]] = {"reads": frozenset()}
+
+    def result_problem(self, result: Any, *arguments: Any) -> str:
+        return per_decision_problem(result, arguments[1])

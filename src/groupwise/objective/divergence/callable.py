@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from groupwise.config import PieceFromPath
 from groupwise.objective.penalty import Penalty
 from groupwise.objective.slot import DivergenceSlot
+from groupwise.objective.slot_result import per_decision_problem
 from groupwise.schedule import AnySchedule
 
 
@@ -26,3 +27,6 @@ class CallableDivergence(PieceFromPath, DivergenceSlot):
     beta: ClassVar[AnySchedule]
     against: ClassVar[str]
     place: ClassVar[str]
+
+    def result_problem(self, result: Any, *arguments: Any) -> str:
+        return per_decision_problem(result, arguments[1])

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, final
 
 from groupwise.config import PieceFromPath
 from groupwise.objective.slot import SCOPES, SmoothingSlot
+from groupwise.objective.slot_result import per_decision_problem
 
 
 @final
@@ -23,3 +24,6 @@ class CallableSmoothing(PieceFromPath, SmoothingSlot):
     base: ClassVar[type[SmoothingSlot]] = SmoothingSlot
     stated: ClassVar[Mapping[str, tuple[str, ...]]] = {"scope": SCOPES}
     unread: ClassVar[Mapping[str, Any]] = {"scope": "decision"}
+
+    def result_problem(self, result: Any, *arguments: Any) -> str:
+        return per_decision_problem(result, arguments[0].mask)

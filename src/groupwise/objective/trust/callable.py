@@ -7,6 +7,7 @@ from typing import Any, ClassVar, final
 
 from groupwise.config import PieceFromPath
 from groupwise.objective.slot import SCOPES, TrustSlot
+from groupwise.objective.slot_result import surrogate_problem
 
 
 @final
@@ -23,3 +24,6 @@ class CallableTrust(PieceFromPath, TrustSlot):
     base: ClassVar[type[TrustSlot]] = TrustSlot
     stated: ClassVar[Mapping[str, tuple[str, ...]]] = {"scope": SCOPES}
     unread: ClassVar[Mapping[str, Any]] = {"scope": "decision", "score_function": True}
+
+    def result_problem(self, result: Any, *arguments: Any) -> str:
+        return surrogate_problem(result, arguments[0])

@@ -1,0 +1,89 @@
+"""What a user's piece returned, checked at every call: a wrong type or shape is named by its path, not by the operation
+that meets it later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from groupwise.objective.decisions import Surrogate
+
+
+def per_decision_problem(result: Any, mask: Tensor) -> str:
+    """Returns what is wrong with numbers `[B, T]` or `[B, 1]`; empty where nothing is.
+
+    Args:
+        result: what the piece returned.
+        mask: `[B, T]`, the decisions that it was called with.
+
+    Example:
+        >>> per_decision_problem(torch.ones(3), torch.ones(2, 3))
+        'it returned a tensor of shape [3]; return [B, T] = [2, 3]'
+        >>> per_decision_problem(torch.ones(2, 1), torch.ones(2, 3))
+        ''
+    """
+    expected = f"return [B, T] = {list(mask.shape)}"
+    if not isinstance(result, Tensor):
+        return f"it returned {_described(result)}; {expected}"
+    allowed = (mask.shape, (mask.shape[0], 1))
+    return "" if result.shape in allowed else f"it returned a tensor of shape {list(result.shape)}; {expected}"
+
+
+def surrogate_problem(result: Any, mask: Tensor) -> str:
+    """Returns what is wrong with the result of a trust region; empty where nothing is.
+
+    Args:
+        result: what the piece returned.
+        mask: `[B, T]`, the decisions that it was called with.
+
+    Example:
+        >>> surrogate_problem(torch.ones(2, 3), torch.ones(2, 3))
+        'it returned a Tensor; return groupwise.objective.decisions.Surrogate(value, alive)'
+    """
+    if not isinstance(result, Surrogate):
+        return f"it returned {_described(result)}; return groupwise.objective.decisions.Surrogate(value, alive)"
+    return per_decision_problem(result.value, mask)
+
+
+def advantage_problem(result: Any, rewards: Tensor) -> str:
+    """Returns what is wrong with the result of an advantage; empty where nothing is.
+
+    Args:
+        result: what the piece returned.
+        rewards: `[B, K]`, the rewards that it was called with.
+
+    Example:
+        >>> advantage_problem(torch.ones(2, 1), torch.ones(2, 1))
+        'it returned a Tensor; return the advantages and the running statistics: (advantage, running)'
+    """
+    if not (isinstance(result, tuple) and len(result) == 2):
+        return (
+            f"it returned {_described(result)}; return the advantages and the running statistics: (advantage, running)"
+        )
+    return per_decision_problem(result[0], rewards).replace("[B, T]", "[B, K]")
+
+
+def admission_problem(result: Any, num_groups: int) -> str:
+    """Returns what is wrong with the result of an admission; empty where nothing is.
+
+    Args:
+        result: what the piece returned.
+        num_groups: the groups that it was called with.
+
+    Example:
+        >>> admission_problem(torch.ones(2), 2)
+        'it returned torch.float32 [2]; return bool [P] = [2], true for the groups that train'
+    """
+    expected = f"return bool [P] = [{num_groups}], true for the groups that train"
+    if not isinstance(result, Tensor):
+        return f"it returned {_described(result)}; {expected}"
+    if result.dtype is not torch.bool or list(result.shape) != [num_groups]:
+        return f"it returned {result.dtype} {list(result.shape)}; {expected}"
+    return ""
+
+
+def _described(result: Any) -> str:
+    return "None" if result is None else f"a {type(result).__name__}"
