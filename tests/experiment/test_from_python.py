@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from transformers import LlamaConfig, LlamaForSequenceClassification
 
 import groupwise
 from groupwise.causal_lm.config import SmallModelConfig
@@ -209,6 +210,17 @@ def test_streams_and_data_sets_are_rows(tmp_path: Path) -> None:
         groupwise.train(pair(), rewards=brief, data=data.to_iterable_dataset(), out=tmp_path / "b", **SMALL)
     sizes = {"domain.data.num_train": 4, "domain.data.num_held_out": 2}
     groupwise.train(pair(), rewards=brief, data=data.to_iterable_dataset(), out=tmp_path / "b", **sizes, **SMALL)
+
+
+def test_the_folder_of_a_reward_model_is_a_reward(tmp_path: Path) -> None:
+    tokenizer = pair()[1]
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ids = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "num_labels": 1}
+    LlamaForSequenceClassification(LlamaConfig(**sizes, **ids)).save_pretrained(tmp_path / "judge")
+    tokenizer.save_pretrained(tmp_path / "judge")
+    groupwise.train(pair(), rewards=[str(tmp_path / "judge"), brief], data=ROWS, out=tmp_path / "run", **SMALL)
+    rewards = json.loads((tmp_path / "run" / "config.json").read_text())["domain"]["rewards"]
+    assert {name: reward["kind"] for name, reward in rewards.items()} == {"reward": "reward_model", "brief": "callable"}
 
 
 def test_several_evaluation_sets_have_metrics_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,7 +97,12 @@ def test_a_run_is_as_long_as_trl_makes_it(tmp_path: Path, keys: dict[str, Any]) 
 
 
 def test_a_stream_is_read_as_far_as_the_steps_take(tmp_path: Path) -> None:
-    keys = {"max_steps": 2, "per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 4}
+    keys: dict[str, Any] = {
+        "max_steps": 2,
+        "per_device_train_batch_size": 8,
+        "num_generations": 4,
+        "max_completion_length": 4,
+    }
     args = GRPOConfig(output_dir="unused", use_cpu=True, bf16=False, report_to="none", **keys)
     translated = groupwise.from_trl(
         args, reward_funcs=short, train_dataset=Dataset.from_list(rows()).to_iterable_dataset()
