@@ -158,15 +158,20 @@ def metrics(table: RewardTable) -> dict[str, float]:
 
 
 def baseline(degraded: Sequence[np.ndarray], targets: Sequence[np.ndarray], scale: int) -> list[tuple[float, float]]:
-    """Computes PSNR (dB) and SSIM of each image as bicubic enlargement gives it.
+    """Computes PSNR (dB) and SSIM of each image as bicubic enlargement gives it, at the 8 bits of files and rewards.
 
     Args:
         degraded: fp32 `[C, H, W]` each.
         targets: fp32 `[C, scale H, scale W]` each.
         scale: of the network.
     """
-    images = [enlarged(torch.from_numpy(image)[None], scale)[0].clamp(0, 1).numpy() for image in degraded]
-    return [(psnr(image, target), ssim(image, target)) for image, target in zip(images, targets, strict=True)]
+    images = [_levels(enlarged(torch.from_numpy(np.ascontiguousarray(image))[None], scale)[0]) for image in degraded]
+    clean = [_levels(torch.from_numpy(np.ascontiguousarray(target))) for target in targets]
+    return [(psnr(image, target), ssim(image, target)) for image, target in zip(images, clean, strict=True)]
+
+
+def _levels(image: Tensor) -> np.ndarray:
+    return (image.clamp(0, 1) * 255).add(0.5).floor().numpy() / 255
 
 
 def records(
