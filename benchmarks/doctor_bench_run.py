@@ -144,9 +144,10 @@ def _child(work: Callable[[], None], log: Path) -> None:
     os.setsid()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    with log.open("w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+    file = log.open("w")
+    os.dup2(file.fileno(), 1)
+    os.dup2(file.fileno(), 2)
+    sys.stdout = sys.stderr = file
     status = 1
     try:
         work()

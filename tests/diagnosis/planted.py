@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 from tests.experiment.tiny import TINY
-from tests.training.toy import ToyDomain, job, recipe, supervised
+from tests.training.toy import ToyDomain, ToyPolicy, job, recipe, supervised
 
 from groupwise import training
+from groupwise.domain.protocol import Evaluation
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run as run_experiment
 from groupwise.reward import RewardTable
@@ -69,6 +70,23 @@ class Rewarded(ToyDomain):
             self.weights,
             judges=self.judges,
         )
+
+
+class HeldOut(ToyDomain):
+    """Evaluated on prompts that it is not trained on, and of which it learns nothing: each has an embedding of its own."""
+
+    metric_names = ("held_out/reward",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = ToyPolicy(2 * self.num_prompts, self.num_decisions, 0.0)
+
+    def evaluate(self, *, streams: Any) -> Evaluation:
+        index = torch.arange(self.num_prompts, 2 * self.num_prompts)
+        with torch.no_grad():
+            probability = self.module(index).softmax(-1).gather(-1, self._target(index)[..., None])[..., 0]
+        mask = self._mask(index)
+        return Evaluation({"held_out/reward": float((probability * mask).sum() / mask.sum())}, [])
 
 
 class Overflowing(ToyDomain):
@@ -190,6 +208,27 @@ PLANTED = (
         "reward_ignores_answer",
         toy(grpo(), domain=lambda: ToyDomain(reward_of=lambda index, actions: float(index))),
         frozenset({"all_flat", "no_update"}),
+    ),
+    Planted(
+        "prompts_of_one_value",
+        toy(
+            grpo(rate=0.01, prompts_per_step=16),
+            domain=lambda: ToyDomain(
+                num_prompts=40, reward_of=lambda index, actions: 0.0 if index < 30 else float(actions[0] == 1)
+            ),
+        ),
+    ),
+    Planted("learns_by_heart", toy(grpo(num_steps=60, rate=0.05, **WIDE), domain=lambda: HeldOut())),
+    Planted(
+        "weight_decay_too_high",
+        experiment(
+            "stages.warm_up.num_steps=80",
+            "stages.warm_up.set.optimiser.learning_rate=1e-2",
+            "stages.warm_up.set.optimiser.weight_decay=0.0",
+            "stages.grpo.num_steps=25",
+            "optimiser.weight_decay=100.0",
+        ),
+        frozenset({"policy_becomes_random", "reward_falls", "all_truncated", "learning_rate_too_high", "all_flat"}),
     ),
     # In fp64 as well, a step so small rounds to nothing.
     Planted("weights_unchanged", toy(grpo(rate=1e-30))),

@@ -42,6 +42,7 @@ def record(folder: Path, command: str) -> dict[str, Any]:
         for name in run.metrics
         if is_read(name) and (not name.startswith("eval/") or name.rpartition("/")[2] in rewards)
     ]
+    names += [name for name in run.metrics if re.fullmatch("eval/[^/]+/reward", name)]
     objective = run.config["objective"]
     return {
         "command": command,

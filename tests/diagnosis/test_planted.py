@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.diagnosis.planted import PLANTED, WIDE, Planted, grpo, toy
+from tests.diagnosis.record import recorded
 from tests.training.toy import ToyDomain, job
 
 from groupwise.config import ImportPath
@@ -53,8 +54,26 @@ def test_bounds_of_whole_members_that_stop_a_second_update_are_explained_and_no_
     assert {finding.severity for finding in findings} == {"note"}
 
 
+# Of the doctor's bench, with seed 0 (`benchmarks/doctor_faults/`): the fault, the rule and what else is said.
+RECORDED = {
+    "words_are_paid": ("texts_repeat", {"reward_follows_length", "all_truncated", "all_flat", "judge_falls"}),
+    "four_tokens": ("limit_teaches_brevity", set[str]()),
+    "drowned_in_noise": ("exploration_too_strong", {"all_flat"}),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_fault_of_a_recorded_run_is_named(name: str) -> None:
+    rule, beside = RECORDED[name]
+    rows, config = recorded(name)
+    said = {finding.rule for finding in diagnose(rows, config) if finding.severity != "note"}
+    assert rule in said
+    assert said <= beside | {rule}
+
+
 def test_every_rule_has_a_planted_run() -> None:
-    assert {rule.name for rule in RULES} == {planted.rule for planted in PLANTED} | {"loss_zero"}
+    planted = {planted.rule for planted in PLANTED} | {rule for rule, _ in RECORDED.values()}
+    assert {rule.name for rule in RULES} == planted | {"loss_zero"}
 
 
 def test_a_finding_is_said_while_it_trains_and_not_again_when_it_goes_on(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 WINDOW = 20
@@ -36,13 +37,13 @@ class Series:
     def __len__(self) -> int:
         return len(self.values)
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """Computes the mean; NaN of no values."""
         # Divided first: a sum of what diverged may be beyond all numbers.
-        return math.fsum(value / len(self.values) for value in self.values) if self.values else math.nan
+        return math.fsum([value / len(self.values) for value in self.values]) if self.values else math.nan
 
-    @property
+    @cached_property
     def error(self) -> float:
         """Computes the standard error of the mean, as if steps were independent; 0 of fewer than two."""
         if len(self.values) < 2:

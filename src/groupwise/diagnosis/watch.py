@@ -12,8 +12,8 @@ from groupwise.diagnosis.rule import RULES
 from groupwise.diagnosis.stage import Row, Stage
 
 EVERY = 5
-"""Steps between two judgements, up to the thousandth of a stage."""
-_SHARE = 200
+"""Steps between two judgements, in the first five hundred of a stage."""
+_SHARE = 100
 """Beyond that a stage is judged whenever it has grown by this share of itself, so that the judgements of a run of any
 length are bounded by the logarithm of its length.
 """

@@ -55,7 +55,7 @@ def _brief(stage: Stage) -> Seen | None:
         f"In the first {_START} steps {cut[0].mean:.0%} of the members were cut off by the length limit; now it is"
         f" {cut[1].mean:.0%}, and members have shrunk from {number(length[0].mean)} to {number(length[1].mean)}"
         " decisions.",
-        [*cut, *length],
+        [cut[0], cut[1], length[0], length[1]],
     )
 
 

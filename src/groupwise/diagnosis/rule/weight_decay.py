@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
+from groupwise.diagnosis.rule.weights import CHANGE
 from groupwise.diagnosis.stage import Stage
 
 _FEW = 5
@@ -15,7 +16,7 @@ def _look(stage: Stage) -> Seen | None:
     if not isinstance(decay, int | float) or rate is None or rewards_rise(stage, _FEW):
         return None
     share = decay * rate.mean
-    if share < _A_STEP or share * stage.count("learning_rate") < _IN_ALL:
+    if share < _A_STEP or share * stage.count(CHANGE) < _IN_ALL:
         return None
     return Seen(
         f"optimiser.weight_decay = {number(decay)} times the learning rate {number(rate.mean)} takes"
@@ -28,9 +29,9 @@ WEIGHT_DECAY_TOO_HIGH = Rule(
     "weight_decay_too_high",
     "fault",
     "Does weight decay destroy my model?",
-    ("learning_rate", "reward"),
-    f"optimiser.weight_decay times the learning rate is at least {_A_STEP:g} an update and {_IN_ALL:g} over the stage"
-    " so far, and the reward has not risen",
+    ("learning_rate", CHANGE, "reward"),
+    f"optimiser.weight_decay times the learning rate is at least {_A_STEP:g} an update and {_IN_ALL:g} over those"
+    " made so far, and the reward has not risen",
     "The decay of AdamW multiplies every weight by 1 - learning_rate * weight_decay in each update, whatever the"
     " gradient says: the model forgets what it could.",
     "Set optimiser.weight_decay to 0, or to at most 0.1.",
