@@ -256,21 +256,20 @@ def flux(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def verdicts(flux: Path) -> dict[type[PipelineAdapter], str]:
-    """What is said of each fault."""
-    sentences = {}
-    for fault in dict.fromkeys(fault for fault, _ in FAULTS):
-        with pytest.raises(BrokenLaws) as caught:
-            check_pipeline(fault, flux, size=(16, 8))
-        sentences[fault] = str(caught.value)
-    return sentences
+def verdicts() -> dict[type[PipelineAdapter], str]:
+    """What was said of the faults that were checked already: one check serves several sentences."""
+    return {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "sentence"), FAULTS, ids=[f"{fault.__name__}-{law[:8]}" for fault, law in FAULTS])
 def test_a_planted_fault_is_named(
-    fault: type[PipelineAdapter], sentence: str, verdicts: dict[type[PipelineAdapter], str]
+    fault: type[PipelineAdapter], sentence: str, verdicts: dict[type[PipelineAdapter], str], flux: Path
 ) -> None:
+    if fault not in verdicts:
+        with pytest.raises(BrokenLaws) as caught:
+            check_pipeline(fault, flux, size=(16, 8))
+        verdicts[fault] = str(caught.value)
     assert sentence in verdicts[fault]
     heading, *lines = verdicts[fault].splitlines()
     assert (

@@ -87,8 +87,8 @@ def check(
 def _keep_laws(domain: Domain) -> None:
     """Refuses a domain of somebody's own that breaks what training relies on."""
     from groupwise.config import ConfigError
-    from groupwise.testing import BrokenLaws
-    from groupwise.testing import check_domain as check_laws
+    from groupwise.testing.broken import BrokenLaws
+    from groupwise.testing.domain import check_domain as check_laws
 
     try:
         check_laws(domain)

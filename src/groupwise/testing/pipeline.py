@@ -246,7 +246,9 @@ def _images(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of the noise levels and of images: both are those of the pipeline's own call."""
     with _first_order(trial.denoiser) as pipe:
         schedule = None
-        calls = [(guidance, trial.prompts, None) for guidance in trial.guidances]
+        calls: list[tuple[float, list[dict[str, Any]], list[str] | None]] = [
+            (guidance, trial.prompts, None) for guidance in trial.guidances
+        ]
         negative_rows = trial.with_negatives()
         if negative_rows is not None and len(calls) > 1:
             calls.append((trial.guidance, negative_rows, [row["negative_prompt"] for row in negative_rows]))

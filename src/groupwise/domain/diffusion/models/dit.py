@@ -73,8 +73,9 @@ class DiT(PipelineAdapter):
         **arguments: Any,
     ) -> Tensor:
         """Draws images of the prompts' classes. The pipeline takes no latents: they take the place of its draw."""
-        from diffusers.pipelines.dit import pipeline_dit as library
+        from diffusers.pipelines.dit import pipeline_dit
 
+        library: Any = pipeline_dit
         labels = [_label(pipe, columns, pipe.transformer.config.num_embeds_ada_norm) for columns in prompts]
         draw, library.randn_tensor = library.randn_tensor, lambda *_, **__: latents
         try:

@@ -116,7 +116,7 @@ class Flux(PipelineAdapter):
             else None
         )
 
-    def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, int]) -> Tensor:
+    def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
         """Unpacks `[N, h w / 4, 4 C]` to `[N, C, h, w]`."""
         height, width = (side // pipe.vae_scale_factor // 2 for side in size)
         blocks = latents.reshape(len(latents), height, width, -1, 2, 2)

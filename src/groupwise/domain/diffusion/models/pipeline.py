@@ -69,7 +69,7 @@ class PipelineDenoiser:
         self.latent_shape = tuple(adapter.latent_shape(pipe, self.size))
         self.distilled = adapter.takes_guidance(pipe)
         # Adapters of this package are tested.
-        self.proven = model.pipeline is None
+        self.proven = type(adapter).__module__.startswith("groupwise.")
         self.video = adapter.video
         self.latent_dtype = torch.promote_types(self._dtype, torch.float32)
         self._flow = is_flow(pipe.scheduler)
@@ -161,7 +161,8 @@ class PipelineDenoiser:
             return self._forward(latents, timestep, tensors, guidance)
         doubled = {name: torch.cat([unconditional[name], value]) for name, value in tensors.items()}
         both = self._forward(torch.cat([latents, latents]), torch.cat([timestep, timestep]), doubled, guidance)
-        return self.adapter.guided(*both.chunk(2), guidance)
+        unguided, prompted = both.chunk(2)
+        return self.adapter.guided(unguided, prompted, guidance)
 
     def _check_repeatable(self, condition: Condition) -> None:
         """Refuses an adapter whose log-probs would differ from their scores: a prediction has to be the same at every
