@@ -99,9 +99,9 @@ def watch(sharded: bool) -> None:
         for name in ("unshard", "wait_for_unshard"):
             WAITING.note(group, name, "weights of a layer")
         WAITING.note(_fsdp_param_group, "foreach_reduce", "sum of gradients")
-        from groupwise.learner import local
+        from groupwise.learner import shards
 
-        WAITING.note(local, "gathered", "whole weights for sampling")
+        WAITING.note(shards, "whole_tensor", "whole weights for sampling")
     LocalLearner.step = counting(LocalLearner.step)  # type: ignore[method-assign]
 
 
