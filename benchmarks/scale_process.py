@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +29,7 @@ class Waiting:
     """Seconds that this process blocked, by cause: wall time within an exchange, less the CPU time of its thread."""
 
     def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self._inside = False
 
     @contextmanager
@@ -99,9 +99,9 @@ def watch(sharded: bool) -> None:
         for name in ("unshard", "wait_for_unshard"):
             WAITING.note(group, name, "weights of a layer")
         WAITING.note(_fsdp_param_group, "foreach_reduce", "sum of gradients")
-        from groupwise.learner import local
+        from groupwise.learner import shards
 
-        WAITING.note(local, "gathered", "whole weights for sampling")
+        WAITING.note(shards, "whole_tensor", "whole weights for sampling")
     LocalLearner.step = counting(LocalLearner.step)  # type: ignore[method-assign]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,7 +15,7 @@ from groupwise.learner.shards import process_mesh
 
 
 @contextmanager
-def sharding() -> Iterator[Callable[[Tensor], Tensor]]:
+def sharding() -> Iterator[Callable[[Tensor], Any]]:
     """Yields a function that shards a tensor along its first axis."""
     from torch.distributed.tensor import Shard, distribute_tensor
 

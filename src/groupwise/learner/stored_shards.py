@@ -52,12 +52,14 @@ def write_shards(folder: Path, tensors: Mapping[str, DTensor]) -> list[str]:
     Raises:
         OSError: a process could not write; it is raised on every process, with the number of the one that failed.
     """
-    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
 
-    writer = checkpoint.HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     try:
-        checkpoint.save({name: tensor.detach() for name, tensor in tensors.items()}, storage_writer=writer)
-    except checkpoint.CheckpointException as error:
+        save({name: tensor.detach() for name, tensor in tensors.items()}, storage_writer=writer)
+    except CheckpointException as error:
         rank, (failure, _) = next(iter(error.failures.items()))
         number = failure.errno if isinstance(failure, OSError) else None
         raise OSError(number, f"process {rank}: {failure}") from error
@@ -88,15 +90,7 @@ def fill(pairs: Iterable[tuple[Tensor, Tensor | StoredTensor]]) -> None:
         else:
             local_part(live).copy_(part_of(content, like=live))
     for folder, live_tensors in stored.items():
-        from torch.distributed import checkpoint
-
-        reader = checkpoint.HuggingFaceStorageReader(str(folder))
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a single process may read, too
-                checkpoint.load(dict(live_tensors), storage_reader=reader, no_dist=True)
-        except checkpoint.CheckpointException as error:  # no `Exception`, so that nobody would catch it
-            raise next(iter(error.failures.values()))[0] from error
+        _read(folder, live_tensors)
 
 
 def read_whole(tree: Any) -> Any:
@@ -119,3 +113,17 @@ def read_whole(tree: Any) -> Any:
     whole = replaced(tree)
     fill(stored)
     return whole
+
+
+def _read(folder: Path, live_tensors: dict[str, Tensor]) -> None:
+    """Reads the stored tensors of a folder into live ones of the same names."""
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a single process may read, too
+            load(dict(live_tensors), storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+    except CheckpointException as error:  # no `Exception`, so that nobody would catch it
+        raise next(iter(error.failures.values()))[0] from error
