@@ -63,8 +63,15 @@ def test_a_model_on_documented_gpus(groupwise, tmp_path: Path):
 
 def test_an_experiment_that_cannot_be_estimated_is_an_error(groupwise, tmp_path: Path):
     assert "known are A100, H100" in groupwise("estimate", "--gpu", "H1000").err
-    assert "has the domain 'restoration'" in groupwise("estimate", "restoration").err
+    assert "has the domain 'selection'" in groupwise("estimate", "selection").err
     assert "there is no config.json" in groupwise("estimate", "--model", tmp_path, "--gpu", "H100").err
+
+
+def test_models_that_make_images_are_counted(groupwise):
+    ended = groupwise("estimate", "diffusion", "--gpu", "H100", "train.prompts_per_step=5")
+    assert ended.status == 0, ended
+    for word in ("DiTTransformer2DModel, images of 8 x 8 pixels", "5 prompts x 16 members", "a pass of update", "of 75"):
+        assert word in ended.out, word
 
 
 @pytest.mark.slow
