@@ -73,7 +73,7 @@ class Rewarded(ToyDomain):
 
 
 class HeldOut(ToyDomain):
-    """Evaluated on prompts that it is not trained on and learns nothing of: each has an embedding of its own."""
+    """Evaluated on prompts that it is not trained on; each prompt has an embedding of its own."""
 
     metric_names = ("held_out/reward",)
 
