@@ -387,7 +387,7 @@ PLANTED = (
         frozenset({"all_flat", "no_update", "entropy_collapse"}),
     ),
     Planted("learning_rate_too_low", toy(grpo(rate=1e-7, num_steps=80))),
-    # Two images are evaluated with a reward of chance, which may lie far above the first step's.
+    # The two held-out images earn far more than the trained ones, which looks like noise of the sampler.
     Planted("learning_rate_too_low", experiment(source=STILL), frozenset({"exploration_too_strong"})),
     Planted("advantage_one_sided", toy(grpo("topr"))),
     Planted(
