@@ -70,7 +70,8 @@ def test_an_experiment_that_cannot_be_estimated_is_an_error(groupwise, tmp_path:
 def test_models_that_make_images_are_counted(groupwise):
     ended = groupwise("estimate", "diffusion", "--gpu", "H100", "train.prompts_per_step=5")
     assert ended.status == 0, ended
-    for word in ("DiTTransformer2DModel, images of 8 x 8 pixels", "5 prompts x 16 members", "a pass of update", "of 75"):
+    words = ("DiTTransformer2DModel, images of 8 x 8 pixels", "5 prompts x 16 members", "a pass of update", "of 75")
+    for word in words:
         assert word in ended.out, word
 
 

@@ -22,6 +22,7 @@ KEYS = {
     "ChatTools.tools",
     "OptimiserFromPath.path",
     "ModelObjects.model",
+    "Pretrained.pipeline",
     "ModelObjects.tokenizer",
     "Rows.held_out_path",
     "Rows.path",

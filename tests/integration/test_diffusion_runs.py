@@ -12,6 +12,7 @@ from tests.domain.diffusion.small import TABLE
 from groupwise.config import ConfigError, merge
 from groupwise.domain.diffusion.domain import DiffusionDomain
 from groupwise.domain.diffusion.models.bare import BareDenoiser
+from groupwise.domain.pass_sizes import DECODING, SAMPLING, UPDATE
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run
 from groupwise.track import read_metrics
@@ -101,6 +102,8 @@ def test_a_step_runs_the_model_once_a_transition(tmp_path: Path, monkeypatch: py
             name,
             lambda *args, _name=name, _original=original, **kw: (calls.append(_name), _original(*args, **kw))[1],
         )
+    known = {SAMPLING: 64, UPDATE: 2**20, DECODING: 64}
+    monkeypatch.setattr(DiffusionDomain, "fit_passes", lambda domain, *_, **__: domain.pass_sizes.restore(known))
     # Four transitions an image: evaluated, sampled, and evaluated again.
     drawn = ["predict"] * 4
     ran(tmp_path, method="flow_grpo", train={"num_steps": 1})

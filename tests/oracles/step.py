@@ -22,6 +22,8 @@ import torch
 from safetensors.torch import load_file
 from tests.oracles.step_loss import METHODS, Answer, Method, loss
 from torch import Tensor, nn
+from torch.distributed.checkpoint import load
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.func import functional_call
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -288,8 +290,14 @@ def first_adapter(run: Path) -> dict[str, Tensor]:
 
 
 def adapter_at(run: Path, step: int) -> dict[str, Tensor]:
-    """An adapter's tensors in the checkpoint of a step."""
-    tensors = load_file(run / "checkpoints" / f"step-{step}" / "tensors.safetensors")
+    """An adapter's tensors in the checkpoint of a step, also of processes that each wrote their shards."""
+    folder = run / "checkpoints" / f"step-{step}"
+    tensors = load_file(folder / "tensors.safetensors")
+    if (folder / "shards").is_dir():
+        reader = HuggingFaceStorageReader(str(folder / "shards"))
+        stored = reader.read_metadata().state_dict_metadata
+        tensors |= {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in stored.items()}
+        load({name: tensors[name] for name in stored}, storage_reader=reader, no_dist=True)
     short = {
         name.removeprefix(ADAPTED).removesuffix(".default.weight"): tensor
         for name, tensor in tensors.items()

@@ -107,7 +107,7 @@ def check_reward(
         >>> check_reward(ExactAnswer(), ["4", "5"], columns={"answer": ["4", "4"]})
         >>> check_reward(lambda completions: [len(completions)], ["4", "5"])
         Traceback (most recent call last):
-        groupwise.testing.broken.BrokenLaws: 1 of the laws of a reward are broken (docs/guide/rewards.md):
+        groupwise.testing.broken.BrokenLaws: 1 law of a reward is broken (docs/guide/rewards.md):
         - values: reward 'reward' returned 1 values for 2 members; write one entry a member, None where there is none
     """
     batch = _Batch(list(prompts or [""] * len(completions)), list(completions), dict(columns or {}))

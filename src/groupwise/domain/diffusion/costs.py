@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from groupwise.config import ConfigError
 from groupwise.domain.costs import ImageCosts
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
@@ -36,7 +37,14 @@ def image_costs(config: DiffusionConfig, *, copies: int, checkpointing: bool, ti
     inner = {id(part) for part in module.modules()}
     frozen = [part for part in parts.values() if isinstance(part, nn.Module) and id(part) not in inner]
     columns = {"prompt": "a cat", "label": 0} | _class_name(denoiser)
-    condition = denoiser.encode([columns])
+    try:
+        condition = denoiser.encode([columns])
+    except RuntimeError as error:
+        name = type(getattr(denoiser, "pipe", denoiser)).__name__
+        raise ConfigError(
+            f"model: the text encoder of a {name} computes with the values of its tensors, so that it cannot be counted"
+            " without weights; train one step with train.prompts_per_step = 1 and read the peak memory in its metrics"
+        ) from error
     guidance = 2.0 if guided and condition.unconditional is not None else 1.0
     rows_of_model = 1 if guidance == 1 else 2
 

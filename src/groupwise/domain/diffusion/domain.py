@@ -29,14 +29,7 @@ from groupwise.domain.diffusion.splits import Splits, split
 from groupwise.domain.diffusion.supervised import demonstrations, supervised_loss
 from groupwise.domain.diffusion.transition import Transition
 from groupwise.domain.diffusion.videos import as_strips, score_frames
-from groupwise.domain.pass_sizes import (
-    DECODING,
-    ENCODING,
-    SAMPLING,
-    UPDATE,
-    PassSizes,
-    pass_budget,
-)
+from groupwise.domain.pass_sizes import DECODING, ENCODING, SAMPLING, UPDATE, PassSizes, pass_budget
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.domain.shares import in_shares
@@ -212,14 +205,13 @@ class DiffusionDomain(Domain):
         if drawn is None:
             rows = torch.arange(len(keys), device=device)
             drawn = Drawn.concatenate(self.pass_sizes.join(SAMPLING, drawn_paths, rows))
+        call = -1 if self._sampler_graph is None else self._sampler_graph.call
         payload: dict[str, Any] = {
             "latents": drawn.latents,
             "first": torch.full((len(keys),), first_decision, device=device),
             "guidance": torch.full((len(keys),), guidance, dtype=torch.float64, device=device),
             "images": self._decode(drawn.latents),
-            "call": torch.full(
-                (len(keys),), -1 if self._sampler_graph is None else self._sampler_graph.call, device=device
-            ),
+            "call": torch.full((len(keys),), call, device=device),
             "row": torch.arange(len(keys), device=device),
         }
         if drawn.mean is not None:
@@ -501,14 +493,9 @@ class DiffusionDomain(Domain):
         return prompt
 
     def _transitions(self, samples: Samples, pairs: Tensor) -> tuple[Any, Tensor]:
+        denoiser, conditions = self._scorer.denoiser, self._encoded.of(samples.prompts)
         return rescore.transitions(
-            self._scorer.denoiser,
-            self._schedule,
-            self.config.sampler,
-            samples.payload,
-            self._encoded.of(samples.prompts),
-            samples.group,
-            pairs,
+            denoiser, self._schedule, self.config.sampler, samples.payload, conditions, samples.group, pairs
         )
 
     def _computation(
@@ -556,15 +543,9 @@ class DiffusionDomain(Domain):
         self, graph: SamplerGraph, samples: Samples, requires: frozenset[str], pairs: Tensor
     ) -> dict[str, Tensor]:
         member, decision = pairs[:, 0], pairs[:, 1]
+        gaussians = graph.at(samples.payload["row"][member], decision)
         after = samples.payload["visited"][member, decision + 1]
-        return rescore.scored_fields(
-            graph.at(samples.payload["row"][member], decision),
-            after,
-            samples.payload,
-            pairs,
-            self.config.reduce,
-            requires,
-        )
+        return rescore.scored_fields(gaussians, after, samples.payload, pairs, self.config.reduce, requires)
 
     def _supervised_loss(self, samples: Samples, members: Tensor) -> Tensor:
         return supervised_loss(self._scorer.denoiser, samples.select(members), self._encoded.of(samples.prompts))

@@ -74,4 +74,7 @@ def gains(table: RewardTable, num_states: int) -> RewardTable:
         logged[f"{name}/image"] = by_member[:, -1].tolist()
     means = {name: [float(row.mean()) for row in rows] for name, rows in maps.items()}
     bounds = {name: (low - high, high - low) for name, (low, high) in table.bounds.items()}
-    return replace(table, values=means, maps=maps, logged=logged, bounds=bounds, fields={}, extras={})
+    contents = table.contents[num_states - 1 :: num_states]
+    return replace(
+        table, values=means, maps=maps, logged=logged, bounds=bounds, fields={}, extras={}, contents=contents
+    )

@@ -68,8 +68,9 @@ class PipelineDenoiser:
         self.size = _size(adapter, model, pipe)
         self.latent_shape = tuple(adapter.latent_shape(pipe, self.size))
         self.distilled = adapter.takes_guidance(pipe)
+        self._shipped = type(adapter).__module__.startswith("groupwise.")
         # Adapters of this package are tested.
-        self.proven = type(adapter).__module__.startswith("groupwise.")
+        self.proven = self._shipped
         self.video = adapter.video
         self.latent_dtype = torch.promote_types(self._dtype, torch.float32)
         self._flow = is_flow(pipe.scheduler)
@@ -84,11 +85,15 @@ class PipelineDenoiser:
 
     @property
     def encoders(self) -> str:
-        """A hash of the text encoders, by content; empty where the pipeline has none."""
+        """A hash of the text encoders, by content; empty where the pipeline has none, and for an adapter of one's own,
+        whose code may change what it makes of them.
+        """
         return self._encoders
 
     @cached_property
     def _encoders(self) -> str:
+        if not self._shipped:
+            return ""
         others = {self.adapter.denoiser, "vae", "scheduler"}
         parts = {name: part for name, part in self.pipe.components.items() if part is not None and name not in others}
         folder = Path(self.pipe.name_or_path or "")
