@@ -102,7 +102,7 @@ def test_a_step_runs_the_model_once_a_transition(tmp_path: Path, monkeypatch: py
             name,
             lambda *args, _name=name, _original=original, **kw: (calls.append(_name), _original(*args, **kw))[1],
         )
-    known = {SAMPLING: 64, UPDATE: 2**20, DECODING: 64}
+    known = {SAMPLING: 2**20, UPDATE: 2**20, DECODING: 64}
     monkeypatch.setattr(DiffusionDomain, "fit_passes", lambda domain, *_, **__: domain.pass_sizes.restore(known))
     # Four transitions an image: evaluated, sampled, and evaluated again.
     drawn = ["predict"] * 4

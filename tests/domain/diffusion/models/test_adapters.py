@@ -109,7 +109,7 @@ WRONG = {
     "TwoLengths": "TwoLengths.encode: 'encoder_hidden_states' is [1, 272, 16] of the prompts and [1, 7, 16] of the neg",
     "OneName": "OneName.encode: 'pooled_projections' is in one of the two conditions alone; return it in both",
     "Noisy": "Noisy.forward gave two predictions for the same latents, ",
-    "Flat": "Flat.forward returned [1, 128] for latents of [1, 4, 8, 4]; return one prediction of the latents' shape",
+    "Flat": "Flat.forward returned [2, 128] for latents of [2, 4, 8, 4]; return one prediction of the latents' shape",
 }
 
 
