@@ -272,9 +272,8 @@ def test_a_planted_fault_is_named(
         verdicts[fault] = str(caught.value)
     assert sentence in verdicts[fault]
     heading, *lines = verdicts[fault].splitlines()
-    assert (
-        heading == f"{len(lines)} of the laws of {fault.__name__} are broken (docs/guide/write_your_own_pipeline.md):"
-    )
+    count = f"1 law of {fault.__name__} is" if len(lines) == 1 else f"{len(lines)} laws of {fault.__name__} are"
+    assert heading == f"{count} broken (docs/guide/write_your_own_pipeline.md):"
     assert all(line.startswith("- ") for line in lines)
 
 
