@@ -61,12 +61,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item.nodeid not in done]
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Writes a line for the part of a test that decides it: its call, or a set-up that skipped or failed."""
-    if (report.when != "call" and report.outcome == "passed") or "PYTEST_XDIST_WORKER" in os.environ:
-        return  # workers' reports come to the process that started them as well
-    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
-    expected = "xfailed" if hasattr(report, "wasxfail") and report.outcome == "skipped" else report.outcome
-    line = {"test": report.nodeid, "outcome": expected, "reason": text[-6000:]}
-    with Path(os.environ["PEERS_OUTCOMES"]).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+class _Outcomes:
+    """Writes the outcome of every test."""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Writes a line for the part of a test that decides it: its call, or a set-up that skipped or failed."""
+        if report.when != "call" and report.outcome == "passed":
+            return
+        text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+        expected = "xfailed" if hasattr(report, "wasxfail") and report.outcome == "skipped" else report.outcome
+        line = {"test": report.nodeid, "outcome": expected, "reason": text[-6000:]}
+        with Path(os.environ["PEERS_OUTCOMES"]).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Has outcomes written by one process: reports of pytest-xdist's workers reach the process that started them."""
+    # An environment variable does not tell a worker: a test that starts this command hands its own worker's name on.
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Outcomes())
