@@ -1,8 +1,11 @@
-"""Several seeds of `groupwise train selection` as one table: `python benchmarks/selection.py RUN RUN ... [--out FILE]`.
+"""Several seeds of a selection experiment as one table: `python benchmarks/selection.py RUN RUN ... [--out FILE]`.
 
-Baselines do not depend on the seed. `ours` is the mean over seeds, beside the lowest and the highest; `lead` is the
-mean difference to each baseline, beside the lowest lower end of the seeds' paired intervals, which redraw images and
-rules.
+    python benchmarks/seeds.py --only selection_text --keep --lines runs/lines.jsonl --runs runs    # the ten runs
+    python benchmarks/selection.py runs/selection_text-1?
+
+Baselines do not depend on the seed. The rows of the policy (`ours`, and where the task model is asked, `ours, as
+exported`) are means over seeds, beside the lowest and the highest; `lead` is the mean difference to each baseline,
+beside the lowest lower end of the seeds' paired intervals, which redraw what the experiment's table redraws.
 """
 
 from __future__ import annotations
@@ -30,10 +33,11 @@ def gathered(runs: list[Path]) -> dict[str, Any]:
         for row in tables[0]["baselines"]["rows"]
         if not row[0].startswith("ours")
     }
-    ours = [
-        [cell["mean"] for cell in next(row for row in each["baselines"]["rows"] if row[0] == "ours")[1:]]
-        for each in tables
-    ]
+    ours = {
+        row[0]: [_means(table["baselines"], row[0]) for table in tables]
+        for row in tables[0]["baselines"]["rows"]
+        if row[0].startswith("ours")
+    }
     names = [row[0] for row in tables[0]["lead"]["rows"]]
     lead = {
         name: [next(row[1:] for row in each["lead"]["rows"] if row[0] == name) for each in tables] for name in names
@@ -41,7 +45,15 @@ def gathered(runs: list[Path]) -> dict[str, Any]:
     return {
         "columns": tables[0]["baselines"]["columns"][1:],
         "baselines": rows,
-        "ours": {"mean": _over(ours, _mean), "lowest": _over(ours, min), "highest": _over(ours, max), "seeds": ours},
+        "ours": {
+            name: {
+                "mean": _over(seeds, _mean),
+                "lowest": _over(seeds, min),
+                "highest": _over(seeds, max),
+                "seeds": seeds,
+            }
+            for name, seeds in ours.items()
+        },
         "lead": {
             name: {
                 "mean": _over([[cell["mean"] for cell in row] for row in found], _mean),
@@ -51,6 +63,10 @@ def gathered(runs: list[Path]) -> dict[str, Any]:
         },
         "seconds": [json.loads((run / "summary.json").read_text())["seconds"] for run in runs],
     }
+
+
+def _means(table: dict[str, Any], name: str) -> list[float]:
+    return [cell["mean"] for cell in next(row for row in table["rows"] if row[0] == name)[1:]]
 
 
 def _over(rows: list[list[float]], what: Any) -> list[float]:
@@ -71,12 +87,12 @@ def main() -> None:
     print("| chosen by | " + " | ".join(found["columns"]) + " |\n|---|" + "---|" * len(found["columns"]))
     for name, values in found["baselines"].items():
         print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in values) + " |")
-    own = found["ours"]
-    cells = [
-        f"{mean:.3f} ({low:.3f} to {high:.3f})"
-        for mean, low, high in zip(own["mean"], own["lowest"], own["highest"], strict=True)
-    ]
-    print(f"| ours, {len(arguments.runs)} seeds | " + " | ".join(cells) + " |")
+    for name, scores in found["ours"].items():
+        cells = [
+            f"{mean:.3f} ({low:.3f} to {high:.3f})"
+            for mean, low, high in zip(scores["mean"], scores["lowest"], scores["highest"], strict=True)
+        ]
+        print(f"| {name}, {len(arguments.runs)} seeds | " + " | ".join(cells) + " |")
     for name, lead in found["lead"].items():
         print(
             f"| lead over {name} | "

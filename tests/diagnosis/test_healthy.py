@@ -48,24 +48,13 @@ def test_recorded_healthy_runs_are_small_and_name_their_command(name: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize("name", [name for name in DOMAINS if name != "language"])
 def test_a_fresh_run_of_the_shipped_experiment(name: str, tmp_path: Path) -> None:
-    # Seed 6 of the cups game ended at .66 while its first worked step had to be read from the prompt.
-    experiment = load_experiment(
-        name,
-        [
-            f"seed={6 if name == 'language' else 3}",
-            "track.console=none",
-            "track.rollouts_every=0",
-            "checkpoint.every=100000",
-        ],
-    )
-    result = run(experiment, tmp_path / "run", controls=False)
+    """The cups game is run, and asked the same, in `tests/integration/test_shipped_language.py`."""
+    changes = ["seed=3", "track.console=none", "track.rollouts_every=0", "checkpoint.every=100000"]
+    run(load_experiment(name, changes), tmp_path / "run", controls=False)
     read = read_run(tmp_path / "run")
     assert alarms(diagnose(read.rows, read.config)) == []
-    if name == "language":
-        assert result.summary["before"] < 0.4
-        assert result.summary["after"] >= 0.95
 
 
 @pytest.mark.slow

@@ -320,51 +320,6 @@ def test_the_log_says_how_many_rows_were_left_out(build):
     assert build().remarks == []
 
 
-def held_out(folder):
-    """Held-out metrics by step of a run folder."""
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return {
-        row["step"]: {key.removeprefix("eval/"): value for key, value in row.items() if key.startswith("eval/")}
-        for row in rows
-        if "eval/greedy/length" in row
-    }
-
-
-def trained(name, folder, controls=()):
-    """Held-out metrics of a shipped experiment: where the first sampling stage began, at the end, and at the end of the
-    named controls.
-    """
-    from groupwise.experiment.loading import load_experiment
-    from groupwise.experiment.runner import run
-
-    experiment = load_experiment(name)
-    result = run(
-        experiment.model_copy(update={"controls": {each: experiment.controls[each] for each in controls}}),
-        folder / "run",
-    )
-    found = held_out(folder / "run")
-    ends = [list(held_out(folder / "run" / "controls" / each).values())[-1] for each in controls]
-    return found[result.before_step], found[result.after_step], *ends
-
-
-@pytest.mark.slow
-def test_the_default_learns_to_work_before_it_answers_and_more_imitation_does_not(tmp_path):
-    before, after, imitation = trained("language", tmp_path, ["supervised"])
-    for mode in ("greedy", "sampled"):
-        assert before[f"{mode}/correct"] <= 0.55
-        assert after[f"{mode}/correct"] >= 0.90
-        assert imitation[f"{mode}/correct"] <= 0.60
-        # The judge is not the reward: the answers are right because the work before them is.
-        assert after[f"{mode}/worked"] >= 0.90 > 0.55 >= before[f"{mode}/worked"]
-
-
-@pytest.mark.slow
-def test_a_conversation_of_four_turns_is_won_more_often_by_the_stated_margin(tmp_path):
-    before, after = trained("guess_the_number", tmp_path)
-    assert after["sampled/environment"] - before["sampled/environment"] >= 0.15
-    assert after["sampled/patient"] > before["sampled/patient"]
-
-
 def test_a_mixture_of_experts_says_that_nothing_balances_its_load_and_its_gradient_has_no_such_term(build, tmp_path):
     from transformers import MixtralConfig, MixtralForCausalLM
 
