@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import pytest
@@ -372,7 +373,19 @@ def test_law_6_under_every_level() -> None:
         same_outcome(outcome(special_case, world(10)), outcome(plain_case, world(10)), str(ratio), metrics=False)
 
 
-@pytest.mark.parametrize(("slot", "further_slot"), list(itertools.combinations(SLOTS, 2)), ids=lambda slot: slot)
+MOST_COMBINATIONS = 90
+"""Of the kinds of two slots, so that their test stays within the five seconds of one that is not slow."""
+SLOT_PAIRS = [
+    (slots, [pytest.mark.slow] if math.prod(len(slot_tables(slot)) for slot in slots) > MOST_COMBINATIONS else [])
+    for slots in itertools.combinations(SLOTS, 2)
+]
+
+
+@pytest.mark.parametrize(
+    ("slot", "further_slot"),
+    [pytest.param(*slots, marks=marks) for slots, marks in SLOT_PAIRS],
+    ids=lambda slot: slot,
+)
 def test_law_8_pairs_of_kinds(slot: str, further_slot: str) -> None:
     inputs, hard = world(11), extremes()
     for name, objective in pairs(slot, further_slot):

@@ -53,6 +53,7 @@ def short_series(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("groupwise.diagnosis.stage._MOST_EVALUATED", 4)
 
 
+@pytest.mark.slow
 def test_a_run_holds_as_much_at_its_end_as_when_its_windows_were_full(tmp_path: Path) -> None:
     long = recipe(num_steps=LAST, evaluate_every=10, prompts_per_step=1, group_size=2, callbacks=[f"{__name__}:note"])
     train(job(long, track=TrackConfig(console="none", keep_records=4)), tmp_path / "run")

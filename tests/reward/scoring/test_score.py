@@ -228,6 +228,7 @@ def test_async_ones_that_hang_are_cancelled_or_left() -> None:
         return [1.0, 0.0]
 
     polite.timeout_seconds = rude.timeout_seconds = 0.2  # type: ignore[attr-defined]
+    quick.timeout_seconds = 2.0  # type: ignore[attr-defined]
     with Rewards({"polite": polite}) as rewards:
         assert [event.name for event in rewards.score(PROMPTS, TEXTS).events] == ["timeout"]
         assert cancelled.wait(60)
