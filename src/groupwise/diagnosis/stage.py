@@ -279,7 +279,7 @@ def _each(take: Callable[[int, float], None], steps: Sequence[int], values: Sequ
 
 def _finite_values(metric: str, rows: Sequence[Row], steps: Sequence[int]) -> tuple[Sequence[int], Sequence[float]]:
     """Returns the finite values of a metric, with their steps."""
-    values = [row.get(metric) for row in rows]
+    values: list[Any] = [row.get(metric) for row in rows]
     if None in values:  # An evaluation is in few rows.
         steps = [step for step, value in zip(steps, values, strict=True) if value is not None]
         values = [value for value in values if value is not None]
