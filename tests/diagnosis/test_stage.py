@@ -137,7 +137,14 @@ def _is_finite(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def test_rows_that_nobody_reads_are_not_kept() -> None:
+def test_windows_are_of_all_rows_whoever_reads_first() -> None:
+    made = stage(45)
+    newest = made.windows.newest
+    assert newest is not None
+    assert newest.steps[-1] == 40
+
+
+def test_few_rows_wait_to_be_read() -> None:
     made = stage(3000, kl=1.0)
     assert len(made._pending) < 256
     assert made.count("kl") == 3000

@@ -14,8 +14,8 @@ def _look(stage: Stage) -> Seen | None:
     if start is None or noise is None or noise.mean < _SHARE:
         return None
     sentence = (
-        f"Equal answers to one prompt earned different rewards: over {WINDOW} steps they differed {noise.mean:.0%} as"
-        " much as any two members of their group, in mean squares."
+        f"Equal answers to one prompt earned different rewards: over {WINDOW} steps the mean squared difference of two"
+        f" equal ones was {noise.mean:.0%} of that of any two members of their group."
     )
     if start.mean < _SHARE:
         means = "It was less at first: noise is what is left now that members differ little."
