@@ -264,6 +264,23 @@ class Correlation(Statistic):
 
 
 @final
+class Quotient(Statistic):
+    """One mean divided by another, `(sum(x) / num_x) / (sum(y) / num_y)`; nothing where the second is 0."""
+
+    @staticmethod
+    def of(dividend: float, num_dividend: float, divisor: float, num_divisor: float) -> Quotient:
+        """Keeps two sums, each with its count."""
+        sums = torch.tensor([dividend, num_dividend, divisor, num_divisor], dtype=torch.float64)
+        return Quotient(lambda: sums)
+
+    def finish(self, name: str) -> dict[str, float]:
+        dividend, num_dividend, divisor, num_divisor = self.sums.tolist()
+        if not (num_dividend > 0 and divisor > 0 and math.isfinite(divisor)):
+            return {}
+        return {name: dividend / num_dividend / (divisor / num_divisor)}
+
+
+@final
 class Deviation(Statistic):
     """The standard deviation of all values, with the unbiased divisor; 0 for a single value."""
 

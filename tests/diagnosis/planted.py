@@ -350,6 +350,18 @@ PLANTED = (
             "optimiser.learning_rate=7e-4",
             'domain.rewards.correct={kind="callable",path="tests.diagnosis.planted:by_chance"}',
         ),
+        frozenset({"reward_is_noise"}),
+    ),
+    Planted(
+        "reward_is_noise",
+        experiment(
+            "stages.warm_up.num_steps=80",
+            "stages.warm_up.set.optimiser.learning_rate=1e-2",
+            "stages.grpo.num_steps=32",
+            "domain.sampling.max_new_tokens=2",
+            'domain.rewards.correct={kind="callable",path="tests.diagnosis.planted:by_chance"}',
+        ),
+        frozenset({"all_truncated"}),
     ),
     Planted(
         "kl_runaway",
@@ -387,8 +399,8 @@ PLANTED = (
         frozenset({"all_flat", "no_update", "entropy_collapse"}),
     ),
     Planted("learning_rate_too_low", toy(grpo(rate=1e-7, num_steps=80))),
-    # The two held-out images earn far more than the trained ones, which looks like noise of the sampler.
-    Planted("learning_rate_too_low", experiment(source=STILL), frozenset({"exploration_too_strong"})),
+    # The two held-out images earn far more than the trained ones, which says nothing of the sampler.
+    Planted("learning_rate_too_low", experiment(source=STILL)),
     Planted("advantage_one_sided", toy(grpo("topr"))),
     Planted(
         "advantage_scale",
@@ -406,7 +418,7 @@ PLANTED = (
         frozenset({"learning_rate_too_high"}),
     ),
     Planted("supervised_not_falling", toy(supervised(num_steps=70, rate=1e-9))),
-    Planted("consistency_creep", experiment(source=CONSISTENCY), frozenset({"exploration_too_strong"})),
+    Planted("consistency_creep", experiment(source=CONSISTENCY)),
 )
 
 _CHANCE = random.Random(1)

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import os
+import random
+import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from groupwise.runs import each_line, read_lines
+from groupwise.runs import each_line, lines, read_lines
+from groupwise.runs.lines import parse
 
 
 def test_every_whole_object_is_read_and_the_rest_is_said(tmp_path: Path) -> None:
@@ -15,9 +19,9 @@ def test_every_whole_object_is_read_and_the_rest_is_said(tmp_path: Path) -> None
         + b"[" * 5000
         + b'\n{"step": 3'
     )
-    lines = read_lines(path)
-    assert lines.rows == [{"step": 1, "x": None, "y": None}, {"step": 2, "text": "\ufffd"}]
-    assert lines.remarks == [
+    read = read_lines(path)
+    assert read.rows == [{"step": 1, "x": None, "y": None}, {"step": 2, "text": "\ufffd"}]
+    assert read.remarks == [
         "metrics.jsonl: lines 3, 4, 5, 7 are no JSON objects and are left out",
         "metrics.jsonl: the last line is cut off and is left out",
     ]
@@ -50,8 +54,62 @@ def test_a_file_that_may_not_be_read_is_said(tmp_path: Path) -> None:
 def test_a_file_is_read_as_it_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"step": 1}\nbroken\n{"step": 2}\n')
     remarks: list[str] = []
-    lines = each_line(tmp_path / "a.jsonl", remarks)
-    assert next(lines) == {"step": 1}
+    found = each_line(tmp_path / "a.jsonl", remarks)
+    assert next(found) == {"step": 1}
     assert remarks == [], "nothing is said before the end"
-    assert list(lines) == [{"step": 2}]
+    assert list(found) == [{"step": 2}]
     assert len(remarks) == 1
+
+
+PARTS = [b"0", b"1", b"7", b"90", b"-", b"+", b".", b"e", b"E", b"NaN", b"Infinity", b"e99", b"e308", b"1e309", b'"']
+PARTS += [
+    b"true",
+    b"null",
+    b"[",
+    b"]",
+    b"{",
+    b"}",
+    b":",
+    b",",
+    b" ",
+    b"\t",
+    b"\n",
+    b"\x0b",
+    b"\x00",
+    b"\xff",
+    b"\xc3\xa9",
+]
+PARTS += [b"\\u0041", b"\\ud800", b"\\ud83d\\ude00", b"\\n", b"\\x", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"1" * 200, b"'"]
+PARTS += [b'{"a": ', b'"a": 1', b"0.1", b"-0", b"-0.0", b"1.5e-7", b"9" * 20, b"123456.78901234567890123", b"[" * 250]
+
+
+def test_both_parsers_are_of_one_opinion() -> None:
+    """The fast one decides nothing that the slow one would have decided otherwise."""
+    chance = random.Random(4)
+    contents = [b"".join(chance.choices(PARTS, k=chance.randrange(1, 6))) for _ in range(20_000)]
+    numbers = [struct.unpack("d", chance.randbytes(8))[0] for _ in range(20_000)]
+    contents += [repr(number).encode() for number in numbers]
+    contents += [f"{chance.randrange(10**25)}e{chance.randrange(-330, 330)}".encode() for _ in range(20_000)]
+    contents += [f"{chance.random():.{chance.randrange(1, 30)}f}".encode() for _ in range(20_000)]
+    assert [content for content in contents if _said(parse, content) != _said(_slowly, content)] == []
+    assert sum(_said(parse, content) != "refused" for content in contents) > 60_000
+
+
+def _slowly(content: bytes) -> object:
+    return lines._DECODER.decode(content.decode("utf-8", errors="replace"))
+
+
+def _said(read: Callable[[bytes], object], content: bytes) -> str:
+    try:
+        return repr(read(content))
+    except (ValueError, RecursionError):
+        return "refused"
+
+
+def test_lines_without_a_number_that_is_not_finite_are_read_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_DECODER", None)
+    assert parse(b'{"step": 1, "learning_rate": 2.5e-05, "text": "caf\xc3\xa9"}') == {
+        "step": 1,
+        "learning_rate": 2.5e-05,
+        "text": "caf\u00e9",
+    }

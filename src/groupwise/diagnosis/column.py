@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import final
 
 from groupwise.diagnosis.series import WINDOW, Series
@@ -20,8 +21,7 @@ class Column:
 
     Example:
         >>> column = Column("reward")
-        >>> for step in range(1, 1001):
-        ...     column.add(step, step / 2)
+        >>> column.add(range(1, 1001), [step / 2 for step in range(1, 1001)])
         >>> column.count, column.first(2).values, column.last(2).values, column.last(2, skip=3).steps
         (1000, [0.5, 1.0], [499.5, 500.0], [996, 997])
     """
@@ -32,17 +32,17 @@ class Column:
         self._first: list[tuple[int, float]] = []
         self._newest: deque[tuple[int, float]] = deque(maxlen=NUM_NEWEST)
 
-    def add(self, step: int, value: float) -> None:
-        """Takes the next value.
+    def add(self, steps: Sequence[int], values: Sequence[float]) -> None:
+        """Takes the next values.
 
         Args:
-            step: of the run.
-            value: finite.
+            steps: of the run.
+            values: one a step, finite.
         """
-        self.count += 1
-        if len(self._first) < NUM_FIRST:
-            self._first.append((step, value))
-        self._newest.append((step, value))
+        self.count += len(values)
+        if (room := NUM_FIRST - len(self._first)) > 0:
+            self._first.extend(zip(steps[:room], values[:room], strict=True))
+        self._newest.extend(zip(steps[-NUM_NEWEST:], values[-NUM_NEWEST:], strict=True))
 
     @property
     def newest(self) -> tuple[int, float]:

@@ -13,12 +13,17 @@ from groupwise.diagnosis.spread import Spread
 from groupwise.diagnosis.windows import Windows
 
 Row = Mapping[str, Any]
+Taker = Callable[[Sequence[int], Sequence[float]], None]
 
 PLAIN_SUPERVISED = "loss_sup / lambda_sup"
 """The supervised loss without its coefficient, which a schedule may change; of the steps that have both."""
 
 _EVALUATED = "eval/"
+_STEP_AND_STAGE = frozenset({"step", "stage"})
+_NUMBERS = frozenset({float, int, bool})
 _MOST_EVALUATED = 128
+_MOST_PENDING = 256
+"""Rows that wait to be sorted by metric: a column at a time takes a quarter of the time of a value at a time."""
 _MOST_KL = 4096
 """Beyond so many steps the KL's last third begins within a thousandth of where it does."""
 
@@ -49,14 +54,14 @@ class Stage:
     ) -> None:
         self.name = name
         self._reads = reads or (lambda metric: True)
-        self._takers: dict[str, Callable[[int, float], None]] = {}
+        self._takers: dict[str, Taker | None] = {}
+        self._pending: list[Row] = []
         self.settings = settings or {}
         self.num_steps = 0
         self._columns: dict[str, Column] = {}
         self._evaluated: dict[str, Spread] = {}
         self._kl = Spread("kl", _MOST_KL)
-        self.windows = Windows("reward")
-        """The reward window by window."""
+        self._windows = Windows("reward")
 
     def follow(self, before: Stage) -> None:
         """Takes over the newest evaluations of the stage before: where that one ended, this one begins, and it is not
@@ -65,69 +70,98 @@ class Stage:
         Args:
             before: the stage that has ended.
         """
+        before._settle()
         for metric, seen in before._evaluated.items():
-            self._hold_out(metric, *seen.newest)
+            step, value = seen.newest
+            self._hold_out(metric, [step], [value])
 
     def add(self, row: Row) -> None:
         """Takes one row of `metrics.jsonl`. Values that are no finite numbers are absent; a row of an evaluation alone
         counts no step.
 
         Args:
-            row: the newest.
+            row: the newest; it is kept for a while and may not be changed afterwards.
         """
-        step = row.get("step")
-        step = int(step) if isinstance(step, int | float) and math.isfinite(step) else 0
-        is_step = False
-        for name, value in row.items():
-            if not isinstance(value, int | float):
-                continue
-            take = self._takers.get(name) or self._taker(name)
-            is_step = is_step or not (name == "step" or name.startswith(_EVALUATED))
-            if take is not _leave and math.isfinite(value):
-                take(step, float(value))
-        self.num_steps += is_step
-        loss, coefficient = _finite(row.get("loss_sup")), _finite(row.get("lambda_sup"))
-        if loss is not None and coefficient:
-            self._column(PLAIN_SUPERVISED).add(step, loss / coefficient)
+        self.num_steps += any(
+            isinstance(value, int | float) and name != "step" and not name.startswith(_EVALUATED)
+            for name, value in row.items()
+        )
+        self._pending.append(row)
+        if len(self._pending) >= _MOST_PENDING:
+            self._settle()
 
-    def _taker(self, metric: str) -> Callable[[int, float], None]:
-        """Returns what takes the values of a metric, made at its first value."""
+    def _settle(self) -> None:
+        """Sorts the pending rows by metric. Whatever reads the stage calls it first."""
+        if not self._pending:
+            return
+        rows, self._pending = self._pending, []
+        self._meet(rows)
+        steps = [int(step) if (step := _finite(row.get("step"))) is not None else 0 for row in rows]
+        for metric, take in self._takers.items():
+            if take is not None:
+                take(*_finite_values(metric, rows, steps))
+        if "loss_sup" in self._takers and "lambda_sup" in self._takers:
+            for step, row in zip(steps, rows, strict=True):
+                loss, coefficient = _finite(row.get("loss_sup")), _finite(row.get("lambda_sup"))
+                if loss is not None and coefficient:
+                    self._column(PLAIN_SUPERVISED).add([step], [loss / coefficient])
+
+    def _meet(self, rows: Sequence[Row]) -> None:
+        """Makes what takes the values of each metric, at its first number."""
+        known = _STEP_AND_STAGE.union(self._takers)
+        for row in rows:
+            if known.issuperset(row):
+                continue
+            for metric, value in row.items():
+                if metric not in self._takers and isinstance(value, int | float):
+                    self._takers[metric] = self._taker(metric)
+            known = _STEP_AND_STAGE.union(self._takers)
+
+    def _taker(self, metric: str) -> Taker | None:
+        """Returns what takes the values of a metric; `None` where no rule reads it."""
         if metric != "step" and not self._reads(metric):
-            take = _leave
-        elif metric.startswith(_EVALUATED):
-            take = partial(self._hold_out, metric)
-        else:
-            columns = [self._column(metric).add]
-            columns += [self._kl.add] if metric == "kl" else []
-            columns += [self.windows.add] if metric == "reward" else []
-            take = columns[0] if len(columns) == 1 else partial(_all, columns)
-        self._takers[metric] = take
-        return take
+            return None
+        if metric.startswith(_EVALUATED):
+            return partial(self._hold_out, metric)
+        takers: list[Taker] = [self._column(metric).add]
+        takers += [partial(_each, self._kl.add)] if metric == "kl" else []
+        takers += [partial(_each, self._windows.add)] if metric == "reward" else []
+        return takers[0] if len(takers) == 1 else partial(_all, takers)
 
     def _column(self, metric: str) -> Column:
         return self._columns.setdefault(metric, Column(metric))
 
-    def _hold_out(self, name: str, step: int, value: float) -> None:
-        seen = self._evaluated.setdefault(name, Spread(name, _MOST_EVALUATED))
-        if seen.count and seen.newest[0] == step:
-            seen.replace_newest(value)
-        else:
-            seen.add(step, value)
+    def _hold_out(self, name: str, steps: Sequence[int], values: Sequence[float]) -> None:
+        for step, value in zip(steps, values, strict=True):
+            seen = self._evaluated.setdefault(name, Spread(name, _MOST_EVALUATED))
+            if seen.count and seen.newest[0] == step:
+                seen.replace_newest(value)
+            else:
+                seen.add(step, value)
+
+    @property
+    def windows(self) -> Windows:
+        """Returns the reward window by window."""
+        self._settle()
+        return self._windows
 
     @property
     def evaluated(self) -> list[Series]:
         """Returns every metric that evaluations measured, from the first evaluation to the newest; of more than some
         hundred, spread evenly.
         """
+        self._settle()
         return [seen.series for seen in self._evaluated.values()]
 
     @property
     def step(self) -> int:
         """Returns the newest step; 0 before any row."""
+        self._settle()
         return self._columns["step"].newest[0] if "step" in self._columns else 0
 
     def count(self, metric: str) -> int:
         """Counts the values of a metric so far."""
+        self._settle()
         return self._columns[metric].count if metric in self._columns else 0
 
     def last(self, metric: str, count: int = WINDOW) -> Series | None:
@@ -138,6 +172,7 @@ class Stage:
             metric: its name.
             count: how many.
         """
+        self._settle()
         newest = self._columns[metric].last(count) if metric in self._columns else None
         return None if newest is None or self.step - newest.steps[0] > 3 * count else newest
 
@@ -148,6 +183,7 @@ class Stage:
             metric: its name.
             count: how many.
         """
+        self._settle()
         return self._columns[metric].first(count) if metric in self._columns else None
 
     def before(self, metric: str, count: int = WINDOW, skip: int = WINDOW) -> Series | None:
@@ -158,6 +194,7 @@ class Stage:
             count: how many.
             skip: how many newer ones are left out.
         """
+        self._settle()
         return self._columns[metric].last(count, skip) if metric in self._columns else None
 
     def kl_before(self, count: int, skip: int) -> Series | None:
@@ -168,6 +205,7 @@ class Stage:
             count: how many.
             skip: how many newer ones are left out.
         """
+        self._settle()
         return self._kl.before(count, skip)
 
     def ends(self, metric: str, count: int = WINDOW) -> tuple[Series, Series] | None:
@@ -208,6 +246,7 @@ class Stage:
         Args:
             weighted: true for the rewards that are trained on.
         """
+        self._settle()
         names = [
             metric.removeprefix("rewards/").removesuffix("/weight")
             for metric in self._columns
@@ -228,13 +267,26 @@ class Stage:
         return [seen for seen in self.evaluated if seen.metric.rpartition("/")[2] in judges and len(seen) > 1]
 
 
-def _leave(step: int, value: float) -> None:
-    """Takes nothing: no rule reads the metric."""
-
-
-def _all(takers: Sequence[Callable[[int, float], None]], step: int, value: float) -> None:
+def _all(takers: Sequence[Taker], steps: Sequence[int], values: Sequence[float]) -> None:
     for take in takers:
+        take(steps, values)
+
+
+def _each(take: Callable[[int, float], None], steps: Sequence[int], values: Sequence[float]) -> None:
+    for step, value in zip(steps, values, strict=True):
         take(step, value)
+
+
+def _finite_values(metric: str, rows: Sequence[Row], steps: Sequence[int]) -> tuple[Sequence[int], Sequence[float]]:
+    """Returns the finite values of a metric, with their steps."""
+    values: list[Any] = [row.get(metric) for row in rows]
+    if None in values:  # An evaluation is in few rows.
+        steps = [step for step, value in zip(steps, values, strict=True) if value is not None]
+        values = [value for value in values if value is not None]
+    if _NUMBERS.issuperset(map(type, values)) and all(map(math.isfinite, values)):
+        return steps, list(map(float, values))
+    pairs = [(step, found) for step, value in zip(steps, values, strict=True) if (found := _finite(value)) is not None]
+    return [step for step, _ in pairs], [value for _, value in pairs]
 
 
 def _finite(value: Any) -> float | None:

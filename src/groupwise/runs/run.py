@@ -212,11 +212,14 @@ def _by_step(rows: Sequence[Mapping[str, Any]], remarks: list[str]) -> list[Mapp
     one before, has a second row at its step; of a repeated step the later values count.
     """
     row_at: dict[tuple[int, str], Mapping[str, Any]] = {}
+    missing = 0
     for row in rows:
-        if is_number(row.get("step")):
-            place = (int(row["step"]), str(row.get("stage") or ""))
-            row_at[place] = {**row_at.get(place, {}), **row}
-    if missing := sum(not is_number(row.get("step")) for row in rows):
+        if is_number(step := row.get("step")):
+            place = (int(step), str(row.get("stage") or ""))
+            row_at[place] = {**row_at[place], **row} if place in row_at else row
+        else:
+            missing += 1
+    if missing:
         remarks.append(f"metrics.jsonl: {missing} rows have no step and are left out")
     return [row_at[place] for place in sorted(row_at, key=lambda place: place[0])]
 

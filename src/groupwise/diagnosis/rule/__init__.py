@@ -18,6 +18,7 @@ from groupwise.diagnosis.rule.ignored import REWARD_IGNORES_ANSWER
 from groupwise.diagnosis.rule.learning_rate import LEARNING_RATE_TOO_HIGH, LEARNING_RATE_TOO_LOW
 from groupwise.diagnosis.rule.length import LENGTH_CREEP
 from groupwise.diagnosis.rule.loss import LOSS_ZERO, POLICY_LOSS_GROWS
+from groupwise.diagnosis.rule.noise import REWARD_IS_NOISE
 from groupwise.diagnosis.rule.overfitting import LEARNS_BY_HEART
 from groupwise.diagnosis.rule.preference import JUDGE_DISAGREES, REWARD_FOLLOWS_LENGTH
 from groupwise.diagnosis.rule.progress import REWARD_FALLS, REWARD_FLAT
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     LOSS_ZERO,
     REWARD_CONSTANT,
     REWARD_IGNORES_ANSWER,
+    REWARD_IS_NOISE,
     ALL_FLAT,
     NOT_FINITE,
     NO_UPDATE,

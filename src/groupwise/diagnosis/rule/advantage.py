@@ -70,5 +70,5 @@ ADVANTAGE_SCALE = Rule(
     " divergence.beta and auxiliary.NAME to the scale of the advantages.",
     _scale,
     phrase="the advantages are on another scale than 1",
-    follows=("policy_term_drowned",),
+    follows=("policy_term_drowned", "reward_is_noise"),
 )

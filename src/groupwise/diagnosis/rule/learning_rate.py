@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
 from groupwise.diagnosis.rule.entropy import unused
 from groupwise.diagnosis.rule.weights import CHANGE, largest_change, path
 from groupwise.diagnosis.series import WINDOW
@@ -114,6 +114,22 @@ def _moved(stage: Stage) -> bool:
 
 
 def _low(stage: Stage) -> Seen | None:
+    return _ended(stage) or _hardly_moved(stage)
+
+
+def _ended(stage: Stage) -> Seen | None:
+    """Judges a rate that is exactly 0: a schedule that lasts as long as its stage reaches 0 in its last step alone."""
+    rate, first = stage.last("learning_rate"), stage.first("learning_rate", 1)
+    if rate is None or first is None or any(rate.values):
+        return None
+    sentence = f"The learning rate has been 0 for {WINDOW} steps ({number(first.mean)} in the first step)."
+    means = "No update changes anything: the schedule of the learning rate ended before the stage did, or is 0."
+    advice = "Let the schedule of optimiser.learning_rate last as many steps as the stage (num_steps), or end above 0."
+    risen = stage.windows.risen or rewards_rise(stage)
+    return Seen(sentence, [first, rate], "note" if risen else None, means, advice)
+
+
+def _hardly_moved(stage: Stage) -> Seen | None:
     reward, surprisal, kl, rate = (
         stage.ends("reward"),
         stage.ends("surprisal"),
@@ -168,7 +184,8 @@ LEARNING_RATE_TOO_LOW = Rule(
     "warning",
     "Is my learning rate too low?",
     ("learning_rate", "surprisal", "kl", "updates/taken", "reward", "weights/change"),
-    f"the reward has not risen, and after {2 * WINDOW} steps the changes of the weights sum to less than {_NOWHERE:g}"
+    f"the learning rate is 0 for {WINDOW} steps (a note where the reward has risen); or"
+    f" the reward has not risen, and after {2 * WINDOW} steps the changes of the weights sum to less than {_NOWHERE:g}"
     f" of their size, or after {3 * WINDOW} to less than {_SOMEWHERE:g}, the surprisal has not changed beyond two"
     f" standard errors (and 2 %), and the KL is below {UNMOVED:g} (of densities, which have no surprisal, only"
     " where one is measured)",

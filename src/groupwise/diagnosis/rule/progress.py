@@ -92,6 +92,7 @@ REWARD_FLAT = Rule(
     phrase="the reward does not rise",
     follows=(
         "learning_rate_too_low",
+        "reward_is_noise",
         "weights_unchanged",
         "admission_rejects",
         "exploration_too_strong",
@@ -126,6 +127,7 @@ REWARD_FALLS = Rule(
     phrase="the reward falls",
     follows=(
         "learning_rate_too_high",
+        "reward_is_noise",
         "weight_decay_too_high",
         "policy_becomes_random",
         "policy_term_drowned",

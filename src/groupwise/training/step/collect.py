@@ -21,6 +21,7 @@ from groupwise.reward import RewardTable
 from groupwise.statistics import Mean, Statistic, Total, add
 from groupwise.streams import Streams
 from groupwise.training.distributed import World
+from groupwise.training.step.copies import copies_noise
 from groupwise.training.step.draw import draw_prompts
 from groupwise.training.step.members import RewardedMembers
 from groupwise.training.step.micro_batch_size import fit_micro_batch
@@ -284,8 +285,8 @@ def _statistics(sampled_round: _Round, density: bool) -> dict[str, Statistic]:
 
 
 def _of_contents(members: RewardedMembers) -> dict[str, Statistic]:
-    """Returns the share of members that no earlier member of their group equals, and how much texts repeat
-    themselves.
+    """Returns the share of members that no earlier member of their group equals, whether equal ones earn the same, and
+    how much texts repeat themselves.
     """
     contents = members.table.contents
     if not contents:
@@ -294,6 +295,8 @@ def _of_contents(members: RewardedMembers) -> dict[str, Statistic]:
     statistics: dict[str, Statistic] = {
         "completions/distinct": Mean.ratio(torch.tensor(float(num_distinct)), torch.tensor(float(len(contents))))
     }
+    if (noise := copies_noise(members.place.tolist(), contents, members.table.total())) is not None:
+        statistics["groups/copies_noise"] = noise
     repeated = [content.repetition for content in contents if content.repetition is not None]
     if repeated:
         numbers = torch.tensor(repeated, dtype=torch.float64)

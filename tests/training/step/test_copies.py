@@ -1,0 +1,64 @@
+"""Equal members of a group and what they earn."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from groupwise.reward.content import Content
+from groupwise.statistics import finish
+from groupwise.training.step.copies import copies_noise
+
+A, B, C = Content(1), Content(2), Content(3)
+
+
+def noise(groups: list[int], contents: list[Content], rewards: list[float | None]) -> float | None:
+    found = copies_noise(groups, contents, rewards)
+    return None if found is None else finish({"noise": found})["noise"]
+
+
+def test_a_function_of_the_answer_has_no_noise() -> None:
+    assert noise([0] * 5, [A, A, B, B, C], [0.1, 0.1, 0.3, 0.3, 0.7]) == 0.0
+
+
+def test_of_pairs_by_hand() -> None:
+    # Equal: (0 - 1)^2 and (0 - 0)^2, a half in the mean. All six pairs: four of them differ by 1, less those alike.
+    assert noise([0] * 4, [A, A, B, B], [0.0, 1.0, 0.0, 0.0]) == pytest.approx((1 / 2) / (3 / 6))
+
+
+def test_equal_members_of_different_groups_are_not_compared() -> None:
+    assert noise([0, 0, 1, 1], [A, B, A, B], [0.0, 1.0, 1.0, 0.0]) is None
+
+
+def test_groups_without_copies_or_whose_members_earn_the_same_do_not_count() -> None:
+    counted = noise([0] * 4, [A, A, B, B], [0.0, 1.0, 0.0, 0.0])
+    assert (
+        noise([0] * 4 + [1, 1] + [2, 2], [A, A, B, B, A, B, C, C], [0.0, 1.0, 0.0, 0.0, 5.0, 9.0, 1.0, 1.0]) == counted
+    )
+    assert noise([0, 0], [A, A], [1.0, 1.0]) is None
+    assert noise([0, 0], [A, A], [1.0, 1.0 + 1e-7]) is None, "rounding is no noise"
+
+
+def test_a_member_without_a_reward_is_left_out() -> None:
+    assert noise([0, 0, 0], [A, A, B], [None, 1.0, 0.0]) is None
+
+
+def test_chance_is_all_noise_and_half_of_it_half() -> None:
+    chance = random.Random(0)
+    groups = [place // 8 for place in range(8000)]
+    contents = [Content(chance.randrange(4)) for _ in groups]
+    assert noise(groups, contents, [chance.gauss(0, 1) for _ in groups]) == pytest.approx(1.0, abs=0.05)
+    # The answer's own value has the variance 1 as well; two different members differ by both.
+    values = [chance.gauss(0, 1) for _ in range(4)]
+    spread = sum((left - right) ** 2 for left in values for right in values) / 16 / 2
+    mixed = noise(groups, contents, [values[content.digest] + chance.gauss(0, 1) for content in contents])
+    assert mixed == pytest.approx(1 / (1 + spread), abs=0.05)
+
+
+def test_sums_of_two_parts_are_those_of_the_whole() -> None:
+    left, right = copies_noise([0] * 4, [A, A, B, B], [0.0, 1.0, 0.0, 0.0]), copies_noise([1] * 3, [A, A, B], [0, 2, 0])
+    assert left is not None
+    assert right is not None
+    whole = noise([0] * 4 + [1] * 3, [A, A, B, B, A, A, B], [0.0, 1.0, 0.0, 0.0, 0, 2, 0])
+    assert finish({"noise": left + right})["noise"] == whole
