@@ -22,7 +22,7 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
 
 
-@pytest.mark.parametrize("name", ["study_language", "study_language_all", "study_restoration"])
+@pytest.mark.parametrize("name", ["study_language", "study_restoration"])
 def test_the_spread_over_seeds_is_in_the_page(name: str) -> None:
     """Renewed by `python benchmarks/study.py --stability benchmarks/results/study_*.json` where the study was."""
     from study import stability
