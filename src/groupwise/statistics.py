@@ -163,6 +163,11 @@ class AboveZero(Statistic):
         return AboveZero(lambda: count(logical_and(constant > ABOVE_ZERO, where)).reshape(1))
 
     def finish(self, name: str) -> dict[str, float]:
+        """Returns no metric.
+
+        Raises:
+            ValueError: a log-prob lies above zero.
+        """
         if (number := int(self.sums)) > 0:
             raise ValueError(
                 f"Scored.log_prob lies above zero at {number} decisions: a log-probability is at most 0. "

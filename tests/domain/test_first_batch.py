@@ -13,6 +13,7 @@ from tests.training.toy import ToyDomain, job
 from groupwise.config import ConfigError
 from groupwise.domain.first_batch import check_first_batch
 from groupwise.domain.protocol import Samples
+from groupwise.learner.local import LocalLearner
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.streams import Streams
@@ -99,6 +100,26 @@ class TensorMetric(ToyDomain):
         return replace(super().evaluate(streams=streams), metrics={"accuracy": torch.tensor(1.0)})
 
 
+class NoRecords(ToyDomain):
+    def describe(self, samples: Samples, rows: Any) -> Any:
+        return None
+
+
+class OneRecord(ToyDomain):
+    def describe(self, samples: Samples, rows: Any) -> Any:
+        return super().describe(samples, rows)[:1]
+
+
+class SetInRecord(ToyDomain):
+    def describe(self, samples: Samples, rows: Any) -> Any:
+        return [{"seen": {1, 2}} for _ in rows]
+
+
+class TextTables(ToyDomain):
+    def tables(self, *, streams: Streams) -> Any:
+        return ["baselines"]
+
+
 FAULTS = [
     (OtherScores, "score: at unchanged weights it differs from what sample recorded by up to"),
     (OtherRecord, "sample: recorded.log_prob is not old_log_prob"),
@@ -113,6 +134,9 @@ FAULTS = [
     (Plain, "reward: it returned a dict; return groupwise.reward.RewardTable({NAME: numbers})"),
     (Short, "reward: 'right' has 1 values for 4 members"),
     (Tensors, "reward: 'right' has a Tensor in it"),
+    (NoRecords, "describe: it returned None; return a list of dicts, one a row"),
+    (OneRecord, "describe: it returned 1 records for 4 rows"),
+    (SetInRecord, "describe: 'seen' is no JSON (Object of type set is not JSON serializable)"),
 ]
 IN_EVALUATION = [
     (PlainEvaluation, "evaluate: it returned a dict; return groupwise.domain.protocol.Evaluation(metrics)"),
@@ -162,3 +186,16 @@ def test_rounding_is_no_fault() -> None:
             return replace(scored, log_prob=scored.log_prob + 0.009)
 
     check_first_batch(Rounded(), Streams(0))
+
+
+def test_tables_that_are_none_are_named(tmp_path: Path) -> None:
+    assert tried(TextTables, tmp_path / "run").startswith("domain: TextTables.tables: it returned a list of str")
+    # What was trained before is there.
+    assert (tmp_path / "run/model").is_dir()
+
+
+def test_a_learner_that_is_a_class_is_named() -> None:
+    domain = ToyDomain()
+    domain.learner = LocalLearner  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(ConfigError, match=r"^domain: ToyDomain\.learner is the class LocalLearner; make an object"):
+        domain.checked()

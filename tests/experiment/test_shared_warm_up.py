@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from tests.experiment.tiny import TINY
 
+from groupwise.config import ConfigError
 from groupwise.experiment.grids import Cell, lay_out
 from groupwise.experiment.loading import load_experiment
+from groupwise.experiment.runner import run
 from groupwise.experiment.schema import Experiment
 from groupwise.experiment.shared_warm_up import reads, share, warm_up_of
+from groupwise.experiment.start import check_start
 from groupwise.experiment.variants import Variant
 
 
@@ -37,11 +41,25 @@ def tiny(tmp_path: Path) -> Path:
         ("train.weight_average.decay=0.9", False),
         ("train.minibatches=2", False),
         ("domain.model.shape.hidden_size=8", False),
-        ("domain.rewards.correct.weight=2.0", False),
+        ("domain.rewards.correct.weight=2.0", True),
+        ("domain.rewards.brief={kind='length',target=3}", True),
     ],
 )
 def test_a_warm_up_is_shared_where_all_that_its_training_reads_is_equal(tiny: Path, override: str, same: bool) -> None:
     assert (reads(load_experiment(tiny)) == reads(load_experiment(tiny, [override]))) is same
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        ["train.early_stopping.patience=1", "train.evaluate_every=1"],
+        ["train.callbacks=['json:dumps']"],
+        ["train.max_seconds=9"],
+    ],
+)
+def test_rewards_count_where_they_may_end_the_warm_up(tiny: Path, ending: list[str]) -> None:
+    heavier = load_experiment(tiny, [*ending, "domain.rewards.correct.weight=2.0"])
+    assert reads(load_experiment(tiny, ending)) != reads(heavier)
 
 
 def grid(tiny: Path, out: Path, *overrides: str) -> tuple[dict[Variant, Experiment], list[Cell]]:
@@ -81,3 +99,22 @@ def test_an_experiment_without_a_warm_up_has_none_to_share(tiny: Path, tmp_path:
     assert warm_up_of(load_experiment(tiny)) is None
     tiny.write_text(TINY)
     assert warm_up_of(load_experiment(tiny, ["start=runs/a"])) is None
+
+
+def test_a_run_of_other_rewards_ends_the_same_from_a_shared_warm_up(tiny: Path, tmp_path: Path) -> None:
+    rewards = ["domain.rewards.correct.weight=2.0", "domain.rewards.brief={kind='length',unit='characters',target=3}"]
+    run(load_experiment(tiny), tmp_path / "shared", controls=False)
+    run(load_experiment(tiny, rewards), tmp_path / "alone", controls=False)
+    started = load_experiment(tiny, [*rewards, f"start={tmp_path / 'shared'}"])
+    run(started, tmp_path / "started", controls=False)
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("alone", "started")]
+    assert weights[0] == weights[1]
+
+
+def test_a_start_inside_a_run_is_told_the_run(tiny: Path, tmp_path: Path) -> None:
+    run(load_experiment(tiny, ["stages.grpo.num_steps=1"]), tmp_path / "shared", controls=False)
+    checkpoint = next((tmp_path / "shared" / "checkpoints").iterdir())
+    for inside in (checkpoint, tmp_path / "shared" / "warm_up", tmp_path / "shared" / "nowhere"):
+        expected = re.escape(f"start = '{inside}': it lies in the run {tmp_path / 'shared'}, and a start is the end of")
+        with pytest.raises(ConfigError, match=f"^{expected}"):
+            check_start(load_experiment(tiny, [f"start={inside}"]))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from groupwise import Objective, Rollouts, Scored
-from groupwise.config import ConfigError
+from groupwise.config import PieceError
 
 MODULE = """
 from typing import ClassVar
@@ -75,5 +75,5 @@ def test_a_result_of_another_shape_is_named_by_its_path(
         plan = objective.plan(objective.prepare(rollouts, objective.init()))
         objective.loss(Scored(log_prob.clone().requires_grad_()), plan)
 
-    with pytest.raises(ConfigError, match=rf"^path = 'misshapen:{piece}': {message}"):
+    with pytest.raises(PieceError, match=rf"^path = 'misshapen:{piece}': {message}"):
         whole_loss()

@@ -35,6 +35,7 @@ def check(
     from groupwise.experiment.start import check_start
     from groupwise.streams import Streams
     from groupwise.training.distributed import World
+    from groupwise.training.run.piece_trial import try_pieces
     from groupwise.training.run.preflight import check_configuration, check_domain, check_memory, device_of
     from groupwise.training.run.warm_up import load_weights
 
@@ -43,6 +44,7 @@ def check(
     span = next((stage for stage in loaded.spans if stage.samples), loaded.spans[-1])
     job = job_of(loaded)
     check_configuration(job)
+    try_pieces(job)
     device = device_of(job.recipes[0])
     for recipe in job.recipes:
         check_memory(recipe, device)

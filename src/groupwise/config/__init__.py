@@ -9,7 +9,7 @@ from groupwise.config.defaults import fill_kinds
 from groupwise.config.difference import difference, flatten
 from groupwise.config.entry_points import installed_names, load_installed
 from groupwise.config.errors import ConfigError, Problem, nearest
-from groupwise.config.from_path import CalledFromPath, FromPath, PieceFromPath, same_kind
+from groupwise.config.from_path import CalledFromPath, FromPath, PieceError, PieceFromPath, same_kind
 from groupwise.config.import_path import ImportPath, InModule, Named, import_paths
 from groupwise.config.json_lines import read_json_lines
 from groupwise.config.layers import merge
@@ -32,6 +32,7 @@ __all__ = [
     "InModule",
     "Named",
     "OpenKinds",
+    "PieceError",
     "PieceFromPath",
     "Problem",
     "call_user",

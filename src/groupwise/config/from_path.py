@@ -6,16 +6,17 @@ from abc import update_abstractmethods
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, final
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from groupwise.config.base import Config
 from groupwise.config.errors import ConfigError, Problem
 from groupwise.config.import_path import ImportPath, InModule
-from groupwise.config.user_module import may_run
+from groupwise.config.user_module import may_run, why_failed
 from groupwise.config.user_object import call_user, user_callable, user_class
 from groupwise.config.validation import validate
+from groupwise.processes import is_out_of_memory
 
 _CONFIG_NAMES = frozenset(dir(Config))
 
@@ -81,6 +82,20 @@ def _validated(settings_class: type[Config], settings: Mapping[str, Any]) -> Con
         raise ConfigError(problems) from None
 
 
+@final
+class PieceError(ValueError):
+    """A call of a user's object that raised (its cause), or that returned something else than it should.
+
+    Args:
+        message: the path and what is wrong.
+        result: what the call returned; None where it raised.
+    """
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+
 class PieceFromPath(FromPath):
     """A configured object of the class at `path`, in a place where kinds of one base stand.
 
@@ -124,10 +139,26 @@ class PieceFromPath(FromPath):
         return self.validated_settings if may_run(self.path) else _stand_in(type(self))
 
     def __call__(self, *arguments: Any) -> Any:
-        result = self.piece(*arguments)
+        result = self.called("__call__", *arguments)
         if problem := self.result_problem(result, *arguments):
-            raise ConfigError(Problem(f"path = {str(self.path)!r}", f"{problem} (see {self.base.__name__})"))
+            raise PieceError(f"path = {str(self.path)!r}: {problem} (see {self.base.__name__})", result)
         return result
+
+    def called(self, name: str, *arguments: Any) -> Any:
+        """Calls a method of the user's object.
+
+        Raises:
+            PieceError: the method raised; memory that ran out and what says itself what to write are passed on.
+        """
+        try:
+            return getattr(self.piece, name)(*arguments)
+        except ConfigError:
+            raise
+        # An author's code may fail in any way; whoever catches a lack of memory takes smaller batches.
+        except Exception as error:
+            if is_out_of_memory(error) or not may_run(self.path):
+                raise
+            raise PieceError(f"path = {str(self.path)!r}: {name} raised {why_failed(error)}") from error
 
     def result_problem(self, result: Any, *arguments: Any) -> str:
         """Returns what is wrong with the result of a call; by default nothing.

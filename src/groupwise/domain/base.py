@@ -344,6 +344,10 @@ class Domain(ABC):
 
 def _check_learner(domain_class: type[Domain], learner: Learner) -> None:
     """Refuses a learner that lacks a member of the protocol."""
+    if isinstance(learner, type):
+        raise ConfigError(
+            f"domain: {domain_class.__name__}.learner is the class {learner.__name__}; make an object of it"
+        )
     members = [name for name in vars(Learner) if not name.startswith("_")]
     missing = sorted(name for name in members if not hasattr(learner, name))
     if missing:

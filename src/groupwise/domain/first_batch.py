@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from groupwise.config import ConfigError, why_failed
 from groupwise.domain.base import Domain
-from groupwise.domain.protocol import Evaluation, Prompt, Samples
+from groupwise.domain.protocol import Evaluation, Prompt, Samples, Table
 from groupwise.processes import is_out_of_memory
 from groupwise.records import Rollouts, Scored
 from groupwise.reward import RewardTable
@@ -35,8 +36,8 @@ class Fault(ValueError):
 
 
 def check_first_batch(domain: Domain, streams: Streams) -> None:
-    """Refuses a domain whose methods do not return what training relies on: one small batch is sampled, scored and
-    rewarded, and nothing of it is trained on.
+    """Refuses a domain whose methods do not return what training relies on: one small batch is sampled, scored,
+    rewarded and described, and nothing of it is trained on.
 
     `score` may differ by .01 nats from what was recorded (.1 in half precision), or by a thousandth of it. The laws
     that need more than one batch are those of `groupwise.testing.check_domain`.
@@ -55,6 +56,7 @@ def check_first_batch(domain: Domain, streams: Streams) -> None:
         if "log_prob" in domain.supplies:
             check_recorded(domain, samples, _NATS.get(samples.old_log_prob.dtype, _HALF_NATS), relative=_RELATIVE)
         first_rewards(domain, samples)
+        first_descriptions(domain, samples)
     except Fault as fault:
         raise fault.of(domain) from fault
 
@@ -179,6 +181,45 @@ def first_rewards(domain: Domain, samples: Samples) -> RewardTable:
                     f"reward: {name!r} has {_described(value)} in it; give numbers, and None where one is missing"
                 )
     return table
+
+
+def first_descriptions(domain: Domain, samples: Samples) -> list[dict[str, Any]]:
+    """Returns the record of every member, checked: JSON apart from images.
+
+    Args:
+        samples: as `first_samples` returned them.
+
+    Raises:
+        Fault: the method fails, or returns something else.
+    """
+    rows = torch.arange(len(samples), device=samples.mask.device)
+    records = _called("describe", domain.describe, samples, rows)
+    if not isinstance(records, list | tuple) or not all(isinstance(record, dict) for record in records):
+        raise Fault(f"describe: it returned {_described(records)}; return a list of dicts, one a row")
+    if len(records) != len(rows):
+        raise Fault(f"describe: it returned {len(records)} records for {len(rows)} rows; return one a row")
+    for name, value in records[0].items():
+        try:
+            json.dumps(None if isinstance(value, Tensor) else value)
+        except (TypeError, ValueError) as error:
+            raise Fault(f"describe: {name!r} is no JSON ({error}); only images may be tensors") from error
+    return list(records)
+
+
+def checked_tables(tables: Any) -> Sequence[Table]:
+    """Returns what `tables` returned, checked.
+
+    Raises:
+        Fault: it is no list of tables.
+
+    Example:
+        >>> checked_tables(["lead"])
+        Traceback (most recent call last):
+        groupwise.domain.first_batch.Fault: tables: it returned a list of str; return a list of groupwise.domain.protocol.Table
+    """  # noqa: E501
+    if not isinstance(tables, list | tuple) or not all(isinstance(table, Table) for table in tables):
+        raise Fault(f"tables: it returned {_described(tables)}; return a list of groupwise.domain.protocol.Table")
+    return tables
 
 
 def checked_evaluation(evaluation: Any) -> Evaluation:

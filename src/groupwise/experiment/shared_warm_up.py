@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import ConfigError
+from groupwise.domain.settings import DomainConfig
 from groupwise.experiment.grids import Cell
 from groupwise.experiment.schema import Experiment
 from groupwise.experiment.variants import Variant
@@ -45,21 +46,29 @@ def warm_up_of(experiment: Experiment) -> dict[str, Any] | None:
 def reads(experiment: Experiment) -> str:
     """Returns all settings on which the weights after the warm-up depend, as one text: equal texts mean equal warm-ups.
 
-    Of the method, only the auxiliary terms matter in a stage that samples nothing. The whole domain is part of the
-    text, rewards included, since a supervised term may be weighted by them.
+    Of the method, only the auxiliary terms matter in a stage that samples nothing. Of the domain, everything does but
+    the keys that it calls `rewarding`, which matter only where evaluations, a callback or a clock may end the stage.
     """
     spans = experiment.spans[: _num_leading(experiment)]
+    ends_by_rewards = any(
+        span.train.early_stopping is not None or span.train.callbacks or span.train.max_seconds is not None
+        for span in spans
+    )
+
+    def domain_read(domain: DomainConfig) -> dict[str, Any]:
+        return domain.model_dump(mode="json", exclude=None if ends_by_rewards else set(domain.rewarding))
+
     settings = [
         {
             "name": span.name,
-            "domain": span.domain.model_dump(mode="json"),
+            "domain": domain_read(span.domain),
             "auxiliary": {name: term.model_dump(mode="json") for name, term in span.objective.auxiliary.items()},
             "train": span.train.model_dump(mode="json", include=_TRAIN),
             "optimiser": span.optimiser.model_dump(mode="json"),
         }
         for span in spans
     ]
-    return json.dumps([experiment.domain.model_dump(mode="json"), settings], sort_keys=True)
+    return json.dumps([domain_read(experiment.domain), settings], sort_keys=True)
 
 
 def _num_leading(experiment: Experiment) -> int:

@@ -4,8 +4,12 @@ its reason and what to write.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from groupwise.objective.acted import OPTIONAL
+from groupwise.records import Scored
 
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
@@ -38,6 +42,7 @@ def refusals(objective: Objective) -> Iterator[str]:
             " 'token', or leave the credit out"
         )
     yield from _trust_refusals(objective)
+    yield from _unknown_fields(objective)
     for name in PIECES:
         yield from getattr(objective, name).refuses(objective)
     for link in credit.links():
@@ -54,6 +59,21 @@ def refusals(objective: Objective) -> Iterator[str]:
         from groupwise.objective.compat import incompatible
 
         yield from incompatible(objective)
+
+
+def _unknown_fields(objective: Objective) -> Iterator[str]:
+    """Yields a sentence for every piece that reads a field which neither rollouts nor scores have."""
+    fields = {*OPTIONAL, "reward_history", *(field.name for field in dataclasses.fields(Scored))} - {"auxiliary"}
+    pieces = {name: getattr(objective, name) for name in PIECES}
+    for place, piece in (pieces | {f"credit.{link.kind}": link for link in objective.credit.links()}).items():
+        for name in ("reads", "uses"):
+            read = getattr(piece, name)
+            if isinstance(read, str) or (unknown := sorted(set(read) - fields)):
+                value = repr(read) if isinstance(read, str) else repr(unknown[0])
+                yield (
+                    f"{place}: its class says {name} = {value}, and it must be a frozenset of fields among"
+                    f" {', '.join(sorted(fields))}"
+                )
 
 
 def _trust_refusals(objective: Objective) -> Iterator[str]:

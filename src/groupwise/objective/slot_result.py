@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from groupwise.objective.decisions import Surrogate
+from groupwise.objective.running import Running
 
 
 def per_decision_problem(result: Any, mask: Tensor) -> str:
@@ -45,7 +46,18 @@ def surrogate_problem(result: Any, mask: Tensor) -> str:
     """
     if not isinstance(result, Surrogate):
         return f"it returned {_described(result)}; return groupwise.objective.decisions.Surrogate(value, alive)"
-    return per_decision_problem(result.value, mask)
+    if problem := per_decision_problem(result.value, mask):
+        return problem
+    for name in ("alive", "direct"):
+        flags = getattr(result, name)
+        if flags is None and name == "direct":
+            continue
+        if not isinstance(flags, Tensor) or flags.dtype is not torch.bool:
+            described = str(flags.dtype) if isinstance(flags, Tensor) else _described(flags)
+            return f"{name} of its Surrogate is {described}; give bool [B, T] = {list(mask.shape)}"
+        if problem := per_decision_problem(flags, mask):
+            return f"{name} of its Surrogate: {problem}"
+    return ""
 
 
 def advantage_problem(result: Any, rewards: Tensor) -> str:
@@ -63,6 +75,8 @@ def advantage_problem(result: Any, rewards: Tensor) -> str:
         return (
             f"it returned {_described(result)}; return the advantages and the running statistics: (advantage, running)"
         )
+    if not isinstance(result[1], Running):
+        return f"its running statistics are {_described(result[1])}; return those that it was given"
     return per_decision_problem(result[0], rewards).replace("[B, T]", "[B, K]")
 
 

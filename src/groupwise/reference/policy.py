@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, final
 
-from groupwise.config import FromPath
 from groupwise.learner.protocol import Learner
 
 
@@ -77,18 +76,9 @@ class ReferencePolicy:
         alpha = self.config.follow(step, score, self.score)
         if alpha is None or alpha == "refused":
             return alpha or ""
-        if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
-            raise ValueError(
-                f"reference {self._name}: follow() returned {alpha!r} at step {step}; return the policy's share, a"
-                " number from 0 to 1, or None where nothing is mixed"
-            )
         self.mix(alpha)
         self.score = score
         return "mixed"
-
-    @property
-    def _name(self) -> str:
-        return self.config.path if isinstance(self.config, FromPath) else self.config.kind
 
     @property
     def holds_weights(self) -> bool:

@@ -131,6 +131,13 @@ def run_to_start_from(start: str) -> RunFolder:
         groupwise.config.errors.ConfigError: start = 'nowhere': no run is there (no config.json); give the folder of a run that did a warm-up
     """  # noqa: E501
     folder = RunFolder(Path(start))
+    inside = next((run for run in map(RunFolder, folder.path.parents) if run.is_run), None)
+    if not folder.is_run and inside is not None:
+        raise ConfigError(
+            f"start = {start!r}: it lies in the run {inside.path}, and a start is the end of a run's warm-up: write"
+            f" start = '{inside.path}'; `groupwise resume {inside.path}` goes on from its newest checkpoint, and"
+            " --model takes a trained model (model, best or models/step-N of a run)"
+        )
     if not folder.is_run:
         raise ConfigError(
             f"start = {start!r}: no run is there (no config.json); give the folder of a run that did a warm-up"

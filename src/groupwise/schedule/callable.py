@@ -20,11 +20,11 @@ class _Own(PieceFromPath, Value):
 
     def init(self) -> float | None:
         """Returns the state before the first step."""
-        return self.piece.init()
+        return self.called("init")
 
     def observe(self, state: float | None, measured: float | None) -> float | None:
         """Returns the state after an update."""
-        return self.piece.observe(state, measured)
+        return self.called("observe", state, measured)
 
     def at(self, step: int, state: float | None = None) -> float:
         """Returns the value at a step.
@@ -32,7 +32,7 @@ class _Own(PieceFromPath, Value):
         Raises:
             ValueError: the value is no number, or lies outside `extremes()`.
         """
-        value, (least, greatest) = self.piece.at(step, state), self.extremes()
+        value, (least, greatest) = self.called("at", step, state), self.extremes()
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= greatest:
             raise ValueError(
                 f"schedule {self.path}: the value at step {step} is {value!r}, and its extremes() are {least:g} and"
@@ -46,7 +46,7 @@ class _Own(PieceFromPath, Value):
         Raises:
             ValueError: these are no two numbers in order.
         """
-        ends = self.piece.extremes()
+        ends = self.called("extremes")
         numbers = isinstance(ends, tuple) and len(ends) == 2 and all(isinstance(end, int | float) for end in ends)
         if not numbers or math.isnan(sum(map(float, ends))) or ends[0] > ends[1]:
             raise ValueError(

@@ -79,7 +79,7 @@ def test_environment_holds_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.output == "None True\n"
 
 
-@pytest.mark.skipif(not machine_wall.standing().keeps_network, reason="this system takes the network from nobody")
+@pytest.mark.skipif(not machine_wall.standing().denies_network, reason="this system takes the network from nobody")
 def test_network() -> None:
     import socket
 

@@ -161,7 +161,7 @@ class UnitTests(Reward):
                 " (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns = 0, a container's"
                 ' seccomp profile) or run Linux 5.13 with Landlock, or write wall = "best" for programs that you trust'
             )
-        if self.network == "deny" and not wall.keeps_network:
+        if self.network == "deny" and not wall.denies_network:
             raise RewardError(
                 f'unit_tests: this system can take the network from no program ({wall.refused}), so network = "deny"'
                 ' cannot be kept; run in a container without network and write "allow"'

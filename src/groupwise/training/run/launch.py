@@ -17,7 +17,7 @@ from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError, read_json
 from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
-from groupwise.domain.first_batch import check_first_batch
+from groupwise.domain.first_batch import Fault, check_first_batch, checked_tables
 from groupwise.domain.protocol import Tabulates
 from groupwise.processes import is_first_process, is_out_of_memory
 from groupwise.runs import EvaluatedOn, RunFolder
@@ -31,6 +31,7 @@ from groupwise.training.run.controls import run_controls
 from groupwise.training.run.evaluation import metric_name
 from groupwise.training.run.interrupt import Interrupt, listening
 from groupwise.training.run.loop import Session, save, write_model
+from groupwise.training.run.piece_trial import try_pieces
 from groupwise.training.run.preflight import (
     check_configuration,
     check_domain,
@@ -93,6 +94,7 @@ def train(job: Job, path: Path | str) -> Result:
     """
     check_configuration(job)
     check_processes(job)
+    try_pieces(job)
     folder = RunFolder(Path(path))
     if is_first_process():
         check_new(folder.path)
@@ -270,7 +272,10 @@ def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -
     state.learner.eval()
     with state.progress.timed("tables"), state.averaged(), state.learner.gathered():
         if session.world.first and isinstance(domain, Tabulates) and not session.folder.tables.exists():
-            tables = domain.tables(streams=session.streams)
+            try:
+                tables = checked_tables(domain.tables(streams=session.streams))
+            except Fault as fault:
+                raise fault.of(domain) from fault
             if tables:
                 with new_folder(session.folder.tables) as partial:
                     write_tables(partial, tables)

@@ -41,7 +41,7 @@ def test_what_is_missing_is_named() -> None:
     assert "may signal no process" not in Wall("landlock", landlock=6).missing
     nothing = Wall("none", filtered=False, refused="clone: Operation not permitted")
     assert not nothing.stands
-    assert not nothing.keeps_network
+    assert not nothing.denies_network
     assert "refused (clone: Operation not permitted): programs may read what this user may" in nothing.missing
 
 

@@ -60,8 +60,8 @@ class Wall:
         return self.road != "none" and self.filtered
 
     @property
-    def keeps_network(self) -> bool:
-        """True where the wall takes the network from a program."""
+    def denies_network(self) -> bool:
+        """True where a program behind the wall has no network."""
         return self.road == "namespaces" or self.filtered
 
     @property
