@@ -1,9 +1,10 @@
-"""What the passes of a diffusion model hold with 10 prompts and with 1,000: `python benchmarks/bounded.py`.
+"""What a diffusion model holds with 10, 100 and 1,000 prompts: `python benchmarks/bounded.py`.
 
-A pipeline of Stable Diffusion's shape with random weights is made in a temporary folder. For each number of prompts a
-fresh process encodes, samples, decodes, scores, updates and evaluates, and counts the bytes of all tensors at their
-peak, less those of the result (latents, images and log-probs of the members, which grow with the prompts). The table is
-written to `benchmarks/results/bounded.md`.
+A pipeline of Stable Diffusion's shape with random weights is made in a temporary folder, and every number is measured
+in a fresh process. First one step of so many prompts: it encodes, samples, decodes, scores and updates, and the bytes
+of all tensors are counted at their peak, less those of the result (latents, images and log-probs of the members, which
+the step has to hold). Then a run over so many prompts, ten of them a step, which evaluates all of them: its peak must
+not grow. The tables are written to `benchmarks/results/bounded.md`.
 """
 
 from __future__ import annotations
@@ -18,54 +19,76 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-COUNTS = (10, 1000)
+COUNTS = (10, 100, 1000)
 GROUP_SIZE = 8
+PROMPTS_PER_STEP = 10
+EVALUATED_IMAGES = 4
 RESULTS = Path(__file__).parent / "results" / "bounded.md"
 
 
 def main() -> None:
-    """Measures each number of prompts in a process of its own and writes the table."""
+    """Measures each number of prompts in processes of its own and writes the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--prompts", type=int)
+    parser.add_argument("--run", action="store_true")
     arguments = parser.parse_args()
     if arguments.prompts:
-        print(json.dumps(measure(arguments.folder, arguments.prompts)))
+        print(json.dumps((measure_run if arguments.run else measure)(arguments.folder, arguments.prompts)))
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "pipeline"
         make_pipeline(folder)
-        found = {count: in_process(folder, count) for count in COUNTS}
-    RESULTS.write_text(table(found), encoding="utf-8")
-    print(table(found))
+        steps = {count: in_process(folder, count) for count in COUNTS}
+        runs = {count: in_process(folder, count, "--run") for count in COUNTS}
+    RESULTS.write_text(tables(steps, runs), encoding="utf-8")
+    print(tables(steps, runs))
 
 
-def table(found: Mapping[int, dict[str, Any]]) -> str:
-    """Writes the table of what `measure` returned, by number of prompts."""
+def tables(steps: Mapping[int, dict[str, Any]], runs: Mapping[int, dict[str, Any]]) -> str:
+    """Writes the tables of what `measure` and `measure_run` returned, by number of prompts."""
+    heads = " | ".join(f"{count:,} prompts" for count in COUNTS)
     lines = [
-        "# What passes hold",
+        "# What is held",
         "",
-        "`python benchmarks/bounded.py`, one thread, MiB of tensors at the peak less those of the result; each number"
-        f" of prompts in a fresh process, {GROUP_SIZE} images a prompt.",
+        f"`python benchmarks/bounded.py`, one thread, seed 0; each number in a fresh process, {GROUP_SIZE} images a"
+        " prompt. MiB of tensors are counted at the peak.",
         "",
-        f"| part | {' | '.join(f'{count:,} prompts' for count in COUNTS)} | their results |",
+        f"A run over so many prompts, {PROMPTS_PER_STEP} of them in each of its three steps, which evaluates"
+        f" {EVALUATED_IMAGES} images of each:",
+        "",
+        f"| | {heads} |",
+        f"|---|{'---|' * len(COUNTS)}",
+    ]
+    for name, label in (("tensors", "tensors"), ("resident", "most resident memory above the loaded libraries")):
+        lines.append(f"| {label} | {' | '.join(f'{runs[count][name]:.0f}' for count in COUNTS)} |")
+    lines += [
+        "",
+        "One step of so many prompts, tensors beside those of the result, which the step has to hold and which grows"
+        " with its prompts:",
+        "",
+        f"| part | {heads} | their results |",
         f"|---|{'---|' * (len(COUNTS) + 1)}",
     ]
-    for part in found[COUNTS[0]]["held"]:
-        held = " | ".join(f"{found[count]['held'][part]:.1f}" for count in COUNTS)
-        kept = ", ".join(f"{found[count]['kept'][part]:.1f}" for count in COUNTS)
+    for part in steps[COUNTS[0]]["held"]:
+        held = " | ".join(f"{steps[count]['held'][part]:.1f}" for count in COUNTS)
+        kept = ", ".join(f"{steps[count]['kept'][part]:.1f}" for count in COUNTS)
         lines.append(f"| {part} | {held} | {kept} |")
-    resident = " | ".join(f"{found[count]['resident']:.0f}" for count in COUNTS)
+    resident = " | ".join(f"{steps[count]['resident']:.0f}" for count in COUNTS)
     lines.append(f"| most resident memory above the loaded model | {resident} | |")
-    lines += ["", f"Rows of a pass: {json.dumps(found[COUNTS[0]]['rows'])}."]
+    lines += [
+        "",
+        f"Rows of a pass: {json.dumps(steps[COUNTS[0]]['rows'])}. A step of 10 prompts has {GROUP_SIZE * 10}"
+        " transitions: less than one such pass of an update. Encoded prompts stay in memory, at most 256 MiB.",
+    ]
     return "\n".join(lines) + "\n"
 
 
-def in_process(folder: Path, count: int) -> dict[str, Any]:
+def in_process(folder: Path, count: int, *arguments: str) -> dict[str, Any]:
     """Measures so many prompts in a fresh process, whose cache is empty."""
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GROUPWISE_CACHE": cache}
-        command = [sys.executable, __file__, "--folder", str(folder), "--prompts", str(count)]
+        command = [sys.executable, __file__, "--folder", str(folder), "--prompts", str(count), *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -129,8 +152,46 @@ def make_pipeline(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
+def settings(folder: Path, count: int) -> dict[str, Any]:
+    """Returns the domain of so many prompts."""
+    return {
+        "kind": "diffusion",
+        "model": {"kind": "pretrained", "path": str(folder)},
+        "data": {"source": {"kind": "texts", "prompts": [f"a cat number {place}" for place in range(count)]}},
+        "rewards": {"small": {"kind": "jpeg_size"}},
+        "num_steps": 2,
+        "evaluation": {"num_images": EVALUATED_IMAGES},
+    }
+
+
+def measure_run(folder: Path, count: int) -> dict[str, Any]:
+    """Returns MiB of tensors at the peak of a run over so many prompts, and of resident memory."""
+    import torch
+
+    from groupwise.experiment import load_experiment
+    from groupwise.experiment.runner import run
+    from groupwise.memory import peak_bytes
+    from groupwise.processes import peak_memory_bytes
+
+    torch.set_num_threads(1)
+    experiment = {
+        "method": "grpo",
+        "domain": settings(folder, count),
+        "train": {"num_steps": 3, "prompts_per_step": PROMPTS_PER_STEP, "group_size": GROUP_SIZE},
+        "track": {"console": "none"},
+        "seed": 0,
+    }
+    with tempfile.TemporaryDirectory() as temporary:
+        file = Path(temporary) / "experiment.json"
+        file.write_text(json.dumps(experiment), encoding="utf-8")
+        loaded = load_experiment(file)
+        start = peak_memory_bytes() or 0
+        peak = peak_bytes(lambda: run(loaded, Path(temporary) / "run"), torch.device("cpu"))
+    return {"tensors": peak / 2**20, "resident": ((peak_memory_bytes() or 0) - start) / 2**20}
+
+
 def measure(folder: Path, count: int) -> dict[str, Any]:
-    """Returns MiB held beside the result, and MiB of the result, of each part."""
+    """Returns MiB held beside the result, and MiB of the result, of each part of a step of so many prompts."""
     import torch
 
     from groupwise.config import validate
@@ -142,15 +203,7 @@ def measure(folder: Path, count: int) -> dict[str, Any]:
     from groupwise.streams import Streams
 
     torch.set_num_threads(1)
-    settings = {
-        "kind": "diffusion",
-        "model": {"kind": "pretrained", "path": str(folder)},
-        "data": {"source": {"kind": "texts", "prompts": [f"a cat number {place}" for place in range(count)]}},
-        "rewards": {"small": {"kind": "jpeg_size"}},
-        "num_steps": 2,
-        "evaluation": {"num_images": GROUP_SIZE},
-    }
-    domain = DiffusionDomain(validate(DiffusionConfig, settings), streams=Streams(0))
+    domain = DiffusionDomain(validate(DiffusionConfig, settings(folder, count)), streams=Streams(0))
     domain.fit_passes()
     start = peak_memory_bytes() or 0
     prompts = domain.prompts(range(count))
@@ -182,12 +235,10 @@ def measure(folder: Path, count: int) -> dict[str, Any]:
     samples = results["sampling"]
     rows = torch.arange(len(samples))
     part("decoding", lambda: domain._decode(samples.payload["latents"]))
+    del results["decoding"]
     part("scoring", lambda: torch.no_grad()(domain.score)(samples, rows, frozenset({"log_prob"})))
     ones = Scored(torch.ones_like(samples.old_log_prob))
     part("update", lambda: domain.backward(samples, rows, ones))
-    kept["update"] += sum(value.numel() * value.element_size() for value in tensors(samples)) / 2**20
-    held["update"] -= sum(value.numel() * value.element_size() for value in tensors(samples)) / 2**20
-    part("evaluation", lambda: domain._judged_images(prompts))
     end = peak_memory_bytes() or 0
     return {"held": held, "kept": kept, "resident": (end - start) / 2**20, "rows": domain.pass_sizes.record()}
 

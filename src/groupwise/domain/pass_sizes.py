@@ -9,7 +9,7 @@ the state of a run: processes agree on the smallest, and a resumed run cuts as t
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar, final
 
 import torch
@@ -96,9 +96,9 @@ class PassSizes:
                 raise
         self.sizes[kind] = size if most is None else min(size, most)
 
-    def join(self, kind: str, compute: Callable[[Tensor], _Result], rows: Tensor) -> list[_Result]:
-        """Calls `compute` without gradient on slices of `rows` and returns the results, at least one. Where memory runs
-        out, passes of this kind take half as many rows from then on.
+    def each(self, kind: str, compute: Callable[[Tensor], _Result], rows: Tensor) -> Iterator[_Result]:
+        """Calls `compute` without gradient on slices of `rows` and yields the results one by one, at least one. Where
+        memory runs out, passes of this kind take half as many rows from then on.
 
         Args:
             compute: each row by itself; its randomness must not depend on the slice.
@@ -107,36 +107,41 @@ class PassSizes:
         Raises:
             ConfigError: memory ran out in a pass of one row.
         """
-        parts: list[_Result] = []
-        start = 0
-        with torch.no_grad():
-            while start < len(rows) or not parts:
-                part = rows[start : start + self.rows(kind)]
-                try:
-                    parts.append(compute(part))
-                except Exception as error:
-                    if not is_out_of_memory(error):
-                        raise
-                    if not self.halve(kind, len(part)):
-                        raise ConfigError(
-                            f"memory ran out in a pass of one image ({kind}); write {self._remedy}"
-                        ) from error
-                else:
-                    start += max(1, len(part))
-                    continue
-                free_memory()
-        return parts
+        start, any_pass = 0, False
+        while start < len(rows) or not any_pass:
+            part = rows[start : start + self.rows(kind)]
+            try:
+                # No gradient is switched off while the caller has the result.
+                with torch.no_grad():
+                    result = [compute(part)]
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                if not self.halve(kind, len(part)):
+                    raise ConfigError(
+                        f"memory ran out in a pass of one image ({kind}); write {self._remedy}"
+                    ) from error
+            else:
+                start, any_pass = start + max(1, len(part)), True
+                # The caller alone holds it from here on.
+                yield result.pop()
+                continue
+            free_memory()
 
-    def apply(self, compute: Callable[[Tensor], _Result], rows: Tensor) -> list[_Result]:
-        """Calls `compute` on slices of `rows`, with gradient where it is on: `with_gradient`, or `join` of sampling."""
-        return self.with_gradient(compute, rows) if torch.is_grad_enabled() else self.join(SAMPLING, compute, rows)
+    def join(self, kind: str, compute: Callable[[Tensor], _Result], rows: Tensor) -> list[_Result]:
+        """Returns all results of `each`."""
+        return list(self.each(kind, compute, rows))
+
+    def apply(self, compute: Callable[[Tensor], _Result], rows: Tensor) -> Iterable[_Result]:
+        """Calls `compute` on slices of `rows`, with gradient where it is on: `with_gradient`, or `each` of sampling."""
+        return self.with_gradient(compute, rows) if torch.is_grad_enabled() else self.each(SAMPLING, compute, rows)
 
     def with_gradient(self, compute: Callable[[Tensor], _Result], rows: Tensor) -> list[_Result]:
         """Calls `compute` with gradient on slices of `rows`. Where there are several, each is computed again in the
         backward pass, so that no more than one slice's activations live at a time.
 
         Args:
-            compute, rows: as in `join`.
+            compute, rows: as in `each`.
         """
         parts = self.slices(rows)
         if len(parts) == 1:

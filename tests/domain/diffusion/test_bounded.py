@@ -10,8 +10,9 @@ from tests.domain.diffusion.small import EVERYTHING, config, domain, gradient, n
 
 from groupwise.config import ConfigError
 from groupwise.domain import pass_sizes
-from groupwise.domain.pass_sizes import MOST_ROWS, SAMPLING, UPDATE
+from groupwise.domain.pass_sizes import DECODING, MOST_ROWS, SAMPLING, UPDATE
 from groupwise.domain.protocol import CutsPasses
+from groupwise.memory import peak_bytes
 from groupwise.records import Scored
 from groupwise.streams import Streams
 
@@ -120,6 +121,52 @@ def test_supervised_members_are_cut_too(monkeypatch: pytest.MonkeyPatch) -> None
         losses.append(scored.auxiliary["supervised"].detach())
         assert max(passes) == min(rows, 8)
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-11, atol=1e-12)
+
+
+def test_an_evaluation_lets_images_go_once_they_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"evaluation": {"num_prompts": 10, "num_images": 2, "num_rows": 3, "num_records": 3}}
+    expected = domain(settings).evaluate(streams=Streams(0))
+    monkeypatch.setattr("groupwise.domain.diffusion.domain.prompts_at_once", lambda num_images, elements: 4)
+    diffusion = domain(settings)
+    judged = diffusion._judged(list(enumerate(diffusion._splits.evaluated[:10])))
+    assert len(judged.shown) == 2 * 3, "of 20"
+    assert judged.shown.untyped_storage().nbytes() == judged.shown.numel()
+    evaluation = diffusion.evaluate(streams=Streams(0))
+    assert evaluation.metrics == pytest.approx(expected.metrics, abs=1e-3)
+    assert [record["key"] for record in evaluation.records] == [record["key"] for record in expected.records]
+    assert ["image" in record for record in evaluation.records] == [True] * 3 + [False] * 17
+    assert evaluation.pictures["images"].shape == expected.pictures["images"].shape
+
+
+@pytest.mark.parametrize("part", ["sampling", "scoring", "update"])
+def test_what_is_held_beside_the_result_does_not_grow_with_the_members(part: str) -> None:
+    requires = frozenset({"log_prob", "mean_shift"})
+    held: list[float] = []
+    for num_members in (16, 256):
+        diffusion = domain({"transitions_at_once": 4})
+        diffusion.pass_sizes.restore({DECODING: 4})
+        with torch.no_grad():
+            samples = sampled(diffusion, 2, num_members // 2, requires)
+        rows, ones = torch.arange(num_members).flip(0), torch.ones(num_members, 3, dtype=torch.float64)
+        # Gradients stay allocated from the first pass on.
+        diffusion.backward(samples, rows[:4], Scored(ones[:4]))
+        results: list[Any] = []
+
+        def run(diffusion: Any = diffusion, samples: Any = samples, rows: Any = rows, ones: Any = ones) -> None:
+            with torch.no_grad():
+                if part == "sampling":
+                    results.append(sampled(diffusion, 2, len(rows) // 2, requires))  # noqa: B023
+                elif part == "scoring":
+                    results.append(diffusion.score(samples, rows, requires))  # noqa: B023
+                else:
+                    results.append(diffusion.backward(samples, rows, Scored(ones)))  # noqa: B023
+
+        peak = peak_bytes(run, torch.device("cpu"))
+        values = results[0].payload if part == "sampling" else results[0].tensors()
+        held.append(peak - sum(value.nbytes for value in values.values() if isinstance(value, torch.Tensor)))
+    few, many = held
+    # Some numbers a transition, such as its place, are no image of 512 bytes.
+    assert many - few < 240 * 3 * 96, held
 
 
 def test_a_stage_with_other_settings_has_the_sizes_unless_its_passes_differ() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from groupwise.domain.diffusion.evaluate import CAPTION, diversity, grid, metrics, records
+from groupwise.domain.diffusion.evaluate import CAPTION, diversity_of_prompts, grid, metrics, records
 from groupwise.domain.diffusion.splits import as_prompt
 from groupwise.reward import RewardTable
 
@@ -17,7 +17,7 @@ def test_means_leave_out_what_is_missing() -> None:
     table = RewardTable(
         {"seen": [1.0, None, 0.0, 1.0], "judge": [0.0, 0.0, 0.0, 1.0]}, {"seen": 2.0}, judges=frozenset({"judge"})
     )
-    found = metrics("ode", images(0, 255, 0, 0), 2, table)
+    found = metrics("ode", table, diversity_of_prompts(images(0, 255, 0, 0), 2))
     assert found == {
         "ode/reward": pytest.approx(4 / 3),
         "ode/seen": pytest.approx(2 / 3),
@@ -27,10 +27,11 @@ def test_means_leave_out_what_is_missing() -> None:
 
 
 def test_diversity_is_within_a_prompt() -> None:
-    assert diversity(images(0, 0, 255, 255), 2) == 0.0
+    assert diversity_of_prompts(images(0, 0, 255, 255), 2) == [0.0, 0.0]
     # Pairs of three levels 0, 51, 255: distances .2, 1, .8.
-    assert diversity(images(0, 51, 255), 3) == pytest.approx((0.2 + 1.0 + 0.8) / 3)
-    assert diversity(images(0, 51, 255, colour=True), 3) == pytest.approx((0.2 + 1.0 + 0.8) / 3)
+    for colour in (False, True):
+        (found,) = diversity_of_prompts(images(0, 51, 255, colour=colour), 3)
+        assert found == pytest.approx((0.2 + 1.0 + 0.8) / 3)
 
 
 @pytest.mark.parametrize("colour", [False, True])

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.domain.diffusion.models.tiny import saved
-from tests.domain.diffusion.small import domain
+from tests.domain.diffusion.small import domain, gradient, nudge, sampled
 from tests.golden_runs import diffusion as golden
 from tests.training.test_sharding import gaps, launch, newest
 
-from groupwise.config import ConfigError, merge
+from groupwise.config import merge
 from groupwise.domain.diffusion.scorer import Scorer
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run
+from groupwise.records import Scored
+from groupwise.streams import Streams
 from groupwise.track import read_metrics
 
 BOUND = 1e-12
@@ -41,6 +44,9 @@ UNET = {
     },
     "scheduler": {"name": "DDIMScheduler"},
 }
+SLICES: dict[str, Any] = {"transitions_at_once": 5}
+WHOLE: dict[str, Any] = {"updates_per_batch": 2, "micro_batch_members": None}
+"""All members at once: 24 transitions on one process and 12 on the other, in five passes and in three."""
 VARIANTS: dict[str, dict[str, Any]] = {
     # Three prompts for two processes, so that shares and numbers of passes differ.
     "dit": {
@@ -64,6 +70,22 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "StableDiffusion3Pipeline": {"method": "diffusion_nft", "reference": {"kind": "frozen"}},
     "FluxPipeline": {"method": "awm"},
+    # Passes of five transitions: by cotangents and by the loss, of the reference, of demonstrations.
+    "dit_slices": {
+        "method": "flow_grpo",
+        "auxiliary": {"supervised": 0.3},
+        "reference": {"kind": "ema", "decay": 0.5},
+        "domain": {"model": {"shape": {"num_layers": 2}}, "demonstrations": {}, **SLICES},
+        "train": {"demonstrations_per_step": 17, **WHOLE},
+    },
+    "unet_slices": {
+        "method": "grpo",
+        "divergence": {"kind": "k3", "beta": 0.1},
+        "reference": {"kind": "frozen"},
+        "domain": {"model": UNET, "sampler": {"kind": "ddim", "eta": 1.0}, "guidance": 2.0, **SLICES},
+        "train": {"gradient_checkpointing": True, "updates_per_batch": 2, "micro_batch_members": 3},
+    },
+    "nft_slices": {"method": "diffusion_nft", "reference": {"kind": "frozen"}, "domain": SLICES, "train": WHOLE},
 }
 
 
@@ -87,7 +109,7 @@ def experiment(name: str, folder: Path, sharding: str) -> dict[str, Any]:
             "data": {"source": {"kind": "prompts", "path": str(folder / "prompts.txt")}},
         }
     changes = dict(VARIANTS[name])
-    if name == "unet":
+    if name.startswith("unet"):
         table["domain"]["model"] = {"kind": "scratch", "dtype": "float64"}
     return merge(table, changes)
 
@@ -110,16 +132,68 @@ def test_two_processes_with_shards_end_where_one_process_ends(tmp_path: Path) ->
         for metric in ("grad_norm", "eval/ode/bright"):
             assert rows[1][-1][metric] == pytest.approx(rows[0][-1][metric], rel=1e-9), name
         assert rows[0][-1]["updates/taken"] > 0, name
+        measured = newest(tmp_path / f"{name}-full")["progress"]["pass_sizes"]
+        assert "update" in measured or name.endswith("slices"), name
+        assert measured.get("update", 0) < 2**30, name
         assert all((tmp_path / f"{name}-{sharding}" / "model").is_dir() for sharding in ("none", "full"))
 
 
-def test_slices_by_the_number_of_transitions_are_refused() -> None:
-    sampling = domain({"transitions_at_once": 5})
-    scorer = Scorer(sampling.denoiser)
-    scorer.serve(sampling.config)
-    with pytest.raises(ConfigError, match=r"domain.transitions_at_once = 5 .* write train.micro_batch_members = 1"):
-        scorer.shard(None)  # type: ignore[arg-type]
-    assert not scorer.sharded
+class ProcessWithFewerPasses:
+    """A process of a sharded run, of which another one makes five passes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Scorer, "_most", lambda scorer, parts: 5)
+        self.diffusion = domain({"transitions_at_once": 3})
+        self.diffusion._scorer._mesh = "a mesh"  # type: ignore[assignment]
+        with torch.no_grad():
+            self.samples = sampled(self.diffusion, 1, 2, LOG_PROB)
+        self.passes: list[int] = []
+        self.diffusion.module.register_forward_pre_hook(lambda module, given: self.passes.append(len(given[0])))
+
+
+LOG_PROB = frozenset({"log_prob"})
+ROWS = torch.arange(2)
+
+
+def test_a_process_with_fewer_passes_repeats_its_first_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six transitions are two passes of three, and three repetitions that change nothing."""
+    whole = domain()
+    samples = sampled(whole, 1, 2, LOG_PROB)
+    nudge(whole)
+    weights = torch.linspace(1, 2, 6, dtype=torch.float64).view(2, 3)
+    expected = whole.score(samples, ROWS, LOG_PROB).log_prob
+    (expected * weights).sum().backward()
+    process = ProcessWithFewerPasses(monkeypatch)
+    nudge(process.diffusion)
+    process.passes.clear()
+    with torch.no_grad():
+        scored = process.diffusion.score(process.samples, ROWS, LOG_PROB).log_prob
+    torch.testing.assert_close(scored, expected.detach(), rtol=0, atol=1e-11)
+    assert sorted(process.passes) == [1, 1, 1, 3, 3]
+    process.passes.clear()
+    live = process.diffusion.score(process.samples, ROWS, LOG_PROB).log_prob
+    (live * weights).sum().backward()
+    assert sorted(process.passes) == [1] * 6 + [3] * 4, "each is computed again in its backward pass"
+    torch.testing.assert_close(live.detach(), expected.detach(), rtol=0, atol=1e-11)
+    torch.testing.assert_close(gradient(process.diffusion), gradient(whole), rtol=1e-9, atol=1e-9)
+    process.diffusion.module.zero_grad()
+    process.passes.clear()
+    process.diffusion.backward(process.samples, ROWS, Scored(weights))
+    assert sorted(process.passes) == [1, 1, 1, 3, 3]
+    torch.testing.assert_close(gradient(process.diffusion), gradient(whole), rtol=1e-9, atol=1e-9)
+
+
+def test_demonstrations_are_cut_into_as_many_passes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = ProcessWithFewerPasses(monkeypatch)
+    shown = process.diffusion.demonstrations(4, streams=Streams(0), step=0)
+    assert shown is not None
+    losses = []
+    for with_gradient in (False, True):
+        process.passes.clear()
+        with torch.set_grad_enabled(with_gradient):
+            losses.append(process.diffusion.score(shown, torch.arange(4), LOG_PROB).auxiliary["supervised"])
+        assert sorted(process.passes) == [1, 1, 1, 1, 3]
+    torch.testing.assert_close(losses[1].detach(), losses[0], rtol=0, atol=1e-12)
 
 
 def test_a_stage_with_other_settings_scores_through_the_same_weights() -> None:

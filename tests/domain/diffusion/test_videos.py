@@ -14,7 +14,7 @@ from tests.domain.diffusion.models.tiny import saved
 from groupwise.config import ConfigError, merge, validate
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.domain import DiffusionDomain
-from groupwise.domain.diffusion.evaluate import CAPTION, diversity
+from groupwise.domain.diffusion.evaluate import CAPTION, diversity_of_prompts
 from groupwise.domain.diffusion.videos import as_strips, score_frames
 from groupwise.reward import RewardError, RewardTable
 from groupwise.reward.scoring.table import RewardEvent
@@ -122,7 +122,8 @@ def test_people_see_strips(wan: Path, tmp_path: Path) -> None:
     # Each row stands under its prompt.
     assert evaluation.pictures["images"].shape == (2 * (32 + CAPTION) + 1, 2 * 320 + 1, 3)
     assert evaluation.records[0]["image"].shape == (16, 160, 3)
-    assert 0 < evaluation.metrics["ode/diversity"] == diversity(opened._judged_images(opened._splits.evaluated)[0], 2)
+    of_prompts = diversity_of_prompts(opened._judged_images(opened._splits.evaluated)[0], 2)
+    assert 0 < evaluation.metrics["ode/diversity"] == sum(of_prompts) / 2
 
 
 def test_stepwise_rewards_of_videos(wan: Path, tmp_path: Path) -> None:

@@ -42,12 +42,13 @@ def noise_of(
     """
     latents = samples.payload["latents"]
     group_size = len(samples) // max(len(samples.prompts), 1)
-    noise, uniform = [], []
-    for prompt in samples.prompts:
-        for member in range(group_size):
-            generator = streams.generator("matching", step, prompt.key, member)
-            uniform.append(torch.rand(matching.times.num, generator=generator, dtype=torch.float64))
-            noise.append(torch.randn(matching.times.num, *latents.shape[1:], generator=generator, dtype=torch.float32))
+    shape = (matching.times.num, *latents.shape[1:])
+    noise, uniform = latents.new_empty(len(samples), *shape), []
+    keys = [(prompt.key, member) for prompt in samples.prompts for member in range(group_size)]
+    for place, key in enumerate(keys):
+        generator = streams.generator("matching", step, *key)
+        uniform.append(torch.rand(matching.times.num, generator=generator, dtype=torch.float64))
+        noise[place] = torch.randn(shape, generator=generator, dtype=torch.float32)
     time = matching.times.at(torch.stack(uniform))
     if matching.times.levels == "schedule":
         index = ((1 - time) * schedule.num_steps).long().clamp(0, schedule.num_steps - 1)
@@ -57,7 +58,7 @@ def noise_of(
         timestep, signal, level = denoiser.noised(time)
     values = {"copy_time": time, "copy_timestep": timestep, "copy_signal": signal, "copy_level": level}
     return {
-        "copy_noise": torch.stack(noise).to(latents),
+        "copy_noise": noise,
         **{name: value.to(latents.device) for name, value in values.items()},
         "matching": [matching] * len(samples),
     }

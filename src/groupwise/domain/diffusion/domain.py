@@ -20,6 +20,7 @@ from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.encoded_prompts import EncodedPrompts
 from groupwise.domain.diffusion.evaluated_images import evaluated_images
+from groupwise.domain.diffusion.judged_images import JudgedImages, prompts_at_once
 from groupwise.domain.diffusion.measure_passes import measure_passes
 from groupwise.domain.diffusion.models.open import open_denoiser
 from groupwise.domain.diffusion.path import Drawn, draw, noise_of
@@ -29,6 +30,7 @@ from groupwise.domain.diffusion.splits import Splits, split
 from groupwise.domain.diffusion.supervised import demonstrations, supervised_loss
 from groupwise.domain.diffusion.transition import Transition
 from groupwise.domain.diffusion.videos import as_strips, score_frames
+from groupwise.domain.joined_rows import joined, joined_rows
 from groupwise.domain.pass_sizes import DECODING, ENCODING, SAMPLING, UPDATE, PassSizes, pass_budget
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
@@ -90,7 +92,6 @@ class DiffusionDomain(Domain):
         )
         self.module = self.denoiser.module
         self._scorer = Scorer(self.denoiser) if parent is None else parent._scorer
-        self._scorer.serve(config)
         self.learner = LocalLearner(self.module, self._scorer.shard) if parent is None else parent.learner
         self._schedule = self.denoiser.schedule(config.num_steps)
         self._elements = math.prod(self.denoiser.latent_shape)
@@ -204,7 +205,7 @@ class DiffusionDomain(Domain):
             drawn, self._sampler_graph = draw_with_graph(drawn_paths, len(keys), self.module, self.pass_sizes)
         if drawn is None:
             rows = torch.arange(len(keys), device=device)
-            drawn = Drawn.concatenate(self.pass_sizes.join(SAMPLING, drawn_paths, rows))
+            drawn = Drawn.joined(self.pass_sizes.each(SAMPLING, drawn_paths, rows), len(rows))
         call = -1 if self._sampler_graph is None else self._sampler_graph.call
         payload: dict[str, Any] = {
             "latents": drawn.latents,
@@ -265,20 +266,26 @@ class DiffusionDomain(Domain):
         mask = torch.ones(shape, dtype=torch.bool, device=samples.mask.device)
         noised = replace(samples, mask=mask, old_log_prob=mask.double(), step_size=None, recorded=None, payload=payload)
         pairs, conditions = rescore.pairs_of(mask, 1), self._encoded.of(samples.prompts)
-        keep = self._keeps_graph(len(pairs))
-        with torch.set_grad_enabled(keep):
-            predicted = (
-                copies.predictions(self.denoiser, noised, conditions, pairs) if keep else self._predicted(noised, pairs)
-            )
+        if self._keeps_graph(len(pairs)):
+            predicted = copies.predictions(self.denoiser, noised, conditions, pairs)
             prediction = predicted.new_zeros(drawn["copy_noise"].shape).index_put(pairs.unbind(1), predicted)
-        payload["old_prediction"] = prediction.detach()
-        if keep:
             constants = torch.zeros(shape[1], device=mask.device, dtype=prediction.dtype)
             self._sampler_graph = SamplerGraph(prediction, constants, constants, versions(self.module))
-            payload["call"] = torch.full_like(payload["row"], self._sampler_graph.call)
-        fields = copies.copy_fields(predicted.detach(), self.denoiser, payload, pairs, frozenset())
-        recorded = Scored.from_tensors(rescore.scatter([fields], pairs, mask, 1))
-        return replace(noised, old_log_prob=recorded.log_prob, recorded=recorded)
+            fields = copies.copy_fields(predicted.detach(), self.denoiser, payload, pairs, frozenset())
+            recorded = Scored.from_tensors(rescore.scatter([fields], pairs, mask, 1))
+            prediction = prediction.detach()
+            call = torch.full_like(payload["row"], self._sampler_graph.call)
+        else:
+            prediction, call = torch.zeros_like(drawn["copy_noise"]), payload["call"]
+
+            def compute(pairs: Tensor) -> dict[str, Tensor]:
+                predicted = copies.predictions(self._scorer.denoiser, noised, conditions, pairs)
+                prediction[pairs.unbind(1)] = predicted
+                return copies.copy_fields(predicted, self.denoiser, payload, pairs, frozenset())
+
+            recorded = Scored.from_tensors(self._without_gradient(compute, mask))
+        payload |= {"old_prediction": prediction, "call": call}
+        return replace(noised, old_log_prob=recorded.log_prob, recorded=recorded, payload=payload)
 
     @torch.no_grad()
     def with_reference(self, samples: Samples) -> Samples:
@@ -325,31 +332,41 @@ class DiffusionDomain(Domain):
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
         """Scores members `rows`: fields `[B, T]`; `auxiliary["supervised"]` for demonstrations."""
-        selected = samples.select(rows.clamp(min=0))
-        if "clean" in selected.payload:
-            members, compute = torch.arange(len(rows), device=rows.device), partial(self._supervised_loss, selected)
-            losses = self._scorer.apply(self.pass_sizes, compute, members)
-            return Scored(torch.zeros_like(selected.old_log_prob), auxiliary={"supervised": torch.cat(losses)})
-        compute, elements = self._computation(selected, requires)
-        return Scored.from_tensors(rescore.rescored(compute, selected.mask, elements, self.pass_sizes, self._scorer))
+        rows = rows.clamp(min=0)
+        if "clean" in samples.payload:
+            losses = self._scorer.apply(self.pass_sizes, partial(self._supervised_loss, samples), rows)
+            return Scored(
+                torch.zeros_like(samples.old_log_prob[rows]),
+                auxiliary={"supervised": joined_rows(losses, len(rows))["loss"]},
+            )
+        compute, elements = self._computation(samples, rows, requires)
+        return Scored.from_tensors(
+            rescore.rescored(compute, samples.mask[rows], elements, self.pass_sizes, self._scorer)
+        )
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
         """Accumulates `.grad`, slice by slice."""
-        selected = samples.select(rows.clamp(min=0))
-        if "clean" in selected.payload:
+        if "clean" in samples.payload:
             return super().backward(samples, rows, cotangents)
+        rows = rows.clamp(min=0)
         field_cotangents = {
             name: value for name, value in cotangents.tensors().items() if not name.startswith("auxiliary.")
         }
         requires = frozenset(field_cotangents) | {"log_prob"}
         # A graph serves one backward pass and is let go before it, so that its memory is free in any case.
         graph, self._sampler_graph = self._sampler_graph, None
-        if graph is not None and not graph.serves(self.module, selected.payload["call"]):
+        if graph is not None and not graph.serves(self.module, samples.payload["call"][rows]):
             graph = None
-        compute, elements = self._computation(selected, requires, graph)
+        compute, elements = self._computation(samples, rows, requires, graph)
         return Scored.from_tensors(
             rescore.backward(
-                compute, selected.mask, elements, self.pass_sizes, field_cotangents, whole=graph is not None
+                compute,
+                samples.mask[rows],
+                elements,
+                self.pass_sizes,
+                field_cotangents,
+                self._scorer,
+                whole=graph is not None,
             )
         )
 
@@ -380,24 +397,39 @@ class DiffusionDomain(Domain):
     def _evaluate(self, peers: Peers | None) -> Evaluation:
         config = self.config.evaluation
         prompts = self._splits.evaluated[: config.num_prompts]
-        shares = in_shares(prompts, peers, self._judged_images)
-        images = torch.cat([images for images, _ in shares])
-        table, mode = RewardTable.concatenate([table for _, table in shares]), config.sampler.kind
+        judged = JudgedImages.concatenate(in_shares(list(enumerate(prompts)), peers, self._judged))
+        mode, shown = config.sampler.kind, as_strips(judged.shown)
         pictures = {}
         if config.num_columns:
             pictures["images"] = evaluate.grid(
-                as_strips(images),
+                shown,
                 config.num_images,
                 config.num_rows,
                 config.num_columns,
                 [str(prompt.columns["prompt"]) for prompt in prompts],
             )
         return Evaluation(
-            evaluate.metrics(mode, images, config.num_images, table),
-            tuple(evaluate.records(mode, prompts, as_strips(images), config.num_images, table, config.num_records)),
+            evaluate.metrics(mode, judged.table, judged.diversity),
+            tuple(evaluate.records(mode, prompts, shown, config.num_images, judged.table, config.num_records)),
             pictures,
-            table.events,
+            judged.table.events,
         )
+
+    def _judged(self, placed: Sequence[tuple[int, Prompt]]) -> JudgedImages:
+        """Judges the images of some prompts, with their places among all, and keeps those that people see; the others
+        are let go before the next are drawn.
+        """
+        config = self.config.evaluation
+        num_shown = max(-(-config.num_records // config.num_images), config.num_rows if config.num_columns else 0)
+        size, judged = prompts_at_once(config.num_images, self._elements), []
+        for start in range(0, len(placed), size):
+            chunk = placed[start : start + size]
+            images, table = self._judged_images([prompt for _, prompt in chunk])
+            count = config.num_images * sum(place < num_shown for place, _ in chunk)
+            diversity = evaluate.diversity_of_prompts(images, config.num_images) if config.num_images > 1 else []
+            # A slice would keep all images in memory.
+            judged.append(JudgedImages(images[:count].clone(), table, diversity))
+        return JudgedImages.concatenate(judged)
 
     @torch.no_grad()
     def _judged_images(self, prompts: Sequence[Prompt]) -> tuple[Tensor, RewardTable]:
@@ -449,7 +481,7 @@ class DiffusionDomain(Domain):
             self.denoiser.device,
             pass_budget(self.denoiser.device),
         )
-        latents = torch.cat(self.pass_sizes.join(ENCODING, encode, images))
+        latents = joined(self.pass_sizes.each(ENCODING, encode, images), len(images))
         if tuple(latents.shape[1:]) != self.denoiser.latent_shape:
             raise ConfigError(
                 f"model: it draws latents of shape {self.denoiser.latent_shape}, and the images to learn from are"
@@ -499,18 +531,25 @@ class DiffusionDomain(Domain):
         )
 
     def _computation(
-        self, samples: Samples, requires: frozenset[str], graph: SamplerGraph | None = None
+        self, samples: Samples, rows: Tensor, requires: frozenset[str], graph: SamplerGraph | None = None
     ) -> tuple[Callable[[Tensor], dict[str, Tensor]], int]:
-        """Returns the function from pairs (member, decision) to their fields, and the number of decisions of a pair.
+        """Returns the function from pairs (place in `rows`, decision) to their fields, and the number of decisions of a
+        pair.
 
         Args:
+            rows: members.
             graph: the stored graph of these members, which spares a forward pass.
         """
         if "matching" in samples.payload:
-            return partial(self._copy_fields, samples, requires, graph), 1
+            return rescore.of_rows(partial(self._copy_fields, samples, requires, graph), rows), 1
         if graph is not None:
-            return partial(self._graph_fields, graph, samples, requires), self._decisions
-        return partial(self._fields, samples, requires), self._decisions
+            return rescore.of_rows(partial(self._graph_fields, graph, samples, requires), rows), self._decisions
+        return rescore.of_rows(partial(self._fields, samples, requires), rows), self._decisions
+
+    @torch.no_grad()
+    def _without_gradient(self, compute: Callable[[Tensor], dict[str, Tensor]], mask: Tensor) -> dict[str, Tensor]:
+        """Computes fields of all pairs of noised copies."""
+        return rescore.rescored(compute, mask, 1, self.pass_sizes, self._scorer)
 
     def _copy_fields(
         self, samples: Samples, requires: frozenset[str], graph: SamplerGraph | None, pairs: Tensor
@@ -522,11 +561,15 @@ class DiffusionDomain(Domain):
         return copies.copy_fields(prediction, self.denoiser, samples.payload, pairs, requires)
 
     def _with_reference_predictions(self, samples: Samples) -> Samples:
-        pairs = rescore.pairs_of(samples.mask, 1)
-        predicted = self._predicted(samples, pairs)
-        old = samples.payload["old_prediction"]
-        reference = torch.zeros_like(old).index_put(pairs.unbind(1), predicted)
-        divergence = (old - reference).square().flatten(2).mean(2)
+        conditions, old = self._encoded.of(samples.prompts), samples.payload["old_prediction"]
+        reference = torch.zeros_like(old)
+
+        def compute(pairs: Tensor) -> dict[str, Tensor]:
+            predicted = copies.predictions(self._scorer.denoiser, samples, conditions, pairs)
+            reference[pairs.unbind(1)] = predicted
+            return {"exact_divergence": (old[pairs.unbind(1)] - predicted).square().flatten(1).mean(1)}
+
+        divergence = self._without_gradient(compute, samples.mask)["exact_divergence"]
         recorded = samples.recorded
         assert recorded is not None
         return replace(
@@ -547,13 +590,9 @@ class DiffusionDomain(Domain):
         after = samples.payload["visited"][member, decision + 1]
         return rescore.scored_fields(gaussians, after, samples.payload, pairs, self.config.reduce, requires)
 
-    def _supervised_loss(self, samples: Samples, members: Tensor) -> Tensor:
-        return supervised_loss(self._scorer.denoiser, samples.select(members), self._encoded.of(samples.prompts))
-
-    def _predicted(self, samples: Samples, pairs: Tensor) -> Tensor:
-        """Predicts the noise of copies `[N, ...]` without gradient."""
-        predict = partial(copies.predictions, self._scorer.denoiser, samples, self._encoded.of(samples.prompts))
-        return torch.cat(self._scorer.join(self.pass_sizes, predict, pairs))
+    def _supervised_loss(self, samples: Samples, members: Tensor) -> dict[str, Tensor]:
+        conditions = self._encoded.of(samples.prompts)
+        return {"loss": supervised_loss(self._scorer.denoiser, samples.select(members), conditions)}
 
     def fit_passes(self, prompts: Sequence[Prompt] = (), reserved_bytes: float = 0.0) -> None:
         """Measures the rows of every kind of pass that is neither stated nor known.
@@ -583,7 +622,8 @@ class DiffusionDomain(Domain):
         return PassSizes(stated, _REMEDY)
 
     def _decode(self, latents: Tensor) -> Tensor:
-        return torch.cat(self.pass_sizes.join(DECODING, lambda part: as_pictures(self.denoiser.decode(part)), latents))
+        pictures = self.pass_sizes.each(DECODING, lambda part: as_pictures(self.denoiser.decode(part)), latents)
+        return joined(pictures, len(latents))
 
     def _judge(self, prompts: Sequence[Prompt], group: Sequence[int], images: Tensor, judges: bool) -> RewardTable:
         member_columns = [prompts[index].columns for index in group]

@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ def metric_names(mode: str, rewards: Sequence[str]) -> list[str]:
     return [f"{mode}/{name}" for name in ("reward", *rewards, "diversity")]
 
 
-def metrics(mode: str, images: Tensor, num_images: int, table: RewardTable) -> dict[str, float]:
+def metrics(mode: str, table: RewardTable, diversity: Sequence[float]) -> dict[str, float]:
     """Computes means over all images, called `mode/...`: the rewards' sum, each reward and judge, and `diversity`.
 
     A reward that is missing for an image is left out of its mean; one that is missing everywhere is left out
@@ -36,19 +37,18 @@ def metrics(mode: str, images: Tensor, num_images: int, table: RewardTable) -> d
 
     Args:
         mode: the sampler's kind.
-        images: uint8 `[P num_images, H, W(, 3)]`, prompt by prompt.
-        num_images: images a prompt.
         table: rewards of the images.
+        diversity: of each prompt's images; empty where a prompt has one image.
     """
     values = image_evaluation.means(mode, table)
-    if num_images > 1:
-        values[f"{mode}/diversity"] = diversity(images, num_images)
+    if diversity:
+        values[f"{mode}/diversity"] = math.fsum(diversity) / len(diversity)
     return values
 
 
-def diversity(images: Tensor, num_images: int) -> float:
-    """Computes the root mean square distance of two images of the same prompt, in [0, 1]: the mean over pairs and
-    prompts.
+def diversity_of_prompts(images: Tensor, num_images: int) -> list[float]:
+    """Computes the root mean square distance of two images of a prompt, in [0, 1]: the mean over pairs, for each
+    prompt.
 
     Args:
         images: uint8 `[P num_images, ...]`, prompt by prompt, at least two each.
@@ -56,12 +56,16 @@ def diversity(images: Tensor, num_images: int) -> float:
 
     Example:
         >>> black, white = torch.zeros(1, 2, 2, dtype=torch.uint8), torch.full((1, 2, 2), 255, dtype=torch.uint8)
-        >>> diversity(torch.cat([black, white]), 2), diversity(torch.cat([black, black]), 2)
-        (1.0, 0.0)
+        >>> diversity_of_prompts(torch.cat([black, white, black, black]), 2)
+        [1.0, 0.0]
     """
-    flat = (images.double() / 255).flatten(1).view(-1, num_images, images[0].numel())
-    left, right = torch.triu_indices(num_images, num_images, offset=1)
-    return float((flat[:, left] - flat[:, right]).square().mean(-1).sqrt().mean())
+    found = []
+    for prompt_images in images.split(num_images):
+        flat = (prompt_images.double() / 255).flatten(1)
+        # One image against those after it: all pairs at once would hold each image many times.
+        distances = [(flat[place + 1 :] - flat[place]).square().mean(-1).sqrt() for place in range(len(flat) - 1)]
+        found.append(float(torch.cat(distances).mean()))
+    return found
 
 
 def grid(images: Tensor, num_images: int, num_rows: int, num_columns: int, prompts: Sequence[str] = ()) -> Tensor:
@@ -71,7 +75,7 @@ def grid(images: Tensor, num_images: int, num_rows: int, num_columns: int, promp
     Small images are enlarged by whole factors to at least 32 pixels. A prompt is cut to the width of its row.
 
     Args:
-        images: uint8 `[P num_images, H, W(, 3)]`, prompt by prompt.
+        images: uint8 `[N num_images, H, W(, 3)]`, prompt by prompt, those of the first prompts at least.
         num_images, num_rows, num_columns: images a prompt; rows and columns shown, at most what there is.
         prompts: the text of each prompt; without them rows have no caption.
 
@@ -116,10 +120,10 @@ def records(
     mode: str, prompts: Sequence[Prompt], images: Tensor, num_images: int, table: RewardTable, limit: int
 ) -> list[Mapping[str, Any]]:
     """Writes one record an image: key, mode and rewards of all (for paired comparisons), prompt and image of the first
-    `limit`.
+    `limit`, which `images` begins with.
     """
     image_prompts = [prompt for prompt in prompts for _ in range(num_images)]
-    numbers = [place % num_images for place in range(len(images))]
+    numbers = [place % num_images for place in range(len(image_prompts))]
     return image_evaluation.records(
         mode,
         [prompt.key for prompt in image_prompts],

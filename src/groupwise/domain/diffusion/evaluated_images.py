@@ -11,6 +11,7 @@ from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.encoded_prompts import PromptConditions
 from groupwise.domain.diffusion.path import draw, noise_of
+from groupwise.domain.joined_rows import joined
 from groupwise.domain.pass_sizes import SAMPLING, PassSizes
 from groupwise.domain.protocol import Prompt
 from groupwise.streams import Streams
@@ -57,4 +58,4 @@ def evaluated_images(
         )
         return decode(drawn.latents)
 
-    return torch.cat(passes.join(SAMPLING, images_of, torch.arange(len(keys))))
+    return joined(passes.each(SAMPLING, images_of, torch.arange(len(keys))), len(keys))

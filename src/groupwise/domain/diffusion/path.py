@@ -4,7 +4,7 @@ scored again later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -16,7 +16,10 @@ from groupwise.domain.diffusion.denoiser import Condition, Denoiser
 from groupwise.domain.diffusion.noise_schedule import Schedule
 from groupwise.domain.diffusion.sampler import ODE, Sampler, Step
 from groupwise.domain.diffusion.transition import Transition, transition
+from groupwise.domain.joined_rows import joined_rows
 from groupwise.streams import Streams
+
+_FIELD = "fields."
 
 
 @final
@@ -40,19 +43,23 @@ class Drawn:
     step_size: Tensor
 
     @staticmethod
-    def concatenate(parts: Sequence[Drawn]) -> Drawn:
-        """Joins the paths of several slices of members."""
-        first = parts[0]
-        if len(parts) == 1:
-            return first
-        means = [part.mean for part in parts if part.mean is not None]
-        return Drawn(
-            torch.cat([part.latents for part in parts]),
-            torch.cat([part.visited for part in parts]),
-            torch.cat(means) if means else None,
-            {name: torch.cat([part.fields[name] for part in parts]) for name in first.fields},
-            first.step_size,
-        )
+    def joined(parts: Iterable[Drawn], num_members: int) -> Drawn:
+        """Joins the paths of slices of members; see `joined_rows`.
+
+        Args:
+            parts: the slices, which may be drawn one by one.
+            num_members: of all slices together.
+        """
+        step_sizes: list[Tensor] = []
+
+        def rows_of(part: Drawn) -> dict[str, Tensor]:
+            step_sizes[:] = [part.step_size]
+            means = {} if part.mean is None else {"mean": part.mean}
+            return {"latents": part.latents, "visited": part.visited, **means, **_prefixed(part.fields)}
+
+        whole = joined_rows(map(rows_of, parts), num_members)
+        fields = {name.removeprefix(_FIELD): value for name, value in whole.items() if name.startswith(_FIELD)}
+        return Drawn(whole["latents"], whole["visited"], whole.get("mean"), fields, step_sizes[0])
 
 
 def noise_of(denoiser: Denoiser, streams: Streams, num: int, name: str, *key: int | str) -> Tensor:
@@ -168,3 +175,7 @@ def fields(gaussians: Transition, after: Tensor, reduce: Reduce, requires: froze
     if "score_norm" in requires:
         values["score_norm"] = gaussians.score_norm(after, reduce)
     return values
+
+
+def _prefixed(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{_FIELD}{name}": value for name, value in values.items()}

@@ -4,7 +4,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,11 +16,9 @@ from groupwise.domain.diffusion.encoded_prompts import PromptConditions
 from groupwise.domain.diffusion.noise_schedule import Schedule
 from groupwise.domain.diffusion.path import fields
 from groupwise.domain.diffusion.sampler import Sampler, Step
-from groupwise.domain.diffusion.scorer import Scorer
+from groupwise.domain.diffusion.scorer import Fields, Scorer
 from groupwise.domain.diffusion.transition import Transition, transition
 from groupwise.domain.pass_sizes import PassSizes
-
-Fields = dict[str, Tensor]
 
 
 def rescored(
@@ -45,6 +43,7 @@ def backward(
     elements: int,
     passes: PassSizes,
     cotangents: Mapping[str, Tensor],
+    scorer: Scorer,
     *,
     whole: bool = False,
 ) -> Fields:
@@ -52,25 +51,40 @@ def backward(
     gradient.
 
     Args:
-        compute, mask, elements, passes: as in `rescored`.
+        compute, mask, elements, passes, scorer: as in `rescored`.
         cotangents: name -> `[B, W D]`.
         whole: takes all transitions in one pass, as a stored graph needs.
     """
     pairs = pairs_of(mask, elements)
-    part_fields = []
-    for part in passes.slices(pairs, whole=whole):
-        with torch.enable_grad():
-            values = compute(part)
-        total = torch.zeros((), device=mask.device, dtype=torch.float64)
-        for name, cotangent in cotangents.items():
-            value = values[name]
-            if value.requires_grad:
-                weight = cotangent.view(len(mask), -1, elements)[part[:, 0], part[:, 1]]
-                total = total + (weight.to(value.dtype) * value.view(len(part), elements)).sum()
-        if total.requires_grad:
-            total.backward()
-        part_fields.append({name: value.detach() for name, value in values.items()})
-    return scatter(part_fields, pairs, mask, elements)
+
+    def accumulated() -> Iterator[Fields]:
+        for part, counts in scorer.slices(passes, pairs, whole=whole):
+            with torch.enable_grad():
+                values = compute(part)
+            total = torch.zeros((), device=mask.device, dtype=torch.float64)
+            for name, cotangent in cotangents.items():
+                value = values[name]
+                if value.requires_grad:
+                    weight = cotangent.view(len(mask), -1, elements)[part[:, 0], part[:, 1]]
+                    weight = weight if counts else torch.zeros_like(weight)
+                    total = total + (weight.to(value.dtype) * value.view(len(part), elements)).sum()
+            if total.requires_grad:
+                total.backward()
+            if counts:
+                yield {name: value.detach() for name, value in values.items()}
+
+    return scatter(accumulated(), pairs, mask, elements)
+
+
+def of_rows(compute: Callable[[Tensor], Fields], rows: Tensor) -> Callable[[Tensor], Fields]:
+    """Returns the function of pairs whose members are places in `rows`; the data of no member is copied before its
+    pass.
+
+    Args:
+        compute: of pairs (member, decision).
+        rows: `[B]`, members.
+    """
+    return lambda pairs: compute(torch.stack([rows[pairs[:, 0]], pairs[:, 1]], 1))
 
 
 def pairs_of(mask: Tensor, elements: int) -> Tensor:
@@ -80,20 +94,34 @@ def pairs_of(mask: Tensor, elements: int) -> Tensor:
     return mask.view(len(mask), -1, elements).any(-1).T.nonzero().flip(1)
 
 
-def scatter(slices: list[Any], pairs: Tensor, mask: Tensor, elements: int) -> Fields:
-    """Writes the fields of pairs to their places in `[B, T]`; 0 elsewhere.
+def scatter(slices: Iterable[Fields], pairs: Tensor, mask: Tensor, elements: int) -> Fields:
+    """Writes the fields of pairs to their places in `[B, T]`; 0 elsewhere. A slice without gradient is written before
+    the next one is computed.
 
     Args:
         slices: slices of fields `[N]` or `[N, D]`, in the order of `pairs`.
         pairs: `[N, 2]`, member and decision.
         mask: `[B, W D]`.
     """
+    shape = (len(mask), mask.shape[1] // elements, elements)
     scattered: Fields = {}
-    for name in slices[0]:
-        value = torch.cat([part[name] for part in slices]).view(-1, elements)
-        empty = value.new_zeros(len(mask), mask.shape[1] // elements, elements)
-        scattered[name] = empty.index_put((pairs[:, 0], pairs[:, 1]), value).flatten(1)
-    return scattered
+    with_gradient: dict[str, list[Tensor]] = {}
+    start = 0
+    for part in slices:
+        values = {name: value.view(-1, elements) for name, value in part.items()}
+        stop = start + len(next(iter(values.values())))
+        for name, value in values.items():
+            if value.requires_grad:
+                with_gradient.setdefault(name, []).append(value)
+                continue
+            if name not in scattered:
+                scattered[name] = value.new_zeros(shape)
+            scattered[name][pairs[start:stop].unbind(1)] = value
+        start = stop
+    for name, parts in with_gradient.items():
+        value = torch.cat(parts)
+        scattered[name] = value.new_zeros(shape).index_put(pairs.unbind(1), value)
+    return {name: value.flatten(1) for name, value in scattered.items()}
 
 
 def transitions(

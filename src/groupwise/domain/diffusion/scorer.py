@@ -5,15 +5,15 @@ several processes.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar, final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from groupwise.config import ConfigError
-from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.models.lora import Adapted
 from groupwise.domain.pass_sizes import SAMPLING, PassSizes
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _CALLS_PARTS_OF_THE_FIRST_BLOCK = {"DiTTransformer2DModel"}
 """Denoisers whose forward pass calls an embedding inside their first block, past the block's own forward pass."""
 
-_Result = TypeVar("_Result")
+Fields = dict[str, Tensor]
 
 
 @final
@@ -39,64 +39,85 @@ class Scorer:
     def __init__(self, denoiser: Denoiser) -> None:
         self.denoiser = denoiser
         self._mesh: DeviceMesh | None = None
-        self._configs: list[DiffusionConfig] = []
 
     @property
     def sharded(self) -> bool:
         """True where the weights are sharded, so that every process must make the same passes."""
         return self._mesh is not None
 
-    def serve(self, config: DiffusionConfig) -> None:
-        """Notes the settings of a domain that scores through this object."""
-        self._configs.append(config)
-
     def shard(self, mesh: DeviceMesh) -> nn.Module:
-        """Returns a copy of the module, sharded block by block; transitions are scored through it from then on.
-
-        Raises:
-            ConfigError: a domain cuts its passes by the number of transitions, which differs between processes.
-        """
-        if at_once := next(
-            (config.transitions_at_once for config in self._configs if config.transitions_at_once), None
-        ):
-            raise ConfigError(
-                f'train.sharding = "full": domain.transitions_at_once = {at_once} gives processes different numbers of'
-                " passes; leave it out and write train.micro_batch_members = 1, or a small number"
-            )
+        """Returns a copy of the module, sharded block by block; transitions are scored through it from then on."""
         module = copy.deepcopy(self.denoiser.module)
         inner = module.denoiser if isinstance(module, Adapted) else module
         shard_module(inner, _blocks(inner), mesh)
         self._mesh, self.denoiser = mesh, self.denoiser.with_module(module)
         return module
 
-    def apply(self, sizes: PassSizes, compute: Callable[[Tensor], _Result], rows: Tensor) -> list[_Result]:
-        """Calls `compute` on slices of `rows`, with gradient where it is on.
+    def apply(self, sizes: PassSizes, compute: Callable[[Tensor], Fields], rows: Tensor) -> Iterable[Fields]:
+        """Calls `compute` on slices of `rows`, with gradient where it is on, and returns the results, at least one.
+
+        Where weights are sharded, a process with fewer slices than another repeats its first row; the repetition is
+        dropped, or with gradient has the weight 0. Memory that runs out then ends the run, since no process can make
+        its passes smaller alone.
 
         Args:
             sizes: rows of a pass.
-            compute, rows: as of `PassSizes.join`.
-        """
-        return sizes.with_gradient(compute, rows) if torch.is_grad_enabled() else self.join(sizes, compute, rows)
-
-    def join(self, sizes: PassSizes, compute: Callable[[Tensor], _Result], rows: Tensor) -> list[_Result]:
-        """Calls `compute` without gradient on slices of `rows`, at least one, and returns the results. Where weights
-        are sharded, a process with fewer slices than another repeats its first row, whose result is dropped; memory
-        that runs out then ends the run, since no process can make its passes smaller alone.
-
-        Args:
-            sizes: rows of a pass.
-            compute, rows: as of `PassSizes.join`.
+            compute: as of `PassSizes.each`; its results are tensors by name.
+            rows: as of `PassSizes.each`.
         """
         if self._mesh is None:
-            return sizes.join(SAMPLING, compute, rows)
-        parts = rows.split(sizes.rows(SAMPLING))
-        most = torch.tensor(len(parts), device=rows.device)
-        dist.all_reduce(most, dist.ReduceOp.MAX, group=self._mesh.get_group())
-        with torch.no_grad():
-            results = [compute(part) for part in parts]
-            for _ in range(int(most) - len(parts)):
-                compute(rows[:1])
+            return sizes.apply(compute, rows)
+        if not torch.is_grad_enabled():
+            return self._without_gradient(compute, rows, rows.split(sizes.rows(SAMPLING)))
+        parts = sizes.slices(rows)
+        num_passes = self._most(parts)
+        # Each is computed again in its backward pass where any process has several: gathered weights are freed between.
+        again = partial(checkpoint, compute, use_reentrant=False) if num_passes > 1 else compute
+        results = [again(part) for part in parts]
+        for _ in range(num_passes - len(parts)):
+            filler: Fields = again(rows[:1])  # type: ignore[assignment]
+            results[0] = {name: _with_zero(value, filler[name]) for name, value in results[0].items()}
         return results
+
+    def slices(self, sizes: PassSizes, rows: Tensor, *, whole: bool = False) -> Iterator[tuple[Tensor, bool]]:
+        """Yields the rows of each pass with a gradient, and whether they count: where weights are sharded, a process
+        with fewer passes than another repeats its first row, which does not.
+
+        Args:
+            sizes: rows of a pass.
+            rows: `[N]` or `[N, ...]`.
+            whole: takes all in one pass, as a stored graph needs.
+        """
+        parts = sizes.slices(rows, whole=whole)
+        num_fillers = 0 if self._mesh is None else self._most(parts) - len(parts)
+        yield from ((rows[:1], False) for _ in range(num_fillers))
+        yield from ((part, True) for part in parts)
+
+    def _without_gradient(
+        self, compute: Callable[[Tensor], Fields], rows: Tensor, parts: Sequence[Tensor]
+    ) -> Iterator[Fields]:
+        # Repetitions come first: whoever takes the last result has made all passes.
+        for _ in range(self._most(parts) - len(parts)):
+            with torch.no_grad():
+                compute(rows[:1])
+        for part in parts:
+            with torch.no_grad():
+                result = compute(part)
+            yield result
+
+    def _most(self, parts: Sequence[Tensor]) -> int:
+        """Returns the number of parts of the process that has most of them; every process must call this method."""
+        assert self._mesh is not None
+        most = torch.tensor(len(parts), device=parts[0].device)
+        dist.all_reduce(most, dist.ReduceOp.MAX, group=self._mesh.get_group())
+        return int(most)
+
+
+def _with_zero(value: Tensor, filler: Tensor) -> Tensor:
+    """Adds a pass that gets the gradient 0 to the graph of a value."""
+    if not value.requires_grad:
+        return value
+    return value + torch.where(torch.zeros_like(filler, dtype=torch.bool), filler, 0.0).sum()
 
 
 def _blocks(denoiser: nn.Module) -> Iterator[nn.Module]:

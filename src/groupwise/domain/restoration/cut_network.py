@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
 
+from groupwise.domain.joined_rows import joined, joined_rows
 from groupwise.domain.pass_sizes import PassSizes
 
 
@@ -36,12 +37,15 @@ class CutNetwork(nn.Module):
             settings = {} if controls is None else {"controls": controls[rows]}
             return self._network(images[rows], **settings)
 
-        return torch.cat(self._parts(restore, images))
+        return joined(self._parts(restore, images), len(images))
 
     def controls(self, images: Tensor) -> tuple[Tensor, ...]:
         """Returns the mode and the concentration of every control parameter, of each image."""
-        parts = self._parts(lambda rows: tuple(cast(Any, self._network).controls(images[rows])), images)
-        return tuple(torch.cat(values) for values in zip(*parts, strict=True))
+        names = ("mode", "concentration")
+        parts = self._parts(
+            lambda rows: dict(zip(names, cast(Any, self._network).controls(images[rows]), strict=True)), images
+        )
+        return tuple(joined_rows(parts, len(images)).values())
 
-    def _parts(self, compute: Callable[[Tensor], Any], images: Tensor) -> list[Any]:
+    def _parts(self, compute: Callable[[Tensor], Any], images: Tensor) -> Iterable[Any]:
         return self._passes.apply(compute, torch.arange(len(images), device=images.device))

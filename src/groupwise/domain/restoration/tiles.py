@@ -75,7 +75,7 @@ def restore_tiled(
         parts = torch.stack([image[:, top : top + tile.size, left : left + tile.size] for top, left in chosen])
         return _padded(module, parts, tile.multiple, scale)
 
-    outputs = (passes or PassSizes()).join(EVALUATION, restored_tiles, torch.arange(len(corners)))
+    outputs = (passes or PassSizes()).each(EVALUATION, restored_tiles, torch.arange(len(corners)))
     for (top, left), output in zip(corners, (tile_output for batch in outputs for tile_output in batch), strict=True):
         top, left, overlap = top * scale, left * scale, tile.overlap * scale
         window = _window(top, output.shape[1], height * scale, overlap, sum_of)[:, None] * _window(

@@ -76,7 +76,7 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
         state.reference = ReferencePolicy(config, state.learner)
         progress.reference_step, progress.reference_mixed = 0, progress.step
     state.begin_average(recipe.train.weight_average)
-    fit_passes(session.domain, recipe, state, session.world)
+    fit_passes(session.domain, state, session.world)
     state.history = RewardHistory(RewardHistory.needed(recipe), state.history.rewards)
     state.prompt_values = PromptValues()
     is_measured_differently = _is_measured_differently(session, job, state, index)

@@ -10,13 +10,12 @@ from groupwise.domain.base import Domain
 from groupwise.domain.pass_sizes import UPDATE
 from groupwise.domain.protocol import CutsPasses
 from groupwise.training.distributed import World
-from groupwise.training.job import Recipe
 from groupwise.training.progress import Progress
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
 
 
-def fit_passes(domain: Domain, recipe: Recipe, state: TrainState, world: World) -> None:
+def fit_passes(domain: Domain, state: TrainState, world: World) -> None:
     """Measures the rows of each kind of pass, beside what the optimiser will take, and agrees on them.
 
     Args:
@@ -26,9 +25,6 @@ def fit_passes(domain: Domain, recipe: Recipe, state: TrainState, world: World) 
     if not isinstance(domain, CutsPasses):
         return
     learner = state.learner
-    if recipe.train.sharding == "full" and world.size > 1:
-        # Processes with different numbers of members would make different numbers of passes, and wait for each other.
-        domain.pass_sizes.restore({UPDATE: 2**31})
     with learner.gathered(), learner.rehearsal() if "rehearsal" in learner.offers else nullcontext(0) as reserved:
         domain.fit_passes(reserved_bytes=reserved)
     agree_on_passes(domain, state.progress, world)
