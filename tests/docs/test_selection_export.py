@@ -1,7 +1,10 @@
-"""The page on exported selectors: every block of Python runs, and every block of TOML is a task model."""
+"""The page on exported selectors: every block of Python runs, every block of TOML is a task model, and the table is what
+was measured.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -13,7 +16,8 @@ from tests.domain.selection.small_selector import small_selector
 from groupwise.config import validate
 from groupwise.domain.selection.task_model.pretrained_config import CausalLM, ImageText
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "selection_export.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "guide" / "selection_export.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
@@ -50,3 +54,25 @@ def test_every_block_of_toml_is_a_task_model():
         TypeAdapter(CausalLM).validate_json('{"path": "models/Qwen2.5-0.5B"}').template
         == validate(CausalLM, found[0]).template
     )
+
+
+def test_the_table_is_what_was_measured() -> None:
+    """Renewed by `python benchmarks/selection.py RUN ... --out benchmarks/results/selection_text.json`."""
+    results = json.loads((ROOT / "benchmarks" / "results" / "selection_text.json").read_text())
+
+    def short(value: float) -> str:
+        return f"{value:.3f}".removeprefix("0")
+
+    for name in ("ours", "ours, as exported"):
+        scores = results["ours"][name]
+        cells = [
+            f"**{short(mean)}** ({short(low)} to {short(high)})"
+            for mean, low, high in zip(scores["mean"], scores["lowest"], scores["highest"], strict=True)
+        ]
+        assert f"| **{name}** | " + " | ".join(cells) + " |" in PAGE
+    for name in ("random", "kNN", "kNN, as exported"):
+        assert f"| {name} | " + " | ".join(map(short, results["baselines"][name])) + " |" in PAGE
+    for name, title in (("kNN", "kNN"), ("MMR 0.7", "MMR")):
+        lead = results["lead"][name]
+        cells = [f"+{short(mean)} (> +{short(low)})" for mean, low in zip(lead["mean"], lead["low"], strict=True)]
+        assert f"| lead over {title} | " + " | ".join(cells) + " |" in PAGE
