@@ -1,5 +1,5 @@
-"""The page on exported selectors: every block of Python runs, every block of TOML is a task model, and the table is what
-was measured.
+"""The page on exported selectors: every block of Python runs, every block of TOML is a task model, and the table is
+what was measured.
 """
 
 from __future__ import annotations
