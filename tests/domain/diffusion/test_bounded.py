@@ -10,6 +10,7 @@ from tests.domain.diffusion.small import EVERYTHING, config, domain, gradient, n
 
 from groupwise.config import ConfigError
 from groupwise.domain import pass_sizes
+from groupwise.domain.diffusion.judged_images import judge_in_chunks
 from groupwise.domain.pass_sizes import DECODING, MOST_ROWS, SAMPLING, UPDATE
 from groupwise.domain.protocol import CutsPasses
 from groupwise.memory import peak_bytes
@@ -126,9 +127,10 @@ def test_supervised_members_are_cut_too(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_evaluation_lets_images_go_once_they_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"evaluation": {"num_prompts": 10, "num_images": 2, "num_rows": 3, "num_records": 3}}
     expected = domain(settings).evaluate(streams=Streams(0))
-    monkeypatch.setattr("groupwise.domain.diffusion.domain.prompts_at_once", lambda num_images, elements: 4)
+    monkeypatch.setattr("groupwise.domain.diffusion.judged_images.prompts_at_once", lambda num_images, elements: 4)
     diffusion = domain(settings)
-    judged = diffusion._judged(list(enumerate(diffusion._splits.evaluated[:10])))
+    placed = list(enumerate(diffusion._splits.evaluated[:10]))
+    judged = judge_in_chunks(diffusion._judged_images, diffusion.config.evaluation, diffusion._elements, placed)
     assert len(judged.shown) == 2 * 3, "of 20"
     assert judged.shown.untyped_storage().nbytes() == judged.shown.numel()
     evaluation = diffusion.evaluate(streams=Streams(0))

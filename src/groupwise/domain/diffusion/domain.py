@@ -20,8 +20,9 @@ from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.encoded_prompts import EncodedPrompts
 from groupwise.domain.diffusion.evaluated_images import evaluated_images
-from groupwise.domain.diffusion.judged_images import JudgedImages, prompts_at_once
+from groupwise.domain.diffusion.judged_images import JudgedImages, judge_in_chunks
 from groupwise.domain.diffusion.measure_passes import measure_passes
+from groupwise.domain.diffusion.model_check import check_model
 from groupwise.domain.diffusion.models.open import open_denoiser
 from groupwise.domain.diffusion.path import Drawn, draw, noise_of
 from groupwise.domain.diffusion.sampler_graph import SamplerGraph, draw_with_graph, should_keep_graph, versions
@@ -108,7 +109,7 @@ class DiffusionDomain(Domain):
         self._encoded = EncodedPrompts(self.denoiser) if parent is None else parent._encoded
         self.pass_sizes = self._opened_pass_sizes(parent)
         self._sampler_graph: SamplerGraph | None = None
-        self._check()
+        check_model(config, self.denoiser, self._schedule, self._splits, self._encoded if self._guided else None)
         self.rewards = Rewards(config.rewards)
         self.rewards.check_columns([name for prompt in self._splits.train[:1] for name in prompt.columns])
 
@@ -397,39 +398,9 @@ class DiffusionDomain(Domain):
     def _evaluate(self, peers: Peers | None) -> Evaluation:
         config = self.config.evaluation
         prompts = self._splits.evaluated[: config.num_prompts]
-        judged = JudgedImages.concatenate(in_shares(list(enumerate(prompts)), peers, self._judged))
-        mode, shown = config.sampler.kind, as_strips(judged.shown)
-        pictures = {}
-        if config.num_columns:
-            pictures["images"] = evaluate.grid(
-                shown,
-                config.num_images,
-                config.num_rows,
-                config.num_columns,
-                [str(prompt.columns["prompt"]) for prompt in prompts],
-            )
-        return Evaluation(
-            evaluate.metrics(mode, judged.table, judged.diversity),
-            tuple(evaluate.records(mode, prompts, shown, config.num_images, judged.table, config.num_records)),
-            pictures,
-            judged.table.events,
-        )
-
-    def _judged(self, placed: Sequence[tuple[int, Prompt]]) -> JudgedImages:
-        """Judges the images of some prompts, with their places among all, and keeps those that people see; the others
-        are let go before the next are drawn.
-        """
-        config = self.config.evaluation
-        num_shown = max(-(-config.num_records // config.num_images), config.num_rows if config.num_columns else 0)
-        size, judged = prompts_at_once(config.num_images, self._elements), []
-        for start in range(0, len(placed), size):
-            chunk = placed[start : start + size]
-            images, table = self._judged_images([prompt for _, prompt in chunk])
-            count = config.num_images * sum(place < num_shown for place, _ in chunk)
-            diversity = evaluate.diversity_of_prompts(images, config.num_images) if config.num_images > 1 else []
-            # A slice would keep all images in memory.
-            judged.append(JudgedImages(images[:count].clone(), table, diversity))
-        return JudgedImages.concatenate(judged)
+        judge = partial(judge_in_chunks, self._judged_images, config, self._elements)
+        judged = JudgedImages.concatenate(in_shares(list(enumerate(prompts)), peers, judge))
+        return judged.evaluation(config, prompts)
 
     @torch.no_grad()
     def _judged_images(self, prompts: Sequence[Prompt]) -> tuple[Tensor, RewardTable]:
@@ -488,29 +459,6 @@ class DiffusionDomain(Domain):
                 f" {tuple(latents.shape[1:])}"
             )
         return latents
-
-    def _check(self) -> None:
-        config = self.config
-        if config.sampler.flow_only and self._schedule.kind != "flow":
-            raise ConfigError(
-                f"sampler.kind = {config.sampler.kind!r} is for flow matching, and this model's scheduler is not; write"
-                " auto, ddim or cps"
-            )
-        self.denoiser.check(
-            [prompt.columns for prompt in (*self._splits.train, *self._splits.evaluated, *self._splits.image_prompts)]
-        )
-        if config.video_rewards == "whole" and not self.denoiser.video:
-            raise ConfigError("video_rewards = 'whole': this model makes images, not videos; leave video_rewards out")
-        if (
-            self._guided
-            and self._splits.train
-            and self._encoded.entry(self._splits.train[0])[1] is None
-            and not getattr(self.denoiser, "distilled", False)
-        ):
-            raise ConfigError(
-                f"guidance = {config.guidance}: this model has no unconditional branch to be guided away from; write"
-                " guidance = 1"
-            )
 
     def _with_source_columns(self, prompt: Prompt) -> Prompt:
         """Adds the columns of the source's prompt with the same text to a prompt that was typed by hand.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
+from groupwise.domain.diffusion import evaluate
+from groupwise.domain.diffusion.config import EvaluationConfig
+from groupwise.domain.diffusion.videos import as_strips
 from groupwise.domain.pass_sizes import MOST_ROWS
+from groupwise.domain.protocol import Evaluation, Prompt
 from groupwise.reward import RewardTable
 
 _MOST_ELEMENTS = 2**20
@@ -39,6 +43,52 @@ class JudgedImages:
             RewardTable.concatenate([part.table for part in parts]),
             [value for part in parts for value in part.diversity],
         )
+
+    def evaluation(self, config: EvaluationConfig, prompts: Sequence[Prompt]) -> Evaluation:
+        """Returns the metrics, records and picture of the images of all prompts.
+
+        Args:
+            config: of the evaluation.
+            prompts: all that were evaluated, in order.
+        """
+        mode, shown = config.sampler.kind, as_strips(self.shown)
+        pictures = {}
+        if config.num_columns:
+            captions = [str(prompt.columns["prompt"]) for prompt in prompts]
+            pictures["images"] = evaluate.grid(shown, config.num_images, config.num_rows, config.num_columns, captions)
+        return Evaluation(
+            evaluate.metrics(mode, self.table, self.diversity),
+            tuple(evaluate.records(mode, prompts, shown, config.num_images, self.table, config.num_records)),
+            pictures,
+            self.table.events,
+        )
+
+
+def judge_in_chunks(
+    draw_and_judge: Callable[[Sequence[Prompt]], tuple[Tensor, RewardTable]],
+    config: EvaluationConfig,
+    elements: int,
+    placed: Sequence[tuple[int, Prompt]],
+) -> JudgedImages:
+    """Judges the images of some prompts and keeps those that people see; the others are let go before the next are
+    drawn.
+
+    Args:
+        draw_and_judge: gives the images of prompts, uint8 `[N, H, W(, 3)]`, and their rewards.
+        config: of the evaluation.
+        elements: numbers in a latent.
+        placed: prompts with their places among all.
+    """
+    num_shown = max(-(-config.num_records // config.num_images), config.num_rows if config.num_columns else 0)
+    size, judged = prompts_at_once(config.num_images, elements), []
+    for start in range(0, len(placed), size):
+        chunk = placed[start : start + size]
+        images, table = draw_and_judge([prompt for _, prompt in chunk])
+        count = config.num_images * sum(place < num_shown for place, _ in chunk)
+        diversity = evaluate.diversity_of_prompts(images, config.num_images) if config.num_images > 1 else []
+        # A slice would keep all images in memory.
+        judged.append(JudgedImages(images[:count].clone(), table, diversity))
+    return JudgedImages.concatenate(judged)
 
 
 def prompts_at_once(num_images: int, elements: int) -> int:

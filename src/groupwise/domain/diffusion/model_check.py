@@ -1,0 +1,49 @@
+"""Refuses settings and prompts that a diffusion model cannot serve, before anything is drawn."""
+
+from __future__ import annotations
+
+from groupwise.config import ConfigError
+from groupwise.domain.diffusion.config import DiffusionConfig
+from groupwise.domain.diffusion.denoiser import Denoiser
+from groupwise.domain.diffusion.encoded_prompts import EncodedPrompts
+from groupwise.domain.diffusion.noise_schedule import Schedule
+from groupwise.domain.diffusion.splits import Splits
+
+
+def check_model(
+    config: DiffusionConfig,
+    denoiser: Denoiser,
+    schedule: Schedule,
+    splits: Splits,
+    guided: EncodedPrompts | None,
+) -> None:
+    """Refuses a sampler, prompts, video rewards or guidance that a model cannot serve.
+
+    Args:
+        config: settings of the domain.
+        denoiser: the model.
+        schedule: of its scheduler.
+        splits: prompts of training and evaluation.
+        guided: encoded prompts where guidance is used; None where it is not.
+
+    Raises:
+        ConfigError: names the key and what to write.
+    """
+    if config.sampler.flow_only and schedule.kind != "flow":
+        raise ConfigError(
+            f"sampler.kind = {config.sampler.kind!r} is for flow matching, and this model's scheduler is not; write"
+            " auto, ddim or cps"
+        )
+    denoiser.check([prompt.columns for prompt in (*splits.train, *splits.evaluated, *splits.image_prompts)])
+    if config.video_rewards == "whole" and not denoiser.video:
+        raise ConfigError("video_rewards = 'whole': this model makes images, not videos; leave video_rewards out")
+    if (
+        guided is not None
+        and splits.train
+        and guided.entry(splits.train[0])[1] is None
+        and not getattr(denoiser, "distilled", False)
+    ):
+        raise ConfigError(
+            f"guidance = {config.guidance}: this model has no unconditional branch to be guided away from; write"
+            " guidance = 1"
+        )
