@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from tests.domain.restoration.small import domain
@@ -85,6 +88,25 @@ def test_the_evaluation_says_what_a_reader_read_in_every_row(monkeypatch: pytest
     table = opened.rewards.score([""] * 2, [torch.zeros(16, 64)] * 2, {"text": ["dark", "word"]})
     assert table.extras == {"read by tesseract": ["dark", "dark"]}
     assert table.values["read"] == [1.0, 0.25]
+
+
+def test_answers_are_read_of_every_image_that_is_drawn_where_sizes_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    from groupwise.domain.restoration.word_reader import reading
+
+    monkeypatch.setattr(reading.Tesseract, "is_installed", lambda: True)
+    monkeypatch.setattr(reading.Tesseract, "__call__", lambda self, pictures: ["dark"] * len(pictures))
+    opened = domain(
+        {
+            "source": {"kind": "words", "num_train": 4, "num_held_out": 8},
+            "rewards": {"read": {"kind": "callable", "path": "groupwise.domain.restoration.word_reader:Reading"}},
+            "evaluation": {"num_columns": 3, "num_images": 8},
+        }
+    )
+    # The second and the third are no column of the picture, so that the last column is the fifth image.
+    for place in (1, 2):
+        picture = opened._held_out[place]
+        opened._held_out[place] = replace(picture, clean=np.concatenate([picture.clean] * 2, axis=1))
+    assert opened.evaluate(streams=Streams(0)).pictures["images"].shape[2] == 3
 
 
 def test_decibels_are_reported_beside_a_reward_on_another_scale() -> None:

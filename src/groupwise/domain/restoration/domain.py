@@ -25,7 +25,7 @@ from groupwise.domain.restoration.cut_network import CutNetwork
 from groupwise.domain.restoration.model import Network
 from groupwise.domain.restoration.policy import Pixels
 from groupwise.domain.restoration.policy.gates import GatePolicy
-from groupwise.domain.restoration.side_by_side import side_by_side
+from groupwise.domain.restoration.side_by_side import drawn_places, side_by_side
 from groupwise.domain.restoration.source.base import Picture, Pictures, as_float
 from groupwise.domain.restoration.tiles import input_sizes, restore
 from groupwise.domain.shares import in_shares
@@ -427,7 +427,8 @@ class RestorationDomain(Domain):
         reads words. Degraded and clean images are read for the picture alone, as many as it draws.
         """
         column = next((name for name in table.extras if name.startswith("read by ")), None)
-        count = min(len(pictures), self.config.evaluation.num_columns * self.config.evaluation.repeats)
+        config = self.config.evaluation
+        count = max(drawn_places(rows["clean"], config.repeats, config.num_columns), default=-1) + 1
         if column is None or not count or "text" not in pictures[0].columns:
             return {}
         answers: dict[str, Sequence[str]] = {"restored": table.extras[column]}

@@ -21,6 +21,17 @@ _MARGIN = 52
 _RIGHT, _WRONG = (0, 128, 0), (200, 0, 0)
 
 
+def drawn_places(clean: Sequence[Tensor], repeats: int, num_columns: int) -> list[int]:
+    """Lists the places of the images that `side_by_side` draws: those of the first one's size, each once.
+
+    Example:
+        >>> small, large = torch.zeros(8, 8), torch.zeros(9, 9)
+        >>> drawn_places([small, small, large, large, small, small], 2, 12)
+        [0, 4]
+    """
+    return [place for place in range(0, len(clean), repeats) if clean[place].shape == clean[0].shape][:num_columns]
+
+
 def side_by_side(
     degraded: Sequence[Tensor],
     restored: Sequence[Tensor],
@@ -55,7 +66,7 @@ def side_by_side(
     """
     from PIL import Image, ImageDraw
 
-    places = [place for place in range(0, len(clean), repeats) if clean[place].shape == clean[0].shape][:num_columns]
+    places = drawn_places(clean, repeats, num_columns)
     if not places:
         return None
     middle = tuple(

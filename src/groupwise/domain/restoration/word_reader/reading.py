@@ -58,8 +58,14 @@ class Reading:
         self._read = Trained(seed) if self.name == "trained" else _READERS[self.name]()
 
     def read(self, images: Sequence[Any]) -> list[str]:
-        """Reads pictures uint8 `[H, W]` of one size."""
-        return self._read(np.stack([np.asarray(image) for image in images]))
+        """Reads pictures uint8 `[H, W]`; those of one size are read together."""
+        pages = [np.asarray(image) for image in images]
+        answers = [""] * len(pages)
+        for shape in {page.shape for page in pages}:
+            places = [place for place, page in enumerate(pages) if page.shape == shape]
+            for place, answer in zip(places, self._read(np.stack([pages[place] for place in places])), strict=True):
+                answers[place] = answer
+        return answers
 
     def __call__(
         self,
