@@ -1,9 +1,9 @@
 """The tables of `docs/guide/study.md`, from what `groupwise compare` left in a folder.
 
-    groupwise compare source_000 --out runs/study_language
-    groupwise compare source_000_restoration --out runs/study_restoration
-    python benchmarks/study.py runs/study_language runs/study_restoration
-    python benchmarks/study.py --stability runs/study_language    # which method's seeds end closest together
+groupwise compare source_000 --out runs/study_language
+groupwise compare source_000_restoration --out runs/study_restoration
+python benchmarks/study.py runs/study_language runs/study_restoration
+python benchmarks/study.py --stability runs/study_language    # which method's seeds end closest together
 """
 
 from __future__ import annotations
