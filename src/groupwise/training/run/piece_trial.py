@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from groupwise.config import ConfigError, PieceError, PieceFromPath
+from groupwise.config import ConfigError, PieceError, PieceFromPath, import_paths
 from groupwise.config.user_module import may_run
 from groupwise.objective import Objective
 from groupwise.records import Rollouts, Scored
@@ -36,8 +36,8 @@ def try_pieces(job: Job) -> None:
         ConfigError: names the path of the piece, and what is wrong.
     """
     for recipe in [*job.recipes, *(recipe for recipes in job.controls.values() for recipe in recipes)]:
-        configured = (recipe.objective, recipe.optimiser, recipe.reference, recipe.sampling)
-        pieces = [piece for piece in _pieces(configured) if may_run(piece.path)]
+        configs = (recipe.objective, recipe.optimiser, recipe.reference, *recipe.sampling.values())
+        pieces = [piece for piece in _pieces(configs) if may_run(piece.path)]
         for piece in pieces:
             if isinstance(piece, Value):
                 _tried(partial(_first_value, piece), ValueError)
@@ -47,17 +47,12 @@ def try_pieces(job: Job) -> None:
             _tried(partial(_loss, recipe.objective, recipe.train.group_size))
 
 
-def _pieces(configured: Any) -> Iterator[PieceFromPath]:
-    """Yields every user's piece inside a configuration."""
-    if isinstance(configured, PieceFromPath):
-        yield configured
-    elif isinstance(configured, BaseModel):
-        yield from _pieces([getattr(configured, name) for name in type(configured).model_fields])
-    elif isinstance(configured, Mapping):
-        yield from _pieces(list(configured.values()))
-    elif isinstance(configured, list | tuple):
-        for value in configured:
-            yield from _pieces(value)
+def _pieces(configs: Iterable[BaseModel | None]) -> Iterator[PieceFromPath]:
+    """Yields every user's piece inside configurations."""
+    for config in configs:
+        for place in () if config is None else import_paths(config):
+            if isinstance(place.holder, PieceFromPath) and place.path is place.holder.path:
+                yield place.holder
 
 
 def _tried(attempt: Callable[[], object], *refused: type[Exception]) -> None:
