@@ -97,7 +97,7 @@ def updates(folder: Path) -> None:
     if world.first:
         save_file(tensors, folder / f"updates-{world.size}.safetensors")
         (folder / f"updates-{world.size}.json").write_text(json.dumps(numbers))
-    disconnect()
+    disconnect(world)
 
 
 def whole(folder: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from torch.distributed import HashStore
@@ -89,3 +92,17 @@ def test_nobody_is_named_where_all_have_come(processes: Processes) -> None:
         processes.start(rank)
     time.sleep(1.0)
     assert processes.said == [[], [], []]
+
+
+def test_a_process_ends_in_peace_though_nobody_closed_its_roll_call(tmp_path: Path) -> None:
+    """Three of four of these ends were aborted inside the store, while the thread was not ended."""
+    program = tmp_path / "leaves.py"
+    program.write_text(
+        "from torch.distributed import TCPStore\n"
+        "from groupwise.training.roll_call import RollCall\n"
+        "store = TCPStore('127.0.0.1', 0, 1, is_master=True)\n"
+        "calls = RollCall(store, 0, 1, seconds=1e-6)\n"
+        "import time; time.sleep(0.01)\n"
+    )
+    ended = [subprocess.run([sys.executable, program], capture_output=True, text=True, check=False) for _ in range(4)]
+    assert [(end.returncode, end.stderr) for end in ended] == [(0, "")] * 4

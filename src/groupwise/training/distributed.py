@@ -195,14 +195,17 @@ def connect(device: torch.device) -> World:
     return World(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")), roll_call)
 
 
-def disconnect(world: World | None = None) -> None:
-    """Leaves the process group, if there is one, and ends gloo's threads: a thread that frees a tensor while Python
-    ends aborts the process (exit code -6).
+def disconnect(world: World) -> None:
+    """Leaves the process group, if there is one, and ends the threads of gloo and of the roll call: a thread that is at
+    work while Python ends aborts the process (exit code -6).
+
+    Args:
+        world: what `connect` returned.
 
     Example:
-        >>> disconnect()
+        >>> disconnect(connect(torch.device("cpu")))
     """
-    if world is not None and world.roll_call is not None:
+    if world.roll_call is not None:
         world.roll_call.close()
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()

@@ -8,6 +8,7 @@ once a second; it also answers for its own process, whose main thread may be the
 
 from __future__ import annotations
 
+import atexit
 import logging
 import sys
 import sysconfig
@@ -67,6 +68,8 @@ class RollCall:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="roll call", daemon=True)
         self._thread.start()
+        # A thread that is inside the store while Python ends aborts the process (exit code -6).
+        atexit.register(self.close)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -80,7 +83,8 @@ class RollCall:
             self._since = None
 
     def close(self) -> None:
-        """Ends the thread; a second call does nothing."""
+        """Ends the thread; a second call does nothing. Where nobody calls it, Python does at its end."""
+        atexit.unregister(self.close)
         self._ended.set()
         self._thread.join(_SECONDS_FOR_AN_ANSWER)
 
