@@ -32,6 +32,9 @@ def test_an_adapter_needs_no_second_copy_and_shards_divide_the_bytes():
     shards = memory(SHAPE, STEP, 4, sharding="full")
     assert shards["moments"] == 2 * SHAPE.parameters
     assert shards["gathered"] > 0
+    # A fourth of the weights (4 bytes) and of both moments (8), and the whole weights while it samples.
+    long = memory(SHAPE, replace(STEP, micro_batch=1, longest=10000), 4, sharding="full")
+    assert long["peak"] == (1 + 2 + 4) * SHAPE.parameters + long["cache"]
 
 
 def test_micro_batches_and_checkpointing_hold_less():

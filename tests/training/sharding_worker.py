@@ -8,8 +8,10 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,6 +19,7 @@ from torch import nn
 
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import resume, run
+from groupwise.learner import local
 from groupwise.learner.shards import inside, process_mesh, shard_module
 
 
@@ -33,10 +36,22 @@ def absent(folder: Path) -> None:
         (folder / "absent.txt").write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
 
 
+def counting(function: Callable[..., Any], calls: list[int]) -> Callable[..., Any]:
+    """The function, which adds an entry to a list at every call."""
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(len(calls))
+        return function(*arguments)
+
+    return counted
+
+
 def main(folder: Path) -> None:
     """All tasks, one after the other; a run leaves its group when it ends."""
     torch.set_num_threads(1)
     importlib.import_module("torch.distributed.nn")
+    calls: list[int] = []
+    local.gathered = counting(local.gathered, calls)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     for number, task in enumerate(json.loads((folder / "tasks.json").read_text(encoding="utf-8"))):
         if size > 1:
@@ -48,6 +63,8 @@ def main(folder: Path) -> None:
             resume(folder / task.removeprefix("resume "), run_code=True)
         else:
             run(load_experiment(folder / f"{task}.json", run_code=True), folder / task)
+        (folder / f"gathered-{rank}-{task.replace(' ', '-')}").write_text(str(len(calls)), encoding="utf-8")
+        calls.clear()
 
 
 if __name__ == "__main__":

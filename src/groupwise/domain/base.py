@@ -47,6 +47,8 @@ class Domain(ABC):
             key, which may count repeats.
         evaluated_on: such texts of the prompts that `evaluate` asks. Where the two sets meet, a result is not called
             held-out.
+        draws_in_shards: whether `sample` and a shared evaluation draw with sharded weights as they are, every process
+            with as many passes as the others; otherwise whole weights are gathered before them.
         memory_remedy: what to write where memory runs out, with the domain's own keys.
         Settings: the class of the settings, validated like ours; the constructor is called `Class(settings,
             streams=..., device=...)`.
@@ -67,6 +69,7 @@ class Domain(ABC):
     metric_names: Sequence[str] = ()
     trained_on: frozenset[str] = frozenset()
     evaluated_on: frozenset[str] = frozenset()
+    draws_in_shards: bool = False
     memory_remedy: ClassVar[str] = (
         "train.gradient_checkpointing = true, train.autocast = bfloat16, a smaller train.prompts_per_step or"
         " train.group_size, or a smaller model"

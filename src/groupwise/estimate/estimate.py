@@ -87,12 +87,10 @@ def estimate(
     }
     gradient = (numbers.weight if numbers.lora_rank is None else 4) * trained
     # Sharded, the gradient is scattered, half the traffic of an all-reduce; the weights, gathered, are the other half:
-    # forwards and backwards in every pass, and once for every call that samples or scores.
+    # forwards and backwards in every pass with a gradient, once in every other pass, and once for all that is sampled.
     seconds["communication"] = machine.communication(gradient, num_processes, optimiser_steps)
     if sharding == "full":
-        gathers = 2 * part_work["update"].calls + sum(
-            part_of_work.calls for part, part_of_work in part_work.items() if part != "update"
-        )
+        gathers = 1 + 2 * part_work["update"].calls + (part_work["scoring"].calls if "scoring" in part_work else 0)
         seconds["communication"] = (
             machine.communication(numbers.weight * shape.parameters / 2, num_processes, gathers)
             + seconds["communication"] / 2
@@ -129,5 +127,5 @@ def _extrapolated(shape: Shape, step: Step, machine: Machine, num_processes: int
         if num_processes > 1:
             remarks.append(f"{num_processes} devices: one was measured; communication is not in these seconds")
     if sharding == "full":
-        remarks.append("sharded weights: planned for, this version trains with whole copies (data parallel)")
+        remarks.append("sharded weights: their traffic is counted, and was measured on no machine")
     return remarks

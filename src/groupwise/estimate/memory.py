@@ -2,13 +2,15 @@
 
     weights, gradients, AdamW's two moments    of trained weights; divided by the processes where they are sharded
     reference                                  a second copy of the weights; an adapter that is switched off needs none
+    sampler                                    whole weights while a sharded model samples
     cache                                      keys and values of the members sampled at once
     activations                                of one micro-batch, kept for the backward pass:
                                                (8 h + 5 A + 5 K + 4 f) a token and layer, or h with checkpointing and
                                                one layer besides
     head                                       the head's gradient and a tile of logits
 
-Sampling and updates are not at the same time, so the larger of cache and activations counts.
+Sampling and updates are not at the same time, so the larger of the two counts: cache, with the whole weights where they
+are sharded, or gradients and activations.
 """
 
 from __future__ import annotations
@@ -98,15 +100,19 @@ def memory(
         if step.reference and numbers.lora_rank is None
         else 0.0,
         "gathered": numbers.weight * (2 * shape.layer_weights + shape.head_weights) if num_shards > 1 else 0.0,
+        "sampler": numbers.weight * shape.parameters + adapter if num_shards > 1 else 0.0,
         "cache": (
             numbers.activation * 2 * shape.layers * shape.key_value * members * (step.prompt_tokens + step.longest)
         ),
         "activations": numbers.activation * tokens * layers,
         "head": numbers.activation * min(TILE, micro_batch * step.completion_tokens * shape.vocabulary),
     }
-    resident = sum(part_bytes[name] for name in ("weights", "moments", "reference", "gathered"))
-    return {
-        **part_bytes,
-        "peak": resident
-        + max(part_bytes["cache"], part_bytes["gradients"] + part_bytes["activations"] + part_bytes["head"]),
-    }
+    resident, sampling, update = (
+        sum(part_bytes[name] for name in names)
+        for names in (
+            ("weights", "moments", "reference"),
+            ("sampler", "cache"),
+            ("gathered", "gradients", "activations", "head"),
+        )
+    )
+    return {**part_bytes, "peak": resident + max(sampling, update)}

@@ -10,7 +10,7 @@ from tests.domain.diffusion.small import EVERYTHING, config, domain, gradient, n
 
 from groupwise.config import ConfigError
 from groupwise.domain import pass_sizes
-from groupwise.domain.diffusion.judged_images import judge_in_chunks
+from groupwise.domain.diffusion.judged_images import Judging
 from groupwise.domain.pass_sizes import DECODING, MOST_ROWS, SAMPLING, UPDATE
 from groupwise.domain.protocol import CutsPasses
 from groupwise.memory import peak_bytes
@@ -129,8 +129,10 @@ def test_an_evaluation_lets_images_go_once_they_are_judged(monkeypatch: pytest.M
     expected = domain(settings).evaluate(streams=Streams(0))
     monkeypatch.setattr("groupwise.domain.diffusion.judged_images.prompts_at_once", lambda num_images, elements: 4)
     diffusion = domain(settings)
-    placed = list(enumerate(diffusion._splits.evaluated[:10]))
-    judged = judge_in_chunks(diffusion._judged_images, diffusion.config.evaluation, diffusion._elements, placed)
+    judging = Judging(
+        diffusion._drawn_images, diffusion._judge_groups, diffusion.config.evaluation, diffusion._elements
+    )
+    judged = judging.judge(diffusion._splits.evaluated[:10])
     assert len(judged.shown) == 2 * 3, "of 20"
     assert judged.shown.untyped_storage().nbytes() == judged.shown.numel()
     evaluation = diffusion.evaluate(streams=Streams(0))

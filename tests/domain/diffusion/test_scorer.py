@@ -16,10 +16,12 @@ from tests.golden_runs import diffusion as golden
 from tests.training.test_sharding import gaps, launch, newest
 
 from groupwise.config import merge
+from groupwise.domain.diffusion.judged_images import JudgedImages, Judging
 from groupwise.domain.diffusion.scorer import Scorer
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run
 from groupwise.records import Scored
+from groupwise.reward import RewardTable
 from groupwise.streams import Streams
 from groupwise.track import read_metrics
 
@@ -82,7 +84,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "method": "grpo",
         "divergence": {"kind": "k3", "beta": 0.1},
         "reference": {"kind": "frozen"},
-        "domain": {"model": UNET, "sampler": {"kind": "ddim", "eta": 1.0}, "guidance": 2.0, **SLICES},
+        # One prompt is evaluated, so that one of two processes has nothing to draw.
+        "domain": {
+            "model": UNET,
+            "sampler": {"kind": "ddim", "eta": 1.0},
+            "guidance": 2.0,
+            "evaluation": {"num_prompts": 1},
+            **SLICES,
+        },
         "train": {"gradient_checkpointing": True, "updates_per_batch": 2, "micro_batch_members": 3},
     },
     "nft_slices": {"method": "diffusion_nft", "reference": {"kind": "frozen"}, "domain": SLICES, "train": WHOLE},
@@ -115,14 +124,15 @@ def experiment(name: str, folder: Path, sharding: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_two_processes_with_shards_end_where_one_process_ends(tmp_path: Path) -> None:
-    for name in VARIANTS:
+@pytest.mark.parametrize("names", [list(VARIANTS)[:4], list(VARIANTS)[4:]], ids=["first", "others"])
+def test_two_processes_with_shards_end_where_one_process_ends(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
         if name.endswith("Pipeline"):
             saved(name, tmp_path / name)
         for sharding in ("none", "full"):
             (tmp_path / f"{name}-{sharding}.json").write_text(json.dumps(experiment(name, tmp_path, sharding)))
-    launch([f"{name}-full" for name in VARIANTS], tmp_path, 2)
-    for name in VARIANTS:
+    launch([f"{name}-full" for name in names], tmp_path, 2)
+    for name in names:
         run(load_experiment(tmp_path / f"{name}-none.json", run_code=True), tmp_path / f"{name}-none")
         one, shards = (newest(tmp_path / f"{name}-{sharding}") for sharding in ("none", "full"))
         parts = ("learner", "reference", "average")
@@ -136,6 +146,46 @@ def test_two_processes_with_shards_end_where_one_process_ends(tmp_path: Path) ->
         assert "update" in measured or name.endswith("slices"), name
         assert measured.get("update", 0) < 2**30, name
         assert all((tmp_path / f"{name}-{sharding}" / "model").is_dir() for sharding in ("none", "full"))
+        # Once for tables and once for the model that is saved, and for nothing that is drawn.
+        assert [(tmp_path / f"gathered-{rank}-{name}-full").read_text() for rank in (0, 1)] == ["2", "2"], name
+
+
+class Peer:
+    """The first of two processes, whose peer has a share of its own size."""
+
+    def __init__(self, share: range, peers_share: range) -> None:
+        self._share, self._peers_share = share, peers_share
+
+    def share(self, count: int) -> range:
+        return self._share
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value, -(-len(self._peers_share) // 2)] if isinstance(value, int) else [value or EMPTY]
+
+
+EMPTY = JudgedImages(torch.zeros(0, 8, 8, dtype=torch.uint8), RewardTable({}, {}), [])
+
+
+@pytest.mark.parametrize(
+    ("share", "peers_share"), [(range(5), range(5, 7)), (range(2), range(2, 7)), (range(0), range(3))]
+)
+@pytest.mark.parametrize("together", [True, False])
+def test_processes_draw_equally_often_where_they_draw_together(
+    monkeypatch: pytest.MonkeyPatch, share: range, peers_share: range, together: bool
+) -> None:
+    monkeypatch.setattr("groupwise.domain.diffusion.judged_images.prompts_at_once", lambda num_images, elements: 2)
+    diffusion, drawn = domain({"evaluation": {"num_prompts": 7, "num_images": 2}}), []
+
+    def draw(prompts: Any) -> torch.Tensor:
+        drawn.append(len(prompts))
+        return diffusion._drawn_images(prompts)
+
+    judging = Judging(draw, diffusion._judge_groups, diffusion.config.evaluation, diffusion._elements)
+    judged = judging.judge(diffusion._splits.evaluated[:7], Peer(share, peers_share), together=together)
+    chunks = [len(share[start : start + 2]) for start in range(0, len(share), 2)]
+    most = max(len(chunks), -(-len(peers_share) // 2)) if together else len(chunks)
+    assert drawn == chunks + [1] * (most - len(chunks))
+    assert len(judged.diversity) == len(share)
 
 
 class ProcessWithFewerPasses:

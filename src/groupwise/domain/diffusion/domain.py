@@ -20,7 +20,7 @@ from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.encoded_prompts import EncodedPrompts
 from groupwise.domain.diffusion.evaluated_images import evaluated_images
-from groupwise.domain.diffusion.judged_images import JudgedImages, judge_in_chunks
+from groupwise.domain.diffusion.judged_images import Judging
 from groupwise.domain.diffusion.measure_passes import measure_passes
 from groupwise.domain.diffusion.model_check import check_model
 from groupwise.domain.diffusion.models.open import open_denoiser
@@ -35,7 +35,6 @@ from groupwise.domain.joined_rows import joined, joined_rows
 from groupwise.domain.pass_sizes import DECODING, ENCODING, SAMPLING, UPDATE, PassSizes, pass_budget
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
-from groupwise.domain.shares import in_shares
 from groupwise.learner.local import LocalLearner
 from groupwise.objective.matching import CopyMatching
 from groupwise.records import Scored
@@ -118,6 +117,11 @@ class DiffusionDomain(Domain):
         return len(self._splits.train)
 
     @property
+    def draws_in_shards(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """True where weights are sharded."""
+        return self._scorer.sharded
+
+    @property
     def remarks(self) -> list[str]:
         """Sentences on the unit of the log-probs, on what a clip in that unit means, and on frozen parts."""
         precision = [self.denoiser.precision] if self.denoiser.precision else []
@@ -187,7 +191,7 @@ class DiffusionDomain(Domain):
                     [noise_of(self.denoiser, streams, 1, "group", step, keys[row][0])[0] for row in rows.tolist()]
                 ).to(device)
             return draw(
-                self.denoiser,
+                self._scorer.denoiser,
                 schedule,
                 config.sampler,
                 initial,
@@ -206,7 +210,7 @@ class DiffusionDomain(Domain):
             drawn, self._sampler_graph = draw_with_graph(drawn_paths, len(keys), self.module, self.pass_sizes)
         if drawn is None:
             rows = torch.arange(len(keys), device=device)
-            drawn = Drawn.joined(self.pass_sizes.each(SAMPLING, drawn_paths, rows), len(rows))
+            drawn = Drawn.joined(self._scorer.draw(self.pass_sizes, drawn_paths, rows), len(rows))
         call = -1 if self._sampler_graph is None else self._sampler_graph.call
         payload: dict[str, Any] = {
             "latents": drawn.latents,
@@ -398,19 +402,21 @@ class DiffusionDomain(Domain):
     def _evaluate(self, peers: Peers | None) -> Evaluation:
         config = self.config.evaluation
         prompts = self._splits.evaluated[: config.num_prompts]
-        judge = partial(judge_in_chunks, self._judged_images, config, self._elements)
-        judged = JudgedImages.concatenate(in_shares(list(enumerate(prompts)), peers, judge))
-        return judged.evaluation(config, prompts)
+        images = Judging(self._drawn_images, self._judge_groups, config, self._elements)
+        return images.judge(prompts, peers, together=self._scorer.sharded).evaluation(config, prompts)
 
     @torch.no_grad()
-    def _judged_images(self, prompts: Sequence[Prompt]) -> tuple[Tensor, RewardTable]:
-        """Draws the images of some prompts, a pass at a time, and judges them; an image's noise is its own."""
+    def _drawn_images(self, prompts: Sequence[Prompt]) -> Tensor:
+        """Draws the images of some prompts, a pass at a time; an image's noise is its own."""
         self.fit_passes(prompts[:1])
-        num_images = self.config.evaluation.num_images
-        conditions = self._encoded.of(prompts)
-        images = evaluated_images(self.config, self.denoiser, prompts, conditions, self.pass_sizes, self._decode)
-        group = [index for index in range(len(prompts)) for _ in range(num_images)]
-        return images, self._judge(prompts, group, images, judges=True)
+        return evaluated_images(
+            self.config, self._scorer, prompts, self._encoded.of(prompts), self.pass_sizes, self._decode
+        )
+
+    def _judge_groups(self, prompts: Sequence[Prompt], images: Tensor) -> RewardTable:
+        """Judges the evaluation's images of some prompts."""
+        group = [index for index in range(len(prompts)) for _ in range(len(images) // len(prompts))]
+        return self._judge(prompts, group, images, judges=True)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: prompt, image and settings."""
@@ -553,7 +559,7 @@ class DiffusionDomain(Domain):
         if not prompts or all(self.pass_sizes.knows(kind) for kind in (SAMPLING, UPDATE, DECODING)):
             return
         measure_passes(
-            self.denoiser,
+            self._scorer.denoiser,
             self.pass_sizes,
             self._encoded.of([self._with_source_columns(prompts[0])]),
             self._schedule,

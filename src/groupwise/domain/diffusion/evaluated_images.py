@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from groupwise.domain.diffusion.config import DiffusionConfig
-from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.encoded_prompts import PromptConditions
 from groupwise.domain.diffusion.path import draw, noise_of
+from groupwise.domain.diffusion.scorer import Scorer
 from groupwise.domain.joined_rows import joined
-from groupwise.domain.pass_sizes import SAMPLING, PassSizes
+from groupwise.domain.pass_sizes import PassSizes
 from groupwise.domain.protocol import Prompt
 from groupwise.streams import Streams
 
 
 def evaluated_images(
     config: DiffusionConfig,
-    denoiser: Denoiser,
+    scorer: Scorer,
     prompts: Sequence[Prompt],
     conditions: PromptConditions,
     passes: PassSizes,
@@ -30,11 +30,12 @@ def evaluated_images(
 
     Args:
         config: of the domain.
+        scorer: draws.
         conditions: of the prompts.
         passes: images in a pass.
         decode: makes pictures of latents.
     """
-    evaluation = config.evaluation
+    evaluation, denoiser = config.evaluation, scorer.denoiser
     streams, schedule = Streams(evaluation.seed), denoiser.schedule(evaluation.num_steps or config.num_steps)
     num = schedule.num_steps - 1 if evaluation.sampler.stochastic else 0
     keys = [(place, number) for place in range(len(prompts)) for number in range(evaluation.num_images)]
@@ -58,4 +59,4 @@ def evaluated_images(
         )
         return decode(drawn.latents)
 
-    return joined(passes.each(SAMPLING, images_of, torch.arange(len(keys))), len(keys))
+    return joined(scorer.draw(passes, images_of, torch.arange(len(keys))), len(keys))

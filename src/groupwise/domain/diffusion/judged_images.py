@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
+from functools import partial
 from typing import final
 
 import torch
@@ -13,7 +14,8 @@ from groupwise.domain.diffusion import evaluate
 from groupwise.domain.diffusion.config import EvaluationConfig
 from groupwise.domain.diffusion.videos import as_strips
 from groupwise.domain.pass_sizes import MOST_ROWS
-from groupwise.domain.protocol import Evaluation, Prompt
+from groupwise.domain.protocol import Evaluation, Peers, Prompt
+from groupwise.domain.shares import in_shares
 from groupwise.reward import RewardTable
 
 _MOST_ELEMENTS = 2**20
@@ -64,31 +66,71 @@ class JudgedImages:
         )
 
 
-def judge_in_chunks(
-    draw_and_judge: Callable[[Sequence[Prompt]], tuple[Tensor, RewardTable]],
-    config: EvaluationConfig,
-    elements: int,
-    placed: Sequence[tuple[int, Prompt]],
-) -> JudgedImages:
-    """Judges the images of some prompts and keeps those that people see; the others are let go before the next are
-    drawn.
+@final
+@dataclass(frozen=True)
+class Judging:
+    """Draws and judges the images of many prompts, a chunk at a time.
 
     Args:
-        draw_and_judge: gives the images of prompts, uint8 `[N, H, W(, 3)]`, and their rewards.
+        draw: gives the images of prompts, uint8 `[N, H, W(, 3)]`.
+        rewards: gives the rewards of the images of prompts.
         config: of the evaluation.
         elements: numbers in a latent.
-        placed: prompts with their places among all.
     """
-    num_shown = max(-(-config.num_records // config.num_images), config.num_rows if config.num_columns else 0)
-    size, judged = prompts_at_once(config.num_images, elements), []
-    for start in range(0, len(placed), size):
-        chunk = placed[start : start + size]
-        images, table = draw_and_judge([prompt for _, prompt in chunk])
-        count = config.num_images * sum(place < num_shown for place, _ in chunk)
-        diversity = evaluate.diversity_of_prompts(images, config.num_images) if config.num_images > 1 else []
-        # A slice would keep all images in memory.
-        judged.append(JudgedImages(images[:count].clone(), table, diversity))
-    return JudgedImages.concatenate(judged)
+
+    draw: Callable[[Sequence[Prompt]], Tensor]
+    rewards: Callable[[Sequence[Prompt], Tensor], RewardTable]
+    config: EvaluationConfig
+    elements: int
+
+    def judge(self, prompts: Sequence[Prompt], peers: Peers | None = None, *, together: bool = False) -> JudgedImages:
+        """Judges the images of prompts, a share of the prompts on each process.
+
+        Args:
+            prompts: all that are evaluated, the same on all processes.
+            peers: the processes; None for this process alone.
+            together: whether a process draws only while all others do, as sharded weights ask: one that has fewer
+                chunks than another draws the first prompt meanwhile and drops the images.
+        """
+        most = max(peers.gather(self._num_chunks(peers.share(len(prompts))))) if peers and together else 0
+
+        def accompany(num_chunks: int) -> None:
+            for _ in range(num_chunks, most):
+                self.draw(prompts[:1])
+
+        def judge_share(placed: Sequence[tuple[int, Prompt]]) -> JudgedImages:
+            judged = self._judge_chunks(placed)
+            accompany(self._num_chunks(placed))
+            return judged
+
+        return JudgedImages.concatenate(
+            in_shares(list(enumerate(prompts)), peers, judge_share, idle=partial(accompany, 0))
+        )
+
+    def _judge_chunks(self, placed: Sequence[tuple[int, Prompt]]) -> JudgedImages:
+        """Judges prompts with their places among all, and keeps the images that people see; the others are let go
+        before the next are drawn.
+        """
+        config = self.config
+        num_shown = max(-(-config.num_records // config.num_images), config.num_rows if config.num_columns else 0)
+        size, judged = self._chunk_size, []
+        for start in range(0, len(placed), size):
+            chunk = placed[start : start + size]
+            prompts = [prompt for _, prompt in chunk]
+            images = self.draw(prompts)
+            table = self.rewards(prompts, images)
+            count = config.num_images * sum(place < num_shown for place, _ in chunk)
+            diversity = evaluate.diversity_of_prompts(images, config.num_images) if config.num_images > 1 else []
+            # A slice would keep all images in memory.
+            judged.append(JudgedImages(images[:count].clone(), table, diversity))
+        return JudgedImages.concatenate(judged)
+
+    def _num_chunks(self, prompts: Sized) -> int:
+        return -(-len(prompts) // self._chunk_size)
+
+    @property
+    def _chunk_size(self) -> int:
+        return prompts_at_once(self.config.num_images, self.elements)
 
 
 def prompts_at_once(num_images: int, elements: int) -> int:

@@ -1,5 +1,5 @@
-"""The denoiser that scores transitions and copies: the one that samples, or its copy whose weights are sharded over
-several processes.
+"""The denoiser that draws, and scores transitions and copies: the one that was opened, or its copy whose weights are
+sharded over several processes.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, TypeVar, final
 
 import torch
 import torch.distributed as dist
@@ -26,14 +26,15 @@ _CALLS_PARTS_OF_THE_FIRST_BLOCK = {"DiTTransformer2DModel"}
 """Denoisers whose forward pass calls an embedding inside their first block, past the block's own forward pass."""
 
 Fields = dict[str, Tensor]
+_Result = TypeVar("_Result")
 
 
 @final
 class Scorer:
-    """The denoiser through which every domain of a model scores.
+    """The denoiser through which every domain of a model draws and scores.
 
     Args:
-        denoiser: the one that samples.
+        denoiser: the one that was opened.
     """
 
     def __init__(self, denoiser: Denoiser) -> None:
@@ -46,7 +47,7 @@ class Scorer:
         return self._mesh is not None
 
     def shard(self, mesh: DeviceMesh) -> nn.Module:
-        """Returns a copy of the module, sharded block by block; transitions are scored through it from then on."""
+        """Returns a copy of the module, sharded block by block, which draws and scores from then on."""
         module = copy.deepcopy(self.denoiser.module)
         inner = module.denoiser if isinstance(module, Adapted) else module
         shard_module(inner, _blocks(inner), mesh)
@@ -68,7 +69,7 @@ class Scorer:
         if self._mesh is None:
             return sizes.apply(compute, rows)
         if not torch.is_grad_enabled():
-            return self._without_gradient(compute, rows, rows.split(sizes.rows(SAMPLING)))
+            return self.draw(sizes, compute, rows)
         parts = sizes.slices(rows)
         num_passes = self._most(parts)
         # Each is computed again in its backward pass where any process has several: gathered weights are freed between.
@@ -93,9 +94,19 @@ class Scorer:
         yield from ((rows[:1], False) for _ in range(num_fillers))
         yield from ((part, True) for part in parts)
 
-    def _without_gradient(
-        self, compute: Callable[[Tensor], Fields], rows: Tensor, parts: Sequence[Tensor]
-    ) -> Iterator[Fields]:
+    def draw(self, sizes: PassSizes, compute: Callable[[Tensor], _Result], rows: Tensor) -> Iterator[_Result]:
+        """Calls `compute` without gradient on slices of `rows` and yields the results one by one, at least one.
+
+        Where weights are sharded, a process with fewer slices than another repeats its first row and drops the result.
+
+        Args:
+            sizes: rows of a pass.
+            compute, rows: as of `PassSizes.each`; every slice makes equally many passes of the denoiser.
+        """
+        if self._mesh is None:
+            yield from sizes.each(SAMPLING, compute, rows)
+            return
+        parts = rows.split(sizes.rows(SAMPLING))
         # Repetitions come first: whoever takes the last result has made all passes.
         for _ in range(self._most(parts) - len(parts)):
             with torch.no_grad():
@@ -106,10 +117,11 @@ class Scorer:
             yield result
 
     def _most(self, parts: Sequence[Tensor]) -> int:
-        """Returns the number of parts of the process that has most of them; every process must call this method."""
-        assert self._mesh is not None
+        """Returns the number of parts of the process that has most of them; every process must call this method, which
+        waits in the run's own group: another process may still judge images.
+        """
         most = torch.tensor(len(parts), device=parts[0].device)
-        dist.all_reduce(most, dist.ReduceOp.MAX, group=self._mesh.get_group())
+        dist.all_reduce(most, dist.ReduceOp.MAX)
         return int(most)
 
 

@@ -16,6 +16,7 @@ from groupwise.training.config import TrainConfig
 from groupwise.training.distributed import World
 from groupwise.training.progress import Progress
 from groupwise.training.step.pass_sizes import agree_on_passes
+from groupwise.training.step.whole_weights import whole_weights
 
 PREFIX = "eval/"
 """The prefix of metrics of evaluations in `metrics.jsonl`."""
@@ -41,7 +42,7 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
     with progress.timed("evaluation"):
         domain.learner.eval()
         try:
-            with domain.learner.gathered():
+            with whole_weights(domain):
                 if world.size > 1 and isinstance(domain, SharesEvaluation):
                     evaluation = domain.evaluate_shared(streams=streams, peers=world)
                     metrics = dict(evaluation.metrics)

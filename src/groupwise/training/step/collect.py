@@ -28,6 +28,7 @@ from groupwise.training.step.micro_batch_size import fit_micro_batch
 from groupwise.training.step.reward_memory import remember, restore_reward_memory, tell_progress
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
+from groupwise.training.step.whole_weights import whole_weights
 
 
 @final
@@ -170,7 +171,7 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     round_streams = streams if number == 0 else Streams(streams.seed("round", number))
     with progress.timed("sampling"):
         try:
-            with state.learner.gathered():
+            with whole_weights(domain):
                 samples = domain.sample(
                     prompts,
                     num_members,

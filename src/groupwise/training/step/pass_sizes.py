@@ -13,6 +13,7 @@ from groupwise.training.distributed import World
 from groupwise.training.progress import Progress
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
+from groupwise.training.step.whole_weights import whole_weights
 
 
 def fit_passes(domain: Domain, state: TrainState, world: World) -> None:
@@ -25,7 +26,7 @@ def fit_passes(domain: Domain, state: TrainState, world: World) -> None:
     if not isinstance(domain, CutsPasses):
         return
     learner = state.learner
-    with learner.gathered(), learner.rehearsal() if "rehearsal" in learner.offers else nullcontext(0) as reserved:
+    with whole_weights(domain), learner.rehearsal() if "rehearsal" in learner.offers else nullcontext(0) as reserved:
         domain.fit_passes(reserved_bytes=reserved)
     agree_on_passes(domain, state.progress, world)
 
