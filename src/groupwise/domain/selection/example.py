@@ -31,16 +31,16 @@ class Example:
 
     Example:
         >>> import numpy as np
-        >>> Example("a", "2 + 2?", "4", np.ones(1, np.float32)).answer
-        '4'
+        >>> Example("a", "2 + 2?", "4", np.ones(1, np.float32))
+        Example(id='a', question='2 + 2?', answer='4')
     """
 
     id: str
     question: str
     answer: str
-    embedding: np.ndarray
-    image: Any = None
-    clusters: Mapping[str, str] = field(default_factory=dict)
+    embedding: np.ndarray = field(repr=False)
+    image: Any = field(default=None, repr=False)
+    clusters: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @final
