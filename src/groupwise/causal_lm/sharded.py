@@ -6,7 +6,6 @@ there, and its gradient one sum.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
@@ -17,7 +16,7 @@ from groupwise.causal_lm import packing, scoring
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.experts import router_remark
 from groupwise.config import ConfigError
-from groupwise.learner.shards import inside, shard_module
+from groupwise.learner.shards import copy_without_weights, inside, move_weights, shard_module
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 
 @final
 class ShardedLM:
-    """A copy of a causal LM in shards. Every process must make the same calls, and after a call with gradient one
-    backward pass.
+    """A causal LM in shards, which takes the weights of a plain one. Every process must make the same calls, and after
+    a call with gradient one backward pass.
 
     Args:
-        backbone: the plain model, which stays as it is.
+        backbone: the plain model, which holds no weights afterwards.
         mesh: the processes.
 
     Raises:
@@ -44,9 +43,10 @@ class ShardedLM:
             )
         # The trial of packing runs the model past its forward pass, which only a plain one allows.
         packing.can_pack(backbone)
-        self.backbone = copy.deepcopy(backbone)
+        self.backbone = copy_without_weights(backbone, backbone.model)
         self.backbone.sharded = True
         shard_module(self.backbone.model, _layers(self.backbone.body), mesh)
+        move_weights(backbone.model, self.backbone.model)
 
     @property
     def model(self) -> nn.Module:

@@ -6,11 +6,12 @@ it computes.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -26,6 +27,7 @@ meet in the run's own group, which waits longer, so that a slow reward does not 
 """
 
 _INSIDE = "groupwise_inside"
+_Owner = TypeVar("_Owner")
 
 
 def process_mesh(device: torch.device, patience: timedelta = PATIENCE) -> DeviceMesh:
@@ -41,12 +43,57 @@ def process_mesh(device: torch.device, patience: timedelta = PATIENCE) -> Device
     return DeviceMesh.from_group(group, device.type)
 
 
+def copy_without_weights(owner: _Owner, module: nn.Module) -> _Owner:
+    """Returns a deep copy of an object in which the parameters of a module have shapes and no memory (the meta device);
+    tied ones stay tied, buffers are copied.
+
+    Args:
+        owner: the module itself, or an object that refers to it.
+        module: the module.
+
+    Example:
+        >>> copy_without_weights(module := nn.Linear(2, 2), module).weight.device.type
+        'meta'
+    """
+    memo = {
+        id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad)
+        for parameter in module.parameters()
+    }
+    return copy.deepcopy(owner, memo)
+
+
+@torch.no_grad()
+def move_weights(whole: nn.Module, sharded: nn.Module) -> None:
+    """Gives a sharded module its part of the weights of a whole one, weight by weight, and frees the whole ones: a
+    process never holds more than the whole and its part. Processes do not wait for each other.
+
+    Args:
+        whole: the module, equal on all processes; it holds no weights afterwards.
+        sharded: what `copy_without_weights` made of it, sharded by `shard_module`.
+    """
+    devices = {parameter.device for parameter in whole.parameters()}
+    places: dict[int, list[str]] = {}
+    for name, parameter in whole.named_parameters(remove_duplicate=False):
+        places.setdefault(id(parameter), []).append(name)
+    (device,) = devices
+    sharded._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
+    # Each place of a tied weight has a tensor of its own now. Applied once more, FSDP takes over the one that is left.
+    for first, *others in places.values():
+        for other in others:
+            module_name, _, parameter_name = other.rpartition(".")
+            setattr(sharded.get_submodule(module_name), parameter_name, sharded.get_parameter(first))
+    sharded._apply(lambda tensor: tensor)
+    for parameter, shard in zip(whole.parameters(), sharded.parameters(), strict=True):
+        local_part(shard).copy_(part_of(parameter, like=shard))
+        parameter.data = parameter.data.new_empty(0)
+
+
 def shard_module(module: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMesh) -> None:
     """Spreads the parameters of a module over the processes of a mesh, in place: layer by layer, and the remaining ones
     with the module itself. Gradients are summed over processes, not averaged.
 
     Args:
-        module: the module, equal on all processes; `inside` runs its passes from then on.
+        module: the module, equal on all processes or without weights; `inside` runs its passes from then on.
         layers: disjoint parts of the module that are gathered one after another.
         mesh: the mesh that `process_mesh` returned.
     """

@@ -4,7 +4,6 @@ sharded over several processes.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, final
@@ -17,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.models.lora import Adapted
 from groupwise.domain.pass_sizes import SAMPLING, PassSizes
-from groupwise.learner.shards import shard_module
+from groupwise.learner.shards import copy_without_weights, move_weights, shard_module
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -47,10 +46,13 @@ class Scorer:
         return self._mesh is not None
 
     def shard(self, mesh: DeviceMesh) -> nn.Module:
-        """Returns a copy of the module, sharded block by block, which draws and scores from then on."""
-        module = copy.deepcopy(self.denoiser.module)
+        """Returns a copy of the module, sharded block by block, which takes its weights, and draws and scores from then
+        on.
+        """
+        module = copy_without_weights(self.denoiser.module, self.denoiser.module)
         inner = module.denoiser if isinstance(module, Adapted) else module
         shard_module(inner, _blocks(inner), mesh)
+        move_weights(self.denoiser.module, module)
         self._mesh, self.denoiser = mesh, self.denoiser.with_module(module)
         return module
 
