@@ -193,8 +193,8 @@ def test_a_fault_of_the_evaluation_is_named_before_the_first_step(
 def test_a_metric_that_is_not_reported_is_named_with_those_that_are_before_the_first_step(
     fault: type[ToyDomain], reported: str, tmp_path: Path
 ) -> None:
+    chosen = job(recipe(metric="accuracy"), domain=lambda device: fault())
     with pytest.raises(ConfigError) as caught:
-        chosen = job(recipe(metric="accuracy"), domain=lambda device: fault())
         train(replace(chosen, tries_domain=True), tmp_path / "run")
     said = str(caught.value)
     assert said.startswith(f'domain: {fault.__name__}.evaluate: it did not report train.metric = "accuracy", though')
@@ -206,8 +206,8 @@ def test_a_metric_that_is_not_reported_is_named_with_those_that_are_before_the_f
 
 def test_a_metric_of_a_later_stage_that_is_not_reported_is_named_as_it_begins(tmp_path: Path) -> None:
     stages = [recipe("first", num_steps=1), recipe("second", num_steps=1, metric="accuracy")]
-    with pytest.raises(ConfigError, match="it did not report train.metric = .accuracy."):
-        chosen = job(*stages, domain=lambda device: OtherMetrics())
+    chosen = job(*stages, domain=lambda device: OtherMetrics())
+    with pytest.raises(ConfigError, match=r"it did not report train\.metric = .accuracy."):
         train(replace(chosen, tries_domain=True), tmp_path / "run")
 
 
