@@ -48,10 +48,11 @@ def document(known: Mapping[str, Case], rows: Sequence[Row]) -> str:
         "# The doctor's bench",
         "",
         "Written by `python benchmarks/doctor_bench.py`. Faults of the file `author` were planted by the author of the",
-        "rules, those of `outsider` from descriptions alone by somebody who had not read them. Which findings count as",
-        "naming a fault was written by the author of the rules, after the faults.",
+        "rules, those of `outsider` and of `hostile` from descriptions alone by somebody who had not read them, the",
+        "latter to break the rules as they were. Which findings count as naming a fault was written after the faults,",
+        "and for `hostile` before its runs.",
         "`by the earlier rules`: by those that were there before any of these faults, a held-out score. The present",
-        "rules were written with both kinds of faults at hand, so that their score is none.",
+        "rules were written with the faults at hand, so that their score is none.",
         "",
     ]
     heads = ["planted by", "faults", "runs", "headline right", "named at all", "headline right by the earlier rules"]

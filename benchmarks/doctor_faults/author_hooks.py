@@ -6,6 +6,7 @@ import copy
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -129,8 +130,7 @@ def _shuffled(domain: Any) -> None:
         table = reward(self, samples)
         order = list(range(len(samples)))
         _CHANCE.shuffle(order)
-        values = {name: _ordered(values, order) for name, values in table.values.items()}
-        return type(table)(values, table.weights, judges=table.judges)
+        return replace(table, values={name: _ordered(values, order) for name, values in table.values.items()})
 
     domain.reward = shuffled
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.config import Config, ConfigError, restrict_code, validate
+from groupwise.config import CalledFromPath, Config, ConfigError, restrict_code, validate
 from groupwise.objective import Objective
 from groupwise.objective.decisions import Decisions, Surrogate
 from groupwise.objective.slot import TrustSlot
@@ -31,6 +31,10 @@ class Line(TrustSlot):
 
 class Holder(Config):
     trust: CallableTrust
+
+
+class Maker(Config):
+    made: CalledFromPath
 
 
 def configured(**settings: Any) -> CallableTrust:
@@ -93,3 +97,29 @@ def test_the_kind_of_earlier_versions_names_the_one_of_today(place: str, table: 
     domain: type[Config] = LanguageConfig if place == "environment" else RestorationConfig
     with pytest.raises(ConfigError, match=r'kind = "custom": unknown kind; .*did you mean callable\?'):
         validate(domain, {place: table})
+
+
+@pytest.mark.parametrize(
+    ("key", "answer"),
+    [
+        ("slope", "the settings of {path} stand in trust.settings; write trust.settings.slope"),
+        ("width", "the settings of {path} stand in trust.settings: slope, ceiling"),
+    ],
+)
+def test_a_setting_beside_the_path_is_told_its_place(key: str, answer: str) -> None:
+    path = f"{HERE}:Line"
+    with pytest.raises(ConfigError) as raised:
+        validate(Holder, {"trust": {"path": path, key: 0.1}})
+    assert str(raised.value) == f"trust.{key} = 0.1: unknown key; {answer.format(path=path)}"
+
+
+def test_a_setting_beside_a_path_whose_code_may_not_run_is_told_its_place() -> None:
+    with restrict_code(), pytest.raises(ConfigError, match=r"stand in trust.settings; write trust.settings.slope$"):
+        validate(Holder, {"trust": {"path": f"{HERE}:Line", "slope": 0.1}})
+
+
+def test_an_argument_beside_the_path_is_told_its_place() -> None:
+    with pytest.raises(
+        ConfigError, match=r"depth = 2: unknown key; the arguments of a:B .* write made.arguments.depth$"
+    ):
+        validate(Maker, {"made": {"path": "a:B", "depth": 2}})

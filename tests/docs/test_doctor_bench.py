@@ -30,7 +30,8 @@ def test_thirty_kinds_of_faults_over_four_domains_half_of_them_by_an_outsider(be
     faults = [case for case in known.values() if case.is_fault]
     assert len(faults) >= 30
     assert {case.base.domain for case in faults} == {"language", "diffusion", "restoration", "selection"}
-    assert Counter(case.planted_by for case in faults)["outsider"] >= len(faults) / 2
+    planted = Counter(case.planted_by for case in faults)
+    assert planted["outsider"] + planted["hostile"] >= len(faults) / 2
     assert sum(not case.is_fault for case in known.values()) >= 30
 
 

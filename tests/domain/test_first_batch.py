@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.training.toy import ToyDomain, job
+from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.config import ConfigError
 from groupwise.domain.first_batch import check_first_batch
@@ -100,6 +100,17 @@ class TensorMetric(ToyDomain):
         return replace(super().evaluate(streams=streams), metrics={"accuracy": torch.tensor(1.0)})
 
 
+class OtherMetrics(ToyDomain):
+    reported = ("sampled_accuracy", "length")
+
+    def evaluate(self, *, streams: Streams) -> Any:
+        return replace(super().evaluate(streams=streams), metrics=dict.fromkeys(self.reported, 1.0))
+
+
+class NoMetrics(OtherMetrics):
+    reported = ()
+
+
 class NoRecords(ToyDomain):
     def describe(self, samples: Samples, rows: Any) -> Any:
         return None
@@ -170,6 +181,34 @@ def test_a_fault_of_the_evaluation_is_named_before_the_first_step(
     fault: type[ToyDomain], sentence: str, tmp_path: Path
 ) -> None:
     assert tried(fault, tmp_path / "run").startswith(f"domain: {fault.__name__}.{sentence}")
+
+
+@pytest.mark.parametrize(
+    ("fault", "reported"),
+    [
+        (OtherMetrics, "sampled_accuracy, length; report accuracy in every evaluation or write train.metric = {}"),
+        (NoMetrics, "nothing; report accuracy in every evaluation ("),
+    ],
+)
+def test_a_metric_that_is_not_reported_is_named_with_those_that_are_before_the_first_step(
+    fault: type[ToyDomain], reported: str, tmp_path: Path
+) -> None:
+    chosen = job(recipe(metric="accuracy"), domain=lambda device: fault())
+    with pytest.raises(ConfigError) as caught:
+        train(replace(chosen, tries_domain=True), tmp_path / "run")
+    said = str(caught.value)
+    assert said.startswith(f'domain: {fault.__name__}.evaluate: it did not report train.metric = "accuracy", though')
+    assert f"it reported {reported.format(chr(34) + 'sampled_accuracy' + chr(34))}" in said
+    assert "\n" not in said
+    # The evaluation of before the first step is the only row.
+    assert (tmp_path / "run/metrics.jsonl").read_text().count("\n") == 1
+
+
+def test_a_metric_of_a_later_stage_that_is_not_reported_is_named_as_it_begins(tmp_path: Path) -> None:
+    stages = [recipe("first", num_steps=1), recipe("second", num_steps=1, metric="accuracy")]
+    chosen = job(*stages, domain=lambda device: OtherMetrics())
+    with pytest.raises(ConfigError, match=r"it did not report train\.metric = .accuracy."):
+        train(replace(chosen, tries_domain=True), tmp_path / "run")
 
 
 def test_a_sound_domain_is_trained_to_the_same_weights_as_without_the_trial(tmp_path: Path) -> None:

@@ -74,7 +74,15 @@ def test_a_stage_and_a_control_take_one(place: Path) -> None:
         ('extends = "dapoo"\n[objective]\n', "no method is called 'dapoo'"),
         ('extends = "nowhere.toml"\n[objective]\n', "there is no file"),
         ('extends = "wide.toml+tis"\n[objective]\n', "lay +tis on this method where it is named"),
-        ("[objective.trust]\nkind = 'clip'\nlwo = 0.1\n", "trust.lwo"),
+        ('extends = "dapoo"\n[objective]\n', "a.toml: extends = 'dapoo': no method is called"),
+        ("[objective.trust]\nkind = 'clip'\nlwo = 0.1\n", "a.toml: objective.trust.lwo = 0.1: unknown key"),
+        ("[objective.trust]\nkind = 'clip'\nlow = 'x'\n", 'a.toml: objective.trust.low = "x": must be'),
+        ("[objective.trust]\nkind = 'callable'\n", "a.toml: objective.trust.path: is missing"),
+        ("[objective.trust]\nkind = 'frog'\n", 'a.toml: objective.trust.kind = "frog": unknown kind'),
+        ("[objective.matching]\nkind = 'mirrored'\n", "a.toml: objective.matching.kind: trust.kind = 'clip' is ineff"),
+        ("[objective.divergence]\nkind = 'none'\nbeta = 0.1\n", "a.toml: objective.divergence.beta = 0.1: unknown key"),
+        ("[objective.train]\ngroup_size = 4\n", 'a.toml: objective.train = {"group_size": 4}: is no part of a method'),
+        ("[objective]\ntrst = 4\n", "a.toml: objective.trst = 4: is no part of a method"),
         ("[objectiv]\n", "did you mean objective?"),
         ("title = 'a'\n", "objective: is missing"),
         ("not toml", "a.toml"),
@@ -85,6 +93,24 @@ def test_what_is_wrong_with_a_file_is_said(place: Path, text: str, words: str) -
     with pytest.raises(ConfigError) as error:
         load_experiment("language", ["method=a.toml"])
     assert words in str(error.value)
+
+
+def test_a_fault_is_laid_to_the_file_that_states_it(place: Path) -> None:
+    (place / "low.toml").write_text("[objective.trust]\nhig = 0.3\n")
+    (place / "a.toml").write_text('extends = "low.toml"\n[objective.trust]\nlow = 0.1\n')
+    for changes, words in [
+        (["method=a.toml"], f"{place / 'low.toml'}: objective.trust.hig = 0.3: unknown key"),
+        (["stages.grpo.set.method=a.toml"], f"stages.grpo: {place / 'low.toml'}: objective.trust.hig: trust.hig = 0.3"),
+        (["method=wide.toml", "trust.sgma=0.1"], "trust.sgma=0.1: trust.sgma = 0.1: unknown key"),
+        (["method=wide.toml", "trust.kind=clip", "trust.low=x"], 'trust.low=x: trust.low = "x"'),
+    ]:
+        with pytest.raises(ConfigError) as error:
+            load_experiment("language", changes)
+        assert words in str(error.value)
+    with pytest.raises(ConfigError, match=r"low.toml: objective.trust.hig = 0.3: unknown key"):
+        Objective.preset("a.toml")
+    with pytest.raises(ConfigError, match=r"with changes: trust.sgma = 0.1: unknown key"):
+        Objective.preset("wide.toml", **{"trust.sgma": 0.1})
 
 
 def groupwise(*arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:

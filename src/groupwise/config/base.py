@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -21,3 +24,14 @@ class Config(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants", use_attribute_docstrings=True
     )
+
+    @classmethod
+    def instead_of_unknown(cls, key: str, place: str, table: Mapping[str, Any]) -> str:
+        """Returns what to write in place of a key that the class does not have; empty where nothing is known of it.
+
+        Args:
+            key: the last part of the key.
+            place: the dotted path of its table.
+            table: the table as it is written.
+        """
+        return ""

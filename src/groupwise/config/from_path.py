@@ -47,6 +47,29 @@ class FromPath(Config):
         """
         raise NotImplementedError
 
+    @classmethod
+    def instead_of_unknown(cls, key: str, place: str, table: Mapping[str, Any]) -> str:
+        """Returns where the settings of the user's class stand, and which it has."""
+        path = table.get("path")
+        settings = f"the settings of {path} stand in {place}.settings"
+        names = cls._setting_names(path)
+        if names is None or key in names:
+            return f"{settings}; write {place}.settings.{key}"
+        return f"{settings}: {', '.join(names)}" if names else f"{path} has no settings; leave {key} out"
+
+    @classmethod
+    def _setting_names(cls, path: Any) -> tuple[str, ...] | None:
+        """Returns the settings of the class at a path; None where it may not be imported, or is none: the path has an
+        error of its own then.
+        """
+        if not isinstance(path, str) or not may_run(ImportPath(path)):
+            return None
+        try:
+            fields = cls.settings_class(ImportPath(path)).model_fields
+        except ConfigError:
+            return None
+        return tuple(field.alias or name for name, field in fields.items() if name != "kind")
+
     @field_validator("path")
     @classmethod
     def _may_stand_here(cls, path: ImportPath) -> ImportPath:
@@ -208,6 +231,11 @@ class CalledFromPath(Config):
     """
     arguments: Mapping[str, Any] = Field(default_factory=dict)
     """Arguments of the class or function, by name."""
+
+    @classmethod
+    def instead_of_unknown(cls, key: str, place: str, table: Mapping[str, Any]) -> str:
+        """Returns where the arguments of the function or class stand."""
+        return f"the arguments of {table.get('path')} stand in {place}.arguments; write {place}.arguments.{key}"
 
     def made(self, base: type[Any], wanted: str, key: str) -> Any:
         """Calls the function or class, and checks what it made.

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Union, final, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from groupwise.config.base import Config
 from groupwise.config.open_kinds import OpenKinds
 
 
@@ -99,6 +100,17 @@ class Shape:
             elif isinstance(branch, type) and issubclass(branch, enum.Enum):
                 allowed_values += [str(member.value) for member in branch]
         return tuple(allowed_values)
+
+    def instead_of_unknown(self, key: str, place: str, table: Mapping[str, Any]) -> str:
+        """Returns what the classes of a table at this place say to write in place of a key that they do not have.
+
+        Args:
+            key: the last part of the key.
+            place: the dotted path of the table.
+            table: as it is written.
+        """
+        answers = (model.instead_of_unknown(key, place, table) for model in self._models() if issubclass(model, Config))
+        return next(filter(None, answers), "")
 
     def follow(self, location: Iterable[str | int], unknown_last: bool = False) -> tuple[tuple[str | int, ...], Shape]:
         """Returns the path as the user writes it, and the shape at its end.

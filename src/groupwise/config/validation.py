@@ -53,7 +53,7 @@ def validate(model: type[M], tree: Mapping[str, Any], source: str = "") -> M:
             problem
             for details in error.errors(include_url=False)
             for inner in flat(details)
-            for problem in _problems(shape, inner)
+            for problem in _problems(shape, inner, tree)
         ]
     raise ConfigError([problem for _, problem in _without_other_branches(tree, problems)], source=source) from None
 
@@ -73,14 +73,20 @@ _WORDS = {
 _RENAMED = {"custom": "callable"}
 """Kinds of earlier versions -> their present names."""
 
+_CALLABLE = "callable"
+_OF_USER_CODE = ("path", "settings", "arguments")
+"""The kind of a user's class or function, and its keys."""
+_USER_CODE = "extra_of_user_code"
+"""The type of an error about such a key beside another kind."""
+
 _LocatedProblem = tuple[tuple[tuple[str | int, ...], str], Problem]
 
 
-def _problems(shape: Shape, details: ErrorDetails) -> list[_LocatedProblem]:
+def _problems(shape: Shape, details: ErrorDetails, tree: Any) -> list[_LocatedProblem]:
     """Returns the problems of an error: those of a nested validation each, under the key at which it was raised."""
     error = details.get("ctx", {}).get("error")
     if not isinstance(error, ConfigError) or error.source or not all(problem.path for problem in error.problems):
-        return [_problem(shape, details)]
+        return [_problem(shape, details, tree)]
     path, _ = shape.follow(details["loc"])
     return [((path, details["type"]), replace(problem, path=_below(path, problem.path))) for problem in error.problems]
 
@@ -97,14 +103,20 @@ def _below(path: tuple[str | int, ...], key: str) -> str:
     return key if not table or key.startswith((f"{table}.", f"{table} ")) else f"{table}.{key}"
 
 
-def _problem(shape: Shape, details: ErrorDetails) -> _LocatedProblem:
+def _problem(shape: Shape, details: ErrorDetails, tree: Any) -> _LocatedProblem:
     path, place_shape = shape.follow(details["loc"], unknown_last=details["type"] == "extra_forbidden")
     value, context, kind = details["input"], details.get("ctx", {}), details["type"]
     dotted = _dotted(path)
     assignment = f"{dotted} = {_show(value)}" if dotted else ""
     if kind == "extra_forbidden":
-        allowed = place_shape.names()
-        problem = Problem(assignment, "unknown key", allowed, _elsewhere(shape, path) or nearest(path[-1], allowed))
+        place, table, allowed = _dotted(path[:-1]), _at(tree, path[:-1]), place_shape.names()
+        if answer := _of_user_code(shape, details["loc"], path):
+            kind, problem = _USER_CODE, Problem(assignment, f"unknown key; {answer}")
+        elif isinstance(table, Mapping) and (answer := place_shape.instead_of_unknown(str(path[-1]), place, table)):
+            problem = Problem(assignment, f"unknown key; {answer}")
+        else:
+            meant = _elsewhere(shape, path) or nearest(path[-1], allowed)
+            problem = Problem(assignment, "unknown key", allowed, meant)
     elif kind == "missing":
         problem = Problem(dotted, "is missing; it has no default, so write it")
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
@@ -112,7 +124,9 @@ def _problem(shape: Shape, details: ErrorDetails) -> _LocatedProblem:
         tag = value.get("kind") if isinstance(value, Mapping) else None
         kind_key = f"{dotted}.kind" if dotted else "kind"
         if kind == "union_tag_not_found":
-            problem = Problem(kind_key, "is missing; say which kind", allowed)
+            of_user = isinstance(value, Mapping) and "path" in value and _CALLABLE in allowed
+            meant = f' ({kind_key} = "{_CALLABLE}" for a path to your own)' if of_user else ""
+            problem = Problem(kind_key, f"is missing; say which kind{meant}", allowed)
         else:
             renamed = _RENAMED.get(str(tag))
             meant = renamed if renamed in allowed else nearest(tag, allowed)
@@ -136,6 +150,15 @@ def _problem(shape: Shape, details: ErrorDetails) -> _LocatedProblem:
     return (path, kind), problem
 
 
+def _of_user_code(root: Shape, location: tuple[str | int, ...], path: tuple[str | int, ...]) -> str:
+    """Returns what to write for a key of a user's code beside another kind, where such code may stand."""
+    above, table_shape = root.follow(location[:-2])
+    # The location has the kind's name between the table and the key where several kinds may stand.
+    if path[-1] not in _OF_USER_CODE or above != path[:-1] or _CALLABLE not in table_shape.kinds():
+        return ""
+    return f'it belongs to code of your own; write {_dotted(above)}.kind = "{_CALLABLE}" beside it'
+
+
 def _elsewhere(root: Shape, path: tuple[str | int, ...]) -> str | None:
     """Returns the key of the same name elsewhere, where exactly one exists: in the whole configuration or in one of its
     tables. Tables of several kinds are left out, as each kind has its own keys.
@@ -157,6 +180,13 @@ def _without_other_branches(tree: Any, problems: list[_LocatedProblem]) -> list[
     """Reduces the problems to one a key. A union (of a number and a table) reports one problem for each of its
     branches.
     """
+    # What another kind lacks is no mistake where the kind itself is.
+    of_user_code = {path[:-1] for (path, kind), _ in problems if kind == _USER_CODE}
+    problems = [
+        ((path, kind), problem)
+        for (path, kind), problem in problems
+        if kind != "missing" or path[:-1] not in of_user_code
+    ]
     type_problems: dict[tuple[str | int, ...], _LocatedProblem] = {}
     further_problems: list[_LocatedProblem] = []
     for (path, kind), problem in problems:

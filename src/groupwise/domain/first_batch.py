@@ -243,6 +243,26 @@ def checked_evaluation(evaluation: Any) -> Evaluation:
     return evaluation
 
 
+def check_metric(domain: Domain, metric: str | None, reported: Sequence[str]) -> None:
+    """Refuses a domain whose evaluation does not report the metric that a run is judged by.
+
+    Args:
+        domain: names the class in the error.
+        metric: `train.metric`; None is satisfied by any.
+        reported: names of the metrics of an evaluation.
+
+    Raises:
+        ConfigError: the metric is not among them; it names those that are.
+    """
+    if metric is None or metric in reported:
+        return
+    instead = f" or write train.metric = {json.dumps(reported[0])}" if reported else ""
+    raise Fault(
+        f"evaluate: it did not report train.metric = {json.dumps(metric)}, though metric_names lists it; it reported"
+        f" {', '.join(reported) or 'nothing'}; report {metric} in every evaluation{instead}"
+    ).of(domain)
+
+
 def _check_groups(samples: Samples, num_prompts: int, group_size: int) -> None:
     """Refuses members that are not whole groups in the order of the prompts."""
     members = num_prompts * group_size

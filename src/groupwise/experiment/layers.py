@@ -127,7 +127,7 @@ def unfold(layer: Mapping[str, Any], folder: Path) -> list[Tree]:
     below, files = lineage(base, folder)
     # An overlay is merged over the whole method, so it replaces the slots of the files too.
     laid = {slot for overlay in overlays for slot in read_overlay(overlay).objective}
-    slots = [{key: value for key, value in file.objective.items() if key not in laid} for file in files]
+    slots = [{key: value for key, value in file.objective.items() if key not in laid} for file, _ in files]
     other_keys = {key: value for key, value in layer.items() if key != "method"}
     return [{"method": "+".join([below, *overlays])}, *slots, other_keys]
 

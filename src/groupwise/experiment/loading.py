@@ -19,6 +19,7 @@ from groupwise.experiment.code_consent import (
 )
 from groupwise.experiment.hints import with_counterparts
 from groupwise.experiment.layers import refuse_length, stack, unfold
+from groupwise.experiment.method_layers import with_method_files
 from groupwise.experiment.schema import Experiment, read
 from groupwise.experiment.slots import is_resolved, preset_slots, without_preset, written
 from groupwise.experiment.stage_overrides import stage_overrides
@@ -138,19 +139,28 @@ def _read(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
     try:
         return _loaded(source, over, label)
     except ConfigError as error:
-        raise with_counterparts(error, (*source.layers, over), label) from None
+        answered = with_counterparts(error, (*source.layers, over), label)
+        raise with_method_files(answered, (*source.layers, over), _folders(source)) from None
 
 
 def _loaded(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
-    folders = [*(file.parent for file in source.files), Path()]
     tables = (*source.layers, over)
     refuse_length(tables)
-    layers = [layer for table, folder in zip(tables, folders, strict=True) for layer in unfold(written(table), folder)]
+    layers = [
+        layer
+        for table, folder in zip(tables, _folders(source), strict=True)
+        for layer in unfold(written(table), folder)
+    ]
     methods = {str(layer["method"]) for layer in layers if "method" in layer}
     if is_resolved(tables[0]) and len(methods) > 1:
         # A run's record states every slot. Where the method changes, the slots of the old method's preset are dropped.
         layers[0] = without_preset(layers[0])
     return read({"name": source.name, **stack(layers)}, label)
+
+
+def _folders(source: Source) -> list[Path]:
+    """Returns the folders to which the paths of each table are relative; those of changes to the working directory."""
+    return [*(file.parent for file in source.files), Path()]
 
 
 def edits(experiment: Experiment) -> dict[str, tuple[Any, Any]]:

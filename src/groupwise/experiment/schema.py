@@ -333,4 +333,5 @@ def _short(problem: Problem) -> Problem:
         # Where a table has a key of this name, the user probably meant that key.
         elsewhere = suggestion if suggestion and "." in suggestion else None
         return Problem(path, problem.message, allowed, elsewhere or nearest(key, allowed))
-    return Problem(path, problem.message, problem.allowed, suggestion)
+    message = problem.message.replace(" objective.", " ")
+    return Problem(path, message, problem.allowed, suggestion)

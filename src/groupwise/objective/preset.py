@@ -5,8 +5,10 @@ of its own.
 from __future__ import annotations
 
 import difflib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 
 from groupwise.config import ConfigError, Problem, difference, merge, read_toml, validate
 from groupwise.objective.method import Method, MethodFile, installed_methods, is_own, read_own
+from groupwise.objective.method_faults import Layer, laid_to_methods
 from groupwise.objective.objective import Objective
 
 _METHODS = files("groupwise") / "presets" / "methods"
@@ -160,7 +163,9 @@ def method_tree(name: str) -> dict[str, Any]:
     return tree
 
 
-def lineage(name: str, folder: Path = Path(), above: tuple[Path, ...] = ()) -> tuple[str, list[MethodFile]]:
+def lineage(
+    name: str, folder: Path = Path(), above: tuple[Path, ...] = ()
+) -> tuple[str, list[tuple[MethodFile, Path]]]:
     """Follows a user's method to the published method that it changes.
 
     Args:
@@ -169,31 +174,56 @@ def lineage(name: str, folder: Path = Path(), above: tuple[Path, ...] = ()) -> t
         above: the files that extend this one, the first first.
 
     Returns:
-        the published method's name with its overlays, and the files that change it, the lowest first.
+        the published method's name with its overlays, and the methods that change it with their files, the lowest
+        first.
 
     Raises:
         ConfigError: there is no such file, a file has an unknown key, or files extend each other in a circle.
     """
     file, path = read_own(name, folder)
+    _check_slots(file, path)
     if path in above:
         circle = " -> ".join(file_path.name for file_path in (*above, path))
         raise ConfigError(f"{path}: extends itself, through {circle}; remove one extends")
     base, plus, overlays = file.extends.partition("+")
     if not is_own(base):
-        return file.extends, [file]
+        try:
+            read_method(base)
+        except ConfigError as error:
+            raise ConfigError(
+                [replace(problem, path=f"extends = {file.extends!r}") for problem in error.problems], source=str(path)
+            ) from None
+        return file.extends, [(file, path)]
     if overlays:
         raise ConfigError(
             Problem(f"extends = {file.extends!r}", f"lay {plus}{overlays} on this method where it is named"),
             source=str(path),
         )
     below, files = lineage(base, path.parent, (*above, path))
-    return below, [*files, file]
+    return below, [*files, (file, path)]
+
+
+def _check_slots(file: MethodFile, path: Path) -> None:
+    """Refuses keys of a method that are no slots of an objective: merged into an experiment they would be its own."""
+    slots = tuple(name for name in Objective.model_fields if name != "name")
+    problems = [
+        Problem(
+            f"objective.{key} = {json.dumps(value, default=str)}",
+            "is no part of a method's objective; a key of another table stands in the experiment",
+            slots,
+            next(iter(difflib.get_close_matches(key, slots, n=1, cutoff=0.7)), None),
+        )
+        for key, value in file.objective.items()
+        if key not in slots
+    ]
+    if problems:
+        raise ConfigError(problems, source=str(path))
 
 
 def _tree_of_own(name: str) -> dict[str, Any]:
     below, files = lineage(name)
     tree = method_tree(below)
-    for file in files:
+    for file, _ in files:
         tree = merge(tree, file.objective)
     return tree
 
@@ -205,11 +235,20 @@ def resolve(name: str, edits: Mapping[str, Any]) -> Objective:
         ConfigError: unknown preset, unknown key, refused combination.
     """
     tree = method_tree(name)
-    plain = validate(Objective, tree | {"name": name}, source=f"method {name}")
+    base = name.partition("+")[0]
+    layers: list[Layer] = [(path, file.objective) for file, path in lineage(base)[1]] if is_own(base) else []
+    plain = _validated(tree | {"name": name}, layers, f"method {name}")
     if not edits:
         return plain
-    edited = validate(Objective, merge(tree, edits) | {"name": name}, source=f"method {name} with changes")
+    edited = _validated(merge(tree, edits) | {"name": name}, [*layers, (None, edits)], f"method {name} with changes")
     return edited if edited == plain else edited.model_copy(update={"name": f"{name}+edited"})
+
+
+def _validated(tree: Mapping[str, Any], layers: Sequence[Layer], source: str) -> Objective:
+    try:
+        return validate(Objective, tree, source=source)
+    except ConfigError as error:
+        raise laid_to_methods(error, layers) from None
 
 
 def changes(objective: Objective) -> dict[str, Any]:

@@ -4,6 +4,7 @@ that meets it later.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -96,6 +97,36 @@ def admission_problem(result: Any, num_groups: int) -> str:
         return f"it returned {_described(result)}; {expected}"
     if result.dtype is not torch.bool or list(result.shape) != [num_groups]:
         return f"it returned {result.dtype} {list(result.shape)}; {expected}"
+    return ""
+
+
+def matching_problem(result: Any, num_copies: int, names: Collection[str]) -> str:
+    """Returns what is wrong with the result of a matching; empty where nothing is.
+
+    Args:
+        result: what the piece returned.
+        num_copies: the noised copies that it was called with.
+        names: the fields that it has to return.
+
+    Example:
+        >>> matching_problem(torch.ones(2), 2, {"log_prob"})
+        "it returned a Tensor; return a dict of fields by name, each [N] = [2]: {'log_prob': ...}"
+        >>> matching_problem({"log_prob": torch.ones(2, 3)}, 2, {"log_prob"})
+        "it returned a tensor of shape [2, 3] as 'log_prob'; return [N] = [2]"
+    """
+    if not isinstance(result, Mapping):
+        fields = ", ".join(f"{name!r}: ..." for name in sorted(names))
+        expected = f"return a dict of fields by name, each [N] = [{num_copies}]: {{{fields}}}"
+        return f"it returned {_described(result)}; {expected}"
+    if missing := sorted(set(names) - set(result)):
+        returned = ", ".join(map(repr, result)) or "nothing"
+        return f"it returned no {missing[0]!r}, only {returned}; return {missing[0]!r} as well"
+    for name, value in result.items():
+        expected = f"return [N] = [{num_copies}]"
+        if not isinstance(value, Tensor):
+            return f"it returned {_described(value)} as {name!r}; {expected}"
+        if list(value.shape) != [num_copies]:
+            return f"it returned a tensor of shape {list(value.shape)} as {name!r}; {expected}"
     return ""
 
 

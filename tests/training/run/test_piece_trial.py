@@ -24,6 +24,7 @@ from typing import ClassVar
 import torch
 from groupwise.objective import slot
 from groupwise.objective.decisions import Surrogate
+from groupwise.objective.noised_copies import NoisedCopies
 from groupwise.reference import ReferenceRule
 from groupwise.schedule.base import Fixed
 
@@ -60,6 +61,27 @@ class Yes(ReferenceRule):
     def follow(self, step, score, reference_score): return "yes"
 class Absent(ReferenceRule):
     def follow(self, step, score, reference_score): return undefined
+
+class OneNumber(NoisedCopies):
+    def __call__(self, deviation): return deviation.live.square().mean(1)
+class NoLogProb(NoisedCopies):
+    def __call__(self, deviation): return {"error": deviation.live.square().mean(1)}
+class WholeLogProb(NoisedCopies):
+    def __call__(self, deviation): return {"log_prob": -deviation.live.square()}
+class NoNoise(NoisedCopies):
+    def __call__(self, deviation): return {"log_prob": -deviation.noise.square().mean(1)}
+class NegativeLeft(NoisedCopies):
+    reads: ClassVar[frozenset[str]] = frozenset({"positive_error", "negative_error"})
+    def __call__(self, deviation):
+        return {"log_prob": -deviation.live.square().mean(1), "positive_error": deviation.live.square().mean(1)}
+class NoSurrogate(NoisedCopies):
+    has_surrogate: ClassVar[bool] = True
+    def __call__(self, deviation): return {"log_prob": -deviation.live.square().mean(1)}
+    def surrogate(self, decisions): return decisions.nowhere
+class BareSurrogate(NoSurrogate):
+    def surrogate(self, decisions): return decisions.log_prob
+class Sound(NoisedCopies):
+    def __call__(self, deviation): return {"log_prob": -deviation.live.square().mean(1)}
 
 class NamedReward(slot.AdvantageSlot):
     def __call__(self, rewards, running): return rewards.parts["return"].value, running
@@ -112,6 +134,30 @@ def test_a_slot_that_cannot_work_is_named_before_there_is_a_folder(
     with pytest.raises(ConfigError, match=rf"^path = 'pieces:{piece}': {message}"):
         train(job(of_slot(slot, piece)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+MATCHINGS = [
+    ("OneNumber", r"it returned a Tensor; return a dict of fields by name, each \[N\] = \[32\]: {'log_prob': ...}"),
+    ("NoLogProb", "it returned no 'log_prob', only 'error'; return 'log_prob' as well"),
+    ("WholeLogProb", r"it returned a tensor of shape \[32, 3\] as 'log_prob'; return \[N\] = \[32\]"),
+    ("NoNoise", "__call__ raised AttributeError: .* has no attribute 'noise' .*pieces.py:"),
+    ("NegativeLeft", "it returned no 'negative_error', only 'log_prob', 'positive_error'; return 'negative_error' as"),
+    ("NoSurrogate", "surrogate raised AttributeError: .* has no attribute 'nowhere' .*pieces.py:"),
+    ("BareSurrogate", "surrogate: it returned a Tensor; return groupwise.objective.decisions.Surrogate"),
+]
+
+
+@pytest.mark.parametrize(("piece", "message"), MATCHINGS, ids=[piece for piece, _ in MATCHINGS])
+def test_a_matching_that_cannot_work_is_named(piece: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^path = 'pieces:{piece}': {message}"):
+        try_pieces(job(of_slot("matching", piece)))
+
+
+def test_a_matching_that_works_is_left_in_peace_and_another_slot_beside_it_is_tried() -> None:
+    try_pieces(job(of_slot("matching", "Sound")))
+    beside = {"trust.kind": "callable", "trust.path": "pieces:NoFlags"}
+    with pytest.raises(ConfigError, match=r"^path = 'pieces:NoFlags': alive of its Surrogate is None"):
+        try_pieces(job(recipe(method="awm", objective=beside)))
 
 
 @pytest.mark.parametrize(

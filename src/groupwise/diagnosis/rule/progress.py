@@ -128,6 +128,7 @@ REWARD_FALLS = Rule(
     follows=(
         "learning_rate_too_high",
         "reward_is_noise",
+        "reward_flat",
         "weight_decay_too_high",
         "policy_becomes_random",
         "policy_term_drowned",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
-from groupwise.config import PieceFromPath
+from groupwise.config import PieceError, PieceFromPath
+from groupwise.objective.decisions import Decisions, Surrogate
 from groupwise.objective.noise_times import NoiseTimes
 from groupwise.objective.noised_copies import NoisedCopies
 from groupwise.objective.slot import MatchingSlot
+from groupwise.objective.slot_result import matching_problem, surrogate_problem
+
+_ERRORS = frozenset({"positive_error", "negative_error"})
+"""The fields that nothing but a matching gives."""
 
 
 @final
@@ -26,3 +31,12 @@ class CallableMatching(PieceFromPath, MatchingSlot):
 
     times: ClassVar[NoiseTimes]
     deterministic: ClassVar[bool]
+
+    def result_problem(self, result: Any, *arguments: Any) -> str:
+        return matching_problem(result, len(arguments[0].live), {"log_prob"} | self.reads & _ERRORS)
+
+    def surrogate(self, decisions: Decisions) -> Surrogate:
+        result = self.called("surrogate", decisions)
+        if problem := surrogate_problem(result, decisions.mask):
+            raise PieceError(f"path = {str(self.path)!r}: surrogate: {problem} (see {self.base.__name__})", result)
+        return result

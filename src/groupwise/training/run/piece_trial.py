@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,8 @@ from torch import Tensor
 from groupwise.config import ConfigError, PieceError, PieceFromPath, import_paths
 from groupwise.config.user_module import may_run
 from groupwise.objective import Objective
+from groupwise.objective.deviation import Deviation
+from groupwise.objective.matching import CopyMatching, NoMatching
 from groupwise.records import Rollouts, Scored
 from groupwise.reference import ReferenceRule
 from groupwise.schedule.base import Value
@@ -20,7 +22,7 @@ from groupwise.training.job import Job
 
 _MISTAKES = (TypeError, AttributeError, NameError, ImportError, NotImplementedError)
 """Exceptions that no rollouts could avoid."""
-_NUM_GROUPS, _NUM_DECISIONS = 2, 4
+_NUM_GROUPS, _NUM_DECISIONS, _NUM_ELEMENTS = 2, 4, 3
 
 
 def try_pieces(job: Job) -> None:
@@ -43,7 +45,7 @@ def try_pieces(job: Job) -> None:
                 _tried(partial(_first_value, piece), ValueError)
             if isinstance(piece, ReferenceRule):
                 _tried(partial(piece.follow, 1, 0.0, 0.0), ValueError)
-        if pieces and recipe.samples and recipe.objective.matching.neutral:
+        if pieces and recipe.samples:
             _tried(partial(_loss, recipe.objective, recipe.train.group_size))
 
 
@@ -92,6 +94,11 @@ def _loss(objective: Objective, group_size: int) -> None:
     mask = table.bool()
     mask[1::2, -1] = False
     log_prob = -table - 0.1 * torch.arange(members)[:, None]
+    scored = dict.fromkeys(objective.requires, table * 0.5)
+    scored["log_prob"] = (log_prob - 0.01).requires_grad_()
+    if not isinstance(matching := objective.matching, NoMatching):
+        copies = {name: value.view_as(table) for name, value in _matched(matching, table.numel()).items()}
+        mask, log_prob, scored = torch.ones_like(mask), copies["log_prob"].detach() - 0.01, scored | copies
     rewards = torch.full((members,), 0.5)
     rewards[:group_size] = torch.linspace(0.0, 1.0, group_size)
     rollouts = Rollouts(
@@ -103,8 +110,14 @@ def _loss(objective: Objective, group_size: int) -> None:
         reference_log_prob=log_prob - 0.1,
         step_size=table,
         reward_history=torch.full((members, max(1, objective.advantage.history_size)), 0.5),
+        density=not objective.matching.neutral,
     )
     plan = objective.plan(objective.prepare(rollouts, objective.init()))
-    scored = dict.fromkeys(objective.requires, table * 0.5)
-    scored["log_prob"] = (log_prob - 0.01).requires_grad_()
     objective.loss(Scored.from_tensors(scored), plan)
+
+
+def _matched(matching: CopyMatching, num_copies: int) -> Mapping[str, Tensor]:
+    """Returns the fields of made copies with different deviations, on both sides of the old policy's."""
+    old = torch.linspace(-1.0, 1.0, num_copies * _NUM_ELEMENTS).view(num_copies, _NUM_ELEMENTS)
+    time = torch.linspace(0.1, 1.0, num_copies)
+    return matching(Deviation((0.9 * old + 0.05).requires_grad_(), old, time, time))

@@ -5,6 +5,7 @@ checkpoint.
 from __future__ import annotations
 
 from groupwise.checkpoint import write_record
+from groupwise.domain.first_batch import check_metric
 from groupwise.reference import AbsentReference, ReferenceConfig, resolve_reference
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.training.job import Domains, Job, Recipe
@@ -80,6 +81,9 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
     state.history = RewardHistory(RewardHistory.needed(recipe), state.history.rewards)
     state.prompt_values = PromptValues()
     is_measured_differently = _is_measured_differently(session, job, state, index)
+    if job.tries_domain:
+        # A domain of ours leaves a metric out where its reward is missing everywhere, which later evaluations may mend.
+        check_metric(session.domain, recipe.train.metric, list(progress.latest))
     name = metric_name(recipe.train, progress.latest)
     # Early stopping measures gains from the start of the stage.
     progress.anchor, progress.evaluations_without_gain = progress.latest.get(name) if name else None, 0
