@@ -16,6 +16,7 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
+from groupwise.domain.image_source.base import Picture, Pictures, as_float
 from groupwise.domain.pass_sizes import EVALUATION, SAMPLING, UPDATE, PassSizes, pass_budget
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
@@ -25,10 +26,9 @@ from groupwise.domain.restoration.cut_network import CutNetwork
 from groupwise.domain.restoration.model import Network
 from groupwise.domain.restoration.policy import Pixels
 from groupwise.domain.restoration.policy.gates import GatePolicy
-from groupwise.domain.restoration.side_by_side import drawn_places, side_by_side
-from groupwise.domain.restoration.source.base import Picture, Pictures, as_float
 from groupwise.domain.restoration.tiles import input_sizes, restore
 from groupwise.domain.shares import in_shares
+from groupwise.domain.side_by_side import drawn_places, side_by_side
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams

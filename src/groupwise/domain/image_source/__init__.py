@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from groupwise.domain.restoration.source.digits import Digits
-from groupwise.domain.restoration.source.folder import Folder
-from groupwise.domain.restoration.source.photographs import Photographs
-from groupwise.domain.restoration.source.words import Words
+from groupwise.domain.image_source.digits import Digits
+from groupwise.domain.image_source.folder import Folder
+from groupwise.domain.image_source.photographs import Photographs
+from groupwise.domain.image_source.words import Words
 
 SourceConfig = Annotated[Digits | Words | Photographs | Folder, Field(discriminator="kind")]
 """Any source, told apart by `kind`."""
