@@ -37,8 +37,7 @@ class DataConfig(Config):
     """The prompts: where they come from, and how many are held out for evaluation.
 
     Args:
-        source: classes of handwritten digits, a file of prompts, texts, or images that are prompts (which hold out their
-            own).
+        source: classes of handwritten digits, a file of prompts, texts, or images as prompts, which hold out their own.
         num_train: prompts trained on; unset takes all that are not held out.
         num_held_out: prompts that are evaluated and never trained on; 0 evaluates the training prompts, from noise that
             training never sees.
