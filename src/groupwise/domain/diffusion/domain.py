@@ -413,7 +413,7 @@ class DiffusionDomain(Domain):
             return evaluation
         drawn = self._splits.shown(prompts[: config.num_rows], streams=Streams(config.seed), step=0)
         read = partial(self._judge, drawn, range(len(drawn)), judges=False)
-        compared = restored_picture(drawn, judged.shown, judged.table, config.num_images, read)
+        compared = restored_picture(drawn, list(judged.shown), judged.table, config.num_images, read)
         return evaluation if compared is None else replace(evaluation, pictures={"images": compared})
 
     @torch.no_grad()

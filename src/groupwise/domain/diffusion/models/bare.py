@@ -88,19 +88,20 @@ class BareDenoiser:
                     " data.source.kind = 'image_pairs'"
                 )
             label = columns.get("label")
-            if not self._asks_class:
+            if not self._num_named:
                 continue
-            if not isinstance(label, int) or not 0 <= label < self._num_classes:
+            if not isinstance(label, int) or not 0 <= label < self._num_named:
                 prompt_columns = {name: value for name, value in columns.items() if name not in ("degraded", "clean")}
                 raise ConfigError(
-                    f"prompt {prompt_columns}: this model draws classes 0 to {self._num_classes - 1}, named by a whole"
+                    f"prompt {prompt_columns}: this model draws classes 0 to {self._num_named - 1}, named by a whole"
                     " number in the column 'label'"
                 )
 
     @property
-    def _asks_class(self) -> bool:
-        """Whether a prompt must name a class; of one class there is nothing to name."""
-        return self._num_classes is not None and (self._num_classes > 1 or not _is_dit(self.module))
+    def _num_named(self) -> int:
+        """The number of classes of which a prompt must name one; 0 where there is nothing to name."""
+        number = self._num_classes or 0
+        return 0 if number == 1 and _is_dit(self.module) else number
 
     def encode(self, prompts: Sequence[Mapping[str, Any]]) -> Condition:
         """Encodes labels, and images where the model is conditioned on them; a model without classes gets zeros as
@@ -108,7 +109,7 @@ class BareDenoiser:
         """
         self.check(prompts)
         labels = torch.tensor(
-            [columns["label"] if self._asks_class else 0 for columns in prompts], dtype=torch.long, device=self.device
+            [columns["label"] if self._num_named else 0 for columns in prompts], dtype=torch.long, device=self.device
         )
         null = labels
         if self._num_classes is not None:
