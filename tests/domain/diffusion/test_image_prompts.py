@@ -214,6 +214,19 @@ def test_rewards_find_the_target_the_image_and_the_label() -> None:
     assert len(small.evaluated_on) == 7
 
 
+def test_the_picture_shows_input_first_drawn_image_and_target_of_each_prompt() -> None:
+    small = domain({"evaluation": {"num_images": 2, "num_prompts": 5}})
+    evaluation = small.evaluate(streams=Streams(0))
+    canvas = evaluation.pictures["images"][:, :, 0]
+    prompts = small._splits.shown(small._splits.evaluated[:4], Streams(0), 0)
+    for column, prompt in enumerate(prompts):
+        drawn = evaluation.records[2 * column]["image"]
+        shown = (prompt.columns["degraded"].picture, drawn, prompt.columns["clean"].picture)
+        for row, image in enumerate(shown):
+            top, left = row * 112, 52 + column * 98
+            assert torch.equal(canvas[top : top + 96 : 12, left : left + 96 : 12], image)
+
+
 def test_an_image_is_encoded_by_its_content() -> None:
     small = domain()
     pixels = np.full((1, 8, 8), 0.5, "float32")
