@@ -40,6 +40,7 @@ ORDER = (
         "source_004_rewards",
         "restoration_upscale",
         "restoration_codec",
+        "restoration_flow",
         "restoration_words",
     ),
     *("language_countdown", "source_001_improved", "source_001_progressive", "language_smollm", "language_knights"),

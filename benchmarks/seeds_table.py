@@ -23,6 +23,7 @@ ALSO = {
     "diffusion": ("ode/judge", "ode/diversity"),
     "diffusion_jpeg": ("ode/small", "ode/judge", "ode/diversity"),
     "restoration": ("restored/judge", "restored/psnr"),
+    "restoration_flow": ("ode/judge", "ode/psnr"),
     "restoration_upscale": ("restored/judge", "restored/psnr"),
     "restoration_words": ("restored/words", "restored/judge", "restored/psnr"),
     "restoration_codec": ("restored/codec_ssim", "restored/psnr"),

@@ -27,6 +27,7 @@ SHORTER["from_verl.toml"] = (
 SHORTER["mine.toml"] = FEW
 SHORTER["diffusion_jpeg"] = SHORTER["diffusion"]
 SHORTER["restoration_upscale"] = SHORTER["restoration"]
+SHORTER["restoration_flow"] = (*SHORTER["restoration"], "domain.evaluation.num_prompts=2")
 WITH_A_MODEL = (*FEW, "domain.evaluation.num_images=2", "train.num_steps=1")
 TRAINS = ("train", "check", "compare")
 

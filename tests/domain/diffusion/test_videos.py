@@ -122,7 +122,7 @@ def test_people_see_strips(wan: Path, tmp_path: Path) -> None:
     # Each row stands under its prompt.
     assert evaluation.pictures["images"].shape == (2 * (32 + CAPTION) + 1, 2 * 320 + 1, 3)
     assert evaluation.records[0]["image"].shape == (16, 160, 3)
-    of_prompts = diversity_of_prompts(opened._judged_images(opened._splits.evaluated)[0], 2)
+    of_prompts = diversity_of_prompts(opened._drawn_images(opened._splits.evaluated), 2)
     assert 0 < evaluation.metrics["ode/diversity"] == sum(of_prompts) / 2
 
 

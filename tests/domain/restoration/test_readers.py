@@ -3,9 +3,9 @@ from __future__ import annotations
 import torch
 
 from groupwise import streams
+from groupwise.domain.image_source import Digits
 from groupwise.domain.restoration import readers
 from groupwise.domain.restoration.readers import perceptron, support_vectors
-from groupwise.domain.restoration.source import Digits
 
 
 def test_both_read_clean_digits_that_they_never_saw() -> None:

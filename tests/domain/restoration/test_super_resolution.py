@@ -17,7 +17,7 @@ from groupwise.config import ConfigError, merge
 from groupwise.domain.restoration import loading
 from groupwise.domain.restoration.domain import RestorationDomain
 from groupwise.domain.restoration.enlarge import enlarged
-from groupwise.domain.restoration.side_by_side import side_by_side
+from groupwise.domain.side_by_side import side_by_side
 from groupwise.reward.images.fidelity import psnr
 from groupwise.streams import Streams
 

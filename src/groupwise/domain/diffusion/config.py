@@ -37,7 +37,7 @@ class DataConfig(Config):
     """The prompts: where they come from, and how many are held out for evaluation.
 
     Args:
-        source: classes of handwritten digits, or a file of prompts.
+        source: classes of handwritten digits, a file of prompts, texts, or images as prompts, which hold out their own.
         num_train: prompts trained on; unset takes all that are not held out.
         num_held_out: prompts that are evaluated and never trained on; 0 evaluates the training prompts, from noise that
             training never sees.
@@ -211,10 +211,13 @@ class DiffusionConfig(DomainConfig):
             loading = f'{base}, and then pipeline.load_lora_weights("{out}")'
         elif (request.folder / "model_index.json").is_file():
             loading = f'diffusers.DiffusionPipeline.from_pretrained("{out}")'
+        data = request.settings.get("data")
+        source = data.get("source") if isinstance(data, Mapping) else None
+        is_paired = isinstance(source, Mapping) and source.get("kind") == "image_pairs"
         return Card(
             loading=loading,
             library="diffusers",
-            task="text-to-image",
+            task="image-to-image" if is_paired else "text-to-image",
             adapter=isinstance(model, Mapping) and bool(model.get("lora")),
         )
 

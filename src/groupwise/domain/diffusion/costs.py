@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +15,7 @@ from groupwise.domain.costs import ImageCosts
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
 from groupwise.domain.diffusion.models.without_weights import META, open_without_weights
+from groupwise.domain.diffusion.prompt_image import PromptImage
 from groupwise.domain.pass_costs import num_bytes, num_weights, pass_cost, timed
 
 MOST_TIMED_BYTES = 2**30
@@ -36,7 +38,9 @@ def image_costs(config: DiffusionConfig, *, copies: int, checkpointing: bool, ti
     parts: dict[str, Any] = getattr(getattr(denoiser, "pipe", None), "components", {})
     inner = {id(part) for part in module.modules()}
     frozen = [part for part in parts.values() if isinstance(part, nn.Module) and id(part) not in inner]
-    columns = {"prompt": "a cat", "label": 0} | _class_name(denoiser)
+    columns: dict[str, Any] = {"prompt": "a cat", "label": 0} | _class_name(denoiser)
+    if denoiser.condition_shape is not None:
+        columns["degraded"] = PromptImage(np.zeros(denoiser.condition_shape, "float32"))
     try:
         condition = denoiser.encode([columns])
     except RuntimeError as error:

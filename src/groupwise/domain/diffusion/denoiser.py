@@ -61,7 +61,8 @@ class Denoiser(Protocol):
     """A model that can be denoised with.
 
     `module` is what is trained; `latent_shape` is without the batch; `latent_dtype` is at least fp32; `video` says
-    whether it makes videos.
+    whether it makes videos; `condition_shape` is `(C, H, W)` of the image that a prompt must have in its column
+    `degraded`, None where prompts have none.
     """
 
     module: nn.Module
@@ -69,6 +70,7 @@ class Denoiser(Protocol):
     latent_dtype: torch.dtype
     parametrisation: Parametrisation
     video: bool
+    condition_shape: tuple[int, ...] | None
 
     @property
     def device(self) -> torch.device:

@@ -20,17 +20,21 @@ from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.encoded_prompts import EncodedPrompts
 from groupwise.domain.diffusion.evaluated_images import evaluated_images
+from groupwise.domain.diffusion.image_demonstrations import image_demonstrations
+from groupwise.domain.diffusion.judge import judge
 from groupwise.domain.diffusion.judged_images import Judging
 from groupwise.domain.diffusion.measure_passes import measure_passes
 from groupwise.domain.diffusion.model_check import check_model
 from groupwise.domain.diffusion.models.open import open_denoiser
 from groupwise.domain.diffusion.path import Drawn, draw, noise_of
+from groupwise.domain.diffusion.prompt_image import PromptImage
+from groupwise.domain.diffusion.restored_picture import restored_picture
 from groupwise.domain.diffusion.sampler_graph import SamplerGraph, draw_with_graph, should_keep_graph, versions
 from groupwise.domain.diffusion.scorer import Scorer
 from groupwise.domain.diffusion.splits import Splits, split
 from groupwise.domain.diffusion.supervised import demonstrations, supervised_loss
 from groupwise.domain.diffusion.transition import Transition
-from groupwise.domain.diffusion.videos import as_strips, score_frames
+from groupwise.domain.diffusion.videos import as_strips
 from groupwise.domain.joined_rows import joined, joined_rows
 from groupwise.domain.pass_sizes import DECODING, ENCODING, SAMPLING, UPDATE, PassSizes, pass_budget
 from groupwise.domain.pictures import as_pictures
@@ -96,9 +100,6 @@ class DiffusionDomain(Domain):
         self._schedule = self.denoiser.schedule(config.num_steps)
         self._elements = math.prod(self.denoiser.latent_shape)
         self.unit = UNITS[config.reduce].format(size=self._elements)
-        self._by_text = {
-            prompt.columns["prompt"]: prompt.columns for prompt in (*self._splits.evaluated, *self._splits.train)
-        }
         self._guided = config.guidance != 1 or any(
             value != 1 for schedule in config.sampling_schedule.values() for value in schedule.extremes()
         )
@@ -110,7 +111,7 @@ class DiffusionDomain(Domain):
         self._sampler_graph: SamplerGraph | None = None
         check_model(config, self.denoiser, self._schedule, self._splits, self._encoded if self._guided else None)
         self.rewards = Rewards(config.rewards)
-        self.rewards.check_columns([name for prompt in self._splits.train[:1] for name in prompt.columns])
+        self.rewards.check_columns(self._splits.columns)
 
     @property
     def num_prompts(self) -> int:
@@ -125,20 +126,25 @@ class DiffusionDomain(Domain):
     def remarks(self) -> list[str]:
         """Sentences on the unit of the log-probs, on what a clip in that unit means, and on frozen parts."""
         precision = [self.denoiser.precision] if self.denoiser.precision else []
-        return [clip_remark(self.config.reduce, self._elements), *precision, *self.rewards.remarks]
+        return [
+            clip_remark(self.config.reduce, self._elements),
+            *precision,
+            *self._splits.remarks,
+            *self.rewards.remarks,
+        ]
 
     @property
     def trained_on(self) -> frozenset[str]:
-        """Texts of the training prompts, and of those whose images supervised steps learn from."""
+        """Texts of the training prompts, and of those whose images supervised steps learn from; hashes of images that
+        are prompts.
+        """
         image_prompts = self._splits.image_prompts if self.config.demonstrations is not None else ()
-        return frozenset(prompt.columns["prompt"] for prompt in (*self._splits.train, *image_prompts))
+        return self._splits.contents((*self._splits.train, *image_prompts))
 
     @property
     def evaluated_on(self) -> frozenset[str]:
-        """Texts of the prompts that `evaluate` asks: the training prompts where none is held out."""
-        return frozenset(
-            prompt.columns["prompt"] for prompt in self._splits.evaluated[: self.config.evaluation.num_prompts]
-        )
+        """Texts (hashes of images) of the prompts that `evaluate` asks: the training prompts where none is held out."""
+        return self._splits.contents(self._splits.evaluated[: self.config.evaluation.num_prompts])
 
     def adapted(self, config: DiffusionConfig) -> DiffusionDomain:
         """Opens the same model under other settings, for a stage that changes them.
@@ -168,7 +174,7 @@ class DiffusionDomain(Domain):
         Without `log_prob` in `requires` no transition is a decision, and all are drawn without noise.
         """
         config, schedule, device = self.config, self._schedule, self.denoiser.device
-        prompts = [self._with_source_columns(prompt) for prompt in prompts]
+        prompts = self._splits.shown(self._with_source_columns(prompts), streams, step)
         guidance = float(settings.get("guidance", config.guidance))
         # The window's place is the same for all processes and for every round of resampling.
         uniform = torch.rand((), generator=self._streams.generator("window", step), dtype=torch.float64).item()
@@ -378,6 +384,8 @@ class DiffusionDomain(Domain):
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
         """Draws `size` images without replacement within the step; None where there are none to learn from."""
         config = self.config.demonstrations
+        if config is not None and self._splits.pictures is not None:
+            return image_demonstrations(config, self._splits.pictures, self.denoiser, size, streams, step)
         if config is None or self._corpus is None:
             return None
         places = streams.numpy("demonstrations", step).choice(
@@ -402,21 +410,31 @@ class DiffusionDomain(Domain):
     def _evaluate(self, peers: Peers | None) -> Evaluation:
         config = self.config.evaluation
         prompts = self._splits.evaluated[: config.num_prompts]
-        images = Judging(self._drawn_images, self._judge_groups, config, self._elements)
-        return images.judge(prompts, peers, together=self._scorer.sharded).evaluation(config, prompts)
+        judging = Judging(self._drawn_images, self._judge_groups, config, self._elements)
+        judged = judging.judge(prompts, peers, together=self._scorer.sharded)
+        evaluation = judged.evaluation(config, prompts)
+        if self._splits.pictures is None or not config.num_columns:
+            return evaluation
+        drawn = self._evaluated(prompts[: config.num_rows])
+        read = partial(self._judge, drawn, range(len(drawn)), judges=False)
+        compared = restored_picture(drawn, list(judged.shown), judged.table, config.num_images, read)
+        return evaluation if compared is None else replace(evaluation, pictures={"images": compared})
 
     @torch.no_grad()
     def _drawn_images(self, prompts: Sequence[Prompt]) -> Tensor:
         """Draws the images of some prompts, a pass at a time; an image's noise is its own."""
         self.fit_passes(prompts[:1])
-        return evaluated_images(
-            self.config, self._scorer, prompts, self._encoded.of(prompts), self.pass_sizes, self._decode
-        )
+        conditions = self._encoded.of(self._evaluated(prompts))
+        return evaluated_images(self.config, self._scorer, prompts, conditions, self.pass_sizes, self._decode)
 
     def _judge_groups(self, prompts: Sequence[Prompt], images: Tensor) -> RewardTable:
         """Judges the evaluation's images of some prompts."""
         group = [index for index in range(len(prompts)) for _ in range(len(images) // len(prompts))]
-        return self._judge(prompts, group, images, judges=True)
+        return self._judge(self._evaluated(prompts), group, images, judges=True)
+
+    def _evaluated(self, prompts: Sequence[Prompt]) -> Sequence[Prompt]:
+        """Returns prompts as every evaluation shows them: where they are images, degraded alike."""
+        return self._splits.shown(prompts, Streams(self.config.evaluation.seed), 0)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: prompt, image and settings."""
@@ -425,6 +443,7 @@ class DiffusionDomain(Domain):
             prompt = samples.prompts[int(samples.group[row])]
             image = as_strips(samples.payload["images"][row : row + 1])[0]
             record = {"prompt": prompt.columns["prompt"], "key": prompt.key, "image": image}
+            record |= {name: value.picture for name, value in prompt.columns.items() if isinstance(value, PromptImage)}
             described.append(record | {"settings": dict(samples.settings)})
         return described
 
@@ -466,17 +485,8 @@ class DiffusionDomain(Domain):
             )
         return latents
 
-    def _with_source_columns(self, prompt: Prompt) -> Prompt:
-        """Adds the columns of the source's prompt with the same text to a prompt that was typed by hand.
-
-        Raises:
-            ConfigError: the model needs a column that nobody gave.
-        """
-        source_columns = self._by_text.get(prompt.columns.get("prompt"), {})
-        if source_columns.keys() - prompt.columns.keys():
-            return Prompt(prompt.key, {**source_columns, **prompt.columns})
-        self.denoiser.check([prompt.columns])
-        return prompt
+    def _with_source_columns(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        return [self._splits.with_columns(prompt, self.denoiser) for prompt in prompts]
 
     def _transitions(self, samples: Samples, pairs: Tensor) -> tuple[Any, Tensor]:
         denoiser, conditions = self._scorer.denoiser, self._encoded.of(samples.prompts)
@@ -561,7 +571,7 @@ class DiffusionDomain(Domain):
         measure_passes(
             self._scorer.denoiser,
             self.pass_sizes,
-            self._encoded.of([self._with_source_columns(prompts[0])]),
+            self._encoded.of(self._splits.shown(self._with_source_columns(prompts[:1]), self._streams, 0)),
             self._schedule,
             self._rows_of_model,
             reserved_bytes,
@@ -579,14 +589,9 @@ class DiffusionDomain(Domain):
         pictures = self.pass_sizes.each(DECODING, lambda part: as_pictures(self.denoiser.decode(part)), latents)
         return joined(pictures, len(latents))
 
-    def _judge(self, prompts: Sequence[Prompt], group: Sequence[int], images: Tensor, judges: bool) -> RewardTable:
-        member_columns = [prompts[index].columns for index in group]
-        names = set.intersection(*map(set, member_columns)) - {"prompt"} if member_columns else set()
-        columns: dict[str, list[Any]] = {name: [row[name] for row in member_columns] for name in sorted(names)}
-        # Rewards that read texts refuse images with a message.
-        prompt_texts = [row["prompt"] for row in member_columns]
-        score = partial(self.rewards.score, judges=judges)
-        if self.denoiser.video and self.config.video_rewards == "frames":
-            return score_frames(images.cpu(), prompt_texts, columns, score)
-        completions: Any = list(images.cpu())
-        return score(prompt_texts, completions, columns)
+    def _judge(
+        self, prompts: Sequence[Prompt], group: Sequence[int], images: Sequence[Tensor] | Tensor, judges: bool
+    ) -> RewardTable:
+        frames = self.denoiser.video and self.config.video_rewards == "frames"
+        stacked = images if isinstance(images, Tensor) else torch.stack(list(images))
+        return judge(self.rewards, prompts, group, stacked, judges=judges, frames=frames)

@@ -22,6 +22,7 @@ from torch import Tensor
 from groupwise.checkpoint import StorageError, cache_folder, content_key
 from groupwise.checkpoint.atomic import write_file
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
+from groupwise.domain.diffusion.prompt_image import PromptImage
 from groupwise.domain.protocol import Prompt
 
 log = logging.getLogger("groupwise")
@@ -57,9 +58,15 @@ class EncodedPrompts:
     def entry(self, prompt: Prompt) -> tuple[_Tensors, _Tensors | None]:
         """Returns the tensors of one prompt, and of its negative prompt; one row each."""
         columns = dict(prompt.columns)
+        # A target is no part of what is encoded, and an image is known by its content.
+        contents = {
+            name: value.content if isinstance(value, PromptImage) else value
+            for name, value in columns.items()
+            if name != "negative_prompt" and not (name == "clean" and isinstance(value, PromptImage))
+        }
         # A negative prompt (mostly the empty one) is shared by many prompts.
         names = (
-            content_key({name: value for name, value in columns.items() if name != "negative_prompt"}),
+            content_key(contents),
             content_key({"without prompt": columns.get("negative_prompt")}),
         )
         parts = [self._read(name) for name in names]

@@ -8,6 +8,7 @@ from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.encoded_prompts import EncodedPrompts
 from groupwise.domain.diffusion.noise_schedule import Schedule
 from groupwise.domain.diffusion.splits import Splits
+from groupwise.streams import Streams
 
 
 def check_model(
@@ -34,13 +35,18 @@ def check_model(
             f"sampler.kind = {config.sampler.kind!r} is for flow matching, and this model's scheduler is not; write"
             " auto, ddim or cps"
         )
-    denoiser.check([prompt.columns for prompt in (*splits.train, *splits.evaluated, *splits.image_prompts)])
+    if splits.pictures is None:
+        denoiser.check([prompt.columns for prompt in (*splits.train, *splits.evaluated, *splits.image_prompts)])
+    else:
+        splits.pictures.check(denoiser)
+        # A class of its own beside the image is asked for by a column that images of one source all have.
+        denoiser.check([prompt.columns for prompt in splits.shown(splits.train[:1], Streams(0), 0)])
     if config.video_rewards == "whole" and not denoiser.video:
         raise ConfigError("video_rewards = 'whole': this model makes images, not videos; leave video_rewards out")
     if (
         guided is not None
         and splits.train
-        and guided.entry(splits.train[0])[1] is None
+        and guided.entry(splits.shown(splits.train[:1], Streams(0), 0)[0])[1] is None
         and not getattr(denoiser, "distilled", False)
     ):
         raise ConfigError(

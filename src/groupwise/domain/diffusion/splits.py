@@ -6,12 +6,17 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
 from groupwise.config import ConfigError
 from groupwise.domain.diffusion.config import DataConfig
+from groupwise.domain.diffusion.denoiser import Denoiser
+from groupwise.domain.diffusion.image_prompts import ImagePrompts
+from groupwise.domain.diffusion.source.image_pairs import ImagePairs
 from groupwise.domain.diffusion.source.nothing import Nothing
 from groupwise.domain.protocol import Prompt
+from groupwise.streams import Streams
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,12 +32,62 @@ class Splits:
         evaluated: prompts evaluated: those held out, or the training prompts where none is.
         images: `[N, C, H, W]` in [0, 1], or None.
         image_prompts: the prompt of each image.
+        pictures: where prompts are images; None where they are texts.
     """
 
     train: Sequence[Prompt]
     evaluated: Sequence[Prompt]
     images: np.ndarray | None
     image_prompts: Sequence[Prompt]
+    pictures: ImagePrompts | None = None
+
+    @cached_property
+    def _columns_by_text(self) -> dict[str, Mapping[str, Any]]:
+        return {prompt.columns["prompt"]: prompt.columns for prompt in (*self.evaluated, *self.train)}
+
+    def shown(self, prompts: Sequence[Prompt], streams: Streams, step: int) -> list[Prompt]:
+        """Returns prompts with what the model is shown of them: their images, where prompts are images.
+
+        Args:
+            streams, step: keys of what is drawn for the step.
+        """
+        return list(prompts) if self.pictures is None else self.pictures.shown(prompts, streams, step)
+
+    def with_columns(self, prompt: Prompt, denoiser: Denoiser) -> Prompt:
+        """Adds the columns of the source's prompt with the same text to a prompt that was typed by hand; where prompts
+        are images, one that is not of the source is a file.
+
+        Raises:
+            ConfigError: the model needs a column that nobody gave, or there is no such image.
+        """
+        text = prompt.columns.get("prompt")
+        source_columns = self._columns_by_text.get(text, {}) if isinstance(text, str) else {}
+        if self.pictures is not None:
+            if source_columns:
+                return Prompt(str(text), {**source_columns, **prompt.columns})
+            return self.pictures.opened(str(text), denoiser)
+        if source_columns.keys() - prompt.columns.keys():
+            return Prompt(prompt.key, {**source_columns, **prompt.columns})
+        denoiser.check([prompt.columns])
+        return prompt
+
+    def contents(self, prompts: Sequence[Prompt]) -> frozenset[str]:
+        """Returns what tells prompts apart: their texts, or a hash of each image, for one may come under two names."""
+        if self.pictures is not None:
+            return self.pictures.contents(prompts)
+        return frozenset(prompt.columns["prompt"] for prompt in prompts)
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """Sentences on images that were left out."""
+        return () if self.pictures is None else self.pictures.remarks
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that rewards find."""
+        if self.pictures is not None:
+            return self.pictures.columns
+        return [name for prompt in self.train[:1] for name in prompt.columns]
 
 
 def split(config: DataConfig) -> Splits:
@@ -45,6 +100,8 @@ def split(config: DataConfig) -> Splits:
 
     if isinstance(config.source, Nothing):
         return Splits((), (), None, ())
+    if isinstance(config.source, ImagePairs):
+        return _images(config.source, config)
     content = config.source.read()
     prompts = [as_prompt(columns) for columns in content.prompts]
     total = len(prompts)
@@ -77,6 +134,21 @@ def split(config: DataConfig) -> Splits:
     if images is not None and len(training_places) < len(image_prompts):
         images = images[training_places]
     return Splits(train, held_out or train, images, [image_prompts[place] for place in training_places])
+
+
+def _images(source: ImagePairs, config: DataConfig) -> Splits:
+    if config.num_held_out:
+        raise ConfigError(
+            f"data.num_held_out = {config.num_held_out}: images are held out by their source; write 0, and"
+            " data.source.images.num_held_out or num_train"
+        )
+    pictures = ImagePrompts(source, config.num_train)
+    if len(pictures.train) < (config.num_train or 1):
+        raise ConfigError(
+            f"data.num_train = {config.num_train}: the source has {len(pictures.train)} images to train on; write at"
+            f" most {len(pictures.train)}"
+        )
+    return Splits(pictures.train, pictures.evaluated, None, (), pictures)
 
 
 def as_prompt(columns: Mapping[str, Any]) -> Prompt:

@@ -11,12 +11,12 @@ from pydantic import Field, model_validator
 
 from groupwise.config import Config
 from groupwise.config.numbers import Count, PerStep, Positive, Seed, Width
+from groupwise.domain.degradation import Degradation, GaussianNoise
 from groupwise.domain.exported import Card, Export
-from groupwise.domain.restoration.degradation import Degradation, GaussianNoise
+from groupwise.domain.image_source import Folder, SourceConfig
 from groupwise.domain.restoration.differentiable import DifferentiableLoss
 from groupwise.domain.restoration.model import ModelConfig, Network
 from groupwise.domain.restoration.policy import Gates, Pixels, PolicyConfig
-from groupwise.domain.restoration.source import Folder, SourceConfig
 from groupwise.domain.settings import DomainConfig
 from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule

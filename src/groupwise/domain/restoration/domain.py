@@ -16,6 +16,7 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
+from groupwise.domain.image_source.base import Picture, Pictures, as_float
 from groupwise.domain.pass_sizes import EVALUATION, SAMPLING, UPDATE, PassSizes, pass_budget
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
@@ -25,10 +26,9 @@ from groupwise.domain.restoration.cut_network import CutNetwork
 from groupwise.domain.restoration.model import Network
 from groupwise.domain.restoration.policy import Pixels
 from groupwise.domain.restoration.policy.gates import GatePolicy
-from groupwise.domain.restoration.side_by_side import drawn_places, side_by_side
-from groupwise.domain.restoration.source.base import Picture, Pictures, as_float
 from groupwise.domain.restoration.tiles import input_sizes, restore
 from groupwise.domain.shares import in_shares
+from groupwise.domain.side_by_side import answers_in, drawn_places, side_by_side
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams
@@ -426,17 +426,17 @@ class RestorationDomain(Domain):
         """Collects what the first reader that logs its answers read in the images of each row; nothing where no reward
         reads words. Degraded and clean images are read for the picture alone, as many as it draws.
         """
-        column = next((name for name in table.extras if name.startswith("read by ")), None)
         config = self.config.evaluation
         count = max(drawn_places(rows["clean"], config.repeats, config.num_columns), default=-1) + 1
-        if column is None or not count or "text" not in pictures[0].columns:
+        if not count or "text" not in pictures[0].columns:
             return {}
-        answers: dict[str, Sequence[str]] = {"restored": table.extras[column]}
-        for row in ("degraded", "clean"):
-            images, clean, degraded = (list(rows[name][:count]) for name in (row, "clean", "degraded"))
-            read = evaluate.score(self.rewards, pictures[:count], images, clean, degraded, judges=False)
-            answers[row] = read.extras[column]
-        return answers
+        clean, degraded = (list(rows[name][:count]) for name in ("clean", "degraded"))
+        return answers_in(
+            table,
+            1,
+            {"degraded": degraded, "clean": clean},
+            lambda images: evaluate.score(self.rewards, pictures[:count], images, clean, degraded, judges=False),
+        )
 
     def _place(self) -> tuple[torch.device, torch.dtype]:
         parameter = next(self.module.parameters())

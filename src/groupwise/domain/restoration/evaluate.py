@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from groupwise.domain import image_evaluation
+from groupwise.domain.image_source.base import Picture
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.restoration.enlarge import enlarged
-from groupwise.domain.restoration.source.base import Picture
 from groupwise.reward import RewardError, Rewards, RewardTable
 from groupwise.reward.images.fidelity import psnr, ssim
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,24 +17,40 @@ import sklearn.datasets  # noqa: F401
 from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
-from groupwise.domain.restoration.source.digits import Digits
+from groupwise.domain.image_source.digits import Digits
 
 
 def perceptron(prompts: Sequence[Any], completions: Sequence[Any], label: Sequence[int]) -> list[float]:
     """Returns 1 where a perceptron of one hidden layer, trained on clean digits, sees the image's own digit; otherwise
     0.
     """
-    return _right(_perceptron(), completions, label)
+    return _right(_seen(_perceptron(), completions), label)
 
 
 def support_vectors(prompts: Sequence[Any], completions: Sequence[Any], label: Sequence[int]) -> list[float]:
     """Returns 1 where a support vector machine, trained on clean digits, sees the image's own digit; otherwise 0."""
-    return _right(_support_vectors(), completions, label)
+    return _right(_seen(_support_vectors(), completions), label)
 
 
-def _right(reader: Any, images: Sequence[Any], labels: Sequence[int]) -> list[float]:
-    pixels = np.stack([np.asarray(image) for image in images]).reshape(len(images), -1) / 255
-    return (reader.predict(pixels) == np.asarray(labels)).astype(float).tolist()
+def named_digits(
+    prompts: Sequence[Any],
+    completions: Sequence[Any],
+    label: Sequence[int],
+    log_extra: Callable[[str, Sequence[Any]], None] | None = None,
+) -> list[float]:
+    """Returns what `support_vectors` does, and logs the digit that it sees, for the records and the pictures."""
+    seen = _seen(_support_vectors(), completions)
+    if log_extra is not None:
+        log_extra("read by support vectors", [str(digit) for digit in seen])
+    return _right(seen, label)
+
+
+def _seen(reader: Any, images: Sequence[Any]) -> list[int]:
+    return reader.predict(np.stack([np.asarray(image) for image in images]).reshape(len(images), -1) / 255).tolist()
+
+
+def _right(seen: Sequence[int], labels: Sequence[int]) -> list[float]:
+    return [float(digit == label) for digit, label in zip(seen, labels, strict=True)]
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from groupwise import streams
-from groupwise.domain.restoration.source.words import draw, word_list
+from groupwise.domain.image_source.words import draw, word_list
 from groupwise.domain.restoration.word_reader import Reading, reading, reading_loss, trained
 from groupwise.domain.restoration.word_reader.rapidocr import RapidOcr
 from groupwise.domain.restoration.word_reader.reading import edits

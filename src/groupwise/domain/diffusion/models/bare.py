@@ -1,5 +1,5 @@
-"""A denoiser with a scheduler and nothing else: on pixels, asked for a class or for nothing. `DiTTransformer2DModel`
-and `UNet2DModel` of diffusers.
+"""A denoiser with a scheduler and nothing else: on pixels, asked for a class, conditioned on an image, or neither.
+`DiTTransformer2DModel` and `UNet2DModel` of diffusers.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from groupwise.domain.diffusion.noise_schedule import (
     read_parametrisation,
     read_schedule,
 )
+from groupwise.domain.diffusion.prompt_image import PromptImage
 from groupwise.processes import is_out_of_memory
 
 Spacing = Literal["uniform", "scheduler"]
@@ -34,8 +35,12 @@ _FOLDERS = {"DiTTransformer2DModel": "transformer", "UNet2DModel": "unet"}
 class BareDenoiser:
     """A denoiser on pixels, scaled from [0, 1] to [-1, 1]; see `groupwise.domain.diffusion.denoiser.Denoiser`.
 
-    The class asked for is the column `label`. The unconditional branch is one more class: the row that a DiT keeps for
-    it, or the last class of a UNet.
+    The class asked for is the column `label`; a DiT, which cannot be without classes, is asked for none where it has
+    one. The unconditional branch is one more class: the row that a DiT keeps for it, or the last class of a UNet.
+
+    A model with more channels in than out is conditioned on an image of its size, the column `degraded`: the image's
+    channels, scaled as the latents are, stand behind the latents' own. The unconditional branch is an image of zeros,
+    middle grey.
 
     `encoders` is empty: a class is no text, and `precision` says nothing, for there are no frozen parts.
 
@@ -53,7 +58,11 @@ class BareDenoiser:
         self._spacing: Spacing = spacing
         shape: Any = module.config  # type: ignore[attr-defined]
         side = shape.sample_size
-        self.latent_shape = (shape.in_channels, *((side, side) if isinstance(side, int) else tuple(side)))
+        size = (side, side) if isinstance(side, int) else tuple(side)
+        num_drawn = min(shape.in_channels, shape.out_channels or shape.in_channels)
+        self.latent_shape = (num_drawn, *size)
+        num_shown = shape.in_channels - num_drawn
+        self.condition_shape = (num_shown, *size) if num_shown else None
         self.latent_dtype = torch.promote_types(next(module.parameters()).dtype, torch.float32)
         self._num_classes: int | None = shape.num_embeds_ada_norm if _is_dit(module) else shape.num_class_embeds
         self._flow = is_flow(scheduler)
@@ -67,37 +76,58 @@ class BareDenoiser:
         return next(self.module.parameters()).device
 
     def check(self, prompts: Sequence[Mapping[str, Any]]) -> None:
-        """Refuses a prompt without a label, or with one beyond the model's classes."""
-        if self._num_classes is None:
-            return
+        """Refuses a prompt without a label, with one beyond the model's classes, or without the image that the model is
+        conditioned on.
+        """
         for columns in prompts:
-            label = columns.get("label")
-            if not isinstance(label, int) or not 0 <= label < self._num_classes:
-                prompt_columns = dict(columns)
+            image = columns.get("degraded")
+            if self.condition_shape is not None and not isinstance(image, PromptImage):
                 raise ConfigError(
-                    f"prompt {prompt_columns}: this model draws classes 0 to {self._num_classes - 1}, named by a whole"
+                    f"prompt {columns.get('prompt')!r}: this model is conditioned on an image of"
+                    f" {list(self.condition_shape)} (channels, height, width), and the prompt has none; write"
+                    " data.source.kind = 'image_pairs'"
+                )
+            label = columns.get("label")
+            if not self._num_named:
+                continue
+            if not isinstance(label, int) or not 0 <= label < self._num_named:
+                prompt_columns = {name: value for name, value in columns.items() if name not in ("degraded", "clean")}
+                raise ConfigError(
+                    f"prompt {prompt_columns}: this model draws classes 0 to {self._num_named - 1}, named by a whole"
                     " number in the column 'label'"
                 )
 
+    @property
+    def _num_named(self) -> int:
+        """The number of classes of which a prompt must name one; 0 where there is nothing to name."""
+        number = self._num_classes or 0
+        return 0 if number == 1 and _is_dit(self.module) else number
+
     def encode(self, prompts: Sequence[Mapping[str, Any]]) -> Condition:
-        """Encodes labels as conditions; a model without classes gets zeros, which it does not read."""
+        """Encodes labels, and images where the model is conditioned on them; a model without classes gets zeros as
+        labels, which it does not read.
+        """
         self.check(prompts)
-        if self._num_classes is None:
-            return Condition({"label": torch.zeros(len(prompts), dtype=torch.long, device=self.device)})
-        null = self._num_classes if _is_dit(self.module) else self._num_classes - 1
-        labels = torch.tensor([columns["label"] for columns in prompts], dtype=torch.long, device=self.device)
-        return Condition({"label": labels}, {"label": torch.full_like(labels, null)})
+        labels = torch.tensor(
+            [columns["label"] if self._num_named else 0 for columns in prompts], dtype=torch.long, device=self.device
+        )
+        null = labels
+        if self._num_classes is not None:
+            null = torch.full_like(labels, self._num_classes if _is_dit(self.module) else self._num_classes - 1)
+        if self.condition_shape is None:
+            return Condition({"label": labels}, None if self._num_classes is None else {"label": null})
+        image = self.to_latents(torch.stack([torch.from_numpy(columns["degraded"].pixels) for columns in prompts]))
+        return Condition({"label": labels, "image": image}, {"label": null, "image": torch.zeros_like(image)})
 
     def predict(self, latents: Tensor, timestep: Tensor, condition: Condition, guidance: float) -> Tensor:
         """Predicts under guidance."""
-        label = condition.tensors["label"]
-        if guidance == 1 or self._num_classes is None:
-            return self._forward(latents, timestep, label)
-        assert condition.unconditional is not None
+        shown, without = condition.tensors, condition.unconditional
+        if guidance == 1 or without is None:
+            return self._forward(latents, timestep, shown)
         predictions = self._forward(
             torch.cat([latents, latents]),
             torch.cat([timestep, timestep]),
-            torch.cat([condition.unconditional["label"], label]),
+            {name: torch.cat([without[name], value]) for name, value in shown.items()},
         )
         unguided, prompted = predictions.chunk(2)
         return unguided + guidance * (prompted - unguided)
@@ -135,10 +165,11 @@ class BareDenoiser:
         other.module = module
         return other
 
-    def _forward(self, latents: Tensor, timestep: Tensor, label: Tensor) -> Tensor:
+    def _forward(self, latents: Tensor, timestep: Tensor, shown: Mapping[str, Tensor]) -> Tensor:
         weights = next(self.module.parameters()).dtype
-        class_arguments = {} if self._num_classes is None else {"class_labels": label}
-        prediction = self.module(latents.to(weights), timestep, return_dict=False, **class_arguments)[0]
+        class_arguments = {} if self._num_classes is None else {"class_labels": shown["label"]}
+        inputs = latents if self.condition_shape is None else torch.cat([latents, shown["image"]], 1)
+        prediction = self.module(inputs.to(weights), timestep, return_dict=False, **class_arguments)[0]
         return prediction.to(self.latent_dtype)
 
 
@@ -221,8 +252,9 @@ def _tried(module: nn.Module, scheduler: Any, spacing: Spacing, settings_text: s
         denoiser = BareDenoiser(module, scheduler, spacing)
         latents = torch.zeros(1, *denoiser.latent_shape, dtype=denoiser.latent_dtype, device=denoiser.device)
         time, label = (torch.zeros(1, dtype=dtype, device=denoiser.device) for dtype in (latents.dtype, torch.long))
+        image = latents.new_zeros(1, *(denoiser.condition_shape or ()))
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            denoiser._forward(latents, time, label)
+            denoiser._forward(latents, time, {"label": label, "image": image})
     except ConfigError:
         raise
     except Exception as error:

@@ -72,6 +72,7 @@ class PipelineDenoiser:
         # Adapters of this package are tested.
         self.proven = self._shipped
         self.video = adapter.video
+        self.condition_shape: tuple[int, ...] | None = None
         self.latent_dtype = torch.promote_types(self._dtype, torch.float32)
         self._flow = is_flow(pipe.scheduler)
         self.schedule(2)

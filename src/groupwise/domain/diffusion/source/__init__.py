@@ -9,10 +9,11 @@ from typing import Annotated
 from pydantic import Field
 
 from groupwise.domain.diffusion.source.digits import Digits
+from groupwise.domain.diffusion.source.image_pairs import ImagePairs
 from groupwise.domain.diffusion.source.prompts import PromptFile
 from groupwise.domain.diffusion.source.texts import Texts
 
-SourceConfig = Annotated[Digits | PromptFile | Texts, Field(discriminator="kind")]
+SourceConfig = Annotated[Digits | ImagePairs | PromptFile | Texts, Field(discriminator="kind")]
 """Any source, told apart by `kind`."""
 
-__all__ = ["Digits", "PromptFile", "SourceConfig", "Texts"]
+__all__ = ["Digits", "ImagePairs", "PromptFile", "SourceConfig", "Texts"]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from groupwise.checkpoint.cache import cache_folder
-from groupwise.domain.restoration.source.words import FONTS, draw, word_list
+from groupwise.domain.image_source.words import FONTS, draw, word_list
 from groupwise.domain.restoration.word_reader.rapidocr import spelled
 
 log = logging.getLogger("groupwise")

@@ -6,15 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from groupwise.domain.restoration.degradation.blur import Blur
-from groupwise.domain.restoration.degradation.callable import CallableDegradation
-from groupwise.domain.restoration.degradation.downscale import Downscale
-from groupwise.domain.restoration.degradation.gaussian_noise import GaussianNoise
-from groupwise.domain.restoration.degradation.haze import Haze
-from groupwise.domain.restoration.degradation.jpeg import Jpeg
-from groupwise.domain.restoration.degradation.low_light import LowLight
-from groupwise.domain.restoration.degradation.mixed import Mixed
-from groupwise.domain.restoration.degradation.rain import Rain
+from groupwise.domain.degradation.blur import Blur
+from groupwise.domain.degradation.callable import CallableDegradation
+from groupwise.domain.degradation.downscale import Downscale
+from groupwise.domain.degradation.gaussian_noise import GaussianNoise
+from groupwise.domain.degradation.haze import Haze
+from groupwise.domain.degradation.jpeg import Jpeg
+from groupwise.domain.degradation.low_light import LowLight
+from groupwise.domain.degradation.mixed import Mixed
+from groupwise.domain.degradation.rain import Rain
 
 Degradation = Annotated[
     GaussianNoise | Blur | LowLight | Jpeg | Rain | Haze | Downscale | CallableDegradation | Mixed,

@@ -35,6 +35,7 @@ class Picture:
         degraded: as `clean`, where the source has one; otherwise a degradation makes it.
         columns: JSON-able, for rewards (`label`, ...).
         file: where it was read, for messages; empty where it lies in no file of its own.
+        has_target: false where nobody gave a target; `clean` is then the degraded image once more.
     """
 
     key: str
@@ -42,6 +43,7 @@ class Picture:
     degraded: np.ndarray | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
     file: str = ""
+    has_target: bool = True
 
     @cached_property
     def content(self) -> str:
@@ -65,3 +67,18 @@ class Pictures:
     train: Sequence[Picture]
     held_out: Sequence[Picture]
     remarks: Sequence[str] = ()
+
+    @staticmethod
+    def spread(pictures: Sequence[Picture], num_held_out: int, remarks: Sequence[str] = ()) -> Pictures:
+        """Holds out `num_held_out` pictures, spread evenly over all of them.
+
+        Example:
+            >>> pixels = __import__("numpy").zeros((1, 2, 2))
+            >>> pictures = Pictures.spread([Picture(str(place), pixels) for place in range(6)], 2)
+            >>> [picture.key for picture in pictures.held_out]
+            ['1', '4']
+        """
+        spacing = len(pictures) / num_held_out
+        places = {round((number + 0.5) * spacing - 0.5) for number in range(num_held_out)}
+        train = [picture for place, picture in enumerate(pictures) if place not in places]
+        return Pictures(train, [pictures[place] for place in sorted(places)], remarks)

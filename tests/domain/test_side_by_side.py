@@ -10,7 +10,7 @@ import torch
 from tests.domain.restoration.small import domain
 
 from groupwise.domain.restoration.evaluate import fidelity_names
-from groupwise.domain.restoration.side_by_side import _MARGIN, side_by_side
+from groupwise.domain.side_by_side import _MARGIN, side_by_side
 from groupwise.reward.images.psnr import Psnr
 from groupwise.streams import Streams
 

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from groupwise.config import ConfigError
-from groupwise.domain.restoration.source import Folder
-from groupwise.domain.restoration.source.base import as_float
+from groupwise.domain.image_source import Folder
+from groupwise.domain.image_source.base import as_float
 
 
 def write(folder: Path, name: str, size: tuple[int, int] = (8, 6), mode: str = "RGB", value: int = 0) -> Path:

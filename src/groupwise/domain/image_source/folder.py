@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import Annotated, Literal, final
 
 from pydantic import Field
 
 from groupwise.config import Config, ConfigError
-from groupwise.config.files import check_file
 from groupwise.config.numbers import Positive
-from groupwise.domain.restoration.source.base import Picture, Pictures
-
-if TYPE_CHECKING:
-    import numpy as np
-    from PIL.Image import Image
+from groupwise.domain.image_source.base import Picture, Pictures
+from groupwise.domain.image_source.image_file import UnreadableImage, read_image
 
 _MAX_LISTED = 20
 """The most files that a message lists."""
@@ -78,9 +74,9 @@ class Folder(Config):
         first_error = ""
         for name in sorted(clean, key=natural):
             try:
-                target = _read(clean[name], self.channels)
-                degraded_pixels = None if degraded is None else _read(degraded[name], self.channels)
-            except _Unreadable as error:
+                target = read_image(clean[name], self.channels)
+                degraded_pixels = None if degraded is None else read_image(degraded[name], self.channels)
+            except UnreadableImage as error:
                 if self.on_corrupt == "error":
                     raise ConfigError(
                         f"source: {error.path} cannot be read ({error}); replace it, or write on_corrupt = 'skip'"
@@ -115,13 +111,7 @@ class Folder(Config):
                 f"source: images in {self.clean} that can be read: {len(pictures)}, and {self.num_held_out} are to be"
                 f" held out; give at least {self.num_held_out + 1}{smaller}{left_out}"
             )
-        spacing = len(pictures) / self.num_held_out
-        held_out_places = {round((number + 0.5) * spacing - 0.5) for number in range(self.num_held_out)}
-        return Pictures(
-            [picture for place, picture in enumerate(pictures) if place not in held_out_places],
-            [pictures[place] for place in sorted(held_out_places)],
-            remarks,
-        )
+        return Pictures.spread(pictures, self.num_held_out, remarks)
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
@@ -167,60 +157,3 @@ def _files(folder: Path, key: str, remarks: list[str]) -> dict[str, Path]:
     if ignored:
         remarks.append(f"data: passed over in {folder}, being no images that are read: {ignored_text}")
     return files
-
-
-class _Unreadable(Exception):
-    def __init__(self, path: Path, error: Exception) -> None:
-        super().__init__(f"{type(error).__name__}: {str(error).replace(f' {str(path)!r}', '')}")
-        self.path = path
-
-
-def _read(path: Path, channels: int) -> np.ndarray:
-    from PIL import Image, ImageOps
-
-    try:
-        check_file(path)
-        with Image.open(path) as image:
-            # Pillow reads a colour file of 16 bits as one of 8 without a warning.
-            deep = image.mode.startswith("I") or image.mode == "F" or ";16" in str(image.tile)
-            # A camera keeps a preview or a depth map behind the photograph (MPO).
-            if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":
-                raise ConfigError(
-                    f"source: {path} holds {image.n_frames} images ({image.format}); "  # type: ignore[attr-defined]
-                    "store each as a file of its own"
-                )
-            return _pixels(path, ImageOps.exif_transpose(image), channels, deep)
-    except ConfigError:
-        raise
-    except Exception as error:
-        # Pillow's decoders raise OSError, SyntaxError, DecompressionBombError and more for files that they cannot read.
-        raise _Unreadable(path, error) from error
-
-
-def _pixels(path: Path, image: Image, channels: int, deep: bool) -> np.ndarray:
-    """Converts an opened image to uint8 `[C, H, W]`, and refuses an image of another kind than the source's."""
-    import numpy as np
-
-    if deep:
-        raise ConfigError(
-            f"source: {path} has more than 8 bits a channel ({image.mode}); store it with 8 bits, white at 255"
-        )
-    # A palette of greys can be either.
-    grey = image.mode in ("L", "LA", "1")
-    is_grey_palette = image.mode == "P" and all(
-        r == g == b
-        for _, (r, g, b) in image.convert("RGB").getcolors(maxcolors=256) or []  # type: ignore[misc]
-    )
-    if grey != (channels == 1) and not is_grey_palette:
-        description = f"{path} is {'grey' if grey else 'colour'} ({image.mode})"
-        raise ConfigError(
-            f"source: {description}, and source.channels = {channels}; write channels = {1 if grey else 3}, or convert"
-            " it"
-        )
-    if image.has_transparency_data and np.asarray(image.convert("RGBA"))[:, :, 3].min() < 255:
-        raise ConfigError(
-            f"source: {path} is transparent in places ({image.mode}), and a network restores {channels} channels; store"
-            " it without transparency"
-        )
-    array = np.asarray(image.convert("L" if channels == 1 else "RGB"))
-    return array[None] if channels == 1 else array.transpose(2, 0, 1)

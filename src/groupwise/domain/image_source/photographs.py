@@ -10,7 +10,7 @@ from pydantic import Field
 
 from groupwise.config import Config
 from groupwise.config.numbers import PerStep, Width
-from groupwise.domain.restoration.source.base import Picture, Pictures
+from groupwise.domain.image_source.base import Picture, Pictures
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.domain.restoration.source import Words
-from groupwise.domain.restoration.source.words import FONTS, HEIGHT, WIDTH, draw, word_list
+from groupwise.domain.image_source import Words
+from groupwise.domain.image_source.words import FONTS, HEIGHT, WIDTH, draw, word_list
 
 FOLDER = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 

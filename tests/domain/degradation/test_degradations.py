@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from groupwise.config import ConfigError, ImportPath, validate
-from groupwise.domain.restoration.degradation import (
+from groupwise.domain.degradation import (
     Blur,
     CallableDegradation,
     Downscale,
@@ -107,7 +107,7 @@ def failing(image, random):
     raise KeyError("sigma")
 
 
-HERE = "tests.domain.restoration.degradation.test_degradations"
+HERE = "tests.domain.degradation.test_degradations"
 
 
 def test_a_function_of_ones_own_is_called_with_its_arguments_and_the_generator():
@@ -183,7 +183,7 @@ def quarter(image: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def test_a_function_of_ones_own_says_by_how_much_it_shrinks() -> None:
-    path = ImportPath("tests.domain.restoration.degradation.test_degradations:quarter")
+    path = ImportPath("tests.domain.degradation.test_degradations:quarter")
     degrade = CallableDegradation(path=path, factor=4)
     assert np.array_equal(degrade(IMAGE, np.random.default_rng(0)), IMAGE[:, ::4, ::4])
     with pytest.raises(ConfigError, match=r"shape \[3, 6, 4\]; give one of \[3, 12, 8\], degradation.factor = 2 times"):

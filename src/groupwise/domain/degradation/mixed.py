@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
-from groupwise.domain.restoration.degradation.blur import Blur
-from groupwise.domain.restoration.degradation.callable import CallableDegradation
-from groupwise.domain.restoration.degradation.downscale import Downscale
-from groupwise.domain.restoration.degradation.gaussian_noise import GaussianNoise
-from groupwise.domain.restoration.degradation.haze import Haze
-from groupwise.domain.restoration.degradation.jpeg import Jpeg
-from groupwise.domain.restoration.degradation.low_light import LowLight
-from groupwise.domain.restoration.degradation.rain import Rain
+from groupwise.domain.degradation.blur import Blur
+from groupwise.domain.degradation.callable import CallableDegradation
+from groupwise.domain.degradation.downscale import Downscale
+from groupwise.domain.degradation.gaussian_noise import GaussianNoise
+from groupwise.domain.degradation.haze import Haze
+from groupwise.domain.degradation.jpeg import Jpeg
+from groupwise.domain.degradation.low_light import LowLight
+from groupwise.domain.degradation.rain import Rain
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,7 @@ from pydantic import Field
 from groupwise.config import Config, ConfigError
 from groupwise.config.files import check_file
 from groupwise.config.numbers import Seed
-from groupwise.domain.restoration.source.base import Picture, Pictures
+from groupwise.domain.image_source.base import Picture, Pictures
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,12 +4,13 @@ the clean one, or what was read in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from groupwise.reward import RewardTable
 from groupwise.reward.images.fidelity import psnr, ssim
 
 ROWS = ("degraded", "restored", "clean")
@@ -30,6 +31,34 @@ def drawn_places(clean: Sequence[Tensor], repeats: int, num_columns: int) -> lis
         [0, 4]
     """
     return [place for place in range(0, len(clean), repeats) if clean[place].shape == clean[0].shape][:num_columns]
+
+
+def answers_in(
+    table: RewardTable,
+    repeats: int,
+    rows: Mapping[str, Sequence[Tensor]],
+    read: Callable[[Sequence[Tensor]], RewardTable],
+) -> dict[str, Sequence[str]]:
+    """Collects what the first reader that logs its answers (`read by ...`) read in each row of the picture; nothing
+    where no reward does.
+
+    Args:
+        table: rewards of the restored images.
+        repeats: how often an image comes in a row; its first time counts.
+        rows: the images of the other rows, which are read for the picture alone.
+        read: rewards of the images of a row.
+
+    Example:
+        >>> logged = RewardTable({"read": [1.0]}, {"read": 1.0}, extras={"read by a reader": ["seven"]})
+        >>> answers_in(logged, 1, {"clean": [torch.zeros(8, 8)]}, lambda images: logged)
+        {'restored': ['seven'], 'clean': ['seven']}
+    """
+    column = next((name for name in table.extras if name.startswith("read by ")), None)
+    if column is None:
+        return {}
+    return {"restored": table.extras[column][::repeats]} | {
+        row: read(images).extras[column] for row, images in rows.items()
+    }
 
 
 def side_by_side(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config
-from groupwise.domain.restoration.source.base import Picture, Pictures
+from groupwise.domain.image_source.base import Picture, Pictures
 
 
 @final

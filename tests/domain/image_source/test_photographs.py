@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.domain.restoration.source import Photographs
+from groupwise.domain.image_source import Photographs
 
 
 def test_no_photograph_is_in_both_halves_and_patches_do_not_repeat() -> None:

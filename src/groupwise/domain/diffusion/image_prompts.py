@@ -1,0 +1,183 @@
+"""The images of a source as prompts: named by their texts, degraded where they are shown to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from groupwise.config import ConfigError
+from groupwise.domain.diffusion.denoiser import Denoiser
+from groupwise.domain.diffusion.prompt_image import PromptImage
+from groupwise.domain.diffusion.source.image_pairs import ImagePairs
+from groupwise.domain.image_source.base import Picture, as_float
+from groupwise.domain.image_source.image_file import UnreadableImage, read_image
+from groupwise.domain.protocol import Prompt
+from groupwise.streams import Streams
+
+
+@final
+class ImagePrompts:
+    """Training and held-out images of a source as prompts.
+
+    The text of a prompt, and its key, is the image's name; of a further degradation of a held-out image with its number
+    behind it. Images are added by `shown`, so that a long list of prompts holds none.
+
+    Args:
+        source: images and degradation.
+        num_train: images trained on; None takes all that are not held out.
+
+    Raises:
+        ConfigError: images that cannot be read.
+    """
+
+    def __init__(self, source: ImagePairs, num_train: int | None) -> None:
+        self._source = source
+        pictures = source.images.read()
+        self.pictures: Sequence[Picture] = pictures.train[:num_train]
+        self.held_out: Sequence[Picture] = pictures.held_out
+        self.remarks: Sequence[str] = pictures.remarks
+        self.train = [_prompt(picture, 0) for picture in self.pictures]
+        self.evaluated = [_prompt(picture, number) for number in range(source.repeats) for picture in self.held_out]
+        self.demonstrated = [
+            prompt for prompt, picture in zip(self.train, self.pictures, strict=True) if picture.has_target
+        ]
+        self._training = {picture.key: picture for picture in self.pictures}
+        self._evaluated = {
+            _name(picture, number): (picture, number) for number in range(source.repeats) for picture in self.held_out
+        }
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns of a training prompt that is shown."""
+        return list(self.shown(self.train[:1], Streams(0), 0)[0].columns)
+
+    def shown(
+        self, prompts: Sequence[Prompt], streams: Streams, step: int, numbers: Sequence[int] | None = None
+    ) -> list[Prompt]:
+        """Adds to prompts the image that the model is conditioned on (`degraded`) and its target (`clean`), if any.
+
+        Args:
+            prompts: of the source; one that has its image stays as it is.
+            streams, step: keys of the degradations where they are fresh; held-out images are always degraded the same
+                way.
+            numbers: further keys of the degradations, one a prompt.
+        """
+        numbers = [0] * len(prompts) if numbers is None else numbers
+        return [
+            prompt if "degraded" in prompt.columns else self._shown(prompt, streams, step, number)
+            for prompt, number in zip(prompts, numbers, strict=True)
+        ]
+
+    def targets(self, prompts: Sequence[Prompt]) -> np.ndarray:
+        """Returns the targets `[N, C, H, W]` of training prompts, fp32 in [0, 1]."""
+        return np.stack([as_float(self._training[prompt.key].clean) for prompt in prompts])
+
+    def contents(self, prompts: Sequence[Prompt]) -> frozenset[str]:
+        """Returns a hash of the target of each prompt."""
+        return frozenset(
+            self._evaluated[prompt.key][0].content
+            if prompt.key in self._evaluated
+            else self._training[prompt.key].content
+            for prompt in prompts
+        )
+
+    def check(self, denoiser: Denoiser) -> None:
+        """Refuses images of another size than those that the model is conditioned on or draws.
+
+        Raises:
+            ConfigError: names the image, its size and the model's.
+        """
+        if denoiser.condition_shape is None:
+            channels, (height, width) = self._source.images.channels, self.pictures[0].clean.shape[1:]
+            raise ConfigError(
+                f"data.source.kind = 'image_pairs': this model is conditioned on no image; for these write model.kind ="
+                f" 'scratch' with shape.sample_size = [{height}, {width}], shape.in_channels = {2 * channels} and"
+                f" shape.out_channels = {channels}: the channels of the image are concatenated to those that are drawn"
+            )
+        for picture in (*self.pictures, *self.held_out):
+            degraded = picture.clean if picture.degraded is None else picture.degraded
+            check_size(picture.file or repr(picture.key), degraded, denoiser.condition_shape)
+            if picture.has_target and picture.clean.shape != denoiser.latent_shape:
+                raise ConfigError(
+                    f"data.source.images: the target of {picture.file or repr(picture.key)} is"
+                    f" {list(picture.clean.shape)} (channels, height, width), and the model draws"
+                    f" {list(denoiser.latent_shape)}; write model.shape.out_channels = {len(picture.clean)}, or convert"
+                    " the image"
+                )
+
+    def opened(self, text: str, denoiser: Denoiser) -> Prompt:
+        """Makes a prompt of an image file, for what a person typed.
+
+        Args:
+            text: path of the file.
+            denoiser: says the size.
+
+        Raises:
+            ConfigError: no such file, no image, or one of another size.
+        """
+        file, shape = Path(text), denoiser.condition_shape
+        if shape is None or not file.is_file():
+            raise ConfigError(
+                f"prompt {text!r} is neither an image of data.source nor an image file; write the name of one, for"
+                f" example {self.evaluated[0].key!r}, or a path"
+            )
+        try:
+            pixels = read_image(file, self._source.images.channels, "prompt")
+        except UnreadableImage as error:
+            raise ConfigError(f"prompt {text!r} cannot be read ({error}); give another image file") from error
+        check_size(text, pixels, shape)
+        return Prompt(text, {"prompt": text, "degraded": PromptImage(as_float(pixels))})
+
+    def _shown(self, prompt: Prompt, streams: Streams, step: int, number: int) -> Prompt:
+        source, key = (streams, ("degradation", step, number)) if self._source.fresh else _always(self._source.seed)
+        if prompt.key in self._evaluated:
+            picture, number = self._evaluated[prompt.key]
+            source, key = Streams(self._source.seed), ("evaluate", number)
+        else:
+            picture = self._training[prompt.key]
+        clean = as_float(picture.clean)
+        if picture.degraded is not None:
+            degraded = as_float(picture.degraded)
+        else:
+            assert self._source.degradation is not None
+            degraded = self._source.degradation(clean, source.numpy("degrade", picture.key, *key))
+        target = {"clean": PromptImage(clean)} if picture.has_target else {}
+        return Prompt(prompt.key, {**prompt.columns, "degraded": PromptImage(degraded), **target})
+
+
+def check_size(name: str, image: np.ndarray, condition_shape: Sequence[int]) -> None:
+    """Refuses an image of another size than the model is conditioned on.
+
+    Args:
+        name: of the image, for the message.
+        image: `[C, H, W]`.
+        condition_shape: of the model.
+
+    Raises:
+        ConfigError: names both sizes.
+
+    Example:
+        >>> check_size("a.png", np.zeros((1, 8, 8)), (1, 8, 8))
+    """
+    if image.shape != tuple(condition_shape):
+        raise ConfigError(
+            f"data.source.images: image {name} is {list(image.shape)} (channels, height, width), and the model is"
+            f" conditioned on {list(condition_shape)}; resize or convert the image, or write model.shape.sample_size ="
+            f" {list(image.shape[1:])} and model.shape.in_channels for its channels"
+        )
+
+
+def _always(seed: int) -> tuple[Streams, tuple[str, int, int]]:
+    return Streams(seed), ("degradation", 0, 0)
+
+
+def _name(picture: Picture, number: int) -> str:
+    return f"{picture.key}#{number}" if number else picture.key
+
+
+def _prompt(picture: Picture, number: int) -> Prompt:
+    name = _name(picture, number)
+    return Prompt(name, {**picture.columns, "prompt": name})

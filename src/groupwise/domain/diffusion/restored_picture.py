@@ -1,0 +1,39 @@
+"""The picture of an evaluation whose prompts are images: input, drawn image and target, and what was read in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from groupwise.domain.protocol import Prompt
+from groupwise.domain.side_by_side import answers_in, side_by_side
+from groupwise.reward import RewardTable
+
+
+def restored_picture(
+    prompts: Sequence[Prompt],
+    images: Sequence[Tensor],
+    table: RewardTable,
+    num_images: int,
+    read: Callable[[Sequence[Tensor]], RewardTable],
+) -> Tensor | None:
+    """Draws the first image of each prompt between what the model was shown and the target, where there is one.
+
+    Args:
+        prompts: with their images.
+        images: uint8 each, `num_images` a prompt.
+        table: rewards of the images, in this order.
+        num_images: images a prompt.
+        read: rewards of other images of the same prompts, one each.
+
+    Returns:
+        uint8 `[H, W(, 3)]`; None where a prompt has no target.
+    """
+    if any("clean" not in prompt.columns for prompt in prompts):
+        return None
+    restored = [images[place * num_images] for place in range(len(prompts))]
+    degraded, clean = ([prompt.columns[name].picture for prompt in prompts] for name in ("degraded", "clean"))
+    answers = answers_in(table, num_images, {"degraded": degraded, "clean": clean}, read)
+    words = [str(prompt.columns.get("text", prompt.columns.get("label", ""))) for prompt in prompts]
+    return side_by_side(degraded, restored, clean, 1, len(prompts), answers, words)
