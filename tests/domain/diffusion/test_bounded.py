@@ -130,7 +130,7 @@ def test_an_evaluation_lets_images_go_once_they_are_judged(monkeypatch: pytest.M
     monkeypatch.setattr("groupwise.domain.diffusion.judged_images.prompts_at_once", lambda num_images, elements: 4)
     diffusion = domain(settings)
     judging = Judging(
-        diffusion._drawn_images, diffusion._judge_groups, diffusion.config.evaluation, diffusion._elements
+        list, diffusion._drawn_images, diffusion._judge_groups, diffusion.config.evaluation, diffusion._elements
     )
     judged = judging.judge(diffusion._splits.evaluated[:10])
     assert len(judged.shown) == 2 * 3, "of 20"

@@ -180,7 +180,7 @@ def test_processes_draw_equally_often_where_they_draw_together(
         drawn.append(len(prompts))
         return diffusion._drawn_images(prompts)
 
-    judging = Judging(draw, diffusion._judge_groups, diffusion.config.evaluation, diffusion._elements)
+    judging = Judging(list, draw, diffusion._judge_groups, diffusion.config.evaluation, diffusion._elements)
     judged = judging.judge(diffusion._splits.evaluated[:7], Peer(share, peers_share), together=together)
     chunks = [len(share[start : start + 2]) for start in range(0, len(share), 2)]
     most = max(len(chunks), -(-len(peers_share) // 2)) if together else len(chunks)

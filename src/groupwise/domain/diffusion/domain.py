@@ -410,7 +410,7 @@ class DiffusionDomain(Domain):
     def _evaluate(self, peers: Peers | None) -> Evaluation:
         config = self.config.evaluation
         prompts = self._splits.evaluated[: config.num_prompts]
-        judging = Judging(self._drawn_images, self._judge_groups, config, self._elements)
+        judging = Judging(self._evaluated, self._drawn_images, self._judge_groups, config, self._elements)
         judged = judging.judge(prompts, peers, together=self._scorer.sharded)
         evaluation = judged.evaluation(config, prompts)
         if self._splits.pictures is None or not config.num_columns:
@@ -424,13 +424,13 @@ class DiffusionDomain(Domain):
     def _drawn_images(self, prompts: Sequence[Prompt]) -> Tensor:
         """Draws the images of some prompts, a pass at a time; an image's noise is its own."""
         self.fit_passes(prompts[:1])
-        conditions = self._encoded.of(self._evaluated(prompts))
+        conditions = self._encoded.of(prompts)
         return evaluated_images(self.config, self._scorer, prompts, conditions, self.pass_sizes, self._decode)
 
     def _judge_groups(self, prompts: Sequence[Prompt], images: Tensor) -> RewardTable:
         """Judges the evaluation's images of some prompts."""
         group = [index for index in range(len(prompts)) for _ in range(len(images) // len(prompts))]
-        return self._judge(self._evaluated(prompts), group, images, judges=True)
+        return self._judge(prompts, group, images, judges=True)
 
     def _evaluated(self, prompts: Sequence[Prompt]) -> Sequence[Prompt]:
         """Returns prompts as every evaluation shows them: where they are images, degraded alike."""

@@ -132,12 +132,13 @@ class ImagePrompts:
         return Prompt(text, {"prompt": text, "degraded": PromptImage(as_float(pixels))})
 
     def _shown(self, prompt: Prompt, streams: Streams, step: int, number: int) -> Prompt:
-        source, key = (streams, ("degradation", step, number)) if self._source.fresh else _always(self._source.seed)
         if prompt.key in self._evaluated:
             picture, number = self._evaluated[prompt.key]
             source, key = Streams(self._source.seed), ("evaluate", number)
         else:
             picture = self._training[prompt.key]
+            always = (Streams(self._source.seed), ("degradation", 0, 0))
+            source, key = (streams, ("degradation", step, number)) if self._source.fresh else always
         clean = as_float(picture.clean)
         if picture.degraded is not None:
             degraded = as_float(picture.degraded)
@@ -168,10 +169,6 @@ def check_size(name: str, image: np.ndarray, condition_shape: Sequence[int]) -> 
             f" conditioned on {list(condition_shape)}; resize or convert the image, or write model.shape.sample_size ="
             f" {list(image.shape[1:])} and model.shape.in_channels for its channels"
         )
-
-
-def _always(seed: int) -> tuple[Streams, tuple[str, int, int]]:
-    return Streams(seed), ("degradation", 0, 0)
 
 
 def _name(picture: Picture, number: int) -> str:

@@ -72,12 +72,14 @@ class Judging:
     """Draws and judges the images of many prompts, a chunk at a time.
 
     Args:
+        show: gives prompts as the model is shown them, which may hold an image each.
         draw: gives the images of prompts, uint8 `[N, H, W(, 3)]`.
         rewards: gives the rewards of the images of prompts.
         config: of the evaluation.
         elements: numbers in a latent.
     """
 
+    show: Callable[[Sequence[Prompt]], Sequence[Prompt]]
     draw: Callable[[Sequence[Prompt]], Tensor]
     rewards: Callable[[Sequence[Prompt], Tensor], RewardTable]
     config: EvaluationConfig
@@ -96,7 +98,7 @@ class Judging:
 
         def accompany(num_chunks: int) -> None:
             for _ in range(num_chunks, most):
-                self.draw(prompts[:1])
+                self.draw(self.show(prompts[:1]))
 
         def judge_share(placed: Sequence[tuple[int, Prompt]]) -> JudgedImages:
             judged = self._judge_chunks(placed)
@@ -116,7 +118,7 @@ class Judging:
         size, judged = self._chunk_size, []
         for start in range(0, len(placed), size):
             chunk = placed[start : start + size]
-            prompts = [prompt for _, prompt in chunk]
+            prompts = self.show([prompt for _, prompt in chunk])
             images = self.draw(prompts)
             table = self.rewards(prompts, images)
             count = config.num_images * sum(place < num_shown for place, _ in chunk)
