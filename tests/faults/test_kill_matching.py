@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.domain.diffusion.small import TABLE
-from tests.faults.domains import killed_and_resumed, untouched
+from tests.faults.domains import killed_and_resumed
 
 from groupwise.domain.diffusion.domain import DiffusionDomain
 
@@ -31,11 +31,6 @@ TINY = {
     "checkpoint": {"every": 2},
     "track": {"console": "none", "rollouts_every": 1},
 }
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    return untouched(TINY, tmp_path_factory.mktemp("untouched"))
 
 
 @pytest.mark.parametrize(("point", "number"), [("noised", 4), ("with_reference", 3), ("backward", 4), ("score", 9)])

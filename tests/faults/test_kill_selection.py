@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.domain.selection.tiny import TABLE
-from tests.faults.domains import killed_and_resumed, untouched
+from tests.faults.domains import killed_and_resumed
 
 from groupwise.domain.selection.domain import SelectionDomain
 
@@ -60,11 +60,6 @@ TINY = {
     "checkpoint": {"every": 2},
     "track": {"console": "none", "rollouts_every": 1},
 }
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    return untouched(TINY, tmp_path_factory.mktemp("untouched"))
 
 
 def test_the_run_has_the_state_that_is_to_survive(alone: tuple[Path, dict[str, Any]]) -> None:

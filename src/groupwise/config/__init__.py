@@ -12,7 +12,7 @@ from groupwise.config.errors import ConfigError, Problem, nearest
 from groupwise.config.from_path import CalledFromPath, FromPath, PieceError, PieceFromPath, same_kind
 from groupwise.config.import_path import ImportPath, InModule, Named, import_paths
 from groupwise.config.json_lines import read_json_lines
-from groupwise.config.layers import merge
+from groupwise.config.layers import merge, states
 from groupwise.config.objects import held_object, holding, is_object, object_path
 from groupwise.config.open_kinds import OpenKinds
 from groupwise.config.overrides import parse_overrides, parse_value
@@ -62,6 +62,7 @@ __all__ = [
     "require_open",
     "restrict_code",
     "same_kind",
+    "states",
     "user_callable",
     "user_class",
     "user_module",

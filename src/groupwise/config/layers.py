@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Tree = dict[str, Any]
@@ -41,3 +41,24 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
         else:
             merged[key] = copy.deepcopy(value)
     return merged
+
+
+def states(tree: Mapping[str, Any], path: Iterable[str]) -> bool:
+    """Returns whether a table states a value at a path, or one value in the place of a table above it.
+
+    Args:
+        tree: a nested table.
+        path: keys from the outermost on.
+
+    Example:
+        >>> states({"trust": "clip"}, ["trust", "low"]), states({"trust": {"high": 0.3}}, ["trust", "low"])
+        (True, False)
+    """
+    node: Any = tree
+    for name in path:
+        if not isinstance(node, Mapping):
+            return True
+        if name not in node:
+            return False
+        node = node[name]
+    return True

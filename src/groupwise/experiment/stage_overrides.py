@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from groupwise.config import states
 from groupwise.experiment.schema import Experiment
 
 
@@ -32,7 +33,7 @@ def stage_overrides(experiment: Experiment, over: Mapping[str, Any]) -> list[str
             continue
         key = ".".join(path)
         for stage in sampling:
-            if _has(stage.set, path) and not _has(_inside(over.get("stages"), stage.name), path):
+            if states(stage.set, path) and not states(_inside(over.get("stages"), stage.name), path):
                 sentences.append(
                     f"{key}: stage {stage.name} sets its own, which holds there; write"
                     f" stages.{stage.name}.set.{key}=... as well"
@@ -56,15 +57,3 @@ def _leaves(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tu
             yield from _leaves(value, (*above, key))
         else:
             yield (*above, key)
-
-
-def _has(tree: Mapping[str, Any], path: tuple[str, ...]) -> bool:
-    """Returns whether the table states a value at the path, or one value in place of a table above it."""
-    node: Any = tree
-    for name in path:
-        if not isinstance(node, Mapping):
-            return True
-        if name not in node:
-            return False
-        node = node[name]
-    return True

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import ConfigError, Problem
+from groupwise.config import ConfigError, Problem, states
 
 Layer = tuple[Path | None, Mapping[str, Any]]
 """A table with slots at its top, and the file of the method that states it; None where no method of a user's does."""
@@ -36,7 +36,7 @@ def _laid(problem: Problem, layers: Sequence[Layer]) -> Problem:
     # A refused combination names its keys in its sentence; it is the experiment's where this states one of them.
     named = [key] if key else _KEY.findall(problem.message)
     pairs = [(name, path) for name in named if (path := _file(name, layers)) is not None]
-    by_experiment = any(_states(table, name) for name in named for path, table in layers if path is None)
+    by_experiment = any(states(table, _parts(name)) for name in named for path, table in layers if path is None)
     if not pairs or (not key and by_experiment):
         return problem
     name, path = pairs[0]
@@ -47,19 +47,11 @@ def _file(key: str, layers: Sequence[Layer]) -> Path | None:
     """Returns the file that states a key; where no layer states it, the file that states the table around it."""
     while key:
         for path, table in reversed(layers):
-            if _states(table, key):
+            if states(table, _parts(key)):
                 return path
         key = key.rpartition(".")[0]
     return None
 
 
-def _states(table: Mapping[str, Any], key: str) -> bool:
-    """Returns whether a table holds a key, or a value of its own in the place of a table around it."""
-    value: Any = table
-    for part in re.split(r"[.\[]", key):
-        if not isinstance(value, Mapping):
-            return True
-        if part not in value:
-            return False
-        value = value[part]
-    return True
+def _parts(key: str) -> list[str]:
+    return re.split(r"[.\[]", key)
