@@ -21,10 +21,42 @@ from groupwise.statistics import ABOVE_ZERO, Statistic
 RewardValues = Tensor | Sequence[float | None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class DecisionFields:
+    """What a decision may carry beside its old log-prob, under one name from the sampler to the slots.
+
+    `Samples`, `Rollouts` and `Acted` have these fields from here: a new one is a line in this class. Samples select
+    and join it, rollouts check it and cut its graph, a slot names it in `reads` and finds it in `decisions.acted`. A
+    field whose name ends in `_log_prob` is at most 0, unless the log-probs are of densities.
+
+    Args:
+        behaviour_log_prob: `[B, T]` nats under the distribution that sampled, where it differs from the full one of the
+            policy (top-p, another engine).
+        reference_log_prob: `[B, T]` nats under the reference policy.
+        step_size: `[B, T]` positive, the time step `dt` of a transition, for methods that weigh by it.
+
+    Example:
+        >>> list(DecisionFields(step_size=torch.ones(1, 2)).decision_fields())
+        ['step_size']
+    """
+
+    behaviour_log_prob: Float[Tensor, "B T"] | None = None
+    reference_log_prob: Float[Tensor, "B T"] | None = None
+    step_size: Float[Tensor, "B T"] | None = None
+
+    def decision_fields(self) -> dict[str, Any]:
+        """Returns those of these fields that are set, by name."""
+        return {name: value for name in DECISION_FIELDS if (value := getattr(self, name)) is not None}
+
+
+DECISION_FIELDS = tuple(field.name for field in fields(DecisionFields))
+"""The names of `DecisionFields`."""
+
+
 @final
 @dataclass(frozen=True)
-class Rollouts:
-    """Sampled members and their rewards: plain tensors, whole groups.
+class Rollouts(DecisionFields):
+    """Sampled members and their rewards: plain tensors, whole groups. Decisions may carry `DecisionFields` too.
 
     Args:
         group: `[B]` integers; members with the same number share a prompt.
@@ -34,10 +66,6 @@ class Rollouts:
         rewards: name -> `[B]`, or `[B, T]` for a reward map, or a list in which `None` is a missing reward. NaN and
             infinity are errors.
         reward_weights: name -> weight in the sum; 1 where unnamed.
-        behaviour_log_prob: `[B, T]` log-prob under the distribution that sampled, where it differs from the full one of
-            the policy (top-p, another engine).
-        reference_log_prob: `[B, T]` log-prob under the reference policy.
-        step_size: `[B, T]` positive, the time step `dt` of a transition, for methods that weigh by it.
         truncated: `[B]` bool, true where a member was cut off by a limit.
         member: `[B]` integer ids, unique over processes, for methods that draw at random; by default the index in the
             batch.
@@ -65,9 +93,6 @@ class Rollouts:
     old_log_prob: Float[Tensor, "B T"]
     rewards: Mapping[str, RewardValues] = field(default_factory=dict)
     reward_weights: Mapping[str, float] = field(default_factory=dict)
-    behaviour_log_prob: Float[Tensor, "B T"] | None = None
-    reference_log_prob: Float[Tensor, "B T"] | None = None
-    step_size: Float[Tensor, "B T"] | None = None
     truncated: Bool[Tensor, " B"] | None = None
     member: Int[Tensor, " B"] | None = None
     density: bool = False
@@ -97,17 +122,10 @@ class Rollouts:
                 f"Rollouts.group must be an integer tensor [B] with B = {members} as in mask, got"
                 f" {_describe(self.group)}"
             )
-        for name in ("old_log_prob", "behaviour_log_prob", "reference_log_prob", "step_size"):
-            _check_decisions(
-                name,
-                getattr(self, name),
-                self.mask,
-                self.density or name == "step_size",
-                required=name == "old_log_prob",
-            )
-            if (value := getattr(self, name)) is not None:
-                # Recorded log-probs are constants: with a gradient of their own they would cancel the policy's.
-                object.__setattr__(self, name, value.detach())
+        for name, value in {"old_log_prob": self.old_log_prob, **self.decision_fields()}.items():
+            _check_decisions(name, value, self.mask, self.density or not name.endswith("_log_prob"))
+            # Recorded numbers are constants: log-probs with a gradient of their own would cancel the policy's.
+            object.__setattr__(self, name, value.detach())
         if self.step_size is not None and bool((self.mask & ~(self.step_size > 0)).any()):
             raise ValueError(
                 "Rollouts.step_size must be positive where the mask is true; the lowest is"
@@ -179,12 +197,10 @@ def _describe(value: object) -> str:
     return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else f"{type(value).__name__}"
 
 
-def _check_decisions(name: str, value: Tensor | None, mask: Tensor, may_exceed_zero: bool, required: bool) -> None:
+def _check_decisions(name: str, value: Tensor, mask: Tensor, may_exceed_zero: bool) -> None:
     """Refuses a field of the wrong type or shape, and values that are not finite, or log-probs above zero, where the
     mask is true.
     """
-    if value is None and not required:
-        return
     if not isinstance(value, Tensor) or value.shape != mask.shape or not value.is_floating_point():
         raise ValueError(
             f"Rollouts.{name} must be a float tensor of the mask's shape {list(mask.shape)}, got {_describe(value)}"

@@ -113,10 +113,9 @@ def first_samples(
             samples.group,
             samples.mask,
             samples.old_log_prob,
-            behaviour_log_prob=samples.behaviour_log_prob,
-            step_size=samples.step_size,
             truncated=samples.truncated,
             density=domain.density,
+            **samples.decision_fields(),
         )
     except ValueError as error:
         raise Fault(f"sample: {str(error).replace('Rollouts.', '')}") from error

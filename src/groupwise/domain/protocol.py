@@ -14,7 +14,7 @@ from torch import Tensor
 
 from groupwise.domain.pass_sizes import PassSizes
 from groupwise.objective.matching import CopyMatching
-from groupwise.records import Scored
+from groupwise.records import DECISION_FIELDS, DecisionFields, Scored
 from groupwise.reward import RewardEvent
 from groupwise.streams import Streams
 
@@ -33,15 +33,15 @@ class Prompt:
 
 @final
 @dataclass(frozen=True)
-class Samples:
-    """One batch of sampled members, whole groups.
+class Samples(DecisionFields):
+    """One batch of sampled members, whole groups. A sampler gives those `DecisionFields` that it knows; training adds
+    the reference's log-probs.
 
     Args:
         prompts: `P` prompts.
         group: `[B]`, the place of each member's prompt in `prompts`.
         mask: `[B, T]` bool, true where a decision counts.
         old_log_prob: `[B, T]` nats, full distribution at the sampling temperature.
-        behaviour_log_prob: `[B, T]` nats of the distribution that sampled, where it differs from `old_log_prob`'s.
         recorded: the sampler's own fields, so that the first update after sampling needs no forward pass of its own.
         truncated: `[B]` bool, cut off by a limit.
         payload: data of the domain, one row a member: tensors `[B, ...]` or lists of `B`.
@@ -54,10 +54,8 @@ class Samples:
     group: Tensor
     mask: Tensor
     old_log_prob: Tensor
-    behaviour_log_prob: Tensor | None = None
     recorded: Scored | None = None
     truncated: Tensor | None = None
-    step_size: Tensor | None = None
     payload: Mapping[str, Any] = field(default_factory=dict)
     auxiliary_count: Mapping[str, Tensor] = field(default_factory=dict)
     settings: Mapping[str, float] = field(default_factory=dict)
@@ -80,13 +78,23 @@ class Samples:
             group=self.group[rows],
             mask=self.mask[rows],
             old_log_prob=self.old_log_prob[rows],
-            behaviour_log_prob=pick(self.behaviour_log_prob),
             recorded=None if self.recorded is None else self.recorded.select(rows),
             truncated=pick(self.truncated),
-            step_size=pick(self.step_size),
             payload={name: pick(value) for name, value in self.payload.items()},
             auxiliary_count={name: value[rows] for name, value in self.auxiliary_count.items()},
+            **{name: pick(value) for name, value in self.decision_fields().items()},
         )
+
+    def with_decisions(self, mask: Tensor, old_log_prob: Tensor, payload: Mapping[str, Any]) -> Samples:
+        """Returns the same members with other decisions; nothing that was recorded of the old ones stays.
+
+        Args:
+            mask: `[B, T]` bool, true where a decision counts.
+            old_log_prob: `[B, T]` nats.
+            payload: data of the domain, one row a member.
+        """
+        without: dict[str, Any] = dict.fromkeys(("recorded", *DECISION_FIELDS))
+        return replace(self, mask=mask, old_log_prob=old_log_prob, payload=payload, **without)
 
     @staticmethod
     def concatenate(parts: Sequence[Samples]) -> Samples:
@@ -119,14 +127,13 @@ class Samples:
             group=torch.cat([part.group + offset for part, offset in zip(parts, offsets, strict=True)]),
             mask=join([part.mask for part in parts]),
             old_log_prob=join([part.old_log_prob for part in parts]),
-            behaviour_log_prob=join([part.behaviour_log_prob for part in parts]),
             recorded=recorded,
             truncated=join([part.truncated for part in parts]),
-            step_size=join([part.step_size for part in parts]),
             payload={name: join([part.payload[name] for part in parts]) for name in parts[0].payload},
             auxiliary_count={
                 name: torch.cat([part.auxiliary_count[name] for part in parts]) for name in parts[0].auxiliary_count
             },
+            **{name: join([getattr(part, name) for part in parts]) for name in DECISION_FIELDS},
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
@@ -74,8 +74,9 @@ def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGrou
         )
     table = domain.reward(samples)
     # Before the first step the reference is the policy itself.
-    reference = samples.old_log_prob if "reference_log_prob" in objective.requires_rollouts else None
-    rollouts = RewardedMembers(samples, samples.group, table, reference).rollouts(
+    if "reference_log_prob" in objective.requires_rollouts:
+        samples = replace(samples, reference_log_prob=samples.old_log_prob)
+    rollouts = RewardedMembers(samples, samples.group, table).rollouts(
         objective.requires_rollouts, density=domain.density
     )
     batch = objective.prepare(rollouts, objective.init())

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from groupwise.records import Rollouts
+from groupwise.records import DECISION_FIELDS, DecisionFields, Rollouts
 
 
 @final
 @dataclass(frozen=True)
-class Acted:
-    """The decisions of some members, as they were recorded. `Batch`, `Plan` and `Decisions` hold it whole.
-
-    A new field of a decision is a line here; `Rollouts` has one of the same name where a caller gives it.
+class Acted(DecisionFields):
+    """The decisions of some members, as they were recorded, with the `DecisionFields` that rollouts gave. `Batch`,
+    `Plan` and `Decisions` hold it whole.
 
     Args:
         mask: `[B, T]` bool, true where a decision counts: in a batch the valid ones, in a plan those of admitted
             members.
         old_log_prob: `[B, T]` nats, under the policy that acted.
-        behaviour_log_prob: `[B, T]` nats, under what really sampled.
-        reference_log_prob: `[B, T]` nats, under the reference policy.
-        step_size: `[B, T]` positive, the time step of a transition.
         member: `[B]` ids that do not depend on how members are dealt out.
         density: whether log-probs are of densities, which may exceed zero.
         packed: whether every member's valid decisions are known to be its first ones; false is always right, and
@@ -43,9 +38,6 @@ class Acted:
     mask: Bool[Tensor, "B T"]
     old_log_prob: Float[Tensor, "B T"]
     _: KW_ONLY
-    behaviour_log_prob: Float[Tensor, "B T"] | None = None
-    reference_log_prob: Float[Tensor, "B T"] | None = None
-    step_size: Float[Tensor, "B T"] | None = None
     member: Int[Tensor, " B"] | None = None
     density: bool = False
     packed: bool = False
@@ -57,10 +49,15 @@ class Acted:
         Args:
             rollouts: whole groups.
         """
-        recorded = {f.name: getattr(rollouts, f.name) for f in fields(Acted) if f.name != "packed"}
-        if rollouts.member is None:
-            recorded["member"] = torch.arange(len(rollouts.group), device=rollouts.group.device)
-        return Acted(**recorded, packed=is_packed(rollouts.mask))
+        member = rollouts.member
+        return Acted(
+            rollouts.mask,
+            rollouts.old_log_prob,
+            member=torch.arange(len(rollouts.group), device=rollouts.group.device) if member is None else member,
+            density=rollouts.density,
+            packed=is_packed(rollouts.mask),
+            **rollouts.decision_fields(),
+        )
 
     def __len__(self) -> int:
         return self.mask.shape[0]
@@ -99,7 +96,7 @@ class Acted:
         return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
 
 
-OPTIONAL = frozenset(f.name for f in fields(Acted) if f.default is None and f.name != "member")
+OPTIONAL = frozenset(DECISION_FIELDS)
 """The fields that a slot may name in `reads`: rollouts have them where the objective asks."""
 
 

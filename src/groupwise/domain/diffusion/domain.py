@@ -275,7 +275,7 @@ class DiffusionDomain(Domain):
         shape = drawn["copy_time"].shape
         payload = {name: value for name, value in samples.payload.items() if name not in ("visited", "mean")} | drawn
         mask = torch.ones(shape, dtype=torch.bool, device=samples.mask.device)
-        noised = replace(samples, mask=mask, old_log_prob=mask.double(), step_size=None, recorded=None, payload=payload)
+        noised = samples.with_decisions(mask, mask.double(), payload)
         pairs, conditions = rescore.pairs_of(mask, 1), self._encoded.of(samples.prompts)
         if self._keeps_graph(len(pairs)):
             predicted = copies.predictions(self.denoiser, noised, conditions, pairs)

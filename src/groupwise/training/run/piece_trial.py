@@ -15,7 +15,7 @@ from groupwise.config.user_module import may_run
 from groupwise.objective import Objective
 from groupwise.objective.deviation import Deviation
 from groupwise.objective.matching import CopyMatching, NoMatching
-from groupwise.records import Rollouts, Scored
+from groupwise.records import DECISION_FIELDS, Rollouts, Scored
 from groupwise.reference import ReferenceRule
 from groupwise.schedule.base import Value
 from groupwise.training.job import Job
@@ -101,16 +101,17 @@ def _loss(objective: Objective, group_size: int) -> None:
         mask, log_prob, scored = torch.ones_like(mask), copies["log_prob"].detach() - 0.01, scored | copies
     rewards = torch.full((members,), 0.5)
     rewards[:group_size] = torch.linspace(0.0, 1.0, group_size)
+    recorded: dict[str, Any] = {
+        name: log_prob - 0.1 if name.endswith("_log_prob") else table for name in DECISION_FIELDS
+    }
     rollouts = Rollouts(
         torch.arange(_NUM_GROUPS).repeat_interleave(group_size),
         mask,
         log_prob,
         {"reward": rewards},
-        behaviour_log_prob=log_prob,
-        reference_log_prob=log_prob - 0.1,
-        step_size=table,
         reward_history=torch.full((members, max(1, objective.advantage.history_size)), 0.5),
         density=not objective.matching.neutral,
+        **recorded,
     )
     plan = objective.plan(objective.prepare(rollouts, objective.init()))
     objective.loss(Scored.from_tensors(scored), plan)

@@ -9,6 +9,7 @@ from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Matches, RewardsDecisions
 from groupwise.objective.matching import NoMatching
 from groupwise.processes import num_processes
+from groupwise.records import DECISION_FIELDS
 from groupwise.reference import resolve_reference
 from groupwise.reference.policy import switches_off
 from groupwise.streams import Streams
@@ -16,6 +17,9 @@ from groupwise.training.distributed import World
 from groupwise.training.job import Job, Recipe
 from groupwise.training.run.callbacks import load_callbacks
 from groupwise.training.run.offers import check_offers
+
+_SAMPLED = frozenset(DECISION_FIELDS) - {"behaviour_log_prob", "reference_log_prob"}
+"""The fields of decisions that only a sampler knows: training fills in the two others."""
 
 
 def check_configuration(job: Job) -> None:
@@ -131,7 +135,7 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
             )
         domain.check_matching(matching)
         supplies, source = domain.copy_fields, "its noised copies have"
-    missing = sorted((objective.requires | objective.requires_rollouts & {"step_size"}) - supplies)
+    missing = sorted((objective.requires | objective.requires_rollouts & _SAMPLED) - supplies)
     if missing:
         raise ConfigError(
             f"the objective reads {missing}, and {source} {sorted(supplies)}; choose a method that needs only those"

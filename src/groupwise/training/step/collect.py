@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import torch
@@ -205,13 +205,12 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     if not share:
         samples, table = samples.select(torch.zeros(0, dtype=torch.long, device=samples.mask.device)), table.select([])
     place = samples.group + first_place + share.start
-    reference_log_prob = None
     if "reference_log_prob" in objective.requires_rollouts:
         with progress.timed("scoring"), state.reference.active():
-            reference_log_prob = score_in_parts(step, samples, filler)
+            samples = replace(samples, reference_log_prob=score_in_parts(step, samples, filler))
     member_prompts = [indices[index] for index in (samples.group + share.start).tolist()]
     past_rewards = history.of(member_prompts).to(samples.mask.device) if history.size else None
-    members = RewardedMembers(samples, place, table, reference_log_prob, past_rewards)
+    members = RewardedMembers(samples, place, table, past_rewards)
     rollouts = members.rollouts(objective.requires_rollouts, density=domain.density)
     batch = objective.prepare(rollouts, state.objective, world.sum)
     return _Round(filler, members, batch, _earned(member_prompts, table), size_remark)

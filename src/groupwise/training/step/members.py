@@ -26,14 +26,12 @@ class RewardedMembers:
         samples: `B` members.
         place: `[B]`, the place of each member's group in the step.
         table: rewards of the members.
-        reference_log_prob: `[B, T]` in nats, where the objective reads it.
         reward_history: `[B, H]` earlier rewards of the members' prompts, where a run keeps them.
     """
 
     samples: Samples
     place: Tensor
     table: RewardTable
-    reference_log_prob: Tensor | None = None
     reward_history: Tensor | None = None
 
     def rollouts(self, requires: frozenset[str], *, density: bool) -> Rollouts:
@@ -45,9 +43,7 @@ class RewardedMembers:
             density: true for log-probs of densities, false for those of probabilities.
         """
         samples, table = self.samples, self.table
-        behaviour = samples.behaviour_log_prob
-        if behaviour is None and "behaviour_log_prob" in requires:
-            behaviour = samples.old_log_prob
+        behaviour = {"behaviour_log_prob": samples.old_log_prob} if "behaviour_log_prob" in requires else {}
         return Rollouts(
             group=self.place,
             mask=samples.mask,
@@ -57,15 +53,13 @@ class RewardedMembers:
                 for name, values in table.values.items()
             },
             reward_weights=table.weights,
-            behaviour_log_prob=behaviour,
-            reference_log_prob=self.reference_log_prob,
-            step_size=samples.step_size,
             truncated=samples.truncated,
             member=member_ids(self.place),
             density=density,
             auxiliary_count=samples.auxiliary_count,
             reward_history=self.reward_history,
             reward_bounds=table.bounds,
+            **behaviour | samples.decision_fields(),
         )
 
     def select(self, rows: Tensor) -> RewardedMembers:
@@ -74,24 +68,17 @@ class RewardedMembers:
             self.samples.select(rows),
             self.place[rows],
             self.table.select(rows.tolist()),
-            None if self.reference_log_prob is None else self.reference_log_prob[rows],
             None if self.reward_history is None else self.reward_history[rows],
         )
 
     @staticmethod
     def concatenate(parts: Sequence[RewardedMembers]) -> RewardedMembers:
         """Joins the members of several rounds; shorter ones are padded."""
-        samples = Samples.concatenate([part.samples for part in parts])
-        width = samples.mask.shape[1]
-        log_probs = [part.reference_log_prob for part in parts if part.reference_log_prob is not None]
         histories = [part.reward_history for part in parts if part.reward_history is not None]
         return RewardedMembers(
-            samples,
+            Samples.concatenate([part.samples for part in parts]),
             torch.cat([part.place for part in parts]),
             RewardTable.concatenate([part.table for part in parts]),
-            torch.cat([torch.nn.functional.pad(log_prob, (0, width - log_prob.shape[1])) for log_prob in log_probs])
-            if log_probs
-            else None,
             torch.cat(histories) if histories else None,
         )
 
