@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -15,6 +16,7 @@ from typing import Any, final
 from groupwise.config import ConfigError
 from groupwise.experiment.grids import Cell, Command, Outcome, run_cell, split_finished
 from groupwise.experiment.ray_address import check_address, unreachable
+from groupwise.experiment.ray_watch import LOOK_SECONDS, RayWatch
 
 RETRIES = 5
 """The number of times that a cell is begun again after its worker has died."""
@@ -38,7 +40,7 @@ class RayGrid:
     def __init__(self, address: str | None = None, *, num_workers: int = 1, gpus: float = 0.0, **options: Any) -> None:
         self._ray = ray = _import_ray()
         self._gpus = gpus
-        self._own = not ray.is_initialized()
+        self._own, self._grows = not ray.is_initialized(), True
         if not self._own:
             return
         # A cluster that is started here needs no dashboard and a small store: a cell returns a few lines. A running
@@ -50,7 +52,9 @@ class RayGrid:
             **({"address": address} if address else {}),
             **options,
         }
-        if target := address or os.environ.get("RAY_ADDRESS", ""):
+        target = address or os.environ.get("RAY_ADDRESS", "")
+        self._grows = bool(target)
+        if target:
             check_address(target)
         try:
             if target:
@@ -59,35 +63,48 @@ class RayGrid:
                 ray.init(address="local", **{**local, **settings})
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             raise unreachable(target or "local", error) from error
+        _silence(ray)
 
     def run(
-        self, cells: Sequence[Cell], *, limit: int | None = None, command: Callable[[Cell], Command] = Cell.command
+        self,
+        cells: Sequence[Cell],
+        *,
+        limit: int | None = None,
+        command: Callable[[Cell], Command] = Cell.command,
+        tell: Callable[[str], None] = lambda line: print(line, file=sys.stderr),
     ) -> Iterator[Outcome]:
         """Runs the unfinished cells of a grid and yields every cell's outcome as the cell ends.
 
         Args:
             limit: cells at a time; unset, as many as the cluster takes.
             command: returns the command that runs a cell.
+            tell: called with one line where a machine leaves the cluster, or none can take a run.
 
         Yields:
             one outcome a cell; cells that were finished before come first.
+
+        Raises:
+            ConfigError: the head of the cluster does not answer any more, or no machine can take a run.
         """
         finished, waiting = split_finished(cells)
         yield from finished
         task = self._ray.remote(_task).options(num_cpus=1, num_gpus=self._gpus, max_retries=RETRIES)
         running: dict[Any, Cell] = {}
+        watch = RayWatch(self._ray, gpus=self._gpus, grows=self._grows, tell=tell)
         try:
             while waiting or running:
                 while waiting and (limit is None or len(running) < limit):
                     cell = waiting.pop(0)
                     running[task.remote(_absolute(cell), command, str(Path.cwd()))] = cell
-                (done, *_), _ = self._ray.wait(list(running), num_returns=1)
-                cell = running.pop(done)
-                try:
-                    yield Outcome(cell, error=self._ray.get(done))
-                # A cell that Ray cannot run is reported like a cell that fails; the other cells go on.
-                except self._ray.exceptions.RayError as error:
-                    yield Outcome(cell, error=f"Ray gave it up: {error}")
+                watch.look()
+                ended, _ = self._ray.wait(list(running), num_returns=1, timeout=LOOK_SECONDS)
+                for task_reference in ended:
+                    cell = running.pop(task_reference)
+                    try:
+                        yield Outcome(cell, error=self._ray.get(task_reference))
+                    # A cell that Ray cannot run is reported like a cell that fails; the other cells go on.
+                    except self._ray.exceptions.RayError as error:
+                        yield Outcome(cell, error=f"Ray gave it up: {str(error).strip().splitlines()[0]}")
         finally:
             for task_reference in running:
                 self._ray.cancel(task_reference, force=True)
@@ -115,6 +132,13 @@ def _task(cell: Cell, command: Callable[[Cell], Command], caller_directory: str)
 def _absolute(cell: Cell) -> Cell:
     start = None if cell.start is None else Path(cell.start).resolve()
     return Cell(cell.variant, cell.seed, Path(cell.folder).resolve(), start)
+
+
+def _silence(ray: Any) -> None:
+    """Keeps Ray from printing its servers' own logs where a machine dies; `RayWatch` says it in a line."""
+    worker = sys.modules.get(f"{ray.__name__}._private.worker")
+    if hasattr(worker, "print_to_stdstream"):
+        setattr(worker, "print_to_stdstream", lambda *_, **__: None)  # noqa: B010
 
 
 def _import_ray() -> Any:
