@@ -206,7 +206,7 @@ class Domain(ABC):
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: JSON-able records for `rollouts/`; an image in one is a `uint8` tensor `[H, W]`
         or `[H, W, 3]`. By default the prompt's columns, and what the payload holds of the member in text or in at most
-        64 numbers.
+        64 numbers; where that is nothing, how many decisions it took.
 
         Args:
             samples: as `sample` gave them.
@@ -215,7 +215,7 @@ class Domain(ABC):
         prompts = [samples.prompts[int(samples.group[row])] for row in rows.tolist()]
         return [
             {
-                **_short_entries(samples.payload, row),
+                **(_short_entries(samples.payload, row) or {"decisions": int(samples.mask[row].sum())}),
                 "prompt": prompt.key,
                 "key": prompt.key,
                 **prompt.columns,

@@ -11,9 +11,11 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from tests.packages import installed
 
 from groupwise import load_experiment
@@ -109,6 +111,17 @@ def test_a_users_domain_is_opened_with_its_settings(place: Path) -> None:
         domain.prompts([0, 1]), 3, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
     ).mask.shape == (6, 5)
     assert experiment.table()["domain"]["settings"] == {"num_train": 32, "num_actions": 5, "deviation": 0.5}
+
+
+def test_a_payload_too_large_to_show_is_described_by_its_number_of_decisions(place: Path) -> None:
+    domain = open_domain(load_experiment("reach.toml", ["domain.settings.num_actions=65"]))
+    samples = domain.sample(
+        domain.prompts([0]), 1, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
+    )
+    member = torch.tensor([0])
+    assert "decisions" not in domain.describe(samples, member)[0]
+    large = replace(samples, payload={"actions": samples.payload["actions"]})
+    assert domain.describe(large, member)[0]["decisions"] == 65
 
 
 @pytest.mark.parametrize(
