@@ -52,9 +52,12 @@ def estimate(
         ),
     ] = None,
     sharding: Annotated[
-        Literal["none", "full"],
-        typer.Option(help="Whether weights and their optimiser's state are dealt to the devices."),
-    ] = "none",
+        Literal["none", "full"] | None,
+        typer.Option(
+            help="Whether weights and their optimiser's state are dealt to the devices.",
+            show_default="the experiment's train.sharding",
+        ),
+    ] = None,
     against: Annotated[
         Path | None,
         typer.Option(help="A run folder: its lengths are taken, and its seconds shown beside the estimate."),
@@ -106,7 +109,7 @@ def estimate(
         machine,
         num_processes=gpus,
         numbers=Numbers(2 if costs.bfloat16 else 4, 2 if half else 4, costs.lora_rank),
-        sharding=sharding,
+        sharding=sharding or span.train.sharding,
     )
     for line in _about(step_estimate):
         console().print(Text(line))
