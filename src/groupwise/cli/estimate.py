@@ -135,7 +135,8 @@ def _sampling_span(name: str, overrides: Sequence[str], model: str | None, run_c
 def _shape(costs: CausalLm, model: Path | None, name: str) -> Shape:
     from groupwise.estimate.shape import read_shape, shape_of
 
-    return read_shape(model or costs.path) if costs.config is None else shape_of(costs.config, name)
+    # A GGUF file is named by `--model`, and its plain folder by the costs.
+    return read_shape(costs.path or model or "") if costs.config is None else shape_of(costs.config, name)
 
 
 def _step(span: Experiment, costs: CausalLm, prompt_tokens: float, completion_tokens: float | None) -> Step:
