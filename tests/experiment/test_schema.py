@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 from groupwise.experiment import load_experiment
 from groupwise.experiment.schema import file_schema
@@ -47,3 +49,19 @@ def test_a_control_with_a_method_of_its_own_is_not_changed_by_the_experiments_ed
     assert edited.spans[-1].objective.smoothing.kind == "ema"
     (control,) = edited.control("rejection_sampling")
     assert control.objective.name == "rejection_sampling"
+
+
+def test_every_count_of_an_experiment_has_an_upper_bound() -> None:
+    """A count beyond any machine's memory or patience is a typing error."""
+
+    def unbounded(node: Any, place: str) -> Iterator[str]:
+        if isinstance(node, dict):
+            if node.get("type") == "integer" and not node.keys() & {"maximum", "exclusiveMaximum", "const", "enum"}:
+                yield place
+            for key, inner in node.items():
+                yield from unbounded(inner, f"{place}.{key}")
+        elif isinstance(node, list):
+            for inner in node:
+                yield from unbounded(inner, place)
+
+    assert list(unbounded(file_schema(), "")) == []

@@ -52,9 +52,12 @@ def estimate(
         ),
     ] = None,
     sharding: Annotated[
-        Literal["none", "full"],
-        typer.Option(help="Whether weights and their optimiser's state are dealt to the devices."),
-    ] = "none",
+        Literal["none", "full"] | None,
+        typer.Option(
+            help="Whether weights and their optimiser's state are dealt to the devices.",
+            show_default="the experiment's train.sharding",
+        ),
+    ] = None,
     against: Annotated[
         Path | None,
         typer.Option(help="A run folder: its lengths are taken, and its seconds shown beside the estimate."),
@@ -106,7 +109,7 @@ def estimate(
         machine,
         num_processes=gpus,
         numbers=Numbers(2 if costs.bfloat16 else 4, 2 if half else 4, costs.lora_rank),
-        sharding=sharding,
+        sharding=sharding or span.train.sharding,
     )
     for line in _about(step_estimate):
         console().print(Text(line))
@@ -132,7 +135,8 @@ def _sampling_span(name: str, overrides: Sequence[str], model: str | None, run_c
 def _shape(costs: CausalLm, model: Path | None, name: str) -> Shape:
     from groupwise.estimate.shape import read_shape, shape_of
 
-    return read_shape(model or costs.path) if costs.config is None else shape_of(costs.config, name)
+    # A GGUF file is named by `--model`, and its plain folder by the costs.
+    return read_shape(costs.path or model or "") if costs.config is None else shape_of(costs.config, name)
 
 
 def _step(span: Experiment, costs: CausalLm, prompt_tokens: float, completion_tokens: float | None) -> Step:

@@ -39,8 +39,9 @@ def export(
     ] = True,
     run_code: RunCode = False,
 ) -> None:
-    """Write the trained model as others load it, with a model card. A language model's LoRA is merged into it; an image
-    model's stays an adapter; a policy of selection comes with its examples and selects without torch.
+    """Write the trained model as others load it, with a model card. The LoRA of a language model or a
+    restoration network is merged into it; a diffusion model's stays an adapter; a policy of selection comes with its
+    examples and selects without torch.
     """
     from groupwise.checkpoint import new_folder
     from groupwise.cli.output import console, say

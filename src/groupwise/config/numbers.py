@@ -26,6 +26,9 @@ Width = Annotated[int, Field(ge=1, le=2**20)]
 Parallel = Annotated[int, Field(ge=1, le=1024)]
 """The number of simultaneous threads or requests."""
 
+Mebibytes = Annotated[int, Field(ge=64, le=2**30)]
+"""The memory that a program may take: no Python runs in less, and no machine has more."""
+
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 """The seed of random draws."""
 

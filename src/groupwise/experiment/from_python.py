@@ -52,8 +52,8 @@ def train(
             name -> function or configured reward of `groupwise.reward`.
         data: rows to train on: a list of dicts, a `datasets.Dataset`, an `IterableDataset` (with
             `domain.data.num_train`), or the path of a file.
-        eval_data: rows to evaluate on, or a dict of several sets by name; without it, a tenth of `data` and at most
-            256 prompts are held out.
+        eval_data: rows to evaluate on, or a dict of several sets by name; without it, a tenth of the rows in `data` and
+            at most 256 are held out, of a file or a stream `domain.data.num_held_out`.
         callbacks: functions of `(step, metrics)`, called after every step; a true result ends the stage.
         tools: functions that a language policy may call through its chat template (`domain.environment.kind =
             "chat_tools"`), each with type hints and a docstring.

@@ -120,7 +120,7 @@ class Pretrained(Config):
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     variant: str | None = None
     revision: str | None = None
-    size: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=2, max_length=3)] | None = None
+    size: Annotated[tuple[Width, ...], Field(min_length=2, max_length=3)] | None = None
     lora: LoraConfig | None = None
     pipeline: ImportPath | None = None
 

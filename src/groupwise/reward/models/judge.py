@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self, final
 
 from pydantic import Field, field_validator, model_validator
 
+from groupwise.config.numbers import Count, Parallel, Positive
 from groupwise.replies import Reply, ReplyError, post
 from groupwise.reward.base import Reward, Value
 from groupwise.reward.error import RewardError
@@ -68,13 +69,13 @@ class Judge(Reward):
     lowest: float = 0.0
     highest: float = 10.0
     temperature: Annotated[float, Field(ge=0)] = 0.0
-    max_tokens: Annotated[int, Field(ge=1)] = 512
-    num_retries: Annotated[int, Field(ge=0)] = 3
+    max_tokens: Positive = 512
+    num_retries: Count = 3
     """Further tries after a failed one, waiting twice as long each time."""
     retry_seconds: Annotated[float, Field(ge=0)] = 0.5
     """The first wait."""
     seconds_per_request: Annotated[float, Field(gt=0)] = 60.0
-    num_parallel: Annotated[int, Field(ge=1)] = 8
+    num_parallel: Parallel = 8
     """Requests under way at once."""
     timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 600.0
 

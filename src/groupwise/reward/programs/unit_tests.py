@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
+from groupwise.config.numbers import Mebibytes, Parallel, PerStep
 from groupwise.reward.base import Reward, Value
 from groupwise.reward.error import RewardError
 from groupwise.reward.programs import isolated_test
@@ -112,12 +113,12 @@ class UnitTests(Reward):
     """A completion without a fenced block has no program."""
     cpu_seconds: Annotated[float, Field(gt=0)] = 5.0
     """Processor time of one program, with all that it starts."""
-    memory_mb: Annotated[int, Field(ge=64)] = 1024
+    memory_mb: Mebibytes = 1024
     """Memory of one program, with all that it starts."""
     wall_seconds: Annotated[float, Field(gt=0)] = 10.0
-    num_processes: Annotated[int, Field(ge=1)] = 64
+    num_processes: PerStep = 64
     """Processes and threads of one program at a time: a program that starts itself again and again ends there."""
-    disk_mb: Annotated[int, Field(ge=1)] = 64
+    disk_mb: PerStep = 64
     """Everything that one program writes: its folder, temporary files and shared memory."""
     network: Literal["deny", "deny_if_possible", "allow"] = "deny_if_possible"
     """`deny` is an error where the system cannot; `deny_if_possible` says so when a run starts."""
@@ -129,7 +130,7 @@ class UnitTests(Reward):
     """Folders and files that programs and tests may read, beside the system's and Python's: data, packages installed by
     a link.
     """
-    num_parallel: Annotated[int, Field(ge=1)] | None = None
+    num_parallel: Parallel | None = None
     """Programs at once; where absent, one a processor core."""
     correct: float = 1.0
     """The reward for all tests passed; the share is scaled between `wrong` and this."""

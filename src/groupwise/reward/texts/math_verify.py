@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
+from groupwise.config.numbers import Mebibytes
 from groupwise.reward.base import MemberLimits, Value
 from groupwise.reward.texts.answer import Answer
 from groupwise.reward.value_with_event import Noted
@@ -53,7 +54,7 @@ class MathVerify(Answer):
     """The only way: computer algebra can run for ever, and only a process can be killed."""
     seconds_per_answer: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
     """Seconds for one comparison; beyond that the answer counts as wrong."""
-    memory_mb: Annotated[int, Field(ge=64)] = 1024
+    memory_mb: Mebibytes = 1024
     """Mebibytes that one comparison may take."""
 
     @property

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, cast, final
 
 from pydantic import Field
 
+from groupwise.config.numbers import Mebibytes
 from groupwise.reward.base import MemberLimits, Reward, Value
 from groupwise.reward.error import RewardError
 from groupwise.reward.text import Text, completion_text, excerpt, prompt_text
@@ -57,7 +58,7 @@ class ReasoningGym(Reward):
     """The place of the answer in the completion."""
     seconds_per_answer: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
     """Seconds for one answer; beyond that it counts as wrong."""
-    memory_mb: Annotated[int, Field(ge=64)] = 1024
+    memory_mb: Mebibytes = 1024
     """Mebibytes that scoring one answer may take."""
 
     @property
