@@ -16,8 +16,8 @@ Turns = Sequence[str]
 policy's.
 """
 
-# A task that gives only known prompts in so many draws has run out of different ones.
-_REPEATS = 1000
+REPEATS = 1000
+"""A task that gives only known prompts in so many draws has run out of different ones."""
 
 
 class Source(Config):
@@ -74,7 +74,7 @@ def distinct(drawn: Iterable[Row], identity: Any, num: int | None) -> list[Row]:
     drawn = iter(drawn)
     while num is None or len(rows) < num:
         # One new row in so many draws, or the task is exhausted.
-        new_row = next(((row, name) for row in islice(drawn, _REPEATS) if (name := identity(row)) not in seen), None)
+        new_row = next(((row, name) for row in islice(drawn, REPEATS) if (name := identity(row)) not in seen), None)
         if new_row is None:
             break
         rows.append(new_row[0])

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import re
+import sys
 from collections.abc import Iterator, Mapping
-from time import perf_counter
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from itertools import count
 from typing import Any, Literal, final
 
 from pydantic import Field, model_validator
 
 from groupwise.config import ConfigError, Problem, nearest
-from groupwise.domain.language.source.base import Row, Source, distinct
-from groupwise.processes import is_first_process
+from groupwise.domain.language.source.base import Row, Source
 
-log = logging.getLogger("groupwise")
-
-_SILENT_SECONDS = 5.0
 _PLAIN = re.compile(r"[\w\s.,:+*/%<>=!&|^~-]*")
 
 
@@ -53,9 +51,20 @@ class ReasoningGym(Source):
         return self
 
     def rows(self, num: int | None, seed: int) -> list[Row]:
-        return distinct(_with_progress_warning(self._draw(seed), self.task, num), self.identity, num)
+        # Here, because it loads torch, which a configuration does not.
+        from groupwise.domain.language.source.kept_rows import kept_rows
 
-    def _draw(self, seed: int) -> Iterator[Row]:
+        inputs = {
+            "task": self.task,
+            "parameters": plain(self.parameters),
+            "seed": seed,
+            "reasoning-gym": _version(),
+            "python": sys.version_info[:2],
+        }
+        what = f"reasoning-gym makes puzzles of {self.task}"
+        return kept_rows(inputs, partial(self._entries, seed), self.identity, num, what=what)
+
+    def _entries(self, seed: int, start: int) -> Iterator[Row]:
         # Here, because the library's import takes longer than listing all experiments.
         import reasoning_gym
         from reasoning_gym.factory import DATASETS
@@ -77,8 +86,7 @@ class ReasoningGym(Source):
                 f"data.source.parameters = {dict(self.parameters)} is refused by reasoning-gym's task {self.task!r}:"
                 f" {error or type(error).__name__}"
             ) from error
-        index = 0
-        while True:
+        for index in count(start):
             entry = entries[index]
             metadata = plain(entry["metadata"])
             # The place of an entry in the endless list says nothing about the puzzle.
@@ -89,19 +97,13 @@ class ReasoningGym(Source):
                 "answer": plain(entry["answer"]),
                 "metadata": metadata,
             }
-            index += 1
 
 
-def _with_progress_warning(entries: Iterator[Row], task: str, num: int | None) -> Iterator[Row]:
-    """Passes the entries on; where making them takes long, a warning says so once, with the time that is left."""
-    start, warned = perf_counter(), False
-    for num_made, entry in enumerate(entries):
-        spent = perf_counter() - start
-        if not warned and spent > _SILENT_SECONDS and num_made and is_first_process():
-            remaining = "" if num is None else f" of {num:,}; about {spent * (num - num_made) / num_made:.0f} s more"
-            log.warning("reasoning-gym makes puzzles of %s at every start: %s%s", task, f"{num_made:,}", remaining)
-            warned = True
-        yield entry
+def _version() -> str:
+    try:
+        return version("reasoning-gym")
+    except PackageNotFoundError:  # making the first entry says what to install
+        return ""
 
 
 def _texts(value: Any) -> Iterator[str]:
