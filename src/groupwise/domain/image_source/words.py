@@ -45,7 +45,8 @@ class Words(Config):
     cloudy pattern.
 
     The first `num_train` words of a fixed shuffle are trained on, each in `copies` fonts and papers; the last
-    `num_held_out` words are held out, so that the network never saw a held-out word. A picture's column `text` is its word.
+    `num_held_out` words are held out, so that the network never saw a held-out word. A picture's column `text` is its
+    word.
 
     Args:
         num_train: words trained on.
