@@ -18,6 +18,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,8 @@ class Batch:
         self.mask = torch.arange(decisions)[None] < torch.randint(decisions // 2, decisions + 1, (members, 1))
         self.rewards = torch.rand(members).round(decimals=1)
         self.group = torch.arange(members) // self.group_size
-        self.scores = {
-            name: torch.rand(members, decisions) for name in ("entropy", "score_norm", "exact_divergence", "mean_shift")
-        }
+        names = [field.name for field in fields(Scored) if field.name not in ("log_prob", "auxiliary")]
+        self.scores = {name: torch.rand(members, decisions) for name in names}
         self.stored = {
             "reference_log_prob": self.reference,
             "behaviour_log_prob": self.behaviour,

@@ -38,7 +38,7 @@ class CausalLMConfig(Config):
     """The causal language model to load: its folder, dtype, attention and adapter.
 
     Args:
-        path: a local folder or a hub id.
+        path: a local folder, a hub id, a `.gguf` file, or `package:NAME`, an installed package that carries one.
         dtype: dtype of the weights; ``auto`` takes the file's.
         attention: attention implementation of transformers; ``None`` takes its default.
         dropout: ``off`` trains without the dropout that the folder's configuration names (an adapter's own stays):

@@ -92,8 +92,8 @@ def _print(run: Run, findings: list[Finding]) -> None:
     out.print(Text(f"{run.path}: {run.name}, {run.num_steps} steps, {run.state}", style="bold"))
     for remark in run.remarks:
         _indented(2, f"missing: {remark}")
-    if len(run.rows) < WINDOW:
-        _indented(2, f"Only {counted(len(run.rows), 'step')}; most rules judge the last {WINDOW} of a stage.")
+    if run.num_steps < WINDOW:
+        _indented(2, f"Only {counted(run.num_steps, 'step')}; most rules judge the last {WINDOW} of a stage.")
     if (cause := headline(findings)) is not None:
         _indented(2, str(cause), style="bold")
         leading = [cause.cause, *cause.consequences]

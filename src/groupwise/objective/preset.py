@@ -1,5 +1,5 @@
-"""Methods as data: a preset is a TOML file that names its paper and states every slot. No preset has code
-of its own.
+"""Methods as data: a preset is a TOML file that names its paper and states every slot, `matching` where it has one. No
+preset has code of its own.
 """
 
 from __future__ import annotations

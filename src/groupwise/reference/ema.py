@@ -11,7 +11,7 @@ from groupwise.reference.rule import ReferenceRule
 
 @final
 class EmaReference(ReferenceRule):
-    """After every step: `ref <- decay ref + (1 - decay) theta`.
+    """After every step that made an update: `ref <- decay ref + (1 - decay) theta`.
 
     Args:
         decay: the reference's share; 1 leaves it frozen, 0 copies the policy at every step.

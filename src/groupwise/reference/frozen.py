@@ -1,4 +1,4 @@
-"""A reference that is the policy at the start of training."""
+"""A reference that is the policy as it was when the reference began."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from groupwise.reference.rule import ReferenceRule
 
 @final
 class FrozenReference(ReferenceRule):
-    """`ref = theta_0`, for the whole run.
+    """`ref = theta_0`, the policy at the start of the first stage that has this reference, so after a supervised
+    warm-up; the stages that follow with the same `[reference]` keep it.
 
     Args:
         adapter: with LoRA, `off` takes the model with its adapter switched off (no copy; the base model, also after a

@@ -12,10 +12,10 @@ from groupwise.reference.rule import ReferenceRule
 
 @final
 class PeriodicReference(ReferenceRule):
-    """Every `sync_steps` steps of the loop: `ref <- alpha theta + (1 - alpha) ref`.
+    """Every `sync_steps` steps that made an update: `ref <- alpha theta + (1 - alpha) ref`.
 
     Args:
-        sync_steps: steps between two mixings.
+        sync_steps: steps with an update between two mixings.
         alpha: the policy's share; 1 copies the policy, 0 leaves the reference frozen.
 
     Example:

@@ -65,7 +65,7 @@ class ReferencePolicy:
         """Lets the reference follow the policy at the end of a step.
 
         Args:
-            step: steps since the reference began, from 1.
+            step: steps that made an update since the reference began, from 1.
             score: the newest score of the policy's evaluations, or `None`.
 
         Returns:

@@ -31,7 +31,7 @@ class ReferenceRule(Config):
         """Returns the policy's share `alpha` in `ref <- alpha theta + (1 - alpha) ref`, at the end of a step.
 
         Args:
-            step: steps since the reference began, from 1.
+            step: steps that made an update since the reference began, from 1.
             score: the newest score of the policy's evaluations, turned so that more is better.
             reference_score: the score of the policy that the reference was last mixed with.
 

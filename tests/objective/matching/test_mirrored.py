@@ -35,12 +35,12 @@ def test_on_policy_the_gradient_is_the_weighted_loss_of_pre_training() -> None:
     # At v = v_old the two gradients are opposite: r and 1 - r leave 2 r - 1 = A / c of the normalised loss.
     copies = drawn(2)
     on_policy = replace(copies, old=copies.live.detach())
-    fields = Mirrored()(on_policy.deviation())
-    positive, negative = (
-        torch.autograd.grad(fields[name].sum(), copies.live, retain_graph=True)[0]
-        for name in ("positive_error", "negative_error")
+    positive, negative, of_small_strength = (
+        torch.autograd.grad(Mirrored(strength=strength)(on_policy.deviation())[name].sum(), copies.live)[0]
+        for name, strength in (("positive_error", 1.0), ("negative_error", 1.0), ("positive_error", 0.1))
     )
     assert torch.allclose(positive, -negative, rtol=0, atol=1e-12)
+    assert torch.allclose(positive, of_small_strength, rtol=0, atol=1e-12)
     assert positive.abs().max() > 0.1
 
 

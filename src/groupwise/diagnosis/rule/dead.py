@@ -31,7 +31,7 @@ def _positives(stage: Stage) -> Seen | None:
 
 _ADVICE = (
     "Lower optimiser.learning_rate or train.updates_per_batch, widen the trust region on that side, or choose"
-    " a region that keeps a gradient (method cispo, sapo, gspo)."
+    " a region that keeps a gradient (method cispo, sapo)."
 )
 DEAD_NEGATIVES = Rule(
     "dead_negatives",

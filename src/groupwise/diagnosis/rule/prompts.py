@@ -29,7 +29,7 @@ PROMPTS_OF_ONE_VALUE = Rule(
     " members one value each time",
     "These prompts are too easy or too hard for this policy, or their answer in the data is wrong: they cost time and"
     " teach nothing.",
-    "Leave them out, or let admission.kind = dynamic (method dapo) or train.adaptive_sampling pass them over; look at"
+    "Leave them out, or let admission.kind = resample (method dapo) or train.adaptive_sampling pass them over; look at"
     " those that earn nothing in rollouts/.",
     _look,
     phrase="many prompts only ever earn one value",

@@ -44,8 +44,9 @@ class Words(Config):
     """Pictures of 16 x 64 pixels, one grey channel: a black word in one of twelve fonts, or of yours, on paper with a
     cloudy pattern.
 
-    The first `num_train` words of a fixed shuffle are trained on, each in `copies` fonts and papers; the next
-    `num_held_out` words are held out, so that no held-out word was ever seen. A picture's column `text` is its word.
+    The first `num_train` words of a fixed shuffle are trained on, each in `copies` fonts and papers; the last
+    `num_held_out` words are held out, so that the network never saw a held-out word. A picture's column `text` is its
+    word.
 
     Args:
         num_train: words trained on.

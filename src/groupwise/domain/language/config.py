@@ -208,8 +208,8 @@ class LanguageConfig(DomainConfig):
     """A causal language model, its prompts, and how its completions are drawn and rewarded.
 
     Args:
-        model: a model folder (`kind = "pretrained"`), a small one with fresh weights (`kind = "scratch"`), or an
-            adapter on a server that trains (`kind = "tinker"`).
+        model: a model folder (`kind = "pretrained"`), a small one with fresh weights (`kind = "scratch"`), an
+            adapter on a server that trains (`kind = "tinker"`), or one that a program holds (`kind = "objects"`).
         data: where prompts come from.
         rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only.
         sampling: temperature, truncation, limits, stop texts.

@@ -14,10 +14,10 @@ from groupwise.config.numbers import Positive, Seed
 
 @final
 class Pretrained(Config):
-    """Any causal language model of transformers, whole or with LoRA; safetensors only.
+    """Any causal language model of transformers, whole or with LoRA; of a folder or a hub id safetensors only.
 
     Args:
-        path: a local folder or a hub id.
+        path: a local folder, a hub id, a `.gguf` file, or `package:NAME`, an installed package that carries one.
         dtype: dtype of the weights; `auto` takes the file's.
         attention: attention implementation of transformers; unset takes its default.
         dropout: `off` trains without the dropout that the folder's configuration names (an adapter's own stays), so

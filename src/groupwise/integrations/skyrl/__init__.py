@@ -1,4 +1,4 @@
-"""Every objective inside SkyRL: `register("gspo")` puts its loss and its advantages into SkyRL's two registries."""
+"""Objectives inside SkyRL: `register("gspo")` puts the loss and the advantages of one into SkyRL's two registries."""
 
 from groupwise.integrations.skyrl.advantage import advantage_estimator
 from groupwise.integrations.skyrl.keys import overrides

@@ -1,4 +1,4 @@
-"""Every objective inside TRL's trainer: `GRPOTrainer(objective="dapo", ...)`, and `objective_of(config)`, which
+"""Objectives inside TRL's trainer: `GRPOTrainer(objective="gspo", ...)`, and `objective_of(config)`, which
 translates a `GRPOConfig` into our slots; `from_trl(config)`, which translates it into the arguments of
 `groupwise.train`.
 """

@@ -3,7 +3,7 @@ published method as `groupwise_<name>`, in every process and without a module of
 
 Edited methods come from the environment variable `GROUPWISE_VERL`, several divided by `;`:
 
-    GROUPWISE_VERL="gspo trust.high=0.0005; dapo+tis"
+    GROUPWISE_VERL="gspo trust.high=0.0005; dapo trust.high=0.3"
 
 `python -m groupwise.integrations.verl gspo trust.high=0.0005` prints that variable and the overrides to write.
 """

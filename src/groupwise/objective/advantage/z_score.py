@@ -19,7 +19,7 @@ class ZScore(AdvantageSlot):
     """`A_i = (R_i - mean(R)) / max(std(R), min_std)` over the member's group.
 
     A flat group gives exactly 0. Shift-invariant; scale-invariant while the standard deviation is above `min_std`.
-    In a group of two the advantage is always +-0.707, whatever the rewards.
+    In a group of two that differ the advantage is +-0.707 (+-1 with `ddof = 0`), by however much they do.
 
     Example:
         Rewards 0, 0, 1, 1: mean 1/2, unbiased standard deviation `1/sqrt(3)`, so the advantage is `-+sqrt(3)/2`.

@@ -45,7 +45,8 @@ class Mirrored(NoisedCopies):
     has_surrogate: ClassVar[bool] = True
     kind: Literal["mirrored"] = "mirrored"
     strength: float = Field(default=1.0, gt=0, le=1)
-    """The distance of the mirrored predictions from the old one; small values take larger steps."""
+    """The distance of the mirrored predictions from the old one; small values pull back less. At `v = v_old`, as at the
+    first update on a batch, the gradient is the same at any value."""
     clip: float = Field(default=5.0, gt=0)
     """`c`: advantages beyond it learn, or unlearn, fully."""
     floor: float = Field(default=1e-5, gt=0)

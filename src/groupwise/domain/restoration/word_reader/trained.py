@@ -1,7 +1,7 @@
 """A small reader of words that is trained here: the fallback where no other is installed, and one that has a gradient.
 
-It is trained once, in about a minute, on words and strings of letters in the fonts of the source `words`, and is stored
-in the cache.
+It is trained once, in about a minute, on words of the whole list of the source `words`, held-out ones too, and on
+strings of letters, in that source's fonts on white paper, and is stored in the cache.
 """
 
 from __future__ import annotations
