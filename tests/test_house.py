@@ -205,7 +205,7 @@ def test_nothing_is_pickled(path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("room", ["train", "experiment", "cli"])
+@pytest.mark.parametrize("room", ["training", "experiment", "cli"])
 def test_weights_have_one_owner(room: str) -> None:
     """Who trains, evaluates or reports talks to `domain.learner`: no file reaches for a module or its parameters."""
     reached = [
