@@ -57,14 +57,14 @@ def test_completions_end_as_often_as_asked(tmp_path: Path, lengths: str, chance:
 
 
 def test_the_objectives_benchmark_runs_every_preset_and_overlay() -> None:
-    from objective import Batch
-
     from groupwise.objective.preset import method_names, overlay_names
+    from objective import Batch
 
     batch = Batch(16, 8)
     for name in [*method_names(), *(f"dapo+{overlay}" for overlay in overlay_names())]:
         loss, gradient = batch.preset(name, read=True)()
-        assert bool(loss.isfinite()) and bool(gradient.isfinite().all()), name
+        assert bool(loss.isfinite()), name
+        assert bool(gradient.isfinite().all()), name
 
 
 def test_generalised_advantages_by_hand() -> None:
