@@ -214,6 +214,13 @@ def test_rewards_find_the_target_the_image_and_the_label() -> None:
     assert len(small.evaluated_on) == 7
 
 
+def test_a_map_counts_by_its_mean() -> None:
+    small = domain({"rewards": {"psnr": {"result": "map", "window": 4}}})
+    table = small.reward(sampled(small))
+    assert not table.maps
+    assert len(table.values["psnr"]) == 6
+
+
 def test_the_picture_shows_input_first_drawn_image_and_target_of_each_prompt() -> None:
     small = domain({"evaluation": {"num_images": 2, "num_prompts": 5}})
     evaluation = small.evaluate(streams=Streams(0))
