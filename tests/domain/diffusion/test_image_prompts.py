@@ -214,6 +214,17 @@ def test_rewards_find_the_target_the_image_and_the_label() -> None:
     assert len(small.evaluated_on) == 7
 
 
+def test_guidance_that_nothing_teaches_is_said() -> None:
+    def said(**changes: Any) -> bool:
+        return any("unconditional_share = 0.1" in remark for remark in domain(changes).remarks)
+
+    assert said(guidance=2.0, demonstrations={})
+    assert said(evaluation={"guidance": 2.0}, demonstrations={})
+    assert not said(guidance=1.0, demonstrations={})
+    assert not said(guidance=2.0, demonstrations={"unconditional_share": 0.2})
+    assert not said(guidance=2.0, demonstrations=None)
+
+
 def test_a_map_counts_by_its_mean() -> None:
     small = domain({"rewards": {"psnr": {"result": "map", "window": 4}}})
     table = small.reward(sampled(small))
