@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from PIL import Image
+
 
 def test_one_group_is_shown(groupwise, tiny_file: Path, tmp_path: Path):
     ended = groupwise(
@@ -45,3 +47,27 @@ def test_a_prompt_that_is_not_there(groupwise, tiny_file: Path):
     ended = groupwise("check", tiny_file, "--prompt", 64)
     assert ended.status == 2
     assert "prompt 64 does not exist: the training set has 64" in ended.err
+
+
+def test_files_that_cannot_be_read_are_said_as_a_run_says_them(groupwise, tmp_path: Path):
+    (tmp_path / "clean").mkdir()
+    for number in range(3):
+        Image.new("L", (8, 8), 60 * number).save(tmp_path / "clean" / f"{number}.png")
+    (tmp_path / "clean" / "3.png").write_bytes(b"no image")
+    (tmp_path / "folder.toml").write_text(
+        """
+        [domain]
+        kind = "restoration"
+        model = { kind = "network", network = { kind = "residual", channels = 1, width = 4, depth = 2 } }
+        source = { kind = "folder", clean = "clean", channels = 1, num_held_out = 1 }
+        degradation = { kind = "gaussian_noise", sigma = 0.1 }
+        rewards = { psnr = { kind = "psnr" } }
+        [train]
+        prompts_per_step = 1
+        """,
+        encoding="utf-8",
+    )
+    ended = groupwise("check", "folder.toml")
+    assert ended.status == 0, ended
+    note = "note data: images left out because they cannot be read: 1 (3.png); the first: UnidentifiedImageError"
+    assert note in " ".join(ended.out.split())

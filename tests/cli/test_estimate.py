@@ -75,6 +75,20 @@ def test_models_that_make_images_are_counted(groupwise):
         assert word in ended.out, word
 
 
+def test_a_run_of_a_model_that_makes_images_stands_beside_its_estimate(groupwise, tmp_path: Path):
+    sizes = ("train.prompts_per_step=1", "train.group_size=2", "domain.num_steps=2", "train.num_steps=3")
+    run = tmp_path / "run"
+    ended = groupwise("train", "diffusion", *sizes, "stages=[]", "controls=null", "--out", run)
+    assert ended.status == 0, ended
+    ended = groupwise("estimate", "--against", run, "--gpu", "H100")
+    assert ended.status == 0, ended
+    lines = [line.split() for line in ended.out.splitlines()]
+    assert ["part", "seconds", "TFLOP", "a", "device", "measured", "seconds", "ratio"] in lines
+    for part in ("sampling", "update"):
+        seconds, _, taken, ratio = next(map(float, line[1:]) for line in lines if line[:1] == [part] and len(line) == 5)
+        assert ratio == pytest.approx(seconds / taken, abs=0.006)
+
+
 @pytest.mark.slow
 def test_a_runs_measured_seconds_stand_beside_the_estimate(
     groupwise, finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -100,6 +100,10 @@ def test_a_saved_infinity_is_read_back():
             'mode = "slow": unknown key; allowed: trust, train, rewards, stages, extra; did you mean train.mode?',
         ),
         (
+            {"sigma": 2, "trust": {"kind": "gaussian"}},
+            "sigma = 2: unknown key; allowed: trust, train, rewards, stages, extra; did you mean trust.sigma?",
+        ),
+        (
             {"train": {"name": "x", "extra": {}}},
             "train.extra = {}: unknown key; allowed: name, num_steps, lr, mode, flag, stop; did you mean extra?",
         ),

@@ -70,7 +70,7 @@ def check(
             for stage in loaded.spans
         )
     )
-    for remark in job.remarks:
+    for remark in [*job.remarks, *domain.remarks]:
         say(f"note        {remark}")
     sampling = next((recipe for recipe in job.recipes if recipe.samples), job.recipes[-1])
     before = [stage.name for stage in loaded.spans[: loaded.spans.index(span)]]

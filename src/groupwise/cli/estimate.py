@@ -94,7 +94,8 @@ def estimate(
     if costs is None:
         from groupwise.cli.estimate_images import show_images
 
-        show_images(span, experiment if against is None else str(against), gpu=gpu, gpus=gpus)
+        taken = {} if against is None else _seconds_taken(_sampling_rows(against))
+        show_images(span, experiment if against is None else str(against), gpu=gpu, gpus=gpus, taken=taken)
         return
     shape = _shape(costs, model, span.name)
     step = _step(span, costs, prompt_tokens or costs.prompt_tokens or 128.0, completion_tokens)
@@ -164,6 +165,20 @@ def _as_run(step: Step, path: Path) -> tuple[Step, Mapping[str, float]]:
     import statistics
     from dataclasses import replace
 
+    rows = _sampling_rows(path)
+    share = statistics.mean(row.get("scored_share") or 0.0 for row in rows)
+    drawn = statistics.mean(row.get("num_prompts_drawn") or step.prompts for row in rows)
+    seen = replace(
+        step,
+        prompts=round(drawn),
+        completion_tokens=statistics.mean(row["completions/mean_length"] for row in rows),
+        learning_share=share,
+    )
+    return seen, _seconds_taken(rows)
+
+
+def _sampling_rows(path: Path) -> list[Mapping[str, Any]]:
+    """Returns the metrics of the steps of a run that sampled, without the first."""
     from groupwise.config import ConfigError
     from groupwise.runs import read_run
 
@@ -176,18 +191,17 @@ def _as_run(step: Step, path: Path) -> tuple[Step, Mapping[str, float]]:
         raise ConfigError(
             f"--against {path}: no step of it after the first sampled anything; give a run with more steps"
         )
+    return rows
+
+
+def _seconds_taken(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Returns the median seconds of the parts of a run's steps."""
+    import statistics
+
     seconds_by_part = {
         part: [row.get(f"seconds/{part}", 0.0) for row in rows] for part in ("sampling", "scoring", "update")
     }
-    share = statistics.mean(row.get("scored_share") or 0.0 for row in rows)
-    drawn = statistics.mean(row.get("num_prompts_drawn") or step.prompts for row in rows)
-    seen = replace(
-        step,
-        prompts=round(drawn),
-        completion_tokens=statistics.mean(row["completions/mean_length"] for row in rows),
-        learning_share=share,
-    )
-    return seen, {part: statistics.median(seconds) for part, seconds in seconds_by_part.items() if any(seconds)}
+    return {part: statistics.median(seconds) for part, seconds in seconds_by_part.items() if any(seconds)}
 
 
 def _machine(gpu: str | None, half: bool, span: Experiment, again: bool) -> Machine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from groupwise.experiment import Experiment
 
 
-def show_images(span: Experiment, name: str, *, gpu: str | None, gpus: int) -> None:
+def show_images(
+    span: Experiment, name: str, *, gpu: str | None, gpus: int, taken: Mapping[str, float] | None = None
+) -> None:
     """Prints the estimate of a step of an experiment whose domain makes images.
 
     Args:
@@ -26,6 +29,7 @@ def show_images(span: Experiment, name: str, *, gpu: str | None, gpus: int) -> N
         name: the experiment as it was asked for.
         gpu: name of a GPU; None times passes on this machine.
         gpus: devices that share the step's prompts.
+        taken: seconds of the parts of a run's step, to stand beside the estimate.
 
     Raises:
         ConfigError: the domain's costs are not known.
@@ -61,7 +65,7 @@ def show_images(span: Experiment, name: str, *, gpu: str | None, gpus: int) -> N
     estimated = estimate_images(costs, step, gpu=None if gpu is None else GPUS[gpu], half=half, num_processes=gpus)
     for line in _about(costs, step, gpu, gpus, estimated):
         console().print(Text(line))
-    _show(estimated, gpu)
+    _show(estimated, gpu, taken or {})
     for line in estimated.assumptions:
         console().print(Text(f"extrapolated: {line}"))
 
@@ -82,19 +86,26 @@ def _about(costs: ImageCosts, step: ImageStep, gpu: str | None, gpus: int, estim
     ]
 
 
-def _show(estimated: ImageEstimate, gpu: str | None) -> None:
-    heads = ["seconds", "TFLOP a device"]
+def _row(part: str, seconds: float | None, flops: float, taken: float | None, beside: bool) -> list[str]:
+    cells = [part, "-" if seconds is None else f"{seconds:.3g}", f"{flops / 1e12:.3g}"]
+    if beside:
+        ratio = "-" if taken is None or seconds is None else f"{seconds / taken:.2f}"
+        cells += ["-" if taken is None else f"{taken:.3g}", ratio]
+    return cells
+
+
+def _show(estimated: ImageEstimate, gpu: str | None, taken: Mapping[str, float]) -> None:
+    heads = ["seconds", "TFLOP a device", *(["measured seconds", "ratio"] if taken else [])]
+    # A run's sampling includes the decoding, which is no part of its own there.
+    seconds = dict(estimated.seconds)
+    if taken and "decoding" in seconds:
+        seconds["sampling"] += seconds.pop("decoding")
+    total, total_taken = sum(seconds.values()), sum(taken.values())
+    whole = sum(estimated.flops.values())
     rows = [
-        [part, f"{estimated.seconds[part]:.3g}" if part in estimated.seconds else "-", f"{flops / 1e12:.3g}"]
-        for part, flops in estimated.flops.items()
+        _row(part, seconds.get(part), flops, taken.get(part), bool(taken)) for part, flops in estimated.flops.items()
     ]
-    rows.append(
-        [
-            "step, without rewards",
-            f"{sum(estimated.seconds.values()):.3g}" if estimated.seconds else "-",
-            f"{sum(estimated.flops.values()) / 1e12:.3g}",
-        ]
-    )
+    rows.append(_row("step, without rewards", total if seconds else None, whole, total_taken or None, bool(taken)))
     console().print(table(["part", *heads], rows, title="A step", numbers=heads))
     sizes = [[part, f"{size / 2**30:.3g}"] for part, size in estimated.bytes.items() if size and part != "peak"]
     peak = estimated.bytes["peak"]

@@ -115,7 +115,7 @@ def _problem(shape: Shape, details: ErrorDetails, tree: Any) -> _LocatedProblem:
         elif isinstance(table, Mapping) and (answer := place_shape.instead_of_unknown(str(path[-1]), place, table)):
             problem = Problem(assignment, f"unknown key; {answer}")
         else:
-            meant = _elsewhere(shape, path) or nearest(path[-1], allowed)
+            meant = _elsewhere(shape, path, tree) or nearest(path[-1], allowed)
             problem = Problem(assignment, "unknown key", allowed, meant)
     elif kind == "missing":
         problem = Problem(dotted, "is missing; it has no default, so write it")
@@ -159,9 +159,9 @@ def _of_user_code(root: Shape, location: tuple[str | int, ...], path: tuple[str 
     return f'it belongs to code of your own; write {_dotted(above)}.kind = "{_CALLABLE}" beside it'
 
 
-def _elsewhere(root: Shape, path: tuple[str | int, ...]) -> str | None:
+def _elsewhere(root: Shape, path: tuple[str | int, ...], tree: Any) -> str | None:
     """Returns the key of the same name elsewhere, where exactly one exists: in the whole configuration or in one of its
-    tables. Tables of several kinds are left out, as each kind has its own keys.
+    tables. A table of several kinds, each of which has its own keys, comes after the others, where its kind is said.
     """
     name = path[-1]
     tables = {
@@ -173,6 +173,15 @@ def _elsewhere(root: Shape, path: tuple[str | int, ...]) -> str | None:
         *([str(name)] if name in root.names() else []),
         *(f"{table}.{name}" for table, names in tables.items() if name in names),
     ]
+    if not places and len(path) == 1:
+        places = [
+            f"{table}.{name}"
+            for table in root.names()
+            if (inside := root.inside(table)) is not None
+            and len(inside.kinds()) > 1
+            and (kind := _at(tree, (table, "kind"))) in inside.kinds()
+            and name in inside.narrow(str(kind)).names()
+        ]
     return places[0] if len(places) == 1 else None
 
 

@@ -102,6 +102,10 @@ def not_a_number(image, random):
     return image * np.nan
 
 
+def of_bytes(image, random):
+    return (image * 255).astype("uint8")
+
+
 def failing(image, random):
     image[:] = 0
     raise KeyError("sigma")
@@ -127,6 +131,7 @@ def test_a_function_of_ones_own_is_called_with_its_arguments_and_the_generator()
     [
         ("smaller", r"it gave an image of shape \[1, 4, 8\]; give one of \[1, 8, 8\]"),
         ("not_a_number", r"it gave values that are not finite"),
+        ("of_bytes", r"it gave values up to 255, as of an image of 0 to 255; give numbers, mostly in 0 to 1"),
         ("failing", r"degradation.path = '.*:failing': the function failed: KeyError"),
         ("absent", r"has no 'absent'"),
     ],

@@ -214,6 +214,40 @@ def test_rewards_find_the_target_the_image_and_the_label() -> None:
     assert len(small.evaluated_on) == 7
 
 
+def test_guidance_that_nothing_teaches_is_said() -> None:
+    def said(**changes: Any) -> bool:
+        return any("unconditional_share = 0.1" in remark for remark in domain(changes).remarks)
+
+    assert said(guidance=2.0, demonstrations={})
+    assert said(evaluation={"guidance": 2.0}, demonstrations={})
+    assert not said(guidance=1.0, demonstrations={})
+    assert not said(guidance=2.0, demonstrations={"unconditional_share": 0.2})
+    assert not said(guidance=2.0, demonstrations=None)
+
+
+def test_a_map_counts_by_its_mean() -> None:
+    small = domain({"rewards": {"psnr": {"result": "map", "window": 4}}})
+    table = small.reward(sampled(small))
+    assert not table.maps
+    assert len(table.values["psnr"]) == 6
+
+
+def test_folders_are_refused_by_their_key(tmp_path: Path) -> None:
+    folder = files(tmp_path)
+
+    def refused(message: str, **changes: Any) -> None:
+        images = {"kind": "folder", "clean": str(folder / "clean"), "degraded": str(folder / "noisy"), "channels": 1}
+        source = {"kind": "image_pairs", "images": {**images, "num_held_out": 1, **changes}}
+        with pytest.raises(ConfigError, match=message) as caught:
+            paired({"data": {"source": source}})
+        assert "\n" not in str(caught.value)
+
+    refused(r"^data.source.images.clean = '.*nowhere': no such folder", clean=str(folder / "nowhere"))
+    refused(r"^data.source.images: .*0.png is grey \(L\), and data.source.images.channels = 3; write", channels=3)
+    (folder / "noisy" / "3.png").unlink()
+    refused(r"^data.source.images: '3' is in .*clean and has no partner in the other folder")
+
+
 def test_the_picture_shows_input_first_drawn_image_and_target_of_each_prompt() -> None:
     small = domain({"evaluation": {"num_images": 2, "num_prompts": 5}})
     evaluation = small.evaluate(streams=Streams(0))
@@ -281,8 +315,15 @@ def test_a_file_is_a_prompt(tmp_path: Path) -> None:
     assert small.describe(asked(file), torch.tensor([0]))[0]["degraded"].shape == (8, 8)
     (tmp_path / "large").mkdir()
     large = files(tmp_path / "large", side=9) / "noisy" / "2.png"
-    with pytest.raises(ConfigError, match=r"2.png is \[1, 9, 9\] .*conditioned on \[1, 8, 8\]; resize"):
+    with pytest.raises(
+        ConfigError, match=r"^prompt '.*2.png' is \[1, 9, 9\] .*\[1, 8, 8\]; resize or convert the image$"
+    ):
         asked(large)
+    Image.new("RGB", (8, 8)).save(tmp_path / "colour.png")
+    with pytest.raises(
+        ConfigError, match=r"colour.png is colour \(RGB\), and the model restores grey images; convert it$"
+    ):
+        asked(tmp_path / "colour.png")
     with pytest.raises(ConfigError, match=r"'nowhere.png' is neither an image of data.source nor an image file"):
         asked("nowhere.png")
 
@@ -300,7 +341,8 @@ SOURCE = PAIRS["data"]["source"]
         ),
         (
             {"model": {"shape": {"in_channels": 3}}},
-            r"is \[1, 8, 8\] .* conditioned on \[2, 8, 8\]",
+            r"is \[1, 8, 8\] .* conditioned on \[2, 8, 8\]; .*sample_size = \[8, 8\] and"
+            r" model.shape.in_channels = 2: 1 that are drawn and 1 of the image",
         ),
         (
             {"model": {"shape": {"in_channels": 4, "out_channels": 3}}},
@@ -339,7 +381,7 @@ def test_a_model_that_needs_an_image_is_asked_for_one() -> None:
 def test_bad_tables_name_their_line(tmp_path: Path) -> None:
     good = files(tmp_path)
     lines = [json.loads(line) for line in (good / "pairs.jsonl").read_text().splitlines()]
-    large = files_of_another_size(tmp_path)
+    whole, large = lines, files_of_another_size(tmp_path)
 
     def refused(row: dict[str, Any], message: str, **changes: Any) -> None:
         (good / "pairs.jsonl").write_text("\n".join(map(json.dumps, [*lines[:1], row, *lines[2:]])))
@@ -349,9 +391,16 @@ def test_bad_tables_name_their_line(tmp_path: Path) -> None:
 
     refused({"target": "clean/1.png"}, r"line 2 has no path in column 'image' \(there: \['target'\]\)")
     refused({"image": 3}, r"line 2: column 'image' is 3; write the path of an image file")
-    refused({"image": "noisy/9.png"}, r"line 2: .*noisy/9.png cannot be read \(FileNotFoundError")
+    refused({"image": "noisy/9.png"}, r"line 2: .*noisy/9.png cannot be read \(FileNotFoundError: .* or directory\)")
     refused({**lines[1], "target": large}, r"line 2: .*1.png and .*large.png are a pair of sizes \[8, 8\] and \[9, 9\]")
-    refused({**lines[1], "clean": "x"}, r"line 2 has a column 'clean', under which rewards find something else")
+    refused({**lines[1], "clean": "x"}, r"'clean', under which rewards find something else; rename it")
+    pair = {"image": "noisy/1.png", "clean": "clean/1.png"}
+    refused(pair, r"line 2 has a column 'clean', .*; set data.source.images.target_column = 'clean' to read it as that")
+    pair = {"image": "noisy/1.png", "targets": "clean/1.png"}
+    refused(pair, r"line 2 has no column 'target', and its column 'targets' names a file; set .*column = 'targets'")
+    lines = [{name: value for name, value in line.items() if name != "target"} for line in lines]
+    refused(lines[1], r"target_column = 'sharp': no row of '.*' has such a column; write one", target_column="sharp")
+    lines = whole
     refused(lines[0], r"rows 1 and 2 name the same image 'noisy/0.png'")
     refused(lines[1], r"0.png is grey \(L\), and data.source.images.channels = 3; write channels = 1", channels=3)
     refused(lines[1], r"has 4 rows, and 4 are to be held out; write num_held_out = 3", num_held_out=4)

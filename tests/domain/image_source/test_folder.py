@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+import warnings
 import zlib
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from PIL import Image
 from groupwise.config import ConfigError
 from groupwise.domain.image_source import Folder
 from groupwise.domain.image_source.base import as_float
+from groupwise.domain.image_source.image_file import read_image
 
 
 def write(folder: Path, name: str, size: tuple[int, int] = (8, 6), mode: str = "RGB", value: int = 0) -> Path:
@@ -228,3 +230,11 @@ def test_a_turned_photograph_is_turned(tmp_path: Path) -> None:
     for name in ("a", "b"):
         Image.new("RGB", (9, 4)).save(tmp_path / "clean" / f"{name}.jpg", exif=exif)
     assert Folder(clean=str(tmp_path / "clean"), num_held_out=1).read().train[0].clean.shape == (3, 9, 4)
+
+
+def test_a_large_image_is_read_without_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 40)
+    file = write(tmp_path, "large.png", mode="L")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_image(file, 1).shape == (1, 6, 8)

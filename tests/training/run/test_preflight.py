@@ -83,7 +83,10 @@ def test_a_model_without_trained_parameters() -> None:
 
 def test_a_supervised_term_without_a_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ToyDomain, "demonstrations", lambda *_, **__: None)
-    refused(supervised(), "no demonstrations")
+    refused(
+        supervised(),
+        r"no demonstrations; give it a corpus \(domain.demonstrations, .*images that are prompts need targets too\)",
+    )
 
 
 def test_gradient_checkpointing_where_the_model_has_none() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
 import torch
 from tests.training.step.test_update import gathered
 from tests.training.toy import recipe
 
+from groupwise.reward import RewardError
 from groupwise.training.step.members import RewardedMembers, member_ids
 
 
@@ -58,3 +61,14 @@ def test_a_round_without_reference_joins_without_one() -> None:
     assert joined.samples.reference_log_prob is None
     assert joined.reward_history is None
     assert len(joined.samples) == 2 * len(collected.samples)
+
+
+def test_a_map_of_another_size_than_the_decisions_is_refused_by_name() -> None:
+    collected = gathered(recipe(group_size=3))[2]
+    name, values = next(iter(collected.table.values.items()))
+    table = replace(collected.table, maps={name: [np.zeros((3, 7))] * len(values)})
+    members = RewardedMembers(collected.samples, collected.place, table)
+    num_decisions = collected.samples.mask.shape[1]
+    with pytest.raises(RewardError, match=rf"reward '{name}' gave a map of \[3, 7\] numbers for member 0") as caught:
+        members.rollouts(frozenset(), density=False)
+    assert f"has {num_decisions} decisions; write one number a member" in str(caught.value)

@@ -12,14 +12,17 @@ from groupwise.config import Config, ConfigError, InModule, Problem, user_callab
 if TYPE_CHECKING:
     import numpy as np
 
+_LARGEST = 32.0
+"""No noise reaches it on a scale of 0 to 1, and nearly every image of 0 to 255 does."""
+
 
 @final
 class CallableDegradation(Config):
     """The result of a function `degrade(image, random, **arguments)`.
 
-    The image is fp32 `[C, H, W]` in [0, 1], and `random` a numpy generator, from which all randomness is to come: the
-    degradations of an evaluation are made again from its seed. The result has the image's shape, or
-    `1 / factor` of its sides, and finite values.
+    The image is a numpy array, fp32 `[C, H, W]` in [0, 1], and `random` a numpy generator, from which all randomness is
+    to come: the degradations of an evaluation are made again from its seed. The result has the image's shape, or
+    `1 / factor` of its sides, and finite values on the same scale; noise may leave [0, 1].
 
     Args:
         path: `package.module:function`; the module may lie in the working directory.
@@ -27,7 +30,8 @@ class CallableDegradation(Config):
         factor: how many times smaller than the image's the sides of the result are.
 
     Raises:
-        ConfigError: the function cannot be loaded or fails, or its result is of another shape or not finite.
+        ConfigError: the function cannot be loaded or fails, or its result is of another shape, not finite, or of 0 to
+            255.
     """
 
     kind: Literal["callable"] = "callable"
@@ -53,4 +57,7 @@ class CallableDegradation(Config):
             raise ConfigError(Problem(place, message))
         if not np.isfinite(degraded).all():
             raise ConfigError(Problem(place, "it gave values that are not finite; give numbers, mostly in 0 to 1"))
+        if (largest := float(np.abs(degraded).max(initial=0.0))) > _LARGEST:
+            message = f"it gave values up to {largest:g}, as of an image of 0 to 255; give numbers, mostly in 0 to 1"
+            raise ConfigError(Problem(place, message))
         return degraded

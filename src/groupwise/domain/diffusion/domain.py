@@ -129,7 +129,7 @@ class DiffusionDomain(Domain):
         return [
             clip_remark(self.config.reduce, self._elements),
             *precision,
-            *self._splits.remarks,
+            *self._splits.remarks(self.config),
             *self.rewards.remarks,
         ]
 

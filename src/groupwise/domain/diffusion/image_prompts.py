@@ -12,10 +12,14 @@ from groupwise.config import ConfigError
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.prompt_image import PromptImage
 from groupwise.domain.diffusion.source.image_pairs import ImagePairs
+from groupwise.domain.image_source import Folder
 from groupwise.domain.image_source.base import Picture, as_float
 from groupwise.domain.image_source.image_file import UnreadableImage, read_image
 from groupwise.domain.protocol import Prompt
 from groupwise.streams import Streams
+
+IMAGES = "data.source.images"
+"""The key of the images, for errors."""
 
 
 @final
@@ -35,7 +39,8 @@ class ImagePrompts:
 
     def __init__(self, source: ImagePairs, num_train: int | None) -> None:
         self._source = source
-        pictures = source.images.read()
+        images = source.images
+        pictures = images.read(IMAGES) if isinstance(images, Folder) else images.read()
         self.pictures: Sequence[Picture] = pictures.train[:num_train]
         self.held_out: Sequence[Picture] = pictures.held_out
         self.remarks: Sequence[str] = pictures.remarks
@@ -99,10 +104,11 @@ class ImagePrompts:
             )
         for picture in (*self.pictures, *self.held_out):
             degraded = picture.clean if picture.degraded is None else picture.degraded
-            check_size(picture.file or repr(picture.key), degraded, denoiser.condition_shape)
+            name, drawn = picture.file or repr(picture.key), denoiser.latent_shape[0]
+            check_size(f"{IMAGES}: image {name}", degraded, denoiser.condition_shape, drawn)
             if picture.has_target and picture.clean.shape != denoiser.latent_shape:
                 raise ConfigError(
-                    f"data.source.images: the target of {picture.file or repr(picture.key)} is"
+                    f"{IMAGES}: the target of {picture.file or repr(picture.key)} is"
                     f" {list(picture.clean.shape)} (channels, height, width), and the model draws"
                     f" {list(denoiser.latent_shape)}; write model.shape.out_channels = {len(picture.clean)}, or convert"
                     " the image"
@@ -125,10 +131,10 @@ class ImagePrompts:
                 f" example {self.evaluated[0].key!r}, or a path"
             )
         try:
-            pixels = read_image(file, self._source.images.channels, "prompt")
+            pixels = read_image(file, self._source.images.channels, "prompt", trained=True)
         except UnreadableImage as error:
             raise ConfigError(f"prompt {text!r} cannot be read ({error}); give another image file") from error
-        check_size(text, pixels, shape)
+        check_size(f"prompt {text!r}", pixels, shape)
         return Prompt(text, {"prompt": text, "degraded": PromptImage(as_float(pixels))})
 
     def _shown(self, prompt: Prompt, streams: Streams, step: int, number: int) -> Prompt:
@@ -149,13 +155,14 @@ class ImagePrompts:
         return Prompt(prompt.key, {**prompt.columns, "degraded": PromptImage(degraded), **target})
 
 
-def check_size(name: str, image: np.ndarray, condition_shape: Sequence[int]) -> None:
+def check_size(name: str, image: np.ndarray, condition_shape: Sequence[int], drawn: int | None = None) -> None:
     """Refuses an image of another size than the model is conditioned on.
 
     Args:
         name: of the image, for the message.
         image: `[C, H, W]`.
         condition_shape: of the model.
+        drawn: channels that the model draws; None where the model is trained and cannot be made to fit.
 
     Raises:
         ConfigError: names both sizes.
@@ -164,10 +171,15 @@ def check_size(name: str, image: np.ndarray, condition_shape: Sequence[int]) -> 
         >>> check_size("a.png", np.zeros((1, 8, 8)), (1, 8, 8))
     """
     if image.shape != tuple(condition_shape):
+        remedy = (
+            ""
+            if drawn is None
+            else f", or write model.shape.sample_size = {list(image.shape[1:])} and model.shape.in_channels ="
+            f" {drawn + len(image)}: {drawn} that are drawn and {len(image)} of the image"
+        )
         raise ConfigError(
-            f"data.source.images: image {name} is {list(image.shape)} (channels, height, width), and the model is"
-            f" conditioned on {list(condition_shape)}; resize or convert the image, or write model.shape.sample_size ="
-            f" {list(image.shape[1:])} and model.shape.in_channels for its channels"
+            f"{name} is {list(image.shape)} (channels, height, width), and the model is conditioned on"
+            f" {list(condition_shape)}; resize or convert the image{remedy}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from groupwise.reward import Rewards, RewardTable
 def judge(
     rewards: Rewards, prompts: Sequence[Prompt], group: Sequence[int], images: Tensor, *, judges: bool, frames: bool
 ) -> RewardTable:
-    """Computes every reward of every image.
+    """Computes every reward of every image. A map counts by its mean: a decision is a transition of the whole image.
 
     Args:
         rewards: of the domain.
@@ -34,9 +35,9 @@ def judge(
     prompt_texts = [row["prompt"] for row in member_columns]
     score = partial(rewards.score, judges=judges)
     if frames:
-        return score_frames(images.cpu(), prompt_texts, columns, score)
+        return replace(score_frames(images.cpu(), prompt_texts, columns, score), maps={})
     completions: Any = list(images.cpu())
-    return score(prompt_texts, completions, columns)
+    return replace(score(prompt_texts, completions, columns), maps={})
 
 
 def _handed(value: Any) -> Any:

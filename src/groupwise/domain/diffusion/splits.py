@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
 from groupwise.config import ConfigError
-from groupwise.domain.diffusion.config import DataConfig
+from groupwise.domain.diffusion.config import DataConfig, DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.image_prompts import ImagePrompts
 from groupwise.domain.diffusion.source.image_pairs import ImagePairs
@@ -77,10 +77,22 @@ class Splits:
             return self.pictures.contents(prompts)
         return frozenset(prompt.columns["prompt"] for prompt in prompts)
 
-    @property
-    def remarks(self) -> Sequence[str]:
-        """Sentences on images that were left out."""
-        return () if self.pictures is None else self.pictures.remarks
+    def remarks(self, config: DiffusionConfig) -> list[str]:
+        """Returns sentences on images that were left out, and on guidance by what is never taught.
+
+        Args:
+            config: whose guidance, where it has demonstrations, is by a model that they are to teach.
+        """
+        remarks = [] if self.pictures is None else list(self.pictures.remarks)
+        guided = config.sampling_schedule or any(
+            g not in (None, 1) for g in (config.guidance, config.evaluation.guidance)
+        )
+        if guided and config.demonstrations is not None and config.demonstrations.unconditional_share == 0:
+            remarks.append(
+                "guidance: the model is guided away from what it draws without a prompt, and no demonstration is shown"
+                " without one; unless an earlier run taught it, write domain.demonstrations.unconditional_share = 0.1"
+            )
+        return remarks
 
     @property
     def columns(self) -> list[str]:

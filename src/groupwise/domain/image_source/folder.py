@@ -47,26 +47,29 @@ class Folder(Config):
     num_held_out: Positive = 8
     on_corrupt: Literal["error", "skip"] = "skip"
 
-    def read(self) -> Pictures:
+    def read(self, key: str = "source") -> Pictures:
         """Reads all images and splits them.
+
+        Args:
+            key: of the configuration that holds this folder, for errors.
 
         Raises:
             ConfigError: no folder, no image, an image without its partner, a pair of two sizes, another number of
                 channels; names the file.
         """
         remarks: list[str] = []
-        clean = _files(Path(self.clean), "clean", remarks)
-        degraded = _files(Path(self.degraded), "degraded", remarks) if self.degraded is not None else None
+        clean = _files(Path(self.clean), f"{key}.clean", remarks)
+        degraded = _files(Path(self.degraded), f"{key}.degraded", remarks) if self.degraded is not None else None
         if self.degraded is not None and Path(self.degraded).samefile(self.clean):
             raise ConfigError(
-                f"source.degraded = {self.degraded!r} is the folder of the clean images; give the folder of the"
+                f"{key}.degraded = {self.degraded!r} is the folder of the clean images; give the folder of the"
                 " degraded ones, or remove it and a degradation makes them"
             )
         if degraded is not None and set(clean) != set(degraded):
             unpaired = sorted(set(clean) ^ set(degraded), key=natural)
             folder = self.clean if unpaired[0] in clean else self.degraded
             raise ConfigError(
-                f"source: {unpaired[0]!r} is in {folder} and has no partner in the other folder ({len(unpaired)} such);"
+                f"{key}: {unpaired[0]!r} is in {folder} and has no partner in the other folder ({len(unpaired)} such);"
                 " give both, or move it away"
             )
         pictures: list[Picture] = []
@@ -74,12 +77,12 @@ class Folder(Config):
         first_error = ""
         for name in sorted(clean, key=natural):
             try:
-                target = read_image(clean[name], self.channels)
-                degraded_pixels = None if degraded is None else read_image(degraded[name], self.channels)
+                target = read_image(clean[name], self.channels, key)
+                degraded_pixels = None if degraded is None else read_image(degraded[name], self.channels, key)
             except UnreadableImage as error:
                 if self.on_corrupt == "error":
                     raise ConfigError(
-                        f"source: {error.path} cannot be read ({error}); replace it, or write on_corrupt = 'skip'"
+                        f"{key}: {error.path} cannot be read ({error}); replace it, or write on_corrupt = 'skip'"
                     ) from error
                 first_error = first_error or str(error)
                 corrupt.append(error.path.name if degraded is None else f"{error.path.parent.name}/{error.path.name}")
@@ -89,12 +92,12 @@ class Folder(Config):
             ):
                 sizes = f"{list(degraded_pixels.shape[1:])} and {list(target.shape[1:])}"
                 requirement = (
-                    "both must be of one size (for super-resolution write source.scale)"
+                    f"both must be of one size (for super-resolution write {key}.scale)"
                     if self.scale == 1
-                    else f"the clean one must have source.scale = {self.scale} times the sides, to the pixel; cut it"
+                    else f"the clean one must have {key}.scale = {self.scale} times the sides, to the pixel; cut it"
                 )
                 raise ConfigError(
-                    f"source: {degraded[name]} and {clean[name]} "  # type: ignore[index]
+                    f"{key}: {degraded[name]} and {clean[name]} "  # type: ignore[index]
                     f"are a pair of sizes {sizes}; {requirement}"
                 )
             pictures.append(Picture(name, target, degraded_pixels, file=str(clean[name])))
@@ -105,10 +108,10 @@ class Folder(Config):
                 f" ({', '.join(corrupt[:_MAX_LISTED])}{more}); the first: {first_error}"
             )
         if len(pictures) <= self.num_held_out:
-            smaller = ", or a smaller source.num_held_out" if self.num_held_out > 1 and len(pictures) > 1 else ""
+            smaller = f", or a smaller {key}.num_held_out" if self.num_held_out > 1 and len(pictures) > 1 else ""
             left_out = "".join(f"; {remark.removeprefix('data: ')}" for remark in remarks)
             raise ConfigError(
-                f"source: images in {self.clean} that can be read: {len(pictures)}, and {self.num_held_out} are to be"
+                f"{key}: images in {self.clean} that can be read: {len(pictures)}, and {self.num_held_out} are to be"
                 f" held out; give at least {self.num_held_out + 1}{smaller}{left_out}"
             )
         return Pictures.spread(pictures, self.num_held_out, remarks)
@@ -128,7 +131,7 @@ def _files(folder: Path, key: str, remarks: list[str]) -> dict[str, Path]:
     """Lists the images of a folder by name; its remaining contents become a remark."""
     if not folder.is_dir():
         reason = "it is a file and no folder" if folder.exists() else "no such folder"
-        raise ConfigError(f"source.{key} = {str(folder)!r}: {reason}; write one with images")
+        raise ConfigError(f"{key} = {str(folder)!r}: {reason}; write one with images")
     files: dict[str, Path] = {}
     ignored: list[str] = []
     for path in sorted(folder.iterdir()):
@@ -141,7 +144,7 @@ def _files(folder: Path, key: str, remarks: list[str]) -> dict[str, Path]:
         name = unicodedata.normalize("NFC", path.stem)
         if name in files:
             raise ConfigError(
-                f"source.{key}: {path} and {files[name]} have the same name, and a pair is told by it; rename one"
+                f"{key}: {path} and {files[name]} have the same name, and a pair is told by it; rename one"
             )
         files[name] = path
     ignored_text = (
@@ -152,7 +155,7 @@ def _files(folder: Path, key: str, remarks: list[str]) -> dict[str, Path]:
     if not files:
         ignored_hint = f"; what lies there: {ignored_text}, and folders inside it are not searched" if ignored else ""
         raise ConfigError(
-            f"source.{key} = {str(folder)!r}: no image in it ({', '.join(sorted(_SUFFIXES))} are read){ignored_hint}"
+            f"{key} = {str(folder)!r}: no image in it ({', '.join(sorted(_SUFFIXES))} are read){ignored_hint}"
         )
     if ignored:
         remarks.append(f"data: passed over in {folder}, being no images that are read: {ignored_text}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -27,17 +28,19 @@ class UnreadableImage(Exception):
     """
 
     def __init__(self, path: Path, error: Exception) -> None:
-        super().__init__(f"{type(error).__name__}: {str(error).replace(f' {str(path)!r}', '')}")
+        reason = str(error).replace(f" {str(path)!r}", "").rstrip(": ")
+        super().__init__(f"{type(error).__name__}: {reason}")
         self.path = path
 
 
-def read_image(path: Path, channels: int, key: str = "source") -> np.ndarray:
+def read_image(path: Path, channels: int, key: str = "source", *, trained: bool = False) -> np.ndarray:
     """Reads uint8 `[C, H, W]`, turned as the EXIF data say.
 
     Args:
         path: of the file.
         channels: 3 reads colour, 1 grey.
         key: of the configuration that names the file, for errors.
+        trained: whether a trained model has these channels, so that the file alone can be changed.
 
     Raises:
         UnreadableImage: it is damaged, missing, or no image.
@@ -55,7 +58,11 @@ def read_image(path: Path, channels: int, key: str = "source") -> np.ndarray:
 
     try:
         check_file(path)
-        with Image.open(path) as image:
+        with warnings.catch_warnings():
+            # Pillow warns of large images; it refuses huge ones by itself, and sizes are compared by name.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            image = Image.open(path)
+        with image:
             # Pillow reads a colour file of 16 bits as one of 8 without a warning.
             deep = image.mode.startswith("I") or image.mode == "F" or ";16" in str(image.tile)
             # A camera keeps a preview or a depth map behind the photograph (MPO).
@@ -64,7 +71,7 @@ def read_image(path: Path, channels: int, key: str = "source") -> np.ndarray:
                     f"{key}: {path} holds {image.n_frames} images ({image.format}); "  # type: ignore[attr-defined]
                     "store each as a file of its own"
                 )
-            return _pixels(path, ImageOps.exif_transpose(image), channels, deep, key)
+            return _pixels(path, ImageOps.exif_transpose(image), channels, deep, key, trained)
     except ConfigError:
         raise
     except Exception as error:
@@ -72,7 +79,11 @@ def read_image(path: Path, channels: int, key: str = "source") -> np.ndarray:
         raise UnreadableImage(path, error) from error
 
 
-def _pixels(path: Path, image: Image, channels: int, deep: bool, key: str) -> np.ndarray:
+def _named(channels: int) -> str:
+    return "grey" if channels == 1 else "colour"
+
+
+def _pixels(path: Path, image: Image, channels: int, deep: bool, key: str, trained: bool) -> np.ndarray:
     """Converts an opened image to uint8 `[C, H, W]`, and refuses an image of another kind than the source's."""
     import numpy as np
 
@@ -87,7 +98,9 @@ def _pixels(path: Path, image: Image, channels: int, deep: bool, key: str) -> np
         for _, (r, g, b) in image.convert("RGB").getcolors(maxcolors=256) or []  # type: ignore[misc]
     )
     if grey != (channels == 1) and not is_grey_palette:
-        description = f"{path} is {'grey' if grey else 'colour'} ({image.mode})"
+        description = f"{path} is {_named(1 if grey else 3)} ({image.mode})"
+        if trained:
+            raise ConfigError(f"{key}: {description}, and the model restores {_named(channels)} images; convert it")
         raise ConfigError(
             f"{key}: {description}, and {key}.channels = {channels}; write channels = {1 if grey else 3}, or convert it"
         )

@@ -7,13 +7,15 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
-from groupwise.config import Config, ConfigError, read_json_lines
+from groupwise.config import Config, ConfigError, nearest, read_json_lines
 from groupwise.config.numbers import Positive
 from groupwise.domain.image_source.base import Picture, Pictures
 from groupwise.domain.image_source.image_file import UnreadableImage, read_image
 
 _KEY = "data.source.images"
 _RESERVED = ("prompt", "degraded", "clean")
+_TARGET = "target"
+_READ_UNDER = {"degraded": "image_column", "clean": "target_column"}
 
 
 @final
@@ -46,7 +48,7 @@ class Table(Config):
     kind: Literal["table"] = "table"
     path: Annotated[str, Field(min_length=1)]
     image_column: Annotated[str, Field(min_length=1)] = "image"
-    target_column: Annotated[str, Field(min_length=1)] = "target"
+    target_column: Annotated[str, Field(min_length=1)] = _TARGET
     channels: Literal[1, 3] = 3
     num_held_out: Positive = 8
 
@@ -65,6 +67,11 @@ class Table(Config):
                     f"{_KEY}.path = {self.path!r}: rows {first} and {number} name the same image {picture.key!r}, and"
                     " an image is told by its path; leave one out"
                 )
+        if self.target_column != _TARGET and not any(picture.has_target for picture in pictures):
+            raise ConfigError(
+                f"{_KEY}.target_column = {self.target_column!r}: no row of {self.path!r} has such a column; write one"
+                " that is there, or leave it out where there are no targets"
+            )
         if len(pictures) <= self.num_held_out:
             raise ConfigError(
                 f"{_KEY}.path = {self.path!r} has {len(pictures)} rows, and {self.num_held_out} are to be held out;"
@@ -75,8 +82,9 @@ class Table(Config):
     def _picture(self, place: str, row: dict[str, Any]) -> Picture:
         columns = {name: value for name, value in row.items() if name not in (self.image_column, self.target_column)}
         if taken := next((name for name in _RESERVED if name in columns), None):
+            advice = self._advice(taken, row)
             raise ConfigError(
-                f"{place} has a column {taken!r}, under which rewards find something else; rename it (what is taken:"
+                f"{place} has a column {taken!r}, under which rewards find something else; {advice} (what is taken:"
                 f" {', '.join(_RESERVED)})"
             )
         key = self._path_text(place, row, self.image_column)
@@ -89,6 +97,7 @@ class Table(Config):
         image = self._pixels(place, file)
         target_text = self._path_text(place, row, self.target_column)
         if target_text is None:
+            self._check_no_target(place, row, columns)
             return Picture(key, image, image, columns, str(file), has_target=False)
         target_file = Path(self.path).parent / target_text
         target = self._pixels(place, target_file)
@@ -98,6 +107,23 @@ class Table(Config):
                 f" {list(target.shape[1:])}; both must be of one size"
             )
         return Picture(key, target, image, columns, str(file))
+
+    def _advice(self, taken: str, row: dict[str, Any]) -> str:
+        key = _READ_UNDER.get(taken)
+        is_meant = key is not None and getattr(self, key) not in row
+        return f"set {_KEY}.{key} = {taken!r} to read it as that, or rename it" if is_meant else "rename it"
+
+    def _check_no_target(self, place: str, row: dict[str, Any], columns: dict[str, Any]) -> None:
+        """Refuses a row whose target stands under a name much like that of its column."""
+        if self.target_column in row:
+            return
+        folder = Path(self.path).parent
+        paths = [name for name, value in columns.items() if isinstance(value, str) and (folder / value).is_file()]
+        if (meant := nearest(self.target_column, paths)) is not None:
+            raise ConfigError(
+                f"{place} has no column {self.target_column!r}, and its column {meant!r} names a file; set"
+                f" {_KEY}.target_column = {meant!r}, or rename that column"
+            )
 
     def _path_text(self, place: str, row: dict[str, Any], column: str) -> str | None:
         text = row.get(column)

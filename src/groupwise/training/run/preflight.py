@@ -119,7 +119,8 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
             )
     if _is_supervised(recipe) and domain.demonstrations(1, streams=streams, step=0) is None:
         raise ConfigError(
-            "auxiliary.supervised: the domain has no demonstrations; give it a corpus, or remove the term"
+            "auxiliary.supervised: the domain has no demonstrations; give it a corpus (domain.demonstrations, where the"
+            " domain has that key; images that are prompts need targets too), or remove the term"
         )
     if not recipe.samples:
         return

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from groupwise.domain.protocol import Samples
 from groupwise.records import Rollouts
-from groupwise.reward import RewardTable
+from groupwise.reward import RewardError, RewardTable
 
 _MOST_MEMBERS = 1 << 32
 
@@ -49,7 +49,7 @@ class RewardedMembers:
             mask=samples.mask,
             old_log_prob=samples.old_log_prob,
             rewards={
-                name: _decision_rewards(table.maps[name], samples.mask) if name in table.maps else values
+                name: _decision_rewards(name, table.maps[name], samples.mask) if name in table.maps else values
                 for name, values in table.values.items()
             },
             reward_weights=table.weights,
@@ -93,6 +93,13 @@ def member_ids(place: Tensor) -> Tensor:
     return place * _MOST_MEMBERS + torch.empty_like(place).index_copy_(0, order, within)
 
 
-def _decision_rewards(values: Sequence[Any], mask: Tensor) -> Tensor:
+def _decision_rewards(name: str, values: Sequence[Any], mask: Tensor) -> Tensor:
     """Returns a reward of every decision, `[B, T]`; masked decisions are 0."""
+    for member, numbers in enumerate(values):
+        if np.size(numbers) != mask.shape[1]:
+            raise RewardError(
+                f"reward {name!r} gave a map of {list(np.shape(numbers))} numbers for member {member}, which has"
+                f" {mask.shape[1]} decisions; write one number a member",
+                reward=name,
+            )
     return torch.tensor(np.asarray(values), dtype=torch.float64, device=mask.device).reshape(mask.shape)
