@@ -26,8 +26,8 @@ def method_index() -> str:
             "# Methods",
             (
                 "Every method is data: a file that names its paper and states every slot of the objective, `matching`"
-                " where it has one. Choose one with `method=NAME`, change a part of it with `slot.key=value`, lay an overlay on it with"
-                " `method=NAME+OVERLAY`. `groupwise methods NAME` prints the same as its page."
+                " where it has one. Choose one with `method=NAME`, change a part of it with `slot.key=value`, lay an"
+                " overlay on it with `method=NAME+OVERLAY`. `groupwise methods NAME` prints the same as its page."
             ),
             table(("method", "in one line", "arXiv"), rows),
             "## Overlays\n\nThey correct for a sampler that is not the policy.",

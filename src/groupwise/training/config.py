@@ -47,8 +47,8 @@ class TrainConfig(Config):
         updates_per_batch: passes over a batch of rollouts.
         minibatches: optimiser steps a pass; groups are dealt to them at random.
         micro_batch_members: members in one forward and backward pass; changes memory, and the result by rounding alone.
-            Unset takes all at once. `auto` measures the first batch (and any with longer members), takes as many as fit,
-            and halves when memory runs out all the same; on a CPU it needs `memory_limit_gib`.
+            Unset takes all at once. `auto` measures the first batch (and any with longer members), takes as many as
+            fit, and halves when memory runs out all the same; on a CPU it needs `memory_limit_gib`.
         memory_limit_gib: for `auto`, the most memory that a process may take on its device; unset takes the free memory
             of the CUDA device.
         demonstrations_per_step: supervised members beside each optimiser step, where the objective has a supervised
