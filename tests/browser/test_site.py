@@ -111,3 +111,19 @@ def test_tables_and_code_stay_inside_a_phone(site: Path, tab: Page) -> None:
     for name in (".", "tutorials/language", "how_to/choose_a_method", "explanations/rejection_sampling"):
         shown(tab, site / name / "index.html", PHONE)
         assert tab.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], name
+
+
+def test_no_number_of_a_table_is_broken(site: Path, tab: Page) -> None:
+    for name in ("guide/selection_findings", "guide/results", "guide/study", "guide/diffusion"):
+        shown(tab, site / name / "index.html", DESKTOP)
+        lines = tab.evaluate(
+            """[...document.querySelectorAll("article td")]
+            .filter(cell => /^[-+]?[0-9.]+$/.test(cell.textContent.trim()))
+            .map(cell => {
+                const range = document.createRange();
+                range.selectNodeContents(cell);
+                return [cell.textContent, new Set([...range.getClientRects()].map(line => line.top)).size];
+            })"""
+        )
+        assert lines, name
+        assert [text for text, count in lines if count > 1] == [], name
