@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -69,14 +69,17 @@ def distinct(drawn: Iterable[Row], identity: Any, num: int | None) -> list[Row]:
         ... )
         [{'prompt': 'a'}, {'prompt': 'b'}]
     """
-    seen: set[str] = set()
-    rows: list[Row] = []
-    drawn = iter(drawn)
-    while num is None or len(rows) < num:
-        # One new row in so many draws, or the task is exhausted.
-        new_row = next(((row, name) for row in islice(drawn, REPEATS) if (name := identity(row)) not in seen), None)
-        if new_row is None:
-            break
-        rows.append(new_row[0])
-        seen.add(new_row[1])
-    return rows
+    return list(islice(new_rows(iter(drawn), identity, set()), num))
+
+
+def new_rows(drawn: Iterator[Row], identity: Callable[[Row], str], seen: set[str]) -> Iterator[Row]:
+    """Yields the rows that were not seen, until so many draws give none that the task is exhausted.
+
+    Args:
+        drawn: the draws.
+        identity: returns the text by which two rows are the same.
+        seen: the texts of earlier rows; those of the new ones are added.
+    """
+    while new_row := next(((name, row) for row in islice(drawn, REPEATS) if (name := identity(row)) not in seen), None):
+        seen.add(new_row[0])
+        yield new_row[1]

@@ -13,7 +13,7 @@ from typing import Any
 
 from groupwise.checkpoint.atomic import StorageError, write_file
 from groupwise.checkpoint.cache import cache_folder, content_key
-from groupwise.domain.language.source.base import REPEATS, Row
+from groupwise.domain.language.source.base import Row, new_rows
 from groupwise.processes import is_first_process
 
 log = logging.getLogger("groupwise")
@@ -89,25 +89,26 @@ def kept_rows(
 
 def _extend(made: _Made, entries: Iterator[Row], identity: Callable[[Row], str], num: int | None, what: str) -> None:
     names = {identity(row) for row in made.rows}
-    repeats, num_before, start = 0, len(made.rows), perf_counter()
+    num_before, start = len(made.rows), perf_counter()
+
+    def counted() -> Iterator[Row]:
+        for entry in entries:
+            made.next_entry += 1
+            yield entry
+
+    fresh = new_rows(counted(), identity, names)
     while num is None or len(made.rows) < num:
-        row = next(entries, None)
-        if row is None or repeats == REPEATS:
+        if (row := next(fresh, None)) is None:
             made.exhausted = True
             return
-        made.next_entry += 1
-        name = identity(row)
-        repeats = repeats + 1 if name in names else 0
-        if not repeats:
-            names.add(name)
-            made.rows.append(row)
-            seconds = perf_counter() - start
-            if seconds > _SILENT_SECONDS and not made.said and is_first_process():
-                num_made = len(made.rows)
-                remaining = num and seconds * (num - num_made) / (num_made - num_before)
-                of_all = "" if remaining is None else f" of {num:,}; about {remaining:.0f} s more"
-                log.warning("%s, which are kept for the next run: %s%s", what, f"{num_made:,}", of_all)
-                made.said = True
+        made.rows.append(row)
+        seconds = perf_counter() - start
+        if seconds > _SILENT_SECONDS and not made.said and is_first_process():
+            num_made = len(made.rows)
+            remaining = num and seconds * (num - num_made) / (num_made - num_before)
+            of_all = "" if remaining is None else f" of {num:,}; about {remaining:.0f} s more"
+            log.warning("%s, which are kept for the next run: %s%s", what, f"{num_made:,}", of_all)
+            made.said = True
 
 
 def _read(path: Path) -> _Made | None:
