@@ -42,7 +42,7 @@ def metrics_table(rows: Sequence[Row]) -> list[str]:
             f"`{metric}`",
             *(spread([row[place].get(metric) for row in ended], DIGITS) for place in ("start", "end")),
         ]
-        cells.append(f"{spread(gains, DIGITS, sign=True)}; {_counts(gains)}" if gains else "")
+        cells.append(f"{spread(gains, DIGITS, sign=True)}; {counts(gains)}" if gains else "")
         for name in controls:
             scores = [row["controls"][name]["end"].get(metric) for row in ended if name in row["controls"]]
             cells += [spread(scores, DIGITS), _above(ended, name, metric)]
@@ -101,6 +101,12 @@ def interval(estimate: Estimate, digits: int) -> str:
     return f"{mean} [{low}, {high}]" if estimate.num_seeds > 1 else mean
 
 
+def counts(gaps: Iterable[float]) -> str:
+    """With how many seeds something went up, and down."""
+    values = list(gaps)
+    return f"{sum(value > 0 for value in values)} up, {sum(value < 0 for value in values)} down of {len(values)}"
+
+
 def spread(values: Iterable[float | None], digits: int = 3, *, sign: bool = False) -> str:
     """The mean, and the lowest and the highest where there are several.
 
@@ -127,7 +133,7 @@ def _above(rows: Sequence[Row], control: str, metric: str) -> str:
     estimate = above(rows, control, metric)
     if estimate is None:
         return ""
-    said = f"{interval(estimate, DIGITS)}; {_counts(_gaps(rows, control, metric).values())}"
+    said = f"{interval(estimate, DIGITS)}; {counts(_gaps(rows, control, metric).values())}"
     more, fewer, number = told(rows, control, metric)
     return f"{said}; told {more} up, {fewer} down" if number else said
 
@@ -142,8 +148,3 @@ def _gaps(rows: Sequence[Row], control: str, metric: str) -> dict[int, float]:
         elif metric in beside["end"].keys() & row["end"]:
             gaps[row["seed"]] = row["end"][metric] - beside["end"][metric]
     return gaps
-
-
-def _counts(gaps: Iterable[float]) -> str:
-    values = list(gaps)
-    return f"{sum(value > 0 for value in values)} up, {sum(value < 0 for value in values)} down of {len(values)}"
