@@ -20,7 +20,7 @@ def curves(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def run(folder: Path, seed: int, scale: float = 1.0) -> str:
-    """Two steps of a supervised stage and twelve that sample: `loss_sup` is 1 to 12 times the scale, `lambda_sup` .5."""
+    """Two steps of a supervised stage, twelve that sample: `loss_sup` is 1 to 12 times the scale, `lambda_sup` .5."""
     folder.mkdir()
     stages = [
         {"name": "base", "num_steps": 2, "set": {}},
