@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from resumable import table_row
+from seeds_metrics import Row, above, control_names, interval, metrics_table, spread, told
 
-from groupwise.experiment import load_experiment
-from groupwise.experiment.bounds import difference_bounds, score_bounds
-from groupwise.experiment.statistics import bootstrap
-
-Row = Mapping[str, Any]
 ALSO = {
     "language": ("sampled/correct", "greedy/worked"),
     "language_countdown": ("sampled/solved", "sampled/keeps_the_rules", "sampled/pass@4"),
@@ -33,8 +28,22 @@ ALSO = {
 """
 
 
+INTRODUCTION = """\
+Written by `make seeds`, which makes the runs that are missing: `groupwise train NAME seed=S` with its controls,
+every run in a process and with a cache of its own. A number is the mean over seeds (the lowest to the highest).
+Behind a control's name stand its own score, how much the run is above it with its 95 % interval over seeds, and
+with how many seeds the run alone, over its held-out prompts, is told to be above it or below. CPU seconds are those
+of the whole command, on a machine that computed other things as well. Until 2026-11-23 a control took the run's
+wall seconds: where other work came and went meanwhile, it took more or fewer steps than it would alone (`steps` and
+`date` in `seeds.jsonl`). Later ones take as many seconds of work. An experiment's second table holds every held-out
+metric before and after, with its gain (the lowest to the highest) and with how many seeds it went up and down;
+beside each control, how much the run ends above it with its 95 % interval over seeds (the bootstrap of `groupwise
+compare`), with how many seeds it is above and below, and with how many that is told from the run's held-out prompts
+alone."""
+
+
 def document(rows: Sequence[Row], order: Sequence[str], need_a_model: Sequence[str]) -> str:
-    """The whole file: a row an experiment, then a table of seeds for each.
+    """The whole file: a row an experiment, then for each a table of its seeds and one of its held-out metrics.
 
     Args:
         rows: of the configurations that are shipped.
@@ -59,27 +68,7 @@ def document(rows: Sequence[Row], order: Sequence[str], need_a_model: Sequence[s
     lines = [
         "# Shipped experiments with seeds that nobody tuned on",
         "",
-        (
-            "Written by `make seeds`, which makes the runs that are missing: `groupwise train NAME seed=S` with its"
-            " controls, every run in a process and with"
-        ),
-        (
-            "a cache of its own. A number is the mean over seeds (the lowest to the highest). Behind a control's name"
-            " stand its own score, how much the run is"
-        ),
-        (
-            "above it with its 95 % interval over seeds, and with how many seeds the run alone, over its held-out"
-            " prompts, is told to be above it or below."
-        ),
-        (
-            "CPU seconds are those of the whole command, on a machine that computed other things as well. Until"
-            " 2026-11-23 a control took the run's wall seconds:"
-        ),
-        (
-            "where other work came and went meanwhile, it took more or fewer steps than it would alone (`steps` and"
-            " `date` in `seeds.jsonl`). Later ones take as many"
-        ),
-        ("seconds of work."),
+        INTRODUCTION,
         "",
         table_row(heads),
         "|" + "---|" * len(heads),
@@ -94,6 +83,8 @@ def document(rows: Sequence[Row], order: Sequence[str], need_a_model: Sequence[s
     for name, measured in by_name.items():
         if measured:
             lines += ["", f"## {name}", "", *_seeds(name, measured)]
+            if table := metrics_table(measured):
+                lines += ["", *table]
     return "\n".join(lines) + "\n"
 
 
@@ -110,7 +101,7 @@ def _summary(name: str, rows: Sequence[Row]) -> list[str]:
         ended[0]["metric"] if ended else "",
         spread([row["before"] for row in ended]),
         spread([row["after"] for row in ended]),
-        "; ".join(_control(control, ended) for control in _controls(ended)) or ("no control" if ended else ""),
+        "; ".join(_control(control, ended) for control in control_names(ended)) or ("no control" if ended else ""),
         ", ".join(f"`{rule}` {count} of {len(rows)}" for rule, count in findings.most_common()) or "nothing",
         spread([row["cpu_seconds"] for row in rows], digits=0),
         ", ".join(
@@ -119,35 +110,21 @@ def _summary(name: str, rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _controls(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(control for row in rows for control in row["controls"]))
-
-
 def _control(name: str, rows: Sequence[Row]) -> str:
     """A control's score, how much the run is above it over seeds, and with how many seeds that is told."""
-    measured = {row["seed"]: row["controls"][name] for row in rows if name in row["controls"]}
     metric = rows[0]["metric"]
-    told = f"{name} {spread([control['end'].get(metric) for control in measured.values()])}"
-    gaps = {seed: control["above"][metric] for seed, control in measured.items() if metric in control["above"]}
-    if not gaps:
-        return told
-    scores = [
-        score
-        for row in rows
-        for score in (row["after"], row["controls"].get(name, {}).get("end", {}).get(metric))
-        if score is not None
-    ]
-    bounds = difference_bounds(score_bounds(load_experiment(rows[0]["experiment"]).table(), metric, scores))
-    over = bootstrap({seed: {metric: gap[0]} for seed, gap in gaps.items()}).within(bounds)
-    above, below = sum(low > 0 for _, low, _ in gaps.values()), sum(high < 0 for _, _, high in gaps.values())
-    interval = f" [{over.low:+.3f}, {over.high:+.3f}]" if len(gaps) > 1 else ""
-    return f"{told}: {over.mean:+.3f}{interval}, above with {above} and below with {below} of {len(gaps)} seeds"
+    scores = spread([row["controls"][name]["end"].get(metric) for row in rows if name in row["controls"]])
+    more, fewer, number = told(rows, name, metric)
+    estimate = above(rows, name, metric)
+    if estimate is None or not number:
+        return f"{name} {scores}"
+    return f"{name} {scores}: {interval(estimate, 3)}, above with {more} and below with {fewer} of {number} seeds"
 
 
 def _seeds(name: str, rows: Sequence[Row]) -> list[str]:
     ended = [row for row in rows if row.get("after") is not None]
     also = [metric for metric in ALSO.get(name, ()) if any(metric in row["end"] for row in ended)]
-    controls = _controls(ended)
+    controls = control_names(ended)
     metric = ended[0]["metric"] if ended else "metric"
     heads = [
         "seed",
@@ -184,20 +161,6 @@ def _findings(row: Row) -> str:
 def _exit(status: int | None, error: str | None = None) -> str:
     said = "past its deadline" if status is None else str(status)
     return f"{said} ({error})" if error else said
-
-
-def spread(values: Iterable[float | None], digits: int = 3) -> str:
-    """The mean, and the lowest and the highest where there are several.
-
-    Args:
-        values: of the seeds; none where a run has no such number.
-        digits: behind the point.
-    """
-    there = [value for value in values if value is not None]
-    if not there:
-        return ""
-    mean = f"{sum(there) / len(there):.{digits}f}"
-    return mean if len(there) == 1 else f"{mean} ({min(there):.{digits}f} to {max(there):.{digits}f})"
 
 
 def number(value: float | None) -> str:

@@ -3,19 +3,32 @@
 groupwise compare source_004_rewards --out runs/source_004_rewards
 groupwise compare source_004_rewards advantage.kind=centred \\
     --vary domain.rewards.vqa.mode.kind=hard_plus_soft,hard_plus_soft_v2,legacy --out runs/source_004_gap
-groupwise compare source_004_rewards domain.rewards.vqa.mode.kind=legacy --vary domain.model.num_layers=1,2,3 --out
-runs/source_004_layers python benchmarks/selection_grids.py runs/source_004_* [--out benchmarks/results/source_004.json]
+groupwise compare source_004_rewards domain.rewards.vqa.mode.kind=legacy \\
+    --vary domain.model.num_layers=1,2,3 --out runs/source_004_layers
+
+python benchmarks/selection_grids.py runs/source_004_* [--out benchmarks/results/source_004.json]
+python benchmarks/selection_grids.py runs/source_004_rewards --against domain.rewards.vqa.mode.kind=hard_plus_soft
+
+Below the table of a grid stand the differences for single numbers of examples, seed by seed, with intervals over seeds
+by the bootstrap of `groupwise compare`, and between what the seeds of a variant lie.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from selection_seeds import differences, ranges, run_folders
+
 from groupwise.checkpoint import write_file
+from groupwise.config import ConfigError
+
+DIGITS = 6
+"""So that a table may round them to three."""
 
 
 def gathered(results: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -27,16 +40,16 @@ def gathered(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
 
     def ends(estimate: Mapping[str, Any] | None) -> list[float] | None:
-        return None if estimate is None else [round(estimate[name], 4) for name in ("mean", "low", "high")]
+        return None if estimate is None else [round(estimate[name], DIGITS) for name in ("mean", "low", "high")]
 
     return [
         {
             "variant": row["variant"],
             "seeds": row["seeds"],
-            "before": round(row["before"], 4),
+            "before": round(row["before"], DIGITS),
             "after": ends(row["after"]),
             "difference": ends(row["difference"]),
-            "end": {name.rpartition("/")[2]: round(value, 4) for name, value in row["end"].items()},
+            "end": {name.rpartition("/")[2]: round(value, DIGITS) for name, value in row["end"].items()},
         }
         for row in results["rows"]
     ]
@@ -65,6 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--against", metavar="VARIANT", help="what the others are compared with; the first by default")
     arguments = parser.parse_args()
     found: dict[str, Any] = (
         json.loads(arguments.out.read_text(encoding="utf-8"))
@@ -76,7 +90,12 @@ def main() -> None:
         # By the folder: one experiment, changed on the command line, makes several grids.
         name = folder.resolve().name.removeprefix("compare-")
         found[name] = gathered(results)
-        print(f"{name}\n\n{markdown(found[name])}\n")
+        runs = run_folders(folder, results)
+        try:
+            tables = [differences(runs, results, arguments.against), ranges(runs, results["metric"])]
+        except ConfigError as error:
+            sys.exit(str(error))
+        print("\n\n".join([name, markdown(found[name]), *map("\n".join, tables)]), end="\n\n")
     if arguments.out is not None:
         write_file(arguments.out, json.dumps(found, indent=1) + "\n")
 

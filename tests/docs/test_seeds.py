@@ -5,6 +5,7 @@ lines hold.
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -185,6 +186,26 @@ def test_an_interval_of_a_difference_of_accuracies_stays_between_its_bounds(tabl
     assert "+0.550 [-1.000, +1.000]" in tables.document(rows, ["language"], [])
 
 
+def test_every_metric_stands_with_its_gain_and_beside_each_control(seeds: Any) -> None:
+    import seeds_metrics
+
+    rows = [row(10), row(11), row(12, None, exit=137)]
+    for each, after, control in zip(rows, (0.5, 0.75), (0.375, 0.625), strict=False):
+        each |= {"start": {"greedy/worked": 0.5, "greedy/length": 3.0}, "end": {"greedy/worked": after}}
+        beside = each["controls"]["supervised"]
+        beside |= {"end": {"greedy/worked": control}, "above": {"greedy/worked": [after - control, control - 0.5, 1.0]}}
+    rows[1]["controls"]["ema"] = {"end": {"greedy/worked": 1.0}, "above": {}}
+    assert seeds_metrics.metrics_table(rows) == [
+        "| metric | before | after | after - before | supervised | after - supervised | ema | after - ema |",
+        "|---|---|---|---|---|---|---|---|",
+        "| `greedy/worked` | 0.50000 (0.50000 to 0.50000) | 0.62500 (0.50000 to 0.75000)"
+        " | +0.12500 (+0.00000 to +0.25000); 1 up, 0 down of 2 | 0.50000 (0.37500 to 0.62500)"
+        " | +0.12500 [+0.12500, +0.12500]; 2 up, 0 down of 2; told 1 up, 0 down"
+        " | 1.00000 | -0.25000; 0 up, 1 down of 1 |",
+    ]
+    assert seeds_metrics.metrics_table(rows[2:]) == []
+
+
 def test_a_line_that_was_cut_off_is_left_out_and_takes_no_other_along(seeds: Any, tmp_path: Path) -> None:
     lines = tmp_path / "seeds.jsonl"
     lines.write_text(json.dumps(row(10)) + '\n{"experiment": "langu')
@@ -227,6 +248,33 @@ def test_the_example_of_a_kl_ends_without_a_finding_at_the_coefficient_that_ship
     )
 
 
+OVER_SEEDS = [
+    ("language", "supervised", "greedy/correct", 1, 3, "gains .794 {}, 95 % over"),
+    ("language", "rejection_sampling", "greedy/correct", 1, 4, "(.0008 above it {})"),
+    ("language_countdown", "supervised", "greedy/solved", 1, 3, ".140 {}, 95 % over the seeds"),
+    ("language_countdown", "rejection_sampling", "greedy/solved", 1, 3, "(-.007 {})"),
+    ("diffusion", "supervised", "ode/asked", 1, 3, ".453 on *asked* {}"),
+    ("diffusion", "supervised", "ode/judge", 1, 3, ".450 on the judge {}"),
+    ("diffusion", "rejection_sampling", "ode/asked", 1, 3, ".068 on *asked* {}"),
+    ("diffusion", "rejection_sampling", "ode/judge", 1, 3, ".151 on the judge {}"),
+    ("restoration", "supervised", "restored/read", 100, 1, "10.9 points on the reader {}"),
+    ("restoration", "supervised", "restored/judge", 100, 1, "2.9 points on the judge {}"),
+    ("restoration", "supervised", "restored/psnr", -1, 2, ".36 dB of PSNR {}"),
+    ("restoration", "supervised", "restored/ssim", -1, 3, ".008 of SSIM {}"),
+    ("restoration_flow", "supervised", "ode/read", 100, 1, "7.5 points on the reader {}"),
+    ("restoration_flow", "supervised", "ode/judge", 100, 1, "6.5 on the judge {}"),
+    ("restoration_flow", "supervised", "ode/psnr", 1, 2, ".36 dB {}"),
+    ("restoration_flow", "rejection_sampling", "ode/read", 100, 1, "10.4 on the reader {}"),
+    ("restoration_upscale", "supervised", "restored/read", 1, 3, "| .049 {} |"),
+    ("restoration_upscale", "supervised", "restored/judge", 1, 3, "| .014 {} |"),
+    ("restoration_upscale", "supervised", "restored/psnr", 1, 2, "| -.21 {} |"),
+    ("restoration_codec", "supervised", "restored/codec_psnr", 1, 3, ".097 dB of PSNR after JPEG {}"),
+    ("restoration_codec", "supervised", "restored/codec_ssim", 1, 4, ".0034 of SSIM {}"),
+    ("restoration_codec", "supervised", "restored/psnr", -1, 3, ".103 dB below it before JPEG {}"),
+]
+"""Experiment, control, metric, factor and digits of the page, and what it says of the difference with the interval in
+the braces.
+"""
 PAGE_OF_RESULTS = (ROOT / "docs" / "guide" / "results.md").read_text(encoding="utf-8")
 OF_SEEDS = [
     (
@@ -241,8 +289,25 @@ OF_SEEDS = [
     ),
     ("diffusion", ("base", "GRPO, 50 steps"), ("ode/asked", "ode/judge", "ode/diversity")),
     ("restoration", ("start", "GRPO, 150 steps"), ("restored/read", "restored/judge")),
+    ("restoration_flow", ("flow: start", "flow: Flow-GRPO, 60 steps"), ("ode/read", "ode/judge")),
 ]
 """Experiment, how its rows before and after are called, and the metrics of the first columns."""
+
+
+@pytest.mark.parametrize(("name", "control", "metric", "factor", "digits", "says"), OVER_SEEDS)
+def test_the_brackets_of_the_results_are_those_of_the_seeds(
+    name: str, control: str, metric: str, factor: int, digits: int, says: str, seeds: Any
+) -> None:
+    import seeds_metrics
+
+    rows = [row for row in seeds.current(read_lines(seeds.LINES).rows) if row["experiment"] == name and "end" in row]
+    estimate = seeds_metrics.above(rows, control, metric)
+    mean, *ends = (
+        re.sub(r"^(-?)0\.", r"\1.", f"{value:.{digits}f}")
+        for value in (factor * estimate.mean, *sorted((factor * estimate.low, factor * estimate.high)))
+    )
+    assert mean in says
+    assert says.format(f"[{', '.join(ends)}]") in PAGE_OF_RESULTS
 
 
 @pytest.mark.parametrize(("name", "labels", "metrics"), OF_SEEDS, ids=[entry[0] for entry in OF_SEEDS])
@@ -259,4 +324,4 @@ def test_the_results_are_those_of_the_seeds(
             numbers = (statistics.fmean(values), min(values), max(values))
             mean, low, high = (f"{number:.3f}".lstrip("0") for number in numbers)
             cells.append(f"{mean} ({low} to {high})")
-        assert f"| {' | '.join(cells)} |" in PAGE_OF_RESULTS
+        assert f"| {' | '.join(cells)} |" in PAGE_OF_RESULTS.replace("**", "")
