@@ -5,6 +5,7 @@ writes a row by hand.
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -151,9 +152,15 @@ def experiment(*settings: str, source: str = TINY) -> Callable[[Path], None]:
 
 
 def by_chance(completions: Any, **columns: Any) -> list[float]:
-    """A reward that pays by chance, the same in every step: none can be earned."""
-    chance = random.Random(len(completions))
+    """A reward that pays by chance, drawn anew for each batch: none can be earned."""
+    chance = random.Random(repr(completions))
     return [chance.random() for _ in completions]
+
+
+def by_turn() -> Callable[[int, Any], float]:
+    """A reward that adds to the action's how often it was asked, of each group of eight anew."""
+    turns = itertools.count()
+    return lambda index, actions: float(actions[0] == 1) + next(turns) % 8
 
 
 def by_length(completions: Any, **columns: Any) -> list[float]:
@@ -351,6 +358,11 @@ PLANTED = (
             'domain.rewards.correct={kind="callable",path="tests.diagnosis.planted:by_chance"}',
         ),
         frozenset({"reward_is_noise"}),
+    ),
+    Planted(
+        "reward_follows_place",
+        toy(grpo(rate=0.01, **WIDE), domain=lambda: ToyDomain(reward_of=by_turn())),
+        frozenset({"reward_flat", "reward_is_noise"}),
     ),
     Planted(
         "reward_is_noise",

@@ -92,7 +92,9 @@ REWARD_FLAT = Rule(
     phrase="the reward does not rise",
     follows=(
         "learning_rate_too_low",
+        "reward_follows_place",
         "reward_is_noise",
+        "training_unlike_held_out",
         "weights_unchanged",
         "admission_rejects",
         "exploration_too_strong",
@@ -127,6 +129,8 @@ REWARD_FALLS = Rule(
     phrase="the reward falls",
     follows=(
         "learning_rate_too_high",
+        "training_unlike_held_out",
+        "reward_follows_place",
         "reward_is_noise",
         "reward_flat",
         "weight_decay_too_high",
