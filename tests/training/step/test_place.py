@@ -47,5 +47,5 @@ def test_chance_has_none() -> None:
 def test_sums_of_two_processes_are_those_of_both() -> None:
     left, right = place_correlations([0, 0, 1, 1], [0, 1, 2, 4]), place_correlations([2, 2, 3, 3], [1, 0, 3, 1])
     both = finish({name: left[name] + right[name] for name in left})
-    # Inside: products .5 (1 + 2 - 1 - 2) = 0. Means .5, 3 and .5, 2: products .5 (2.5 + 1.5) of .5 + .5 and 3.125 + 1.125.
+    # Inside: products .5 (1 + 2 - 1 - 2) = 0. Means .5, 3 and .5, 2: products .5 (2.5 + 1.5), squares 3.125 + 1.125.
     assert both == pytest.approx({"groups/place_correlation": 0.0, "batch/place_correlation": 2 / (4.25) ** 0.5})

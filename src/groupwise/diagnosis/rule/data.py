@@ -18,8 +18,8 @@ def _look(stage: Stage) -> Seen | None:
         return None
     name, now = gap.evaluation.metric.removeprefix("eval/"), gap.evaluation.values[-1]
     return Seen(
-        f"In the first {FEW} steps training prompts earned {number(gap.reward.mean)} in the mean, where the same policy had"
-        f" earned {number(gap.start)} on held-out ones ({name}, {number(now)} now). The training reward has not risen.",
+        f"In the first {FEW} steps training prompts earned {number(gap.reward.mean)} in the mean, where the same"
+        f" policy had earned {number(gap.start)} on held-out ones ({name}, {number(now)} now). The training reward has not risen.",
         gap.evidence,
     )
 

@@ -35,8 +35,9 @@ def _noisy(stage: Stage) -> Seen | None:
     if gap is None or gap.has_fallen or not gap.is_wide(stage, min(gap.evaluation.values), _BELOW):
         return None
     return Seen(
-        f"What was sampled in the first {FEW} steps earned {number(gap.reward.mean)} in the mean; without that noise the"
-        f" policy earned {number(gap.start)} ({gap.evaluation.metric.removeprefix('eval/')}). The reward has not risen.",
+        f"What was sampled in the first {FEW} steps earned {number(gap.reward.mean)} in the mean; without that noise"
+        f" the policy earned {number(gap.start)} ({gap.evaluation.metric.removeprefix('eval/')}). The reward has not"
+        " risen.",
         gap.evidence,
     )
 

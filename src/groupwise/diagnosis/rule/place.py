@@ -39,8 +39,8 @@ REWARD_FOLLOWS_PLACE = Rule(
     "warning",
     "Does my reward depend on the order in which members are scored?",
     tuple(_METRICS),
-    f"over the first {WINDOW} steps and over the last {WINDOW} a correlation with the place is at least {_LEAST} in size"
-    f" and {_ERRORS:g} standard errors from 0",
+    f"over the first {WINDOW} steps and over the last {WINDOW} a correlation with the place is at least {_LEAST} in"
+    f" size and {_ERRORS:g} standard errors from 0",
     "Prompts come in a random order and the members of a group are drawn alike: a reward of prompt and answer knows"
     " nothing of places. Something else is in the reward, an index, a counter, a time or a cache that fills.",
     "Score one member twice, at the start and at the end of a batch (`groupwise.testing.check_reward` does), and take"

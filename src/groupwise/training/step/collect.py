@@ -22,10 +22,10 @@ from groupwise.statistics import Mean, Statistic, Total, add
 from groupwise.streams import Streams
 from groupwise.training.distributed import World
 from groupwise.training.step.copies import copies_noise
-from groupwise.training.step.place import place_correlations
 from groupwise.training.step.draw import draw_prompts
 from groupwise.training.step.members import RewardedMembers
 from groupwise.training.step.micro_batch_size import fit_micro_batch
+from groupwise.training.step.place import place_correlations
 from groupwise.training.step.reward_memory import remember, restore_reward_memory, tell_progress
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
