@@ -19,7 +19,8 @@ def _look(stage: Stage) -> Seen | None:
     name, now = gap.evaluation.metric.removeprefix("eval/"), gap.evaluation.values[-1]
     return Seen(
         f"In the first {FEW} steps training prompts earned {number(gap.reward.mean)} in the mean, where the same"
-        f" policy had earned {number(gap.start)} on held-out ones ({name}, {number(now)} now). The training reward has not risen.",
+        f" policy had earned {number(gap.start)} on held-out ones ({name}, {number(now)} now). The training reward has"
+        " not risen.",
         gap.evidence,
     )
 
