@@ -14,10 +14,7 @@ PATIENCE = 100
 """Steps after which a small rise is not waited for."""
 _EARLIEST = 2 * WINDOW
 _RISE = 0.1
-_EARLY_RISE = 0.15
-"""Shares of the spread inside groups that a rise may be, with two standard errors added, and still is none: after
-`PATIENCE` steps, and before.
-"""
+"""Share of the spread inside groups that a rise may be, with two standard errors added, and still is none."""
 _SLIGHT = 0.05
 
 
@@ -30,7 +27,7 @@ def _flat(stage: Stage) -> Seen | None:
         return None
     # Not having seen a rise is no reason to speak; having seen that there is none worth the name is.
     most = ends[1].mean - ends[0].mean + 2 * math.hypot(ends[0].error, ends[1].error)
-    if most >= (_RISE if long else _EARLY_RISE) * spread.mean:
+    if most >= _RISE * spread.mean:
         return None
     # A reward that had risen and stays is at its end, not flat. Over few steps a small rise that is seen is one.
     if (
@@ -100,8 +97,8 @@ REWARD_FLAT = Rule(
     ("reward", "reward_std"),
     f"after {PATIENCE} steps the rewards of the last {2 * WINDOW} steps exceed those of the first {2 * WINDOW}"
     f" by less than {_RISE} of the spread inside groups, even with two standard errors added, although groups"
-    f" differ and the policy moves; after {_EARLIEST} steps those of {WINDOW} by less than {_EARLY_RISE}, without a"
-    " difference of two standard errors, and no evaluation lies a twentieth above its first value",
+    f" differ and the policy moves; after {_EARLIEST} steps the same holds of {WINDOW}, the difference is within two"
+    " standard errors, and no evaluation lies a twentieth above its first value",
     "Groups differ and the policy changes, but the reward does not rise: noise drowns the gradient, or the"
     " reward pays for something that cannot be learnt.",
     "Take more members (train.group_size or train.prompts_per_step), a reward with more levels, or an"
