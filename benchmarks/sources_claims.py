@@ -275,14 +275,16 @@ def _bounds(cells: tuple[str, ...], place: int, index: int, column: Column, path
 
 
 def _deviation(file: str, path: Reading) -> float:
-    """Computes the standard deviation over seeds from the variance of their mean that a comparison recorded."""
+    """Computes the standard deviation over seeds from the variance of their mean that a comparison recorded. It
+    records that of the score that decides, which stands for another share of the same run as well.
+    """
     if not (HERE / "results" / file).is_file():
         raise ValueError(f"benchmarks/results has no {file!r}; bounds are brackets, range, interval or a file there")
     results = json.loads((HERE / "results" / file).read_text(encoding="utf-8"))
     row = next((row for row in results["rows"] if row["variant"] == path[0]), None)
     if row is None:
         raise ValueError(f"results/{file} has no variant {path[0]!r}")
-    spread = row[path[1]]["spread"]
+    spread = row["after" if path[1] == "end" else path[1]]["spread"]
     return (spread["seeds"] * spread["num_seeds"]) ** 0.5
 
 

@@ -5,6 +5,7 @@ writes a row by hand.
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -151,9 +152,15 @@ def experiment(*settings: str, source: str = TINY) -> Callable[[Path], None]:
 
 
 def by_chance(completions: Any, **columns: Any) -> list[float]:
-    """A reward that pays by chance, the same in every step: none can be earned."""
-    chance = random.Random(len(completions))
+    """A reward that pays by chance, drawn anew for each batch: none can be earned."""
+    chance = random.Random(repr(completions))
     return [chance.random() for _ in completions]
+
+
+def by_turn() -> Callable[[int, Any], float]:
+    """A reward that adds to the action's how often it was asked, of each group of eight anew."""
+    turns = itertools.count()
+    return lambda index, actions: float(actions[0] == 1) + next(turns) % 8
 
 
 def by_length(completions: Any, **columns: Any) -> list[float]:
@@ -250,7 +257,7 @@ PLANTED = (
             supervised(num_steps=60, rate=0.05),
             grpo("bnpo", rate=0.01, num_steps=60, **WIDE, objective={"trust.kind": "unbounded", "entropy": 3.0}),
         ),
-        frozenset({"reward_falls"}),
+        frozenset({"reward_falls", "reward_flat"}),
     ),
     Planted(
         "divergence_holds",
@@ -312,6 +319,7 @@ PLANTED = (
     Planted(
         "reward_falls",
         toy(grpo("bnpo", num_steps=80, **WIDE, objective={"trust.kind": "unbounded", "entropy": rising(0.0, 3.0, 60)})),
+        frozenset({"reward_flat"}),
     ),
     Planted(
         "reward_dominates",
@@ -337,7 +345,7 @@ PLANTED = (
     Planted(
         "entropy_collapse",
         toy(grpo(num_steps=60, rate=0.2), domain=lambda: ToyDomain(reward_of=noise())),
-        frozenset({"learning_rate_too_high"}),
+        frozenset({"learning_rate_too_high", "reward_flat"}),
     ),
     Planted(
         "length_creep",
@@ -350,7 +358,12 @@ PLANTED = (
             "optimiser.learning_rate=7e-4",
             'domain.rewards.correct={kind="callable",path="tests.diagnosis.planted:by_chance"}',
         ),
-        frozenset({"reward_is_noise"}),
+        frozenset({"reward_is_noise", "reward_flat"}),
+    ),
+    Planted(
+        "reward_follows_place",
+        toy(grpo(rate=0.01, **WIDE), domain=lambda: ToyDomain(reward_of=by_turn())),
+        frozenset({"reward_flat", "reward_is_noise"}),
     ),
     Planted(
         "reward_is_noise",
@@ -369,6 +382,7 @@ PLANTED = (
             grpo("grpo", num_steps=80, rate=rising(1e-5, 0.03, 80), objective={"divergence.beta": 1e-6}, **WIDE),
             domain=lambda: ToyDomain(reward_of=noise()),
         ),
+        frozenset({"reward_flat"}),
     ),
     Planted("generator_drifts", toy(grpo("dapo+tis", rate=0.03, **WIDE), domain=Stale), frozenset({"reward_flat"})),
     Planted("clip_never_acts", toy(grpo(updates_per_batch=2, rate=1e-5))),

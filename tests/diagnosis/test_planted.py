@@ -59,6 +59,7 @@ RECORDED = {
     "words_are_paid": ("texts_repeat", {"reward_follows_length", "all_truncated", "all_flat", "judge_falls"}),
     "four_tokens": ("limit_teaches_brevity", set[str]()),
     "drowned_in_noise": ("exploration_too_strong", {"all_flat"}),
+    "pairs_out_of_order": ("training_unlike_held_out", {"reward_falls"}),
 }
 
 

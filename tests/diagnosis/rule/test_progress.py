@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.diagnosis.rule.test_advice import course
 
 from groupwise.diagnosis import diagnose, headline
@@ -23,3 +24,30 @@ def test_a_reward_that_had_risen_falls_for_another_cause() -> None:
     named = headline(diagnose(rows))
     assert named is not None
     assert named.cause.rule == "reward_falls"
+
+
+def flat_after(num_steps: int, rise: float = 0.0, evaluations: tuple[float, float] | None = None) -> bool:
+    """Whether a reward that rises by this, with some noise from step to step, is called flat."""
+    rows = course(num_steps=num_steps, reward_std=(0.4, 0.4), surprisal=(0.5, 0.8), updates__taken=(1, 1))
+    for place, row in enumerate(rows):
+        row["reward"] = 0.2 + rise * (place >= 20) + 0.03 * (-1) ** place
+    if evaluations is not None:
+        rows = [{"step": 0, "stage": "grpo", "eval/sampled/reward": evaluations[0]}, *rows]
+        rows[-1]["eval/sampled/reward"] = evaluations[1]
+    return "reward_flat" in {finding.rule for finding in diagnose(rows)}
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "rise", "evaluations", "flat"),
+    [
+        pytest.param(39, 0.0, None, False, id="too early"),
+        pytest.param(40, 0.0, None, True, id="forty steps without a rise"),
+        pytest.param(40, 0.03, None, False, id="a small rise that is seen"),
+        pytest.param(40, 0.0, (0.2, 0.3), False, id="an evaluation that is higher"),
+        pytest.param(40, 0.0, (0.2, 0.2), True, id="an evaluation that stays"),
+    ],
+)
+def test_few_steps_are_called_flat_where_no_rise_can_be_hidden(
+    num_steps: int, rise: float, evaluations: tuple[float, float] | None, flat: bool
+) -> None:
+    assert flat_after(num_steps, rise, evaluations) == flat

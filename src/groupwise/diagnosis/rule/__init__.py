@@ -7,6 +7,7 @@ from groupwise.diagnosis.rule.base import Rule, Seen
 from groupwise.diagnosis.rule.batch import TOO_FEW_MEMBERS
 from groupwise.diagnosis.rule.clip import CLIP_MOSTLY_ACTS, CLIP_NEVER_ACTS
 from groupwise.diagnosis.rule.constant import REWARD_CONSTANT, SAMPLES_ALIKE
+from groupwise.diagnosis.rule.data import TRAINING_UNLIKE_HELD_OUT
 from groupwise.diagnosis.rule.dead import DEAD_NEGATIVES, DEAD_POSITIVES
 from groupwise.diagnosis.rule.divergence import KL_RUNAWAY
 from groupwise.diagnosis.rule.entropy import ENTROPY_COLLAPSE
@@ -20,6 +21,7 @@ from groupwise.diagnosis.rule.length import LENGTH_CREEP
 from groupwise.diagnosis.rule.loss import LOSS_ZERO, POLICY_LOSS_GROWS
 from groupwise.diagnosis.rule.noise import REWARD_IS_NOISE
 from groupwise.diagnosis.rule.overfitting import LEARNS_BY_HEART
+from groupwise.diagnosis.rule.place import REWARD_FOLLOWS_PLACE
 from groupwise.diagnosis.rule.preference import JUDGE_DISAGREES, REWARD_FOLLOWS_LENGTH
 from groupwise.diagnosis.rule.progress import REWARD_FALLS, REWARD_FLAT
 from groupwise.diagnosis.rule.prompts import PROMPTS_OF_ONE_VALUE
@@ -37,6 +39,7 @@ RULES: tuple[Rule, ...] = (
     LOSS_ZERO,
     REWARD_CONSTANT,
     REWARD_IGNORES_ANSWER,
+    REWARD_FOLLOWS_PLACE,
     REWARD_IS_NOISE,
     ALL_FLAT,
     NOT_FINITE,
@@ -49,6 +52,7 @@ RULES: tuple[Rule, ...] = (
     TOO_FEW_MEMBERS,
     ADMISSION_REJECTS,
     EXPLORATION_TOO_STRONG,
+    TRAINING_UNLIKE_HELD_OUT,
     LEARNS_BY_HEART,
     GENERATOR_DRIFTS,
     RATIO_NOT_ONE,

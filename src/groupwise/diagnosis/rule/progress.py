@@ -11,27 +11,42 @@ from groupwise.diagnosis.stage import Stage
 
 _FEW = 5
 PATIENCE = 100
-"""Steps after which a reward that has not risen is said."""
+"""Steps after which a small rise is not waited for."""
+_EARLIEST = 2 * WINDOW
+_RISE = 0.1
+"""Share of the spread inside groups that a rise may be, with two standard errors added, and still is none."""
+_SLIGHT = 0.05
 
 
 def _flat(stage: Stage) -> Seen | None:
-    ends = stage.ends("reward", 2 * WINDOW)
     count = stage.count("reward")
+    long = count >= PATIENCE
+    ends = stage.ends("reward", 2 * WINDOW if long else WINDOW)
     spread = stage.first("reward_std")
-    if ends is None or spread is None or count < PATIENCE or stands_still(stage):
+    if ends is None or spread is None or count < _EARLIEST or stands_still(stage):
         return None
     # Not having seen a rise is no reason to speak; having seen that there is none worth the name is.
     most = ends[1].mean - ends[0].mean + 2 * math.hypot(ends[0].error, ends[1].error)
-    if most >= 0.1 * spread.mean:
+    if most >= _RISE * spread.mean:
         return None
-    # A reward that had risen and stays is at its end, not flat.
-    if stage.windows.risen or _all_flat(stage):
+    # A reward that had risen and stays is at its end, not flat. Over few steps a small rise that is seen is one.
+    if (
+        stage.windows.risen
+        or _all_flat(stage)
+        or (not long and (ends[1].above(ends[0]) or _is_evaluated_higher(stage)))
+    ):
         return None
     sentence = (
         f"The reward has not risen in {count} steps: {number(ends[0].mean)} at first, {number(ends[1].mean)} now (a"
         f" rise of {number(most)} at most)."
     )
     return Seen(sentence, [*ends, spread])
+
+
+def _is_evaluated_higher(stage: Stage) -> bool:
+    """Returns whether the reward of an evaluation lies above its first value."""
+    rewards = [seen.values for seen in stage.evaluated if seen.metric.endswith("/reward")]
+    return any(values[-1] > values[0] + _SLIGHT * abs(values[0]) for values in rewards)
 
 
 def _all_flat(stage: Stage) -> bool:
@@ -81,8 +96,9 @@ REWARD_FLAT = Rule(
     "Why is my reward flat?",
     ("reward", "reward_std"),
     f"after {PATIENCE} steps the rewards of the last {2 * WINDOW} steps exceed those of the first {2 * WINDOW}"
-    " by less than a tenth of the spread inside groups, even with two standard errors added, although groups"
-    " differ and the policy moves",
+    f" by less than {_RISE} of the spread inside groups, even with two standard errors added, although groups"
+    f" differ and the policy moves; after {_EARLIEST} steps the same holds of {WINDOW}, the difference is within two"
+    " standard errors, and no evaluation lies a twentieth above its first value",
     "Groups differ and the policy changes, but the reward does not rise: noise drowns the gradient, or the"
     " reward pays for something that cannot be learnt.",
     "Take more members (train.group_size or train.prompts_per_step), a reward with more levels, or an"
@@ -92,7 +108,9 @@ REWARD_FLAT = Rule(
     phrase="the reward does not rise",
     follows=(
         "learning_rate_too_low",
+        "reward_follows_place",
         "reward_is_noise",
+        "training_unlike_held_out",
         "weights_unchanged",
         "admission_rejects",
         "exploration_too_strong",
@@ -127,6 +145,8 @@ REWARD_FALLS = Rule(
     phrase="the reward falls",
     follows=(
         "learning_rate_too_high",
+        "training_unlike_held_out",
+        "reward_follows_place",
         "reward_is_noise",
         "reward_flat",
         "weight_decay_too_high",

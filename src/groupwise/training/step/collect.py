@@ -25,6 +25,7 @@ from groupwise.training.step.copies import copies_noise
 from groupwise.training.step.draw import draw_prompts
 from groupwise.training.step.members import RewardedMembers
 from groupwise.training.step.micro_batch_size import fit_micro_batch
+from groupwise.training.step.place import place_correlations
 from groupwise.training.step.reward_memory import remember, restore_reward_memory, tell_progress
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
@@ -274,6 +275,7 @@ def _statistics(sampled_round: _Round, density: bool) -> dict[str, Statistic]:
         gap = (samples.old_log_prob - samples.behaviour_log_prob).abs()
         statistics["sampling/sampling_logp_difference/mean"] = Mean.of(gap, samples.mask)
     statistics |= _of_contents(sampled_round.members)
+    statistics |= place_correlations(sampled_round.members.place.tolist(), sampled_round.members.table.total())
     for event in sampled_round.members.table.events:
         name = f"rewards/{event.reward}/num_{event.name}"
         count = Total.of(torch.tensor(float(event.count)))

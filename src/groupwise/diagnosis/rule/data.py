@@ -1,0 +1,54 @@
+"""Training prompts that are not those of the task."""
+
+from __future__ import annotations
+
+from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
+from groupwise.diagnosis.rule.start_gap import ERRORS, FEW, start_gap
+from groupwise.diagnosis.series import WINDOW
+from groupwise.diagnosis.stage import Stage
+
+_BELOW = 0.5
+
+
+def _look(stage: Stage) -> Seen | None:
+    if stage.num_steps < WINDOW or rewards_rise(stage):
+        return None
+    gap = start_gap(stage)
+    if gap is None or not gap.has_fallen or not gap.is_wide(stage, gap.start, _BELOW):
+        return None
+    name, now = gap.evaluation.metric.removeprefix("eval/"), gap.evaluation.values[-1]
+    return Seen(
+        f"In the first {FEW} steps training prompts earned {number(gap.reward.mean)} in the mean, where the same"
+        f" policy had earned {number(gap.start)} on held-out ones ({name}, {number(now)} now). The training reward has"
+        " not risen.",
+        gap.evidence,
+    )
+
+
+TRAINING_UNLIKE_HELD_OUT = Rule(
+    "training_unlike_held_out",
+    "warning",
+    "Are my training data in order?",
+    ("reward", "reward_std", "rewards_std", "eval/NAME"),
+    f"the first evaluation lies above the rewards of the first {FEW} steps, by {_BELOW} of the spread inside groups and"
+    f" by a fifth of it, and by {ERRORS:g} standard errors of as many members as the settings let it measure; after"
+    f" {WINDOW} steps the reward has not risen; and the evaluation has lost a quarter of that lead",
+    "Training prompts pay for something else than held-out ones: answers, targets or examples that belong to other"
+    " prompts, another column, another form. What is learnt from them makes the policy worse at the task.",
+    "Look at some training rows beside held-out ones (`groupwise sample`): does each answer, target or example belong"
+    " to its prompt? Prompts that are only harder are no fault; begin with those that are earned sometimes.",
+    _look,
+    phrase="training prompts pay for something else than held-out ones",
+    follows=(
+        "learning_rate_too_high",
+        "exploration_too_strong",
+        "reward_ignores_answer",
+        "reward_constant",
+        "reward_missing",
+        "samples_alike",
+        "all_truncated",
+        "policy_term_drowned",
+        "not_finite",
+        "weight_decay_too_high",
+    ),
+)

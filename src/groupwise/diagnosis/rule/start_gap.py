@@ -1,0 +1,81 @@
+"""How far the first training rewards lie below what the same policy earned in its first evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from groupwise.diagnosis.series import Series
+from groupwise.diagnosis.stage import Stage
+
+FEW = 5
+ERRORS = 3.0
+_COUNTS = (
+    *("domain.evaluation.num_prompts", "domain.evaluation.num_images"),
+    *("domain.data.num_held_out", "domain.source.num_held_out"),
+)
+"""Settings that bound how many members an evaluation measures."""
+
+
+@final
+@dataclass(frozen=True)
+class StartGap:
+    """The first rewards beside the evaluation that was lowest at the start.
+
+    Args:
+        reward: of the first training steps.
+        spread: the standard deviation of rewards inside groups, of the same steps.
+        evaluation: the reward of the evaluations, with at least two values.
+    """
+
+    reward: Series
+    spread: Series
+    evaluation: Series
+
+    @property
+    def sampled(self) -> float:
+        """What the first training rewards are at most: their mean and two standard errors."""
+        return self.reward.mean + 2 * self.reward.error
+
+    @property
+    def start(self) -> float:
+        """The first evaluation."""
+        return self.evaluation.values[0]
+
+    @property
+    def evidence(self) -> list[Series]:
+        """The three series."""
+        return [self.reward, self.spread, self.evaluation]
+
+    @property
+    def has_fallen(self) -> bool:
+        """Whether the evaluation has lost a quarter of its lead since."""
+        return self.evaluation.values[-1] <= self.start - 0.25 * (self.start - self.sampled)
+
+    def is_wide(self, stage: Stage, level: float, spreads: float) -> bool:
+        """Returns whether a level of the evaluation lies above the first rewards by more than the spread inside
+        groups, the size of the evaluation, and the luck of the draw of its members explain.
+
+        Args:
+            stage: of the rewards.
+            level: of the evaluation.
+            spreads: how many standard deviations inside groups the gap must exceed.
+        """
+        gap = level - self.sampled
+        if gap <= max(spreads * self.spread.mean, 0.2 * abs(self.start)):
+            return False
+        counts = [count for key in _COUNTS if isinstance(count := stage.setting(key), int) and count > 0]
+        spread = stage.first("rewards_std", FEW)
+        # Before any noise members may differ more than those that are sampled: by the gap itself, as far as is known.
+        size = max(gap, spread.mean if spread is not None else 0.0)
+        return not counts or gap * min(counts) ** 0.5 > ERRORS * size
+
+
+def start_gap(stage: Stage) -> StartGap | None:
+    """Returns the gap of a stage; `None` where there was no evaluation before its first step, or only one."""
+    reward, spread = stage.first("reward", FEW), stage.first("reward_std", FEW)
+    measured = [seen for seen in stage.evaluated if seen.metric.endswith("/reward") and len(seen) > 1]
+    lowest = min(measured, key=lambda seen: seen.values[0], default=None)
+    if reward is None or spread is None or lowest is None or lowest.steps[0] >= reward.steps[0]:
+        return None
+    return StartGap(reward, spread, lowest)

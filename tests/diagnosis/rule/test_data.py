@@ -1,0 +1,51 @@
+"""Training prompts that pay for something else than held-out ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.diagnosis.rule.test_advice import course
+
+from groupwise.diagnosis import diagnose, headline
+
+
+def rules(
+    evaluations: tuple[float, float], reward: tuple[float, float] = (0.15, 0.15), settings: dict[str, Any] | None = None
+) -> set[str]:
+    """The alarms of a policy that is evaluated before its first step and at the end."""
+    rows = course(num_steps=40, reward=reward, reward_std=(0.3, 0.3), rewards_std=(0.36, 0.36))
+    rows[-1]["eval/restored/reward"] = evaluations[1]
+    before = {"step": 0, "stage": "grpo", "eval/restored/reward": evaluations[0]}
+    return {finding.rule for finding in diagnose([before, *rows], settings or {}) if finding.severity != "note"}
+
+
+def test_a_policy_that_is_good_elsewhere_and_gets_worse_is_told_to_look_at_its_data() -> None:
+    assert "training_unlike_held_out" in rules((0.55, 0.3))
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "reward"),
+    [
+        pytest.param((0.55, 0.5), (0.15, 0.15), id="the evaluation stays: noise of the sampler"),
+        pytest.param((0.55, 0.3), (0.15, 0.6), id="the reward rises: harder prompts are learnt"),
+        pytest.param((0.28, 0.1), (0.15, 0.15), id="the gap is within the spread of a group"),
+        pytest.param((0.15, 0.05), (0.15, 0.15), id="both are alike"),
+    ],
+)
+def test_other_gaps_are_no_fault_of_the_data(evaluations: tuple[float, float], reward: tuple[float, float]) -> None:
+    assert "training_unlike_held_out" not in rules(evaluations, reward)
+
+
+def test_few_held_out_prompts_may_be_easy_by_luck() -> None:
+    assert "training_unlike_held_out" not in rules((0.55, 0.3), settings={"domain": {"data": {"num_held_out": 4}}})
+
+
+def test_steps_that_are_too_large_are_the_cause_where_they_are_seen() -> None:
+    batch = {"effective_sample_size": (0.2, 0.2), "ratio__p1": (0.1, 0.1), "ratio__p99": (5.0, 5.0)}
+    rows = course(num_steps=40, reward=(0.15, 0.15), reward_std=(0.3, 0.3), on_policy_share=(0.5, 0.5), **batch)
+    rows[-1]["eval/restored/reward"] = 0.0
+    found = headline(diagnose([{"step": 0, "stage": "grpo", "eval/restored/reward": 0.55}, *rows]))
+    assert found is not None
+    assert found.cause.rule == "learning_rate_too_high", found
+    assert "training_unlike_held_out" in {finding.rule for finding in found.consequences}
