@@ -1,8 +1,9 @@
 """How much the moving average of innovation 2.1 (source 000) reduces the variance of ratios, against its coefficient,
 on ratios that a run recorded.
 
-    groupwise train source_000 method=grpo controls=null track.rollouts_every=1 track.num_rollouts=128 --out runs/ratios
-    python benchmarks/ema_variance.py runs/ratios
+    for seed in 10 11 12; do groupwise train source_000 seed=$seed method=grpo --no-controls track.rollouts_every=1 \\
+        track.num_rollouts=128 --out runs/ratios-$seed; done
+    python benchmarks/ema_variance.py runs/ratios-*
 
 Reads `token_log_ratio` of `rollouts/step-*.jsonl`: how far the policy had moved from what it sampled, at the last
 update of the step. The average is the one of `smoothing.kind = "ema"`, `r'_t = beta r_t + (1 - beta) r'_{t-1}`, `r'_0 =
@@ -44,39 +45,59 @@ def smoothed(ratio: np.ndarray, beta: float) -> np.ndarray:
     return average
 
 
-def table(members: Sequence[np.ndarray]) -> str:
-    """Variances over all decisions, and what is left of the move: the mean of `|r' - 1|` over that of `|r - 1|`."""
+def variances(members: Sequence[np.ndarray]) -> dict[float, tuple[float, float]]:
+    """Returns of each coefficient the variance of the average over that of the raw ratio, and the share of averages
+    outside 1 +- .2.
+    """
+    before = np.concatenate(members).var()
+    rows = {}
+    for beta in BETAS:
+        values = np.concatenate([smoothed(member, beta) for member in members])
+        rows[beta] = float(values.var() / before), float((np.abs(values - 1) > 0.2).mean())
+    return rows
+
+
+def summary(name: str, members: Sequence[np.ndarray]) -> str:
+    """Returns what the ratios of a run are: how many, their variance, whether one follows the one before it, and the
+    variance of those of the first decision and of each later one.
+    """
     raw = np.concatenate(members)
-    before = raw.var()
     pairs = [(member[:-1] - raw.mean(), member[1:] - raw.mean()) for member in members if len(member) > 1]
     follows = (
-        sum(float((one * other).sum()) for one, other in pairs) / sum(float((one**2).sum()) for one, _ in pairs)
+        sum(float((first * second).sum()) for first, second in pairs)
+        / sum(float((first**2).sum()) for first, _ in pairs)
         if pairs
         else float("nan")
     )
+    longest = max(map(len, members))
+    by_place = [
+        np.array([member[place] for member in members if len(member) > place]).var() for place in range(longest)
+    ]
+    return (
+        f"{name}: {len(members)} members, {len(raw)} decisions, {len(raw) / len(members):.1f} a member (up to"
+        f" {longest}); variance of the ratio {raw.var():.4g}, correlation of a ratio with the next {follows:.2f};"
+        f" variance by decision {', '.join(f'{value:.3f}' for value in by_place)}"
+    )
+
+
+def table(runs: Sequence[dict[float, tuple[float, float]]]) -> str:
+    """Returns a row a coefficient: the lowest and the highest of the runs."""
     lines = [
-        (
-            f"{len(members)} members, {len(raw)} decisions, {np.mean([len(each) for each in members]):.1f} a member;"
-            f" variance of the ratio {before:.4g}, correlation of a ratio with the next {follows:.2f}\n"
-        ),
-        (
-            "| beta | variance of the average | of the raw variance | a constant beta on independent ratios: beta / (2"
-            " - beta) | outside 1 +- .2 |"
-        ),
-        "|---|---|---|---|---|",
+        "| beta | variance of the average, of the raw one | a constant beta on independent ratios: beta / (2 - beta) |"
+        " share outside 1 +- .2 |",
+        "|---|---|---|---|",
     ]
     for beta in BETAS:
-        values = np.concatenate([smoothed(each, beta) for each in members])
-        outside = float((np.abs(values - 1) > 0.2).mean())
-        lines.append(
-            f"| {beta} | {values.var():.4g} | {values.var() / before:.3f} | {beta / (2 - beta):.3f} | {outside:.3f} |"
-        )
+        ranges = [sorted(run[beta][column] for run in runs) for column in (0, 1)]
+        cells = [" to ".join(f"{value:.3f}" for value in dict.fromkeys((values[0], values[-1]))) for values in ranges]
+        lines.append(f"| {beta} | {cells[0]} | {beta / (2 - beta):.3f} | {cells[1]} |")
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
+    measured = []
     for path in parser.parse_args().runs:
         members = ratios(path)
         if not members:
@@ -85,7 +106,10 @@ def main() -> None:
                 " track.rollouts_every = 1"
             )
             continue
-        print(f"{path.name}: {table(members)}\n")
+        print(summary(path.name, members))
+        measured.append(variances(members))
+    if measured:
+        print(f"\nOver {len(measured)} runs, the lowest and the highest:\n\n{table(measured)}")
 
 
 if __name__ == "__main__":
