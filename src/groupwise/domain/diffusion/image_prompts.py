@@ -12,7 +12,6 @@ from groupwise.config import ConfigError
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.prompt_image import PromptImage
 from groupwise.domain.diffusion.source.image_pairs import ImagePairs
-from groupwise.domain.image_source import Folder
 from groupwise.domain.image_source.base import Picture, as_float
 from groupwise.domain.image_source.image_file import UnreadableImage, read_image
 from groupwise.domain.protocol import Prompt
@@ -39,8 +38,7 @@ class ImagePrompts:
 
     def __init__(self, source: ImagePairs, num_train: int | None) -> None:
         self._source = source
-        images = source.images
-        pictures = images.read(IMAGES) if isinstance(images, Folder) else images.read()
+        pictures = source.images.read(IMAGES)
         self.pictures: Sequence[Picture] = pictures.train[:num_train]
         self.held_out: Sequence[Picture] = pictures.held_out
         self.remarks: Sequence[str] = pictures.remarks
