@@ -41,7 +41,7 @@ class Domain(ABC):
         num_prompts: size of the training set; an attribute or a property, like the two below.
         takes_text: whether a text alone makes a prompt; otherwise it does where prompts have the one column `prompt`.
         remarks: sentences for people on the data, such as rows left out and prompts cut; printed when a run starts.
-        clip_remark: what a clip means in the unit of the log-probs, a sentence; printed when a run starts that reads them.
+        clip_remark: a sentence on what a clip means in the unit of the log-probs; printed when a run reads them.
         metric_names: every metric that `evaluate` may report, known before anything is computed; `train.metric` must be
             one of them.
         trained_on: one text for each different prompt that is trained on, those of demonstrations included; not its

@@ -11,6 +11,7 @@ from tests.domain.restoration.small import GATED, TABLE, domain, sampled
 from groupwise.config import ConfigError
 from groupwise.domain.pass_sizes import EVALUATION, MOST_ROWS, SAMPLING, UPDATE
 from groupwise.domain.protocol import CutsPasses
+from groupwise.memory import peak_bytes
 from groupwise.streams import Streams
 
 MANY = {"source": {"num_train": 100}, "num_train": 100, "evaluation": {"num_images": 100}}
@@ -64,6 +65,28 @@ def test_nothing_depends_on_the_sizes(table: dict[str, Any]) -> None:
     assert found[1][0] == pytest.approx(found[0][0], abs=1e-5)
     for cut, whole in zip(found[1][1:], found[0][1:], strict=True):
         torch.testing.assert_close(cut, whole, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("table", [TABLE, GATED], ids=["pixels", "gates"])
+def test_what_scoring_holds_does_not_grow_with_the_members(table: dict[str, Any]) -> None:
+    """Beside its result, and the network's output for each group."""
+    held = []
+    for group_size in (8, 400):
+        restoration = domain(None, table)
+        restoration.pass_sizes.restore(dict.fromkeys((SAMPLING, UPDATE, EVALUATION), 8))
+        samples = restoration.with_reference(drawn(restoration, 2, group_size))
+        found: list[Any] = []
+
+        def score(restoration: Any = restoration, samples: Any = samples, found: list[Any] = found) -> None:
+            with torch.no_grad():
+                rows = torch.arange(len(samples)).flip(0)
+                found.append(restoration.score(samples, rows, frozenset({"log_prob", "exact_divergence"})))
+
+        peak = peak_bytes(score, torch.device("cpu"))
+        held.append(peak - sum(value.nbytes for value in found[0].tensors().values()))
+    few, many = held
+    # Places of members are some numbers each; an image has 512 bytes.
+    assert many - few < 784 * 64, held
 
 
 def test_memory_that_runs_out_ends_in_smaller_passes_or_in_one_line_with_keys_of_this_domain() -> None:

@@ -26,6 +26,7 @@ from groupwise.domain.restoration.cut_network import CutNetwork
 from groupwise.domain.restoration.model import Network
 from groupwise.domain.restoration.policy import Pixels
 from groupwise.domain.restoration.policy.gates import GatePolicy
+from groupwise.domain.restoration.rescore import distinct, rescored
 from groupwise.domain.restoration.tiles import input_sizes, restore
 from groupwise.domain.shares import in_shares
 from groupwise.domain.side_by_side import answers_in, drawn_places, side_by_side
@@ -198,7 +199,7 @@ class RestorationDomain(Domain):
         """Adds the active network's output and what the exact divergence needs of it to the samples; see
         `ComparesExactly`.
         """
-        degraded, row = _distinct(samples)
+        degraded, row = distinct(samples, torch.arange(len(samples)))
         payload = {**samples.payload, **self._policy.reference(self._network, degraded, row, samples.payload)}
         payload["reference_output"] = (
             payload["reference_mean"] if "reference_mean" in payload else self._network(degraded)[row]
@@ -231,23 +232,30 @@ class RestorationDomain(Domain):
         normalisation's running statistics. It stays in that mode for the backward pass, in which a network may compute
         its activations again; demonstrations are scored, and trained on, in training mode.
         """
-        selected = samples.select(rows.clamp(min=0))
-        demonstrated = "target" in selected.payload
+        rows, demonstrated = rows.clamp(min=0), "target" in samples.payload
         self.module.train(demonstrated)
         if demonstrated:
+            selected = samples.select(rows)
             output = self._training_output(selected.payload["degraded"])
             distance = _distance(output, selected.payload["target"], self.config.supervised)
             if self.config.differentiable is not None:
                 pictures = [self._of(selected.prompts[place]) for place in selected.group.tolist()]
                 distance = distance + self.config.differentiable(output, evaluate.columns(pictures))
             return Scored(selected.old_log_prob, auxiliary={"supervised": distance})
-        degraded, row = _distinct(selected)
-        fields, output = self._policy.fields(self._network, degraded, row, selected.payload, requires)
-        auxiliary = {}
-        if "consistency" in selected.auxiliary_count:
-            live = (self._network(degraded) if output is None else output)[row]
-            auxiliary["consistency"] = _distance(live, selected.payload["reference_output"], self.config.consistency)
-        return Scored(**fields, auxiliary=auxiliary)
+        degraded, image = distinct(samples, rows)
+        predicted = self._policy.predict(self._network, degraded)
+        output = None
+        if "consistency" in samples.auxiliary_count:
+            output = self._network(degraded) if isinstance(self._policy, GatePolicy) else predicted[0]
+
+        def fields(places: Tensor, payload: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            found = self._policy.fields([value[image[places]] for value in predicted], payload, requires)
+            if output is not None:
+                distance = _distance(output[image[places]], payload["reference_output"], self.config.consistency)
+                found["auxiliary.consistency"] = distance
+            return found
+
+        return Scored.from_tensors(rescored(fields, samples, rows, self.pass_sizes))
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples:
         """Draws `size` training images with their targets; without replacement as long as there are enough.
@@ -569,16 +577,6 @@ def _square(top: int, left: int, side: int) -> tuple[slice, slice, slice]:
 
 def _prompt(picture: Picture) -> Prompt:
     return Prompt(picture.key, {**picture.columns, "prompt": picture.key})
-
-
-def _distinct(samples: Samples) -> tuple[Tensor, Tensor]:
-    """Selects each degraded image once, and the image's place for each member: a group is one pass of the network."""
-    groups, row = samples.group.unique(return_inverse=True)
-    # Any member of a group will do: all have the same image.
-    member = torch.zeros(len(groups), dtype=torch.long, device=row.device).scatter_(
-        0, row, torch.arange(len(row), device=row.device)
-    )
-    return samples.payload["degraded"][member], row
 
 
 def _distance(output: Tensor, target: Tensor, kind: Distance) -> Tensor:
