@@ -16,6 +16,7 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
+from groupwise.domain.degradation.repeats import check_repeats
 from groupwise.domain.image_evaluation import images_at_once
 from groupwise.domain.image_source.base import Picture, Pictures, as_float
 from groupwise.domain.pass_sizes import EVALUATION, SAMPLING, UPDATE, PassSizes, pass_budget
@@ -49,7 +50,7 @@ class RestorationDomain(Domain):
         parent: a domain whose network is shared, where only other settings changed.
 
     Raises:
-        ConfigError: images or a network that cannot be used.
+        ConfigError: images, a degradation or a network that cannot be used.
         RewardError: a reward that cannot be opened, or that needs a column which the images lack.
     """
 
@@ -499,6 +500,8 @@ class RestorationDomain(Domain):
                     f"patch = {patch}: image {name} has {list(size)} pixels; write at most {min(size)}, or leave the"
                     " image out"
                 )
+        if self.config.degrade is not None:
+            check_repeats(self.config.degrade, self._cut(self._train[0], np.random.default_rng(0))[0])
         clean, degraded = self._pairs(self._train[:1], self._streams, 0)
         training = self.module.training
         self.module.eval()
