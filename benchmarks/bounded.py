@@ -1,10 +1,11 @@
-"""What a diffusion model holds with 10, 100 and 1,000 prompts: `python benchmarks/bounded.py`.
+"""What image models hold with 10, 100 and 1,000 prompts: `python benchmarks/bounded.py`.
 
 A pipeline of Stable Diffusion's shape with random weights is made in a temporary folder, and every number is measured
 in a fresh process. First one step of so many prompts: it encodes, samples, decodes, scores and updates, and the bytes
 of all tensors are counted at their peak, less those of the result (latents, images and log-probs of the members, which
 the step has to hold). Then a run over so many prompts, ten of them a step, which evaluates all of them: its peak must
-not grow. The tables are written to `benchmarks/results/bounded.md`.
+not grow. Last an evaluation of a restoration network on so many held-out images, whose peak must not grow either. The
+tables are written to `benchmarks/results/bounded.md`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ COUNTS = (10, 100, 1000)
 GROUP_SIZE = 8
 PROMPTS_PER_STEP = 10
 EVALUATED_IMAGES = 4
+SIDE = 64
 RESULTS = Path(__file__).parent / "results" / "bounded.md"
 
 
@@ -31,22 +33,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--prompts", type=int)
-    parser.add_argument("--run", action="store_true")
+    parser.add_argument("--part", choices=MEASURES, default="step")
     arguments = parser.parse_args()
     if arguments.prompts:
-        print(json.dumps((measure_run if arguments.run else measure)(arguments.folder, arguments.prompts)))
+        print(json.dumps(MEASURES[arguments.part](arguments.folder, arguments.prompts)))
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "pipeline"
         make_pipeline(folder)
         steps = {count: in_process(folder, count) for count in COUNTS}
-        runs = {count: in_process(folder, count, "--run") for count in COUNTS}
-    RESULTS.write_text(tables(steps, runs), encoding="utf-8")
-    print(tables(steps, runs))
+        runs = {count: in_process(folder, count, "--part", "run") for count in COUNTS}
+        evaluations = {count: in_process(folder, count, "--part", "evaluation") for count in COUNTS}
+    text = tables(steps, runs, evaluations)
+    RESULTS.write_text(text, encoding="utf-8")
+    print(text)
 
 
-def tables(steps: Mapping[int, dict[str, Any]], runs: Mapping[int, dict[str, Any]]) -> str:
-    """Writes the tables of what `measure` and `measure_run` returned, by number of prompts."""
+def tables(
+    steps: Mapping[int, dict[str, Any]], runs: Mapping[int, dict[str, Any]], evaluations: Mapping[int, dict[str, Any]]
+) -> str:
+    """Writes the tables of what `measure`, `measure_run` and `measure_evaluation` returned, by number of prompts."""
     heads = " | ".join(f"{count:,} prompts" for count in COUNTS)
     lines = [
         "# What is held",
@@ -80,7 +86,19 @@ def tables(steps: Mapping[int, dict[str, Any]], runs: Mapping[int, dict[str, Any
         "",
         f"Rows of a pass: {json.dumps(steps[COUNTS[0]]['rows'])}. A step of 10 prompts has {GROUP_SIZE * 10}"
         " transitions: less than one such pass of an update. Encoded prompts stay in memory, at most 256 MiB.",
+        "",
+        f"An evaluation of a restoration network on so many held-out images of {SIDE} x {SIDE} pixels in colour, with a"
+        " reward that is a map; beside the source's images, which stay in memory with 3 bytes a pixel:",
+        "",
+        f"| | {heads.replace('prompts', 'images')} |",
+        f"|---|{'---|' * len(COUNTS)}",
     ]
+    for name, label in (
+        ("tensors", "tensors"),
+        ("arrays", "arrays of numpy and objects of Python"),
+        ("resident", "most resident memory above the opened domain"),
+    ):
+        lines.append(f"| {label} | {' | '.join(f'{evaluations[count][name]:.0f}' for count in COUNTS)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -243,6 +261,48 @@ def measure(folder: Path, count: int) -> dict[str, Any]:
     return {"held": held, "kept": kept, "resident": (end - start) / 2**20, "rows": domain.pass_sizes.record()}
 
 
+def measure_evaluation(folder: Path, count: int) -> dict[str, Any]:
+    """Returns MiB held by an evaluation on so many held-out images: of tensors, of what Python allocates, and of
+    resident memory.
+    """
+    import tracemalloc
+
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    from groupwise.config import validate
+    from groupwise.domain.restoration.config import RestorationConfig
+    from groupwise.domain.restoration.domain import RestorationDomain
+    from groupwise.memory import peak_bytes
+    from groupwise.processes import peak_memory_bytes
+    from groupwise.streams import Streams
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as images:
+        random = np.random.default_rng(0)
+        for place in range(count + 10):
+            pixels = random.integers(0, 256, (SIDE, SIDE, 3), dtype="uint8")
+            Image.fromarray(pixels).save(Path(images) / f"{place}.png")
+        network = {"kind": "residual", "width": 8, "depth": 2, "channels": 3}
+        table = {
+            "kind": "restoration",
+            "model": {"kind": "network", "network": network},
+            "source": {"kind": "folder", "clean": images, "num_held_out": count},
+            "degradation": {"kind": "gaussian_noise", "sigma": 0.2},
+            "rewards": {"near": {"kind": "squared_error", "result": "map"}},
+        }
+        domain = RestorationDomain(validate(RestorationConfig, table), streams=Streams(0))
+    domain.fit_passes()
+    start = peak_memory_bytes() or 0
+    domain.evaluate(streams=Streams(0))
+    resident = (peak_memory_bytes() or 0) - start
+    tracemalloc.start()
+    peak = peak_bytes(lambda: print(len(domain.evaluate(streams=Streams(0)).records)), torch.device("cpu"))
+    arrays = tracemalloc.get_traced_memory()[1]
+    return {"tensors": peak / 2**20, "arrays": arrays / 2**20, "resident": resident / 2**20}
+
+
 def tensors(result: Any) -> list[Any]:
     """Lists the tensors of a result."""
     import torch
@@ -258,6 +318,8 @@ def tensors(result: Any) -> list[Any]:
         return [value for value in result if isinstance(value, torch.Tensor)]
     return []
 
+
+MEASURES = {"step": measure, "run": measure_run, "evaluation": measure_evaluation}
 
 if __name__ == "__main__":
     main()

@@ -71,3 +71,10 @@ def test_files_that_cannot_be_read_are_said_as_a_run_says_them(groupwise, tmp_pa
     assert ended.status == 0, ended
     note = "note data: images left out because they cannot be read: 1 (3.png); the first: UnidentifiedImageError"
     assert note in " ".join(ended.out.split())
+
+
+def test_a_clip_is_spoken_of_where_the_method_reads_log_probs(groupwise):
+    sizes = ("domain.num_steps=2", "stages=[]", "controls=null", "train.group_size=2")
+    said = {method: groupwise("check", "diffusion", f"method={method}", *sizes) for method in ("flow_grpo", "awm")}
+    assert [each.status for each in said.values()] == [0, 0], said
+    assert ["a clip of c holds" in " ".join(each.out.split()) for each in said.values()] == [True, False]

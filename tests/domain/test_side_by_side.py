@@ -19,18 +19,17 @@ from groupwise.streams import Streams
 def test_rows_hold_the_images_enlarged_with_names_and_numbers_beside_them(shape: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(0)
     given = [[torch.randint(256, shape, generator=generator, dtype=torch.uint8) for _ in range(3)] for _ in range(3)]
-    found = side_by_side(*given, repeats=2, num_columns=12)
+    found = side_by_side(*given)
     assert found is not None
     height, width = shape[:2]
     factor = 96 // width
-    # Of three images two are the first of their repeats.
-    assert found.shape == (3 * factor * height + 2 * 16, 52 + 2 * (factor * width + 2), *shape[2:])
+    assert found.shape == (3 * factor * height + 2 * 16, 52 + 3 * (factor * width + 2), *shape[2:])
     for row, images in enumerate(given):
         top = row * (factor * height + 16)
-        for column, place in enumerate((0, 2)):
-            left = 52 + column * (factor * width + 2)
+        for place, image in enumerate(images):
+            left = 52 + place * (factor * width + 2)
             assert torch.equal(
-                found[top : top + factor * height : factor, left : left + factor * width : factor], images[place]
+                found[top : top + factor * height : factor, left : left + factor * width : factor], image
             )
         assert (found[top : top + factor * height, :52] < 128).any(), "its name"
         below = found[top + factor * height : top + factor * height + 14, 52:]
@@ -39,23 +38,19 @@ def test_rows_hold_the_images_enlarged_with_names_and_numbers_beside_them(shape:
 
 def test_large_images_are_shown_by_their_middle() -> None:
     image = (torch.arange(301) % 256).to(torch.uint8).repeat(280, 1)
-    found = side_by_side([image], [image], [image], 1, 1)
+    found = side_by_side([image], [image], [image])
     assert found is not None
     assert torch.equal(found[:256, _MARGIN : _MARGIN + 256], image[12:268, 22:278])
 
 
-def test_nothing_is_shown_without_columns_and_images_of_other_sizes_are_left_out() -> None:
-    small, large = torch.zeros(8, 8, dtype=torch.uint8), torch.zeros(16, 16, dtype=torch.uint8)
-    assert side_by_side([small], [small], [small], 1, 0) is None
-    found = side_by_side(*[[small, large, small]] * 3, repeats=1, num_columns=12)
-    assert found is not None
-    assert found.shape[1] == 52 + 2 * 98
+def test_nothing_is_shown_without_images() -> None:
+    assert side_by_side([], [], []) is None
 
 
 def test_answers_stand_below_their_rows_green_where_right_and_red_where_wrong() -> None:
     image = torch.full((8, 32), 255, dtype=torch.uint8)
     answers = {"degraded": ["lo", ""], "restored": ["low", "\u4e00"], "clean": ["low", "owl"]}
-    canvas = side_by_side([image] * 2, [image] * 2, [image] * 2, 1, 8, answers, ["low", "owl"])
+    canvas = side_by_side([image] * 2, [image] * 2, [image] * 2, answers, ["low", "owl"])
     assert canvas is not None
     assert canvas.shape == (3 * (3 * 8 + 16) - 2, _MARGIN + 2 * 98, 3)
     for row, rights in enumerate([(False, False), (True, False), (True, True)]):

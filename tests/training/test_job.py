@@ -38,3 +38,15 @@ def test_what_another_stage_trains_on_is_not_held_out() -> None:
     assert domains.evaluated_on([one]) == EvaluatedOn(2, 0)
     assert domains.evaluated_on([two]) == EvaluatedOn(2, 0)
     assert domains.evaluated_on([one, two]) == EvaluatedOn(3, 1)
+
+
+def test_a_clip_is_spoken_of_where_a_stage_reads_log_probs() -> None:
+    domain: Any = Divided(set(), set())
+    domain.clip_remark, domain.remarks = "log-probs: a clip of c holds little", ("data: one row left out",)
+    grpo = Recipe("grpo", Objective.preset("grpo"))
+    copies = [Recipe(name, Objective.preset(name)) for name in ("awm", "diffusion_nft")]
+    supervised = Recipe("supervised", Objective.preset("grpo", policy_weight=0.0))
+    for recipes in ([grpo], [supervised, grpo], [*copies, grpo]):
+        assert Domains(domain).remarks(recipes) == [domain.clip_remark, *domain.remarks]
+    for recipes in (copies, [supervised], [supervised, *copies]):
+        assert Domains(domain).remarks(recipes) == [*domain.remarks]

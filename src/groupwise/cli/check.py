@@ -35,6 +35,7 @@ def check(
     from groupwise.experiment.start import check_start
     from groupwise.streams import Streams
     from groupwise.training.distributed import World
+    from groupwise.training.job import Domains
     from groupwise.training.run.piece_trial import try_pieces
     from groupwise.training.run.preflight import check_configuration, check_domain, check_memory, device_of
     from groupwise.training.run.warm_up import load_weights
@@ -52,8 +53,9 @@ def check(
     is_own_domain = is_users(loaded.domain)
     if is_own_domain:
         _keep_laws(domain)
+    domains = Domains(domain)
     for recipe in job.recipes:
-        check_domain(recipe.adapt(domain), recipe, Streams(loaded.seed), World())
+        check_domain(domains.of(recipe), recipe, Streams(loaded.seed), World())
     sizes = domain.learner.sizes()
     say(f"experiment  {loaded.name}, method {loaded.objective.name}, seed {loaded.seed}")
     say(f"model       {sizes.trained:,} of {sizes.total:,} parameters are trained; log-probs in {domain.unit}")
@@ -70,7 +72,7 @@ def check(
             for stage in loaded.spans
         )
     )
-    for remark in [*job.remarks, *domain.remarks]:
+    for remark in [*job.remarks, *domains.remarks(job.recipes)]:
         say(f"note        {remark}")
     sampling = next((recipe for recipe in job.recipes if recipe.samples), job.recipes[-1])
     before = [stage.name for stage in loaded.spans[: loaded.spans.index(span)]]
@@ -82,7 +84,7 @@ def check(
             f"note        the model answers as it is before {', '.join(before)}, which check does not run; write"
             " start=RUN to see it after the warm-up of an earlier run"
         )
-    _show(one_group(span, sampling.adapt(domain), prompt), untrained=bool(before) and loaded.start is None)
+    _show(one_group(span, domains.of(sampling), prompt), untrained=bool(before) and loaded.start is None)
     say("Everything was read; nothing was trained.")
 
 

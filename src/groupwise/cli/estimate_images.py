@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from groupwise.experiment import Experiment
 
 
-def show_images(
-    span: Experiment, name: str, *, gpu: str | None, gpus: int, taken: Mapping[str, float] | None = None
-) -> None:
+def show_images(span: Experiment, name: str, *, gpu: str | None, gpus: int, taken: Mapping[str, float]) -> None:
     """Prints the estimate of a step of an experiment whose domain makes images.
 
     Args:
@@ -29,7 +27,7 @@ def show_images(
         name: the experiment as it was asked for.
         gpu: name of a GPU; None times passes on this machine.
         gpus: devices that share the step's prompts.
-        taken: seconds of the parts of a run's step, to stand beside the estimate.
+        taken: seconds of the parts of a run's step, to stand beside the estimate; empty where there is none.
 
     Raises:
         ConfigError: the domain's costs are not known.
@@ -65,7 +63,7 @@ def show_images(
     estimated = estimate_images(costs, step, gpu=None if gpu is None else GPUS[gpu], half=half, num_processes=gpus)
     for line in _about(costs, step, gpu, gpus, estimated):
         console().print(Text(line))
-    _show(estimated, gpu, taken or {})
+    _show(estimated, gpu, taken)
     for line in estimated.assumptions:
         console().print(Text(f"extrapolated: {line}"))
 

@@ -41,6 +41,7 @@ class Domain(ABC):
         num_prompts: size of the training set; an attribute or a property, like the two below.
         takes_text: whether a text alone makes a prompt; otherwise it does where prompts have the one column `prompt`.
         remarks: sentences for people on the data, such as rows left out and prompts cut; printed when a run starts.
+        clip_remark: a sentence on what a clip means in the unit of the log-probs; printed when a run reads them.
         metric_names: every metric that `evaluate` may report, known before anything is computed; `train.metric` must be
             one of them.
         trained_on: one text for each different prompt that is trained on, those of demonstrations included; not its
@@ -66,6 +67,7 @@ class Domain(ABC):
     num_prompts: int
     takes_text: bool = False
     remarks: Sequence[str] = ()
+    clip_remark: str = ""
     metric_names: Sequence[str] = ()
     trained_on: frozenset[str] = frozenset()
     evaluated_on: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Evaluations of images: means over all of them, and one record an image."""
+"""Evaluations of images: how many are held at once, means over all of them, and one record an image."""
 
 from __future__ import annotations
 
@@ -9,6 +9,24 @@ from typing import Any
 from torch import Tensor
 
 from groupwise.reward import RewardTable
+
+_MOST_ELEMENTS = 2**20
+_MOST_IMAGES = 1024
+
+
+def images_at_once(elements: int, rows: int) -> int:
+    """Returns the number of images that are made and judged before they are let go: at most 1,024, fewer where they are
+    large, and no fewer than fill a pass.
+
+    Args:
+        elements: numbers in the largest image, or in its latent.
+        rows: images in a pass.
+
+    Example:
+        >>> images_at_once(8 * 8, 64), images_at_once(3 * 64 * 64, 64), images_at_once(3 * 256 * 256, 64)
+        (1024, 85, 64)
+    """
+    return max(rows, min(_MOST_IMAGES, _MOST_ELEMENTS // elements))
 
 
 def means(mode: str, table: RewardTable) -> dict[str, float]:

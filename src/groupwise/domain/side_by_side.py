@@ -22,55 +22,36 @@ _MARGIN = 52
 _RIGHT, _WRONG = (0, 128, 0), (200, 0, 0)
 
 
-def drawn_places(clean: Sequence[Tensor], repeats: int, num_columns: int) -> list[int]:
-    """Lists the places of the images that `side_by_side` draws: those of the first one's size, each once.
-
-    Example:
-        >>> small, large = torch.zeros(8, 8), torch.zeros(9, 9)
-        >>> drawn_places([small, small, large, large, small, small], 2, 12)
-        [0, 4]
-    """
-    return [place for place in range(0, len(clean), repeats) if clean[place].shape == clean[0].shape][:num_columns]
-
-
 def answers_in(
-    table: RewardTable,
-    repeats: int,
-    rows: Mapping[str, Sequence[Tensor]],
-    read: Callable[[Sequence[Tensor]], RewardTable],
+    table: RewardTable, rows: Mapping[str, Sequence[Tensor]], read: Callable[[Sequence[Tensor]], RewardTable]
 ) -> dict[str, Sequence[str]]:
     """Collects what the first reader that logs its answers (`read by ...`) read in each row of the picture; nothing
     where no reward does.
 
     Args:
         table: rewards of the restored images.
-        repeats: how often an image comes in a row; its first time counts.
         rows: the images of the other rows, which are read for the picture alone.
         read: rewards of the images of a row.
 
     Example:
         >>> logged = RewardTable({"read": [1.0]}, {"read": 1.0}, extras={"read by a reader": ["seven"]})
-        >>> answers_in(logged, 1, {"clean": [torch.zeros(8, 8)]}, lambda images: logged)
+        >>> answers_in(logged, {"clean": [torch.zeros(8, 8)]}, lambda images: logged)
         {'restored': ['seven'], 'clean': ['seven']}
     """
     column = next((name for name in table.extras if name.startswith("read by ")), None)
     if column is None:
         return {}
-    return {"restored": table.extras[column][::repeats]} | {
-        row: read(images).extras[column] for row, images in rows.items()
-    }
+    return {"restored": table.extras[column]} | {row: read(images).extras[column] for row, images in rows.items()}
 
 
 def side_by_side(
     degraded: Sequence[Tensor],
     restored: Sequence[Tensor],
     clean: Sequence[Tensor],
-    repeats: int,
-    num_columns: int,
     answers: Mapping[str, Sequence[str]] | None = None,
     words: Sequence[str] = (),
 ) -> Tensor | None:
-    """Draws the first images of one size, enlarged by a whole number to some 96 pixels; PSNR (dB) and SSIM of each
+    """Draws images of one size, enlarged by a whole number to some 96 pixels; PSNR (dB) and SSIM of each
     image stand below it. Where a reader read the images, its answers stand there, green where they are right and red
     where they are wrong. Degraded images that are smaller than the clean ones are enlarged by the bicubic filter.
 
@@ -79,24 +60,21 @@ def side_by_side(
     Args:
         degraded, restored, clean: uint8 `[H, W]` or `[H, W, 3]` each, the same image at the same place; degraded ones
             may be smaller.
-        repeats: how often an image comes in a row; its first time is drawn.
-        num_columns: images, at most.
         answers: row -> what was read in each of its images; a row that is missing is captioned by its distance.
         words: the right answers, one an image.
 
     Returns:
-        uint8 `[H, W]` or `[H, W, 3]`; None where there is no column.
+        uint8 `[H, W]` or `[H, W, 3]`; None where there is no image.
 
     Example:
         >>> image = torch.full((8, 8), 128, dtype=torch.uint8)
-        >>> canvas = side_by_side([image] * 2, [image] * 2, [image] * 2, 1, 12)
+        >>> canvas = side_by_side([image] * 2, [image] * 2, [image] * 2)
         >>> canvas.shape
         torch.Size([320, 248])
     """
     from PIL import Image, ImageDraw
 
-    places = drawn_places(clean, repeats, num_columns)
-    if not places:
+    if not clean:
         return None
     middle = tuple(
         slice((side - _MOST) // 2, (side + _MOST) // 2) if side > _MOST else slice(None) for side in clean[0].shape[:2]
@@ -108,15 +86,15 @@ def side_by_side(
     answers = answers or {}
     canvas = Image.new(
         "L" if grey and not answers else "RGB",
-        (_MARGIN + across * len(places), down * 2 + factor * height + (_LINE if "clean" in answers else 0)),
+        (_MARGIN + across * len(clean), down * 2 + factor * height + (_LINE if "clean" in answers else 0)),
         "white",
     )
     draw = ImageDraw.Draw(canvas)
     for row, (name, images) in enumerate(zip(ROWS, (degraded, restored, clean), strict=True)):
         label = name if images[0].shape == clean[0].shape else "bicubic"
         draw.text((2, row * down + factor * height // 2 - _LINE // 2), label, fill="black")
-        for column, place in enumerate(places):
-            left = _MARGIN + column * across
+        for place in range(len(clean)):
+            left = _MARGIN + place * across
             pixels = _as_large(images[place], clean[place])[middle]
             enlarged = pixels.repeat_interleave(factor, 0).repeat_interleave(factor, 1).numpy()
             canvas.paste(Image.fromarray(enlarged), (left, row * down))

@@ -15,6 +15,7 @@ from groupwise.checkpoint import CheckpointConfig
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import CONSISTENCY
 from groupwise.objective import Objective
+from groupwise.objective.matching import NoMatching
 from groupwise.reference import ReferenceConfig
 from groupwise.runs import EvaluatedOn
 from groupwise.schedule import Schedule
@@ -105,10 +106,13 @@ class Domains:
             self._adapted[recipe.adapt] = recipe.adapt(self.base)
         return self._adapted[recipe.adapt]
 
-    @property
-    def remarks(self) -> list[str]:
-        """Sentences about what happened to the data, each once."""
-        return list(dict.fromkeys(remark for domain in self._all() for remark in domain.remarks))
+    def remarks(self, recipes: Sequence[Recipe]) -> list[str]:
+        """Sentences for people on the domains of these stages, each once: on what happened to the data, and on what a
+        clip means where a stage reads log-probs.
+        """
+        reading = [recipe for recipe in recipes if isinstance(recipe.objective.matching, NoMatching)]
+        clips = [domain.clip_remark for domain in self.that_sample(reading) if domain.clip_remark]
+        return list(dict.fromkeys([*clips, *(remark for domain in self._all() for remark in domain.remarks)]))
 
     def evaluated_on(self, recipes: Sequence[Recipe]) -> EvaluatedOn:
         """Counts the evaluated prompts of these stages, and those that any of the stages trains on."""

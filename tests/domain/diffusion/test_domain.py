@@ -372,6 +372,9 @@ def test_a_clip_in_every_unit() -> None:
             f"a clip of c holds shifts of {shift} standard deviations (Flow-GRPO holds shifts of 0.0128: here c ="
             f" {flow_grpo})" in clip_remark(reduce, 16384)
         )
+    given = domain()
+    assert given.clip_remark.startswith("log-probs: a mean over 64 elements; a clip of c holds")
+    assert not any("clip" in remark for remark in given.remarks)
 
 
 def test_a_noise_predicting_model_trains_by_ddim() -> None:

@@ -246,6 +246,9 @@ def test_folders_are_refused_by_their_key(tmp_path: Path) -> None:
     refused(r"^data.source.images: .*0.png is grey \(L\), and data.source.images.channels = 3; write", channels=3)
     (folder / "noisy" / "3.png").unlink()
     refused(r"^data.source.images: '3' is in .*clean and has no partner in the other folder")
+    words = {"kind": "words", "fonts": ["absent.ttf"]}
+    with pytest.raises(ConfigError, match=r"^data.source.images.fonts: 'absent.ttf': no such file"):
+        paired({"data": {"source": {"kind": "image_pairs", "images": words, "degradation": {"kind": "blur"}}}})
 
 
 def test_the_picture_shows_input_first_drawn_image_and_target_of_each_prompt() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
-from tests.domain.restoration.small import GATED, TABLE, domain, sampled
+from tests.domain.restoration.small import GATED, TABLE, UPSCALED, domain, sampled
 
 from groupwise.config import ConfigError
 from groupwise.domain.pass_sizes import EVALUATION, MOST_ROWS, SAMPLING, UPDATE
 from groupwise.domain.protocol import CutsPasses
+from groupwise.memory import peak_bytes
 from groupwise.streams import Streams
 
 MANY = {"source": {"num_train": 100}, "num_train": 100, "evaluation": {"num_images": 100}}
@@ -64,6 +67,101 @@ def test_nothing_depends_on_the_sizes(table: dict[str, Any]) -> None:
     assert found[1][0] == pytest.approx(found[0][0], abs=1e-5)
     for cut, whole in zip(found[1][1:], found[0][1:], strict=True):
         torch.testing.assert_close(cut, whole, rtol=1e-9, atol=1e-9)
+
+
+CALLS: list[list[str]] = []
+
+
+def counted(prompts: Sequence[str], completions: Sequence[Any]) -> list[float]:
+    """The mean brightness; notes the images of each call."""
+    CALLS.append(list(prompts))
+    return [float(image.float().mean()) / 255 for image in completions]
+
+
+COUNTED = {"counted": {"kind": "callable", "path": "tests.domain.restoration.test_bounded:counted"}}
+
+
+@pytest.fixture
+def large_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An evaluation holds no more images than fill a pass, as if they were large."""
+    monkeypatch.setattr("groupwise.domain.image_evaluation._MOST_ELEMENTS", 1, raising=False)
+
+
+@pytest.mark.parametrize("table", [{**TABLE, "rewards": COUNTED}, {**UPSCALED, "rewards": COUNTED}])
+def test_an_evaluation_in_parts_is_that_of_one(table: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rewards see the repeats of an image together, and no more images than are held."""
+    settings = {"num_images": 11, "repeats": 2, "num_columns": 7, "num_records": 9, "batch_size": 4}
+    found = []
+    for most in (1, 2**20):
+        monkeypatch.setattr("groupwise.domain.image_evaluation._MOST_ELEMENTS", most, raising=False)
+        CALLS.clear()
+        restoration = domain({"evaluation": settings}, table)
+        found.append(restoration.evaluate(streams=Streams(0)))
+        assert [len(call) for call in CALLS] == ([4, 4, 4, 4, 4, 2] if most == 1 else [22])
+        assert [key for call in CALLS for key in call] == [pic.key for pic in restoration._held_out for _ in range(2)]
+    parts, whole = found
+    # Passes are the same ones: no number rounds otherwise.
+    assert parts.metrics == whole.metrics
+    assert [{**record, "image": None} for record in parts.records] == [
+        {**record, "image": None} for record in whole.records
+    ]
+    assert ["image" in record for record in parts.records] == [True] * 9 + [False] * 13
+    for record, other in zip(parts.records[:9], whole.records, strict=False):
+        assert torch.equal(record["image"], other["image"])
+    assert torch.equal(parts.pictures["images"], whole.pictures["images"])
+    assert parts.pictures["images"].shape[1] == 52 + 7 * (96 + 2)
+
+
+@pytest.mark.usefixtures("large_images")
+def test_what_an_evaluation_holds_does_not_grow_with_its_images() -> None:
+    held = []
+    for num_images in (8, 128):
+        settings = {"num_images": num_images, "num_columns": 2, "num_records": 2, "batch_size": 4}
+        rewards = {"near": {"kind": "squared_error", "result": "map"}}
+        restoration = domain({"evaluation": settings}, {**TABLE, "rewards": rewards})
+        restoration.evaluate(streams=Streams(0))
+        found: list[Any] = []
+        tracemalloc.start()
+        peak = peak_bytes(lambda: found.append(restoration.evaluate(streams=Streams(0))), torch.device("cpu"))  # noqa: B023
+        held.append((peak, tracemalloc.get_traced_memory()[1]))
+        tracemalloc.stop()
+    (tensors, _), (many_tensors, _) = held
+    assert many_tensors < tensors + 1024, held
+    # A further image leaves numbers and its record; its pixels have 256 bytes in fp32, as given, as restored, as the
+    # target and as a map.
+    assert held[1][1] - held[0][1] < 120 * 1024, held
+
+
+@pytest.mark.usefixtures("large_images")
+def test_images_in_tiles_are_held_one_by_one() -> None:
+    tiles = {"tile": {"size": 8, "overlap": 2}, "source": {"kind": "photographs", "size": 12, "num_held_out": 5}}
+    changes = {"model": {"network": {"channels": 3}}, "num_train": None, "evaluation": {"num_images": 5}}
+    CALLS.clear()
+    table = {**TABLE, "source": tiles["source"], "rewards": COUNTED}
+    domain({**changes, "tile": tiles["tile"]}, table).evaluate(streams=Streams(0))
+    assert [len(call) for call in CALLS] == [1] * 5
+
+
+@pytest.mark.parametrize("table", [TABLE, GATED], ids=["pixels", "gates"])
+def test_what_scoring_holds_does_not_grow_with_the_members(table: dict[str, Any]) -> None:
+    """Beside its result, and the network's output for each group."""
+    held = []
+    for group_size in (8, 400):
+        restoration = domain(None, table)
+        restoration.pass_sizes.restore(dict.fromkeys((SAMPLING, UPDATE, EVALUATION), 8))
+        samples = restoration.with_reference(drawn(restoration, 2, group_size))
+        found: list[Any] = []
+
+        def score(restoration: Any = restoration, samples: Any = samples, found: list[Any] = found) -> None:
+            with torch.no_grad():
+                rows = torch.arange(len(samples)).flip(0)
+                found.append(restoration.score(samples, rows, frozenset({"log_prob", "exact_divergence"})))
+
+        peak = peak_bytes(score, torch.device("cpu"))
+        held.append(peak - sum(value.nbytes for value in found[0].tensors().values()))
+    few, many = held
+    # Places of members are some numbers each; an image has 512 bytes.
+    assert many - few < 784 * 64, held
 
 
 def test_memory_that_runs_out_ends_in_smaller_passes_or_in_one_line_with_keys_of_this_domain() -> None:

@@ -105,7 +105,7 @@ def test_pairs_of_two_sizes_are_cut_where_their_pixels_belong_together(tmp_path:
 def test_the_picture_shows_what_bicubic_enlargement_gives() -> None:
     clean = torch.randint(0, 256, (16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     small = torch.from_numpy(np.array(Image.fromarray(clean.numpy()).resize((8, 8), Image.Resampling.BICUBIC)))
-    canvas = side_by_side([small], [clean], [clean], 1, 1)
+    canvas = side_by_side([small], [clean], [clean])
     assert canvas is not None
     shown = canvas[:96, 52:148].reshape(16, 6, 16, 6)[:, 0, :, 0].double() / 255
     expected = enlarged(small[None, None].double() / 255, 2)[0, 0].clamp(0, 1)

@@ -100,6 +100,7 @@ class DiffusionDomain(Domain):
         self._schedule = self.denoiser.schedule(config.num_steps)
         self._elements = math.prod(self.denoiser.latent_shape)
         self.unit = UNITS[config.reduce].format(size=self._elements)
+        self.clip_remark = clip_remark(config.reduce, self._elements)
         self._guided = config.guidance != 1 or any(
             value != 1 for schedule in config.sampling_schedule.values() for value in schedule.extremes()
         )
@@ -124,14 +125,9 @@ class DiffusionDomain(Domain):
 
     @property
     def remarks(self) -> list[str]:
-        """Sentences on the unit of the log-probs, on what a clip in that unit means, and on frozen parts."""
+        """Sentences on the precision of frozen parts, on prompts and images, and on rewards."""
         precision = [self.denoiser.precision] if self.denoiser.precision else []
-        return [
-            clip_remark(self.config.reduce, self._elements),
-            *precision,
-            *self._splits.remarks(self.config),
-            *self.rewards.remarks,
-        ]
+        return [*precision, *self._splits.remarks(self.config), *self.rewards.remarks]
 
     @property
     def trained_on(self) -> frozenset[str]:

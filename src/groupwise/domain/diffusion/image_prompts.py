@@ -9,10 +9,10 @@ from typing import final
 import numpy as np
 
 from groupwise.config import ConfigError
+from groupwise.domain.degradation.repeats import check_repeats
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.prompt_image import PromptImage
 from groupwise.domain.diffusion.source.image_pairs import ImagePairs
-from groupwise.domain.image_source import Folder
 from groupwise.domain.image_source.base import Picture, as_float
 from groupwise.domain.image_source.image_file import UnreadableImage, read_image
 from groupwise.domain.protocol import Prompt
@@ -34,16 +34,17 @@ class ImagePrompts:
         num_train: images trained on; None takes all that are not held out.
 
     Raises:
-        ConfigError: images that cannot be read.
+        ConfigError: images that cannot be read, or a degradation that cannot be repeated.
     """
 
     def __init__(self, source: ImagePairs, num_train: int | None) -> None:
         self._source = source
-        images = source.images
-        pictures = images.read(IMAGES) if isinstance(images, Folder) else images.read()
+        pictures = source.images.read(IMAGES)
         self.pictures: Sequence[Picture] = pictures.train[:num_train]
         self.held_out: Sequence[Picture] = pictures.held_out
         self.remarks: Sequence[str] = pictures.remarks
+        if source.degradation is not None:
+            check_repeats(source.degradation, as_float(self.pictures[0].clean))
         self.train = [_prompt(picture, 0) for picture in self.pictures]
         self.evaluated = [_prompt(picture, number) for number in range(source.repeats) for picture in self.held_out]
         self.demonstrated = [

@@ -13,13 +13,11 @@ from torch import Tensor
 from groupwise.domain.diffusion import evaluate
 from groupwise.domain.diffusion.config import EvaluationConfig
 from groupwise.domain.diffusion.videos import as_strips
+from groupwise.domain.image_evaluation import images_at_once
 from groupwise.domain.pass_sizes import MOST_ROWS
 from groupwise.domain.protocol import Evaluation, Peers, Prompt
 from groupwise.domain.shares import in_shares
 from groupwise.reward import RewardTable
-
-_MOST_ELEMENTS = 2**20
-_MOST_IMAGES = 1024
 
 
 @final
@@ -136,8 +134,7 @@ class Judging:
 
 
 def prompts_at_once(num_images: int, elements: int) -> int:
-    """Returns the number of prompts whose images are drawn and judged before they are let go: of at most 1,024 images,
-    fewer where they are large, and no fewer than fill a pass.
+    """Returns the number of prompts whose images are drawn and judged before they are let go; see `images_at_once`.
 
     Args:
         num_images: images a prompt.
@@ -147,4 +144,4 @@ def prompts_at_once(num_images: int, elements: int) -> int:
         >>> prompts_at_once(8, 64), prompts_at_once(8, 4 * 64 * 64), prompts_at_once(100, 2**20)
         (128, 8, 1)
     """
-    return max(1, min(_MOST_IMAGES, max(MOST_ROWS, _MOST_ELEMENTS // elements)) // num_images)
+    return max(1, images_at_once(elements, MOST_ROWS) // num_images)

@@ -34,6 +34,7 @@ def restored_picture(
         return None
     restored = [images[place * num_images] for place in range(len(prompts))]
     degraded, clean = ([prompt.columns[name].picture for prompt in prompts] for name in ("degraded", "clean"))
-    answers = answers_in(table, num_images, {"degraded": degraded, "clean": clean}, read)
+    first = table.select(range(0, len(prompts) * num_images, num_images))
+    answers = answers_in(first, {"degraded": degraded, "clean": clean}, read)
     words = [str(prompt.columns.get("text", prompt.columns.get("label", ""))) for prompt in prompts]
-    return side_by_side(degraded, restored, clean, 1, len(prompts), answers, words)
+    return side_by_side(degraded, restored, clean, answers, words)

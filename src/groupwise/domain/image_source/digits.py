@@ -33,8 +33,12 @@ class Digits(Config):
         """1, grey."""
         return 1
 
-    def read(self) -> Pictures:
-        """Reads all images."""
+    def read(self, key: str = "source") -> Pictures:
+        """Reads all images.
+
+        Args:
+            key: of the configuration that holds this source, for errors.
+        """
         import numpy as np
         from sklearn.datasets import load_digits
 

@@ -51,7 +51,7 @@ class Folder(Config):
         """Reads all images and splits them.
 
         Args:
-            key: of the configuration that holds this folder, for errors.
+            key: of the configuration that holds this source, for errors.
 
         Raises:
             ConfigError: no folder, no image, an image without its partner, a pair of two sizes, another number of

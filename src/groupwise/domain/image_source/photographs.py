@@ -48,15 +48,18 @@ class Photographs(Config):
         """3, colour, or 1."""
         return 1 if self.grey else 3
 
-    def read(self) -> Pictures:
+    def read(self, key: str = "source") -> Pictures:
         """Cuts patches out of all photographs.
+
+        Args:
+            key: of the configuration that holds this source, for errors.
 
         Raises:
             ValueError: there are fewer patches than asked for.
         """
         return Pictures(
-            self._patches(_TRAIN, self.num_train, "num_train"),
-            self._patches(_HELD_OUT, self.num_held_out, "num_held_out"),
+            self._patches(_TRAIN, self.num_train, f"{key}.num_train"),
+            self._patches(_HELD_OUT, self.num_held_out, f"{key}.num_held_out"),
         )
 
     def _patches(self, names: tuple[str, ...], number: int, key: str) -> list[Picture]:
@@ -74,7 +77,7 @@ class Photographs(Config):
         num_patches = sum(len(patches) for patches in photographs)
         if number > num_patches:
             raise ValueError(
-                f"source.{key} = {number}: the photographs have {num_patches} patches of {self.size} pixels; write at"
+                f"{key} = {number}: the photographs have {num_patches} patches of {self.size} pixels; write at"
                 f" most {num_patches}, or a smaller size"
             )
         chosen: list[Picture] = []

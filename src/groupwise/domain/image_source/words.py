@@ -75,8 +75,11 @@ class Words(Config):
         """1, grey."""
         return 1
 
-    def read(self) -> Pictures:
+    def read(self, key: str = "source") -> Pictures:
         """Draws all pictures.
+
+        Args:
+            key: of the configuration that holds this source, for errors.
 
         Raises:
             ConfigError: a file of `fonts` that is missing, is no font or lacks a letter.
@@ -84,7 +87,7 @@ class Words(Config):
         import numpy as np
 
         for font in self.fonts:
-            _check_font(font)
+            _check_font(font, f"{key}.fonts: {font!r}")
         words = np.random.default_rng(self.seed).permutation(np.array(word_list())).tolist()
         train = words[: self.num_train]
         held_out = words[len(words) - self.num_held_out :]
@@ -161,25 +164,26 @@ def _face(font: str, size: int):  # type: ignore[no-untyped-def]
     return ImageFont.truetype(str(file), size)
 
 
-def _check_font(font: str) -> None:
+def _check_font(font: str, place: str) -> None:
     """Refuses a font file that cannot draw every word: a letter that it lacks would be drawn as an empty box."""
     from matplotlib.ft2font import FT2Font
     from PIL import ImageFont
 
-    key = f"source.fonts: {font!r}"
     if not Path(font).is_file():
-        raise ConfigError(f"{key}: no such file; write the path of a .ttf or .otf file")
+        raise ConfigError(f"{place}: no such file; write the path of a .ttf or .otf file")
     try:
         check_file(Path(font))
         ImageFont.truetype(font, _LETTERS)
         charmap = FT2Font(font).get_charmap()
     except (OSError, RuntimeError) as error:
-        raise ConfigError(f"{key} cannot be read as a font ({error}); write the path of a .ttf or .otf file") from error
+        raise ConfigError(
+            f"{place} cannot be read as a font ({error}); write the path of a .ttf or .otf file"
+        ) from error
     letters = sorted(set("".join(word_list())))
     lacking = [letter for letter in letters if ord(letter) not in charmap]
     if lacking:
         word = next(word for word in word_list() if set(word) & set(lacking))
         raise ConfigError(
-            f"{key} has no {', '.join(lacking)}, and {word!r} could not be drawn; write a font with the letters"
+            f"{place} has no {', '.join(lacking)}, and {word!r} could not be drawn; write a font with the letters"
             f" {letters[0]} to {letters[-1]}"
         )

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
+from groupwise.domain.degradation.repeats import check_repeats
+from groupwise.domain.image_evaluation import images_at_once
 from groupwise.domain.image_source.base import Picture, Pictures, as_float
 from groupwise.domain.pass_sizes import EVALUATION, SAMPLING, UPDATE, PassSizes, pass_budget
 from groupwise.domain.pictures import as_pictures
@@ -23,12 +25,13 @@ from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.domain.restoration import evaluate, loading, network_check
 from groupwise.domain.restoration.config import Distance, RestorationConfig
 from groupwise.domain.restoration.cut_network import CutNetwork
+from groupwise.domain.restoration.judged_images import JudgedImages, Shown, shown_places
 from groupwise.domain.restoration.model import Network
 from groupwise.domain.restoration.policy import Pixels
 from groupwise.domain.restoration.policy.gates import GatePolicy
+from groupwise.domain.restoration.rescore import distinct, rescored
 from groupwise.domain.restoration.tiles import input_sizes, restore
 from groupwise.domain.shares import in_shares
-from groupwise.domain.side_by_side import answers_in, drawn_places, side_by_side
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams
@@ -47,7 +50,7 @@ class RestorationDomain(Domain):
         parent: a domain whose network is shared, where only other settings changed.
 
     Raises:
-        ConfigError: images or a network that cannot be used.
+        ConfigError: images, a degradation or a network that cannot be used.
         RewardError: a reward that cannot be opened, or that needs a column which the images lack.
     """
 
@@ -198,7 +201,7 @@ class RestorationDomain(Domain):
         """Adds the active network's output and what the exact divergence needs of it to the samples; see
         `ComparesExactly`.
         """
-        degraded, row = _distinct(samples)
+        degraded, row = distinct(samples, torch.arange(len(samples)))
         payload = {**samples.payload, **self._policy.reference(self._network, degraded, row, samples.payload)}
         payload["reference_output"] = (
             payload["reference_mean"] if "reference_mean" in payload else self._network(degraded)[row]
@@ -231,23 +234,30 @@ class RestorationDomain(Domain):
         normalisation's running statistics. It stays in that mode for the backward pass, in which a network may compute
         its activations again; demonstrations are scored, and trained on, in training mode.
         """
-        selected = samples.select(rows.clamp(min=0))
-        demonstrated = "target" in selected.payload
+        rows, demonstrated = rows.clamp(min=0), "target" in samples.payload
         self.module.train(demonstrated)
         if demonstrated:
+            selected = samples.select(rows)
             output = self._training_output(selected.payload["degraded"])
             distance = _distance(output, selected.payload["target"], self.config.supervised)
             if self.config.differentiable is not None:
                 pictures = [self._of(selected.prompts[place]) for place in selected.group.tolist()]
                 distance = distance + self.config.differentiable(output, evaluate.columns(pictures))
             return Scored(selected.old_log_prob, auxiliary={"supervised": distance})
-        degraded, row = _distinct(selected)
-        fields, output = self._policy.fields(self._network, degraded, row, selected.payload, requires)
-        auxiliary = {}
-        if "consistency" in selected.auxiliary_count:
-            live = (self._network(degraded) if output is None else output)[row]
-            auxiliary["consistency"] = _distance(live, selected.payload["reference_output"], self.config.consistency)
-        return Scored(**fields, auxiliary=auxiliary)
+        degraded, image = distinct(samples, rows)
+        predicted = self._policy.predict(self._network, degraded)
+        output = None
+        if "consistency" in samples.auxiliary_count:
+            output = self._network(degraded) if isinstance(self._policy, GatePolicy) else predicted[0]
+
+        def fields(places: Tensor, payload: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            found = self._policy.fields([value[image[places]] for value in predicted], payload, requires)
+            if output is not None:
+                distance = _distance(output[image[places]], payload["reference_output"], self.config.consistency)
+                found["auxiliary.consistency"] = distance
+            return found
+
+        return Scored.from_tensors(rescored(fields, samples, rows, self.pass_sizes))
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples:
         """Draws `size` training images with their targets; without replacement as long as there are enough.
@@ -285,44 +295,39 @@ class RestorationDomain(Domain):
     @torch.no_grad()
     def _evaluate(self, peers: Peers | None) -> Evaluation:
         config = self.config.evaluation
-        pictures = [picture for picture in self._held_out for _ in range(config.repeats)]
-        numbers = [number for _ in self._held_out for number in range(config.repeats)]
-        shares = in_shares(list(zip(pictures, numbers, strict=True)), peers, self._restored)
-        degraded_pictures = [image for share in shares for image in share.degraded]
-        images = [image for share in shares for image in share.restored]
-        clean = [image for share in shares for image in share.clean]
-        table = RewardTable.concatenate([share.table for share in shares])
-        answers = self._answers(pictures, table, {"degraded": degraded_pictures, "restored": images, "clean": clean})
-        comparison = side_by_side(
-            degraded_pictures,
-            images,
-            clean,
-            config.repeats,
-            config.num_columns,
-            answers,
-            [str(picture.columns.get("text", "")) for picture in pictures],
-        )
-        records = evaluate.records(pictures, numbers, table, images, config.num_records)
-        metrics = evaluate.metrics(table)
-        if self.scale > 1:
-            fidelity = np.array([values for share in shares for values in share.baseline]).mean(0)
-            metrics |= {
-                f"{evaluate.BASELINE}/{name}": float(value)
-                for name, value in zip(evaluate.FIDELITY, fidelity, strict=True)
-            }
-        return Evaluation(metrics, tuple(records), {} if comparison is None else {"images": comparison}, table.events)
+        self.fit_passes()
+        shown, size = shown_places(self._held_out, config), self._images_at_once // config.repeats or 1
 
-    def _restored(self, numbered: Sequence[tuple[Picture, int]]) -> evaluate.Restored:
-        """Degrades some held-out images, each by its numbered draw, restores and judges them."""
-        degradation_streams = Streams(self.config.seed)
-        pictures = [picture for picture, _ in numbered]
+        def judge(placed: Sequence[tuple[int, Picture]]) -> JudgedImages:
+            parts = range(0, len(placed), size)
+            return JudgedImages.concatenate([self._judged(placed[start : start + size], shown) for start in parts])
+
+        judged = JudgedImages.concatenate(in_shares(list(enumerate(self._held_out)), peers, judge))
+        return judged.evaluation(config, self._held_out, self.rewards)
+
+    @property
+    def _images_at_once(self) -> int:
+        """Images that an evaluation restores and judges before it lets them go: whole passes."""
+        largest = max((picture.clean for picture in self._held_out), key=lambda image: image.size)
+        rows = self.pass_sizes.rows(EVALUATION) if max(largest.shape[1:]) <= self.config.tile.size * self.scale else 1
+        return images_at_once(largest.size, rows) // rows * rows
+
+    def _judged(self, placed: Sequence[tuple[int, Picture]], shown: frozenset[int]) -> JudgedImages:
+        """Degrades some held-out images, each as often as it is evaluated, restores and judges them.
+
+        Args:
+            placed: images with their places among the held-out ones.
+            shown: places, among all restored images, of those that are kept.
+        """
+        repeats, streams = self.config.evaluation.repeats, Streams(self.config.seed)
+        places = [place * repeats + number for place, _ in placed for number in range(repeats)]
+        pictures = [picture for _, picture in placed for _ in range(repeats)]
         targets = [as_float(picture.clean) for picture in pictures]
         degraded = [
-            self._degraded(picture, target, degradation_streams, "evaluate", number)
-            for (picture, number), target in zip(numbered, targets, strict=True)
+            self._degraded(picture, target, streams, "evaluate", place % repeats)
+            for place, picture, target in zip(places, pictures, targets, strict=True)
         ]
         device, dtype = self._place()
-        self.fit_passes()
         restored = restore(self.module, degraded, self.config.tile, self.pass_sizes, device, dtype, self.scale)
         for picture, image in zip(pictures, restored, strict=True):
             if not np.isfinite(image).all():
@@ -333,8 +338,12 @@ class RestorationDomain(Domain):
         images, clean, degraded_pictures = (evaluate.picture_list(values) for values in (restored, targets, degraded))
         table = evaluate.score(self.rewards, pictures, images, clean, degraded_pictures, judges=True)
         table = evaluate.with_fidelity(table, restored, targets, evaluate.fidelity_names(self.config.rewards))
-        baseline = evaluate.baseline(degraded, targets, self.scale) if self.scale > 1 else []
-        return evaluate.Restored(degraded_pictures, images, clean, table, baseline)
+        kept = zip(places, map(Shown, degraded_pictures, images, clean), strict=True)
+        return JudgedImages(
+            {place: image for place, image in kept if place in shown},
+            replace(table, maps={}),
+            evaluate.baseline(degraded, targets, self.scale) if self.scale > 1 else [],
+        )
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: the restored image, the degraded one and the target."""
@@ -420,24 +429,6 @@ class RestorationDomain(Domain):
                 return parent.pass_sizes
         return PassSizes(stated, _REMEDY)
 
-    def _answers(
-        self, pictures: Sequence[Picture], table: RewardTable, rows: Mapping[str, Sequence[Tensor]]
-    ) -> dict[str, Sequence[str]]:
-        """Collects what the first reader that logs its answers read in the images of each row; nothing where no reward
-        reads words. Degraded and clean images are read for the picture alone, as many as it draws.
-        """
-        config = self.config.evaluation
-        count = max(drawn_places(rows["clean"], config.repeats, config.num_columns), default=-1) + 1
-        if not count or "text" not in pictures[0].columns:
-            return {}
-        clean, degraded = (list(rows[name][:count]) for name in ("clean", "degraded"))
-        return answers_in(
-            table,
-            1,
-            {"degraded": degraded, "clean": clean},
-            lambda images: evaluate.score(self.rewards, pictures[:count], images, clean, degraded, judges=False),
-        )
-
     def _place(self) -> tuple[torch.device, torch.dtype]:
         parameter = next(self.module.parameters())
         return parameter.device, parameter.dtype
@@ -509,6 +500,8 @@ class RestorationDomain(Domain):
                     f"patch = {patch}: image {name} has {list(size)} pixels; write at most {min(size)}, or leave the"
                     " image out"
                 )
+        if self.config.degrade is not None:
+            check_repeats(self.config.degrade, self._cut(self._train[0], np.random.default_rng(0))[0])
         clean, degraded = self._pairs(self._train[:1], self._streams, 0)
         training = self.module.training
         self.module.eval()
@@ -569,16 +562,6 @@ def _square(top: int, left: int, side: int) -> tuple[slice, slice, slice]:
 
 def _prompt(picture: Picture) -> Prompt:
     return Prompt(picture.key, {**picture.columns, "prompt": picture.key})
-
-
-def _distinct(samples: Samples) -> tuple[Tensor, Tensor]:
-    """Selects each degraded image once, and the image's place for each member: a group is one pass of the network."""
-    groups, row = samples.group.unique(return_inverse=True)
-    # Any member of a group will do: all have the same image.
-    member = torch.zeros(len(groups), dtype=torch.long, device=row.device).scatter_(
-        0, row, torch.arange(len(row), device=row.device)
-    )
-    return samples.payload["degraded"][member], row
 
 
 def _distance(output: Tensor, target: Tensor, kind: Distance) -> Tensor:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, final
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,23 +22,6 @@ MODE = "restored"
 BASELINE = "bicubic"
 """The mode of the metrics of plain enlargement, where images are smaller than their targets."""
 FIDELITY = ("psnr", "ssim")
-
-
-@final
-@dataclass(frozen=True)
-class Restored:
-    """Held-out images, uint8, as the network was given them, as it restored them, and their targets.
-
-    Args:
-        table: rewards of the restored ones, with PSNR and SSIM.
-        baseline: PSNR and SSIM of each as bicubic enlargement gives it; empty where the network keeps the size.
-    """
-
-    degraded: Sequence[Tensor]
-    restored: Sequence[Tensor]
-    clean: Sequence[Tensor]
-    table: RewardTable
-    baseline: Sequence[tuple[float, float]] = ()
 
 
 def metric_names(rewards: Mapping[str, Any], scale: int = 1) -> list[str]:

@@ -224,7 +224,7 @@ def _run(job: Job, process: _Process, *, resumed: bool) -> Result:
     trackers = _trackers(job, process, state, evaluated_on)
     with listening(trackers.note) as interrupt, closing(domains), closing(trackers):
         session = _session(job, process, domain, trackers, interrupt)
-        for remark in [*remarks, *job.remarks, *domains.remarks, *precision_remarks(domain)]:
+        for remark in [*remarks, *job.remarks, *domains.remarks(job.recipes), *precision_remarks(domain)]:
             session.say(remark)
         if resumed:
             replay_metrics(session)

@@ -108,9 +108,9 @@ def test_log_prob_entropy_and_divergence_and_their_gradients_are_those_written_d
         }
 
     moved = torch.stack([mode, concentration]).requires_grad_()
-    found, _ = GatePolicy().fields(
-        Given(), torch.zeros(1), torch.tensor([0]), payload, frozenset({"entropy", "exact_divergence"})
-    )  # type: ignore[arg-type]
+    policy = GatePolicy()
+    predicted = policy.predict(Given(), torch.zeros(1))  # type: ignore[arg-type]
+    found = policy.fields(predicted, payload, frozenset({"entropy", "exact_divergence"}))
     expected = by_definition(mode[0].numpy(), concentration[0].numpy())
     for name in expected:
         assert found[name][0].tolist() == pytest.approx(expected[name].tolist(), rel=1e-9, abs=1e-9), name

@@ -71,16 +71,20 @@ class Policy(Protocol):
         """
         ...
 
-    def fields(
-        self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor], requires: frozenset[str]
-    ) -> tuple[Fields, Tensor | None]:
-        """Computes fields `[B, T]` under the live network, with gradient, and its output for the `P` images where it
-        was computed on the way.
+    def predict(self, module: nn.Module, degraded: Tensor) -> Sequence[Tensor]:
+        """Computes the distribution's parameters for each image, `[P, ...]` each, with gradient.
 
         Args:
             degraded: `[P, C, H, W]`, each image once.
-            row: `[B]`, the place of each member's image.
-            payload: the tensors that `draw` and `reference` returned.
+        """
+        ...
+
+    def fields(self, predicted: Sequence[Tensor], payload: Mapping[str, Tensor], requires: frozenset[str]) -> Fields:
+        """Computes fields `[B, T]` of members.
+
+        Args:
+            predicted: what `predict` returned for each member's image, `[B, ...]` each.
+            payload: the rows of these members in what `draw` and `reference` returned.
             requires: fields beside the log-prob.
         """
         ...

@@ -62,11 +62,12 @@ class GatePolicy:
             _fields(Beta(alpha, beta, validate_args=False), payload, requires - {"exact_divergence"}),
         )
 
-    def fields(
-        self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor], requires: frozenset[str]
-    ) -> tuple[Fields, Tensor | None]:
-        alpha, beta = _parameters(module, degraded)
-        return _fields(Beta(alpha[row], beta[row], validate_args=False), payload, requires), None
+    def predict(self, module: nn.Module, degraded: Tensor) -> Sequence[Tensor]:
+        return _parameters(module, degraded)
+
+    def fields(self, predicted: Sequence[Tensor], payload: Mapping[str, Tensor], requires: frozenset[str]) -> Fields:
+        alpha, beta = predicted
+        return _fields(Beta(alpha, beta, validate_args=False), payload, requires)
 
     def reference(
         self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor]

@@ -58,11 +58,12 @@ class PixelPolicy:
         payload = {"action": action, "mean": mean, "sigma": spread}
         return Drawn(action.clamp(0, 1), payload, self._fields(mean, payload, requires - {"exact_divergence"}))
 
-    def fields(
-        self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor], requires: frozenset[str]
-    ) -> tuple[Fields, Tensor | None]:
-        output = module(degraded)
-        return self._fields(wide(output)[row], payload, requires), output
+    def predict(self, module: nn.Module, degraded: Tensor) -> Sequence[Tensor]:
+        return (wide(module(degraded)),)
+
+    def fields(self, predicted: Sequence[Tensor], payload: Mapping[str, Tensor], requires: frozenset[str]) -> Fields:
+        (mean,) = predicted
+        return self._fields(mean, payload, requires)
 
     def reference(
         self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor]
