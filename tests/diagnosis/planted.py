@@ -225,6 +225,25 @@ PLANTED = (
             ),
         ),
     ),
+    Planted(
+        "stopped_early",
+        experiment(
+            "stages.warm_up.num_steps=80",
+            "stages.grpo.num_steps=9",
+            "stages.grpo.set.train.evaluate_every=2",
+            "stages.grpo.set.train.early_stopping={patience=1,min_gain=1.0}",
+        ),
+    ),
+    Planted(
+        "prompts_truncated",
+        experiment(
+            "stages.warm_up.num_steps=80",
+            "stages.grpo.num_steps=4",
+            "domain.max_prompt_tokens=2",
+            "domain.overlong=truncate",
+        ),
+        frozenset({"reward_constant", "all_flat", "no_update", "all_truncated"}),
+    ),
     Planted("learns_by_heart", toy(grpo(num_steps=60, rate=0.05, **WIDE), domain=lambda: HeldOut())),
     Planted(
         "weight_decay_too_high",

@@ -254,17 +254,29 @@ class Stage:
         ]
         return [name for name in names if (self._columns[f"rewards/{name}/weight"].newest[1] != 0) == weighted]
 
+    @property
+    def goal(self) -> Series | None:
+        """Returns the evaluated metric that the run is judged by (`train.metric`, the first where it is unset); `None`
+        where it has not been measured.
+        """
+        name = self.setting("train.metric")
+        return next((seen for seen in self.evaluated if name is None or seen.metric == f"{_EVALUATED}{name}"), None)
+
     def evaluated_judges(self) -> list[Series]:
-        """Returns the evaluated metrics of rewards whose role is `judge`, each with at least two values; the policy is
-        never trained on them.
+        """Returns the evaluated metrics that the policy is never trained on and that should rise, each with at least
+        two values: those of rewards whose role is `judge`, and the one that the run is judged by, unless it is a reward
+        or should fall.
         """
         rewards = self.setting("domain.rewards")
-        judges = (
-            [name for name, reward in rewards.items() if isinstance(reward, Mapping) and reward.get("role") == "judge"]
-            if isinstance(rewards, Mapping)
-            else []
-        )
-        return [seen for seen in self.evaluated if seen.metric.rpartition("/")[2] in judges and len(seen) > 1]
+        rewards = rewards if isinstance(rewards, Mapping) else {}
+        judges = [
+            name for name, reward in rewards.items() if isinstance(reward, Mapping) and reward.get("role") == "judge"
+        ]
+        seen = [seen for seen in self.evaluated if seen.metric.rpartition("/")[2] in judges]
+        goal = None if self.setting("train.metric_goal") == "min" else self.goal
+        if goal is not None and rewards and goal.metric.rpartition("/")[2] not in {*rewards, "reward"}:
+            seen.append(goal)
+        return [series for series in seen if len(series) > 1]
 
 
 def _all(takers: Sequence[Taker], steps: Sequence[int], values: Sequence[float]) -> None:

@@ -40,9 +40,9 @@ def flat_after(num_steps: int, rise: float = 0.0, evaluations: tuple[float, floa
 @pytest.mark.parametrize(
     ("num_steps", "rise", "evaluations", "flat"),
     [
-        pytest.param(39, 0.0, None, False, id="too early"),
-        pytest.param(40, 0.0, None, True, id="forty steps without a rise"),
-        pytest.param(40, 0.03, None, False, id="a small rise that is seen"),
+        pytest.param(39, 0.0, (0.2, 0.2), False, id="too early"),
+        pytest.param(40, 0.0, None, False, id="no evaluation that agrees"),
+        pytest.param(40, 0.03, (0.2, 0.2), False, id="a small rise that is seen"),
         pytest.param(40, 0.0, (0.2, 0.3), False, id="an evaluation that is higher"),
         pytest.param(40, 0.0, (0.2, 0.2), True, id="an evaluation that stays"),
     ],

@@ -7,6 +7,7 @@ from groupwise.diagnosis.rule.base import Rule, Seen
 from groupwise.diagnosis.rule.batch import TOO_FEW_MEMBERS
 from groupwise.diagnosis.rule.clip import CLIP_MOSTLY_ACTS, CLIP_NEVER_ACTS
 from groupwise.diagnosis.rule.constant import REWARD_CONSTANT, SAMPLES_ALIKE
+from groupwise.diagnosis.rule.cut_prompts import PROMPTS_TRUNCATED
 from groupwise.diagnosis.rule.data import TRAINING_UNLIKE_HELD_OUT
 from groupwise.diagnosis.rule.dead import DEAD_NEGATIVES, DEAD_POSITIVES
 from groupwise.diagnosis.rule.divergence import KL_RUNAWAY
@@ -29,6 +30,7 @@ from groupwise.diagnosis.rule.randomness import POLICY_BECOMES_RANDOM
 from groupwise.diagnosis.rule.ratio import RATIO_NOT_ONE
 from groupwise.diagnosis.rule.repetition import TEXTS_REPEAT
 from groupwise.diagnosis.rule.reward_parts import REWARD_DOMINATES, REWARD_MISSING
+from groupwise.diagnosis.rule.stopped import STOPPED_EARLY
 from groupwise.diagnosis.rule.terms import DIVERGENCE_HOLDS, POLICY_TERM_DROWNED
 from groupwise.diagnosis.rule.truncation import ALL_TRUNCATED, LIMIT_TEACHES_BREVITY
 from groupwise.diagnosis.rule.unchanged import WEIGHTS_UNCHANGED
@@ -48,11 +50,13 @@ RULES: tuple[Rule, ...] = (
     ALL_TRUNCATED,
     LIMIT_TEACHES_BREVITY,
     TEXTS_REPEAT,
+    PROMPTS_TRUNCATED,
     PROMPTS_OF_ONE_VALUE,
     TOO_FEW_MEMBERS,
     ADMISSION_REJECTS,
     EXPLORATION_TOO_STRONG,
     TRAINING_UNLIKE_HELD_OUT,
+    STOPPED_EARLY,
     LEARNS_BY_HEART,
     GENERATOR_DRIFTS,
     RATIO_NOT_ONE,

@@ -52,7 +52,7 @@ REWARD_CONSTANT = Rule(
     " function, its columns, the form that the prompt asks for, or other prompts.",
     _constant,
     phrase="every member earns the same reward",
-    follows=("reward_missing", "all_truncated", "samples_alike", "weight_decay_too_high"),
+    follows=("prompts_truncated", "reward_missing", "all_truncated", "samples_alike", "weight_decay_too_high"),
 )
 
 

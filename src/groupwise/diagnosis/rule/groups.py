@@ -95,6 +95,7 @@ ALL_FLAT = Rule(
     _look,
     phrase="all groups are flat",
     follows=(
+        "prompts_truncated",
         "reward_constant",
         "reward_ignores_answer",
         "weight_decay_too_high",

@@ -15,7 +15,7 @@ PATIENCE = 100
 _EARLIEST = 2 * WINDOW
 _RISE = 0.1
 """Share of the spread inside groups that a rise may be, with two standard errors added, and still is none."""
-_SLIGHT = 0.05
+_SLIGHT = 0.01
 
 
 def _flat(stage: Stage) -> Seen | None:
@@ -33,7 +33,7 @@ def _flat(stage: Stage) -> Seen | None:
     if (
         stage.windows.risen
         or _all_flat(stage)
-        or (not long and (ends[1].above(ends[0]) or _is_evaluated_higher(stage)))
+        or (not long and (ends[1].above(ends[0]) or not _is_evaluated_alike(stage)))
     ):
         return None
     sentence = (
@@ -43,10 +43,10 @@ def _flat(stage: Stage) -> Seen | None:
     return Seen(sentence, [*ends, spread])
 
 
-def _is_evaluated_higher(stage: Stage) -> bool:
-    """Returns whether the reward of an evaluation lies above its first value."""
-    rewards = [seen.values for seen in stage.evaluated if seen.metric.endswith("/reward")]
-    return any(values[-1] > values[0] + _SLIGHT * abs(values[0]) for values in rewards)
+def _is_evaluated_alike(stage: Stage) -> bool:
+    """Returns whether the reward was evaluated again, and none of its evaluations lies above its first value."""
+    rewards = [seen.values for seen in stage.evaluated if seen.metric.endswith("/reward") and len(seen) > 1]
+    return bool(rewards) and all(values[-1] <= values[0] + _SLIGHT * abs(values[0]) for values in rewards)
 
 
 def _all_flat(stage: Stage) -> bool:
@@ -98,7 +98,7 @@ REWARD_FLAT = Rule(
     f"after {PATIENCE} steps the rewards of the last {2 * WINDOW} steps exceed those of the first {2 * WINDOW}"
     f" by less than {_RISE} of the spread inside groups, even with two standard errors added, although groups"
     f" differ and the policy moves; after {_EARLIEST} steps the same holds of {WINDOW}, the difference is within two"
-    " standard errors, and no evaluation lies a twentieth above its first value",
+    " standard errors, and the newest evaluations of the reward are no more than a hundredth above their first",
     "Groups differ and the policy changes, but the reward does not rise: noise drowns the gradient, or the"
     " reward pays for something that cannot be learnt.",
     "Take more members (train.group_size or train.prompts_per_step), a reward with more levels, or an"
@@ -108,6 +108,7 @@ REWARD_FLAT = Rule(
     phrase="the reward does not rise",
     follows=(
         "learning_rate_too_low",
+        "prompts_truncated",
         "reward_follows_place",
         "reward_is_noise",
         "training_unlike_held_out",
@@ -146,6 +147,7 @@ REWARD_FALLS = Rule(
     follows=(
         "learning_rate_too_high",
         "training_unlike_held_out",
+        "prompts_truncated",
         "reward_follows_place",
         "reward_is_noise",
         "reward_flat",

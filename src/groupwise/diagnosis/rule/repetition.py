@@ -36,6 +36,7 @@ TEXTS_REPEAT = Rule(
     _look,
     phrase="texts repeat themselves",
     follows=(
+        "prompts_truncated",
         "reward_follows_length",
         "learning_rate_too_high",
         "weight_decay_too_high",

@@ -409,9 +409,15 @@ class LanguageDomain(Domain):
             recorded=Scored(completions.log_prob, entropy=completions.entropy, score_norm=completions.score_norm),
             truncated=completions.truncated,
             payload=payload,
-            settings={"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": float(sampling.top_k)},
+            settings=self._sampled_with(sampling),
             numbers=completions.numbers,
         )
+
+    def _sampled_with(self, sampling: SamplingConfig) -> dict[str, float]:
+        """Returns the settings of a draw, and the share of the training prompts that are cut, where any is."""
+        settings = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": float(sampling.top_k)}
+        num_cut = self._train.num_truncated
+        return settings | ({"truncated_prompts": num_cut / self.num_prompts} if num_cut else {})
 
     def _scored_names(self, requires: frozenset[str]) -> frozenset[str]:
         return (requires & self.supplies) | {"log_prob"}

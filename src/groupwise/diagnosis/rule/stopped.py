@@ -1,0 +1,58 @@
+"""A stage that early stopping ends before anything has counted as a gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.stage import Stage
+
+
+def _look(stage: Stage) -> Seen | None:
+    rule, goal = stage.setting("train.early_stopping"), stage.goal
+    if not isinstance(rule, Mapping) or goal is None or len(goal) <= (patience := rule.get("patience", 1)):
+        return None
+    sign = -1.0 if stage.setting("train.metric_goal") == "min" else 1.0
+    most = max(sign * (value - goal.values[0]) for value in goal.values[1:])
+    if most > (least := rule.get("min_gain", 0.0)):
+        return None
+    name = goal.metric.removeprefix("eval/")
+    return Seen(
+        f"Early stopping has seen {len(goal) - 1} evaluations without a gain and waits for {patience}: {name} gained"
+        f" {number(most)} at most, and more than {number(least)} counts (train.early_stopping.min_gain).",
+        [goal],
+    )
+
+
+STOPPED_EARLY = Rule(
+    "stopped_early",
+    "warning",
+    "Why did my run end so early?",
+    ("eval/NAME",),
+    "`train.early_stopping` is set, and as many evaluations as its patience have passed without one that lies above the"
+    " first by more than its min_gain",
+    "Early stopping ends the stage, and nothing had counted as a gain by then: the policy has hardly been trained, or"
+    " what is asked of an evaluation is more than the metric can gain.",
+    "Write train.early_stopping.min_gain in the unit of train.metric (0.01 for a hundredth), raise"
+    " train.early_stopping.patience, or evaluate less often (train.evaluate_every).",
+    _look,
+    phrase="early stopping ends the run before it has gained anything",
+    follows=(
+        "learning_rate_too_low",
+        "learning_rate_too_high",
+        "weights_unchanged",
+        "no_update",
+        "reward_constant",
+        "reward_ignores_answer",
+        "reward_is_noise",
+        "reward_follows_place",
+        "reward_flat",
+        "training_unlike_held_out",
+        "judge_falls",
+        "all_flat",
+        "samples_alike",
+        "exploration_too_strong",
+        "divergence_holds",
+        "policy_term_drowned",
+    ),
+)

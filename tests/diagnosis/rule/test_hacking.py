@@ -1,0 +1,36 @@
+"""What a run is judged by and not trained on counts as a judge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.diagnosis.rule.test_advice import course
+
+from groupwise.diagnosis import diagnose
+
+
+def alarms(scores: tuple[float, float], *, rewards: tuple[str, ...] = ("vqa",), goal: str = "max") -> set[str]:
+    """The alarms of a run whose reward rises, evaluated by its accuracy before the first step and after the last."""
+    settings: dict[str, Any] = {
+        "train": {"metric": "selected/accuracy", "metric_goal": goal},
+        "domain": {"rewards": {name: {"kind": "callable", "role": "reward"} for name in rewards}},
+    }
+    rows = course(num_steps=60, reward=(0.2, 0.9), reward_std=(0.3, 0.3))
+    before = {"step": 0, "stage": "grpo", "eval/selected/accuracy": scores[0], "eval/selected/reward": 0.2}
+    rows[-1] |= {"eval/selected/accuracy": scores[1], "eval/selected/reward": 0.9}
+    return {finding.rule for finding in diagnose([before, *rows], settings) if finding.severity != "note"}
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "said"),
+    [
+        pytest.param((0.8, 0.56), {}, True, id="it falls"),
+        pytest.param((0.8, 0.78), {}, False, id="it falls a little"),
+        pytest.param((0.8, 0.9), {}, False, id="it rises"),
+        pytest.param((0.8, 0.56), {"rewards": ("accuracy",)}, False, id="it is trained on"),
+        pytest.param((0.8, 0.56), {"goal": "min"}, False, id="it should fall"),
+    ],
+)
+def test_the_metric_that_a_run_is_judged_by(scores: tuple[float, float], options: dict[str, Any], said: bool) -> None:
+    assert ("judge_falls" in alarms(scores, **options)) == said

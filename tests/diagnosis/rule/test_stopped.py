@@ -1,0 +1,37 @@
+"""Early stopping that ends a stage before anything has counted as a gain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from groupwise.diagnosis import diagnose
+
+
+def alarms(scores: list[float], rule: dict[str, Any] | None, goal: str = "max") -> list[str]:
+    """What is said of a run that was evaluated before its first step and after each."""
+    settings = {"train": {"metric": "greedy/correct", "metric_goal": goal, "early_stopping": rule}}
+    rows: list[dict[str, Any]] = [{"step": 0, "eval/greedy/correct": scores[0]}]
+    rows += [{"step": step, "reward": 0.5, "eval/greedy/correct": score} for step, score in enumerate(scores[1:], 1)]
+    return [finding.rule for finding in diagnose(rows, settings) if finding.severity != "note"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "rule", "said"),
+    [
+        pytest.param([0.5, 0.6], {"patience": 1, "min_gain": 1.0}, True, id="more than can be gained"),
+        pytest.param([0.5, 0.5, 0.4], {"patience": 2, "min_gain": 0.0}, True, id="nothing gained"),
+        pytest.param([0.5, 0.5], {"patience": 2, "min_gain": 0.0}, False, id="it still waits"),
+        pytest.param([0.5, 0.6, 0.5], {"patience": 1, "min_gain": 0.01}, False, id="it had gained"),
+        pytest.param([0.5, 0.5, 0.4], None, False, id="no early stopping"),
+    ],
+)
+def test_a_stop_without_any_gain_is_said(scores: list[float], rule: dict[str, Any] | None, said: bool) -> None:
+    assert ("stopped_early" in alarms(scores, rule)) == said
+
+
+def test_a_metric_that_should_fall_gains_by_falling() -> None:
+    rule = {"patience": 1, "min_gain": 0.05}
+    assert "stopped_early" in alarms([0.5, 0.6], rule, "min")
+    assert "stopped_early" not in alarms([0.5, 0.4], rule, "min")
