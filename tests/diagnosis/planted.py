@@ -98,6 +98,20 @@ class Overflowing(ToyDomain):
         self.module.out.weight.register_hook(lambda gradient: gradient * float("nan"))
 
 
+class Rewritten(ToyDomain):
+    """Writes a hundredth of the weights that it began with over the live ones, whenever it samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = copy.deepcopy(self.module.state_dict())
+
+    def sample(self, *arguments: Any, **settings: Any) -> Any:
+        with torch.no_grad():
+            for name, parameter in self.module.named_parameters():
+                parameter.lerp_(self.first[name], 0.01)
+        return super().sample(*arguments, **settings)
+
+
 class Stale(ToyDomain):
     """Samples from the weights that it began with."""
 
@@ -256,6 +270,7 @@ PLANTED = (
         ),
         frozenset({"policy_becomes_random", "reward_falls", "all_truncated", "learning_rate_too_high", "all_flat"}),
     ),
+    Planted("weights_rewritten", toy(grpo(rate=0.01, **WIDE), domain=lambda: Rewritten())),
     # In fp64 as well, a step so small rounds to nothing.
     Planted("weights_unchanged", toy(grpo(rate=1e-30))),
     Planted("too_few_members", toy(grpo(rate=1e-4, prompts_per_step=1, group_size=2))),

@@ -47,3 +47,23 @@ def test_large_matrices_are_read_in_part_and_evenly() -> None:
     matrix.data[:500] *= 1.01
     # Half of the entries moved by a hundredth.
     assert change.relative() == pytest.approx(0.01 * math.sqrt(0.5), rel=0.01)
+
+
+def test_what_another_writes_between_two_steps_is_measured() -> None:
+    module = nn.Linear(8, 8, bias=False, dtype=torch.float64)
+    nn.init.constant_(module.weight, 1.0)
+    learner = LocalLearner(module)
+
+    def step() -> float | None:
+        module(torch.ones(1, 8, dtype=torch.float64)).sum().backward()
+        learner.step(StepNumbers(learning_rate=1e-3, eps=1e-12))
+        return learner.rewritten
+
+    assert step() is None
+    assert step() == 0.0
+    module.weight.data += 0.5
+    # The weights were 1 less two steps of .001, and are half again as large before the third.
+    assert step() == pytest.approx(0.5 / 0.998, rel=1e-6)
+    assert step() == 0.0
+    learner.restore({**learner.record(), "weights": {"weight": torch.zeros(8, 8, dtype=torch.float64)}})
+    assert step() is None, "a checkpoint is loaded on purpose"

@@ -1,4 +1,6 @@
-"""How far an optimiser step moves the weights, measured on a few hundred numbers of each matrix."""
+"""How far an optimiser step moves the weights, and whether anything else did, measured on a few hundred numbers of each
+matrix.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,11 @@ class WeightChange:
 
     Args:
         parameters: trained ones, before the step.
+        last: the measurement of the step before; unset at the first one, and after weights were loaded.
+
+    Attributes:
+        moved_since: how far the weights have moved since that step ended, relative; 0 unless something else than the
+            optimiser writes them, `None` where it cannot be known.
 
     Example:
         >>> weight = nn.Parameter(torch.ones(4, 4))
@@ -27,15 +34,19 @@ class WeightChange:
         0.1
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], last: WeightChange | None = None) -> None:
         matrices = [parameter for parameter in parameters if parameter.dim() > 1] or list(parameters)
         self._matrices = [matrix for matrix in matrices if matrix.is_contiguous()]
         self._before = self._read()
+        self._after: Tensor | None = None
+        after = None if last is None else last._after
+        known = after is not None and after.shape == self._before.shape
+        self.moved_since = _relative(self._before, after) if known and after is not None else None
 
     def relative(self) -> float:
         """Returns the size of what has changed since; 0 of weights that are all 0."""
-        size = float(self._before.norm())
-        return float((self._read() - self._before).norm()) / size if size > 0 else 0.0
+        self._after = self._read()
+        return _relative(self._after, self._before)
 
     def _read(self) -> Tensor:
         rows = [
@@ -43,3 +54,8 @@ class WeightChange:
             for matrix in self._matrices
         ]
         return torch.cat(rows) if rows else torch.zeros(1, dtype=torch.float64)
+
+
+def _relative(weights: Tensor, before: Tensor) -> float:
+    size = float(before.norm())
+    return float((weights - before).norm()) / size if size > 0 else 0.0

@@ -61,6 +61,10 @@ class LocalLearner:
         self._source: OptimiserSource | None = None
         self.change: float | None = None
         """Relative size of the newest step, `|w' - w| / |w|`; None before one and of shards."""
+        self.rewritten: float | None = None
+        """The same of what changed between the newest step and the one before: 0 unless something else writes weights.
+        """
+        self._last_change: WeightChange | None = None
 
     @cached_property
     def optimiser(self) -> torch.optim.Optimizer:
@@ -120,9 +124,11 @@ class LocalLearner:
         if math.isfinite(size) and size != 0.0:
             if numbers.max_grad_norm is not None:
                 torch.nn.utils.clip_grads_with_norm_(parameters, numbers.max_grad_norm, norm)
-            change = None if self._whole is not None else WeightChange(parameters)
+            change = None if self._whole is not None else WeightChange(parameters, self._last_change)
             self.optimiser.step()
             self.change = change.relative() if change is not None else None
+            self.rewritten = change.moved_since if change is not None else None
+            self._last_change = change
         self.zero_gradients()
         return size
 
@@ -155,6 +161,7 @@ class LocalLearner:
             ValueError: the record is of another model.
         """
         self._reshard()
+        self._last_change = None
         load_tensors(self.module, record["weights"])
         source = record.get("optimiser_source")
         self.use_optimiser(None if source is None else OptimiserSource(**source))
@@ -167,6 +174,7 @@ class LocalLearner:
 
     def load(self, folder: Path) -> None:
         """Loads the weights that `save` wrote."""
+        self._last_change = None
         self.module.load_state_dict(load_file(folder / WEIGHTS))
 
     def fingerprint(self) -> str:

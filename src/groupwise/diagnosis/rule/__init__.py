@@ -30,6 +30,7 @@ from groupwise.diagnosis.rule.randomness import POLICY_BECOMES_RANDOM
 from groupwise.diagnosis.rule.ratio import RATIO_NOT_ONE
 from groupwise.diagnosis.rule.repetition import TEXTS_REPEAT
 from groupwise.diagnosis.rule.reward_parts import REWARD_DOMINATES, REWARD_MISSING
+from groupwise.diagnosis.rule.rewritten import WEIGHTS_REWRITTEN
 from groupwise.diagnosis.rule.stopped import STOPPED_EARLY
 from groupwise.diagnosis.rule.terms import DIVERGENCE_HOLDS, POLICY_TERM_DROWNED
 from groupwise.diagnosis.rule.truncation import ALL_TRUNCATED, LIMIT_TEACHES_BREVITY
@@ -47,6 +48,7 @@ RULES: tuple[Rule, ...] = (
     NOT_FINITE,
     NO_UPDATE,
     WEIGHTS_UNCHANGED,
+    WEIGHTS_REWRITTEN,
     ALL_TRUNCATED,
     LIMIT_TEACHES_BREVITY,
     TEXTS_REPEAT,

@@ -113,6 +113,7 @@ REWARD_FLAT = Rule(
         "reward_is_noise",
         "training_unlike_held_out",
         "weights_unchanged",
+        "weights_rewritten",
         "admission_rejects",
         "exploration_too_strong",
         "divergence_holds",
@@ -145,6 +146,7 @@ REWARD_FALLS = Rule(
     _falls,
     phrase="the reward falls",
     follows=(
+        "weights_rewritten",
         "learning_rate_too_high",
         "training_unlike_held_out",
         "prompts_truncated",

@@ -41,6 +41,7 @@ STOPPED_EARLY = Rule(
         "learning_rate_too_low",
         "learning_rate_too_high",
         "weights_unchanged",
+        "weights_rewritten",
         "no_update",
         "reward_constant",
         "reward_ignores_answer",

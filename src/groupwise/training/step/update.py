@@ -138,6 +138,8 @@ def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, upda
         updates.taken += 1
         if isinstance(learner, LocalLearner) and learner.change is not None:
             metrics["weights/change"] = learner.change
+            if learner.rewritten:
+                metrics["weights/rewritten"] = learner.rewritten
         if (average := recipe.train.weight_average) is not None:
             state.progress.average_step += 1
             state.average.mix(1 - average.decay_after(state.progress.average_step))
