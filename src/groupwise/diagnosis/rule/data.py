@@ -41,6 +41,7 @@ TRAINING_UNLIKE_HELD_OUT = Rule(
     phrase="training prompts pay for something else than held-out ones",
     follows=(
         "learning_rate_too_high",
+        "too_few_members",
         "exploration_too_strong",
         "reward_ignores_answer",
         "reward_constant",
