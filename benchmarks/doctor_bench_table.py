@@ -96,7 +96,7 @@ def _summary(who: str, group: Sequence[Case], by_name: Mapping[str, Sequence[Row
 
 
 def _share(count: int, total: int, *, of: bool = False) -> str:
-    return f"{count}{f' of {total}' if of else ''} ({count / total:.0%})" if total else "0"
+    return f"{count}{f' of {total}' if of else ''} ({count / total:.0%})" if total else "not kept" if of else "0"
 
 
 def _fault(case: Case, rows: Sequence[Row]) -> str:

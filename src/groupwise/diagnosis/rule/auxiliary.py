@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
+from groupwise.diagnosis.rule.base import Rule, Seen, evaluations_rise, number, rewards_rise
 from groupwise.diagnosis.rule.learning_rate import stands_still
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import PLAIN_SUPERVISED, Stage
@@ -39,7 +39,7 @@ def _supervised(stage: Stage) -> Seen | None:
     return Seen(
         sentence,
         [start, last],
-        severity="note" if rewards_rise(stage) else None,
+        severity="note" if rewards_rise(stage) or evaluations_rise(stage) else None,
         advice=(
             "Raise auxiliary.supervised, lower optimiser.learning_rate or policy_weight, or make the supervised stage"
             " longer."
@@ -77,9 +77,10 @@ SUPERVISED_NOT_FALLING = Rule(
     "supervised_not_falling",
     "warning",
     "Why does my supervised loss not fall?",
-    ("loss_sup", "lambda_sup", "learning_rate"),
+    ("loss_sup", "lambda_sup", "learning_rate", "reward", "eval/NAME"),
     f"in a supervised stage the last {WINDOW} of {3 * WINDOW} steps or more are not below the first {WINDOW} by two"
-    " standard errors; beside a policy term, it rose by half (a note where the reward has risen)",
+    " standard errors; beside a policy term, it rose by half (a note where the reward has risen, in training or in"
+    " evaluations)",
     "The demonstrations are not being learnt: steps are too small or too large, targets contradict each"
     " other, or the loss had its final value before the stage began. Beside a policy term, the reward pulls"
     " away from the demonstrations.",

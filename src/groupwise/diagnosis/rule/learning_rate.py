@@ -51,7 +51,7 @@ def _high(stage: Stage) -> Seen | None:
         and low
         and share
         and share.mean < 0.9
-        and (sample.mean < 0.5 or high.mean > 3 or low.mean < 1 / 3)
+        and (sample.mean < 0.5 or (sample.mean < 0.8 and (high.mean > 3 or low.mean < 1 / 3)))
     ):
         sentence = (
             f"Within one batch the ratios spread from {number(low.mean)} to {number(high.mean)} (1 % and 99 %),"
@@ -164,8 +164,8 @@ LEARNING_RATE_TOO_HIGH = Rule(
         *("effective_sample_size", "ratio/p1", "ratio/p99", "on_policy_share", "surprisal", "groups/best", "reward"),
         *("reward_std", "weights/change", "loss_sup"),
     ),
-    f"over {_FEW} steps the effective sample size of off-policy ratios is below 0.5, or 1 % of these ratios"
-    f" are above 3 or below 1/3; or the surprisal falls to a tenth of its start within {2 * WINDOW} steps, and"
+    f"over {_FEW} steps the effective sample size of off-policy ratios is below 0.5, or below 0.8 where 1 % of these"
+    f" ratios are above 3 or below 1/3; or the surprisal falls to a tenth of its start within {2 * WINDOW} steps, and"
     " the reward has risen by less than half the distance from its start to what the best member of a group"
     f" earned then; or updates change the weights by {_BREAKS:.0%} of their size, and the reward lies below that of"
     f" the first step by half the spread inside groups (in a supervised stage: by {_REWRITES:.0%}, and the loss does"

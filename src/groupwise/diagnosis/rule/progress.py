@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.rule.base import Rule, Seen, evaluations_rise, number
 from groupwise.diagnosis.rule.learning_rate import stands_still
 from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
@@ -15,7 +15,6 @@ PATIENCE = 100
 _EARLIEST = 2 * WINDOW
 _RISE = 0.1
 """Share of the spread inside groups that a rise may be, with two standard errors added, and still is none."""
-_SLIGHT = 0.01
 
 
 def _flat(stage: Stage) -> Seen | None:
@@ -45,8 +44,8 @@ def _flat(stage: Stage) -> Seen | None:
 
 def _is_evaluated_alike(stage: Stage) -> bool:
     """Returns whether the reward was evaluated again, and none of its evaluations lies above its first value."""
-    rewards = [seen.values for seen in stage.evaluated if seen.metric.endswith("/reward") and len(seen) > 1]
-    return bool(rewards) and all(values[-1] <= values[0] + _SLIGHT * abs(values[0]) for values in rewards)
+    again = any(seen.metric.endswith("/reward") and len(seen) > 1 for seen in stage.evaluated)
+    return again and not evaluations_rise(stage)
 
 
 def _all_flat(stage: Stage) -> bool:
