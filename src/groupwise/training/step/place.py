@@ -25,8 +25,8 @@ def place_correlations(groups: Sequence[int], rewards: Sequence[float | None]) -
         `batch/place_correlation`, of a group's mean reward and its place in the batch. Nothing where all are equal.
 
     Example:
-        >>> found = place_correlations([0, 0, 1, 1], [0.0, 1.0, 2.0, 3.0])
-        >>> [statistic.finish("correlation")["correlation"] for statistic in found.values()]
+        >>> correlations = place_correlations([0, 0, 1, 1], [0.0, 1.0, 2.0, 3.0])
+        >>> [round(statistic.finish("value")["value"], 6) for statistic in correlations.values()]
         [1.0, 1.0]
     """
     by_group: defaultdict[int, list[float]] = defaultdict(list)
