@@ -66,9 +66,16 @@ def stages(runs: Sequence[Run]) -> list[str]:
         rows = [steps(run, stage) for run in runs]
         cells = [seeds([_last(each, name) for each in rows], digits=4) for name in held_out]
         sampled = [each for each in map(_sampled, rows) if each]
-        cells.append(seeds([statistics.fmean(row["grad_norm"] > limit for row in each) for each in sampled]))
-        cells.append(seeds([max(abs(row["advantages_mean"]) for row in each) for each in sampled]))
-        lines.append(table_row([stage, f"{limit:g}", *cells]))
+        cells.append(seeds([_share_above(each, limit) for each in sampled]))
+        cells.append(
+            seeds(
+                [
+                    max((abs(row["advantages_mean"]) for row in each if "advantages_mean" in row), default=0.0)
+                    for each in sampled
+                ]
+            )
+        )
+        lines.append(table_row([stage, "none" if limit is None else f"{limit:g}", *cells]))
     return lines
 
 
@@ -134,7 +141,13 @@ def _stages(run: Run) -> list[str]:
     return [stage["name"] for stage in run.config["stages"]]
 
 
-def _limit(run: Run, stage: str) -> float:
+def _share_above(rows: Sequence[Mapping[str, Any]], limit: float | None) -> float:
+    """Computes the share of the steps whose gradient is longer than a limit; 0 where there is none."""
+    norms = [row["grad_norm"] for row in rows if "grad_norm" in row]
+    return 0.0 if limit is None or not norms else statistics.fmean(norm > limit for norm in norms)
+
+
+def _limit(run: Run, stage: str) -> float | None:
     """The norm at which the gradient is clipped."""
     (changes,) = (each["set"] for each in run.config["stages"] if each["name"] == stage)
     return changes.get("train", {}).get("max_grad_norm", run.config["train"]["max_grad_norm"])

@@ -14,7 +14,7 @@ def alarms(scores: list[float], rule: dict[str, Any] | None, goal: str = "max") 
     settings = {"train": {"metric": "greedy/correct", "metric_goal": goal, "early_stopping": rule}}
     rows: list[dict[str, Any]] = [{"step": 0, "eval/greedy/correct": scores[0]}]
     rows += [{"step": step, "reward": 0.5, "eval/greedy/correct": score} for step, score in enumerate(scores[1:], 1)]
-    return [finding.rule for finding in diagnose(rows, settings) if finding.severity != "note"]
+    return [finding.rule for finding in diagnose(rows, settings) if finding.severity != "note" and finding.holds]
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,9 @@ def alarms(scores: list[float], rule: dict[str, Any] | None, goal: str = "max") 
         pytest.param([0.5, 0.5, 0.4], {"patience": 2, "min_gain": 0.0}, True, id="nothing gained"),
         pytest.param([0.5, 0.5], {"patience": 2, "min_gain": 0.0}, False, id="it still waits"),
         pytest.param([0.5, 0.6, 0.5], {"patience": 1, "min_gain": 0.01}, False, id="it had gained"),
+        pytest.param([0.5, 0.5, 0.4], {"patience": 1, "min_gain": 0.0}, False, id="the stage went on"),
+        pytest.param([0.5] * 6, {"min_gain": 0.01}, True, id="the patience that is not written"),
+        pytest.param([0.5] * 5, {"min_gain": 0.01}, False, id="it waits for five"),
         pytest.param([0.5, 0.5, 0.4], None, False, id="no early stopping"),
     ],
 )

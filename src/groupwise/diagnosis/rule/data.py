@@ -30,9 +30,10 @@ TRAINING_UNLIKE_HELD_OUT = Rule(
     "warning",
     "Are my training data in order?",
     ("reward", "reward_std", "rewards_std", "eval/NAME"),
-    f"the first evaluation lies above the rewards of the first {FEW} steps, by {_BELOW} of the spread inside groups and"
-    f" by a fifth of it, and by {ERRORS:g} standard errors of as many members as the settings let it measure; after"
-    f" {WINDOW} steps the reward has not risen; and the evaluation has lost a quarter of that lead",
+    f"the first evaluation of a reward (the lowest of several) lies above the mean reward of the first {FEW} steps and"
+    f" two standard errors, by {_BELOW} of the spread inside groups and by a fifth of that evaluation, and by"
+    f" {ERRORS:g} standard errors of as many members as the settings let it measure; after {WINDOW} steps the reward"
+    " has not risen; and the evaluation has lost a quarter of that lead",
     "Training prompts pay for something else than held-out ones: answers, targets or examples that belong to other"
     " prompts, another column, another form. What is learnt from them makes the policy worse at the task.",
     "Look at some training rows beside held-out ones (`groupwise sample`): does each answer, target or example belong"

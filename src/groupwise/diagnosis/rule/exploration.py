@@ -47,10 +47,10 @@ EXPLORATION_TOO_STRONG = Rule(
     "warning",
     "Is my sampling too random?",
     ("reward", "reward_std", "rewards_std", "eval/NAME", "settings/temperature"),
-    f"every evaluation lies above the rewards of the first {FEW} steps, by {_BELOW} of the spread inside groups and"
-    f" by a fifth of the first evaluation, and by {ERRORS:g} standard errors of as many members as the settings let it"
-    f" measure, and has not fallen (of texts, at a temperature above 1); or the temperature is {_HOT:g} or more; and"
-    f" after {WINDOW} steps the reward has not risen",
+    f"every evaluation of a reward (the lowest of several) lies above the mean reward of the first {FEW} steps and two"
+    f" standard errors, by {_BELOW} of the spread inside groups and by a fifth of the first evaluation, and by"
+    f" {ERRORS:g} standard errors of as many members as the settings let it measure, and has not fallen (of texts, at a"
+    f" temperature above 1); or the temperature is {_HOT:g} or more; and after {WINDOW} steps the reward has not risen",
     "Members are drawn so far from what the policy would do that their rewards hardly depend on the policy: groups"
     " compare noise. Held-out prompts that are far easier than the trained ones raise the same finding.",
     "Lower domain.sampling.temperature (domain.temperature of a selector) to about 1, domain.policy.sigma or the"

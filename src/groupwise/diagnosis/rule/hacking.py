@@ -49,7 +49,7 @@ def _evaluated(stage: Stage, reward: tuple[Series, Series]) -> Seen | None:
             f" {metric.removeprefix('eval/')} of the evaluations,"
         )
         return Seen(
-            f"{sentence} a judge that is not trained on, fell from {number(start)} to {number(last)}.", [*reward, seen]
+            f"{sentence} which is not trained on, fell from {number(start)} to {number(last)}.", [*reward, seen]
         )
     return None
 
@@ -66,7 +66,7 @@ def _from_its_best(judge: Series, paid: Series | None) -> str | None:
         return None
     return (
         f"Since step {judge.steps[place]} the reward of the evaluations rose from {number(paid.values[place])} to"
-        f" {number(paid.values[-1])} while {judge.metric.removeprefix('eval/')}, a judge that is not trained on, fell"
+        f" {number(paid.values[-1])} while {judge.metric.removeprefix('eval/')}, which is not trained on, fell"
         f" from {number(best)} to {number(last)}."
     )
 
@@ -78,8 +78,8 @@ JUDGE_FALLS = Rule(
     ("reward", "rewards/JUDGE/mean", "eval/NAME"),
     f"from the first to the last {WINDOW} steps the reward rose by more than two standard errors, and either a"
     " judge (weight 0) fell by more than two standard errors and a quarter of its spread, or a judge of the"
-    " evaluations fell by a tenth of its first value while the reward of the evaluations did not fall, or by a"
-    " fifth from its best while that reward rose",
+    " evaluations, or `train.metric` where it is no reward, fell by a tenth of its first value while the reward of the"
+    " evaluations did not fall, or by a fifth from its best while that reward rose",
     "The policy has found a way to earn that you did not intend: a higher reward no longer means a better answer.",
     "Look at rollouts/ and mend the reward, let the reward pay for what the judge measures, raise"
     " divergence.beta, or stop at the step where the judge was best.",

@@ -11,7 +11,7 @@ from groupwise.diagnosis.stage import Stage
 _FEW = 5
 UNMOVED = 1e-3
 """Nats a decision from the reference, below which a policy has hardly moved."""
-_REWRITES = 0.1
+_BREAKS_LOSS = 0.1
 _BREAKS = 0.05
 """Relative change of the weights by an update: what no policy survives, and what some do not."""
 _NOWHERE = 3e-4
@@ -58,8 +58,8 @@ def _high(stage: Stage) -> Seen | None:
             f" effective sample size {number(sample.mean)}."
         )
         return Seen(sentence, [low, high, sample])
-    if (rewritten := _rewritten(stage)) is not None:
-        return rewritten
+    if (broken := _broken_by_a_step(stage)) is not None:
+        return broken
     # On-policy: how fast the sampler itself turns deterministic.
     surprisal = stage.ends("surprisal", _FEW)
     if (
@@ -80,7 +80,7 @@ def _high(stage: Stage) -> Seen | None:
     return Seen(sentence, [start, last, *missed])
 
 
-def _rewritten(stage: Stage) -> Seen | None:
+def _broken_by_a_step(stage: Stage) -> Seen | None:
     """Judges the weights themselves: an update that changes a twentieth of them, with which the reward broke
     down below where it began.
     """
@@ -91,7 +91,7 @@ def _rewritten(stage: Stage) -> Seen | None:
     first, spread, last = stage.first("reward", 1), stage.first("reward_std", 1), stage.last("reward", _FEW)
     if first is None or spread is None or last is None:
         loss = stage.ends("loss_sup", _FEW)
-        if loss is None or change.mean < _REWRITES or loss[0].above(loss[1]):
+        if loss is None or change.mean < _BREAKS_LOSS or loss[0].above(loss[1]):
             return None
         return Seen(f"{sentence}, and the supervised loss has not fallen.", [change, *loss])
     if stage.num_steps < 2 * _FEW or last.mean > first.mean - 0.5 * spread.mean:
@@ -168,7 +168,7 @@ LEARNING_RATE_TOO_HIGH = Rule(
     f" ratios are above 3 or below 1/3; or the surprisal falls to a tenth of its start within {2 * WINDOW} steps, and"
     " the reward has risen by less than half the distance from its start to what the best member of a group"
     f" earned then; or updates change the weights by {_BREAKS:.0%} of their size, and the reward lies below that of"
-    f" the first step by half the spread inside groups (in a supervised stage: by {_REWRITES:.0%}, and the loss does"
+    f" the first step by half the spread inside groups (in a supervised stage: by {_BREAKS_LOSS:.0%}, and the loss does"
     " not fall)",
     "One batch moves the policy so far that the batch is no longer a sample of it. Such a policy soon becomes"
     " deterministic and repeats the first answers that were rewarded.",

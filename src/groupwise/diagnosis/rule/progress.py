@@ -10,16 +10,17 @@ from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
 _FEW = 5
-PATIENCE = 100
-"""Steps after which a small rise is not waited for."""
+_LONG = 100
+"""Steps from which on 40 at each end are compared, and no evaluation is asked."""
 _EARLIEST = 2 * WINDOW
+"""Steps before which nothing is said."""
 _RISE = 0.1
 """Share of the spread inside groups that a rise may be, with two standard errors added, and still is none."""
 
 
 def _flat(stage: Stage) -> Seen | None:
     count = stage.count("reward")
-    long = count >= PATIENCE
+    long = count >= _LONG
     ends = stage.ends("reward", 2 * WINDOW if long else WINDOW)
     spread = stage.first("reward_std")
     if ends is None or spread is None or count < _EARLIEST or stands_still(stage):
@@ -43,7 +44,9 @@ def _flat(stage: Stage) -> Seen | None:
 
 
 def _is_evaluated_alike(stage: Stage) -> bool:
-    """Returns whether the reward was evaluated again, and none of its evaluations lies above its first value."""
+    """Returns whether the reward was evaluated again, and its newest evaluations are no more than a hundredth above its
+    first.
+    """
     again = any(seen.metric.endswith("/reward") and len(seen) > 1 for seen in stage.evaluated)
     return again and not evaluations_rise(stage)
 
@@ -93,11 +96,12 @@ REWARD_FLAT = Rule(
     "reward_flat",
     "warning",
     "Why is my reward flat?",
-    ("reward", "reward_std"),
-    f"after {PATIENCE} steps the rewards of the last {2 * WINDOW} steps exceed those of the first {2 * WINDOW}"
+    ("reward", "reward_std", "eval/NAME"),
+    f"after {_LONG} steps the rewards of the last {2 * WINDOW} steps exceed those of the first {2 * WINDOW}"
     f" by less than {_RISE} of the spread inside groups, even with two standard errors added, although groups"
     f" differ and the policy moves; after {_EARLIEST} steps the same holds of {WINDOW}, the difference is within two"
-    " standard errors, and the newest evaluations of the reward are no more than a hundredth above their first",
+    " standard errors, the reward was evaluated again, and its newest evaluations are no more than a hundredth above"
+    " its first",
     "Groups differ and the policy changes, but the reward does not rise: noise drowns the gradient, or the"
     " reward pays for something that cannot be learnt.",
     "Take more members (train.group_size or train.prompts_per_step), a reward with more levels, or an"

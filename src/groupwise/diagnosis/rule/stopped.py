@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.stage import Stage
 
+_PATIENCE, _MIN_GAIN = 5, 0.0
+"""What `train.early_stopping` sets where a table of a stage leaves it out."""
+
 
 def _look(stage: Stage) -> Seen | None:
-    rule, goal = stage.setting("train.early_stopping"), stage.goal
-    if not isinstance(rule, Mapping) or goal is None or len(goal) <= (patience := rule.get("patience", 1)):
+    goal = stage.goal
+    if goal is None or not stage.setting("train.early_stopping"):
+        return None
+    patience, least = (stage.setting(f"train.early_stopping.{name}") for name in ("patience", "min_gain"))
+    patience, least = _PATIENCE if patience is None else patience, _MIN_GAIN if least is None else least
+    # A stage that goes on after that many does not stop early.
+    if len(goal) - 1 != patience:
         return None
     sign = -1.0 if stage.setting("train.metric_goal") == "min" else 1.0
     most = max(sign * (value - goal.values[0]) for value in goal.values[1:])
-    if most > (least := rule.get("min_gain", 0.0)):
+    if most > least:
         return None
     name = goal.metric.removeprefix("eval/")
     return Seen(
-        f"Early stopping has seen {len(goal) - 1} evaluations without a gain and waits for {patience}: {name} gained"
-        f" {number(most)} at most, and more than {number(least)} counts (train.early_stopping.min_gain).",
+        f"Early stopping ends the stage after {patience} evaluations without a gain: {name} gained {number(most)} at"
+        f" most, and more than {number(least)} counts (train.early_stopping.min_gain).",
         [goal],
     )
 
