@@ -8,7 +8,9 @@ from tests.diagnosis.rule.test_advice import course
 from groupwise.diagnosis import diagnose
 
 
-@pytest.mark.parametrize(("every", "num_steps", "said"), [(1, 5, True), (10, 40, True), (10, 20, False), (0, 40, False)])
+@pytest.mark.parametrize(
+    ("every", "num_steps", "said"), [(1, 5, True), (10, 40, True), (10, 20, False), (0, 40, False)]
+)
 def test_three_times_are_enough_however_far_apart(every: int, num_steps: int, said: bool) -> None:
     rows = course(num_steps=num_steps, weights__change=(0.01, 0.01))
     for row in rows:
