@@ -244,7 +244,8 @@ def test_a_killed_run_leaves_neither_server_nor_weights(trained, tmp_path):
         "time.sleep(1000)\n"
     )
     run = subprocess.Popen([sys.executable, "-c", code])
-    wait_for((tmp_path / "grandchild").exists)
+    # The shell makes the file before it writes the number.
+    wait_for(lambda: (tmp_path / "grandchild").is_file() and (tmp_path / "grandchild").read_text().endswith("\n"))
     grandchild = int((tmp_path / "grandchild").read_text())
     left = scratch_folder("weights", trained)
     folder = Path(left.name)
