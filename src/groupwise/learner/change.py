@@ -40,8 +40,9 @@ class WeightChange:
         self._before = self._read()
         self._after: Tensor | None = None
         after = None if last is None else last._after
-        known = after is not None and after.shape == self._before.shape
-        self.moved_since = _relative(self._before, after) if known and after is not None else None
+        self.moved_since: float | None = None
+        if after is not None and after.shape == self._before.shape:
+            self.moved_since = _relative(self._before, after)
 
     def relative(self) -> float:
         """Returns the size of what has changed since; 0 of weights that are all 0."""

@@ -18,6 +18,7 @@ from groupwise.objective import Batch
 from groupwise.objective.matching import NoMatching
 from groupwise.processes import is_out_of_memory
 from groupwise.reward import RewardTable
+from groupwise.reward.content import Content
 from groupwise.statistics import Mean, Statistic, Total, add
 from groupwise.streams import Streams
 from groupwise.training.distributed import World
@@ -274,8 +275,9 @@ def _statistics(sampled_round: _Round, density: bool) -> dict[str, Statistic]:
     if samples.behaviour_log_prob is not None:
         gap = (samples.old_log_prob - samples.behaviour_log_prob).abs()
         statistics["sampling/sampling_logp_difference/mean"] = Mean.of(gap, samples.mask)
-    statistics |= _of_contents(sampled_round.members)
-    statistics |= place_correlations(sampled_round.members.place.tolist(), sampled_round.members.table.total())
+    groups, rewards = sampled_round.members.place.tolist(), sampled_round.members.table.total()
+    statistics |= _of_contents(groups, sampled_round.members.table.contents, rewards)
+    statistics |= place_correlations(groups, rewards)
     for event in sampled_round.members.table.events:
         name = f"rewards/{event.reward}/num_{event.name}"
         count = Total.of(torch.tensor(float(event.count)))
@@ -286,18 +288,19 @@ def _statistics(sampled_round: _Round, density: bool) -> dict[str, Statistic]:
     return statistics
 
 
-def _of_contents(members: RewardedMembers) -> dict[str, Statistic]:
+def _of_contents(
+    groups: Sequence[int], contents: Sequence[Content], rewards: Sequence[float | None]
+) -> dict[str, Statistic]:
     """Returns the share of members that no earlier member of their group equals, whether equal ones earn the same, and
     how much texts repeat themselves.
     """
-    contents = members.table.contents
     if not contents:
         return {}
-    num_distinct = len(set(zip(members.place.tolist(), (content.digest for content in contents), strict=True)))
+    num_distinct = len(set(zip(groups, (content.digest for content in contents), strict=True)))
     statistics: dict[str, Statistic] = {
         "completions/distinct": Mean.ratio(torch.tensor(float(num_distinct)), torch.tensor(float(len(contents))))
     }
-    if (noise := copies_noise(members.place.tolist(), contents, members.table.total())) is not None:
+    if (noise := copies_noise(groups, contents, rewards)) is not None:
         statistics["groups/copies_noise"] = noise
     repeated = [content.repetition for content in contents if content.repetition is not None]
     if repeated:
