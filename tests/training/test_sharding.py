@@ -22,11 +22,13 @@ from tests.training.step_runs import Case, table, write_inputs
 from transformers import AutoModelForCausalLM
 
 from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.engine.proof import NUM_PROMPTS
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.config import ConfigError
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import open_domain, run
 from groupwise.learner.stored_shards import read_whole
+from groupwise.runs import read_lines
 from groupwise.training.run.checkpoint_model import write_model_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,27 +213,44 @@ def test_a_checkpoint_of_two_serves_one_two_and_four(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_send_gathered_weights_to_servers_of_their_own(tmp_path: Path) -> None:
-    """Both end with the trained weights, since the last evaluation asks them; the run itself compared log-probs."""
+def test_servers_sample_for_shards_as_for_whole_weights(tmp_path: Path) -> None:
+    """Both servers end with the trained weights, since the last evaluation asks them. With shards no whole model scores
+    more than a proof, and the run ends where one with whole weights ends.
+    """
     write_inputs(tmp_path)
     with (tmp_path / "held_out.jsonl").open("a", encoding="utf-8") as rows:
         rows.write(json.dumps({"prompt": "cd?", "shown": "b"}) + "\n")
-    case = Case("grpo", processes=2, sharding="full")
-    with contextlib.ExitStack() as stack:
-        models = [AutoModelForCausalLM.from_pretrained(tmp_path / case.family, dtype=torch.float64) for _ in range(2)]
-        servers = [stack.enter_context(serving(Backbone(model.eval()))) for model in models]
-        engine = {"kind": "vllm", "address": [server.address for server in servers], "model": "served"}
-        write("served", case, {"domain": {"engine": engine}}, tmp_path)
-        launch(["served"], tmp_path, 2)
-    trained = newest(tmp_path / "served")["learner"]["weights"]
-    for server, model in zip(servers, models, strict=True):
-        assert server.syncs == ["v0", "v1", "v2"]
-        weights = model.state_dict()
-        assert {
-            name: gap for name, gap in gaps(trained, {name: weights[name] for name in trained}).items() if gap
-        } == {}
-    asked = [{json.dumps(body["prompt"]) for body in server.requests[8:]} for server in servers]
-    assert asked[0] != asked[1], "a process asks its own server about its own share"
+    for sharding in ("none", "full"):
+        case = Case("gspo", processes=2, sharding=sharding)  # which reads the entropy too
+        with contextlib.ExitStack() as stack:
+            models = [
+                AutoModelForCausalLM.from_pretrained(tmp_path / case.family, dtype=torch.float64) for _ in range(2)
+            ]
+            servers = [stack.enter_context(serving(Backbone(model.eval()))) for model in models]
+            engine = {"kind": "vllm", "address": [server.address for server in servers], "model": "served"}
+            # Without top-p every batch is compared with the trained weights.
+            sampling = {"max_new_tokens": 6, "max_turn_tokens": 3, "temperature": 0.8}
+            changes = {"domain": {"engine": engine, "sampling": sampling}, "train": {"group_size": 8}}
+            write(sharding, case, changes, tmp_path)
+            launch([sharding], tmp_path, 2)
+        trained = newest(tmp_path / sharding)["learner"]["weights"]
+        for server, model in zip(servers, models, strict=True):
+            assert server.syncs == ["v0", "v1", "v2"]
+            weights = model.state_dict()
+            assert {
+                name: gap for name, gap in gaps(trained, {name: weights[name] for name in trained}).items() if gap
+            } == {}
+        asked = [{json.dumps(body["prompt"]) for body in server.requests[8:]} for server in servers]
+        assert asked[0] != asked[1], "a process asks its own server about its own share"
+    whole, shards = (newest(tmp_path / sharding)["learner"]["weights"] for sharding in ("none", "full"))
+    assert max(gaps(whole, shards).values()) <= BOUND
+    sizes = [json.loads((tmp_path / f"scored-whole-{rank}-full.json").read_text()) for rank in range(2)]
+    assert sizes[0] and max(size for process in sizes for size in process) <= NUM_PROMPTS
+    metrics = [read_lines(tmp_path / sharding / "metrics.jsonl").rows for sharding in ("none", "full")]
+    for row, row_of_shards in zip(*metrics, strict=True):
+        for name in ("reward", "sampling/sampling_logp_difference/mean", "entropy", "eval/greedy/reward"):
+            if name in row:
+                assert row_of_shards[name] == pytest.approx(row[name], rel=1e-9, abs=1e-9), name
 
 
 @pytest.mark.slow

@@ -72,11 +72,11 @@ class Vllm(Engine):
             )
         self._follow(batch)
         completions = self._converse(batch)
-        if self.live and not settings.greedy and not settings.truncates and self._is_far(completions):
+        if self.live and not settings.greedy and not settings.truncates and self._is_far(batch, completions):
             # A server that was started anew between two steps holds the weights it began with.
             self._fleet.doubt()
             completions = self._converse(batch)
-            if self._is_far(completions):
+            if self._is_far(batch, completions):
                 raise EngineError(
                     "domain.engine: the servers sampled from other weights than they proved to hold; look at their own"
                     " logs, and whether another run changes their weights"
@@ -110,14 +110,19 @@ class Vllm(Engine):
         def complete(requests: list[Request]) -> list[Turn]:
             return _run(self._complete_all(requests, batch.settings))
 
-        return converse(complete, self.backbone, batch)
+        # A model in shards computes log-probs with all processes, which the caller does.
+        return converse(complete, self.backbone, batch, rescores=self.backbone.shards is None)
 
-    def _is_far(self, completions: Completions) -> bool:
-        """Tests whether the sampled log-probs are further from the rescored ones than rounding takes them."""
+    def _is_far(self, batch: GroupBatch, completions: Completions) -> bool:
+        """Tests whether the sampled log-probs are further from the rescored ones than rounding takes them; of a model
+        in shards those of a few members.
+        """
         assert completions.behaviour_log_prob is not None
-        difference = Difference.between(
-            completions.log_prob[completions.mask], completions.behaviour_log_prob[completions.mask]
-        )
+        if self.backbone.shards is not None:
+            difference = self._proof.compare_some(batch, completions)
+        else:
+            mask = completions.mask
+            difference = Difference.between(completions.log_prob[mask], completions.behaviour_log_prob[mask])
         return difference.relative > self._proof.limit(difference.num_tokens)
 
     async def _complete_all(self, requests: list[Request], settings: SamplingConfig) -> list[Turn]:

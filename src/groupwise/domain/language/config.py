@@ -274,6 +274,11 @@ class LanguageConfig(DomainConfig):
                     raise ValueError(f"sampling_schedule.{name} comes to {value:g}: {allowed} at every step") from None
         return self
 
+    @property
+    def spreads_from_cpu(self) -> bool:
+        """True unless the model's attention computes on a GPU alone: a model is tried once it is loaded."""
+        return getattr(self.model, "attention", None) != "flash_attention_2"
+
     @classmethod
     def on_model(cls, folder: str) -> dict[str, Any]:
         """Returns the keys that put the domain on a saved model: its folder, or the state of a server that it names."""

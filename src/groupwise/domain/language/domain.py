@@ -111,6 +111,11 @@ class LanguageDomain(Domain):
         return len(self._train.prompts)
 
     @property
+    def draws_elsewhere(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """True where a server samples from a model in shards."""
+        return isinstance(self.policy, LocalPolicy) and self.policy.draws_elsewhere
+
+    @property
     def counts(self) -> dict[str, int]:
         """Counts of the data: prompts trained on and held out, removed because they are in both, dropped or cut for
         their length.

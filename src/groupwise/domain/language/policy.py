@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
+from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig, VllmEngine
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.experts import router_remark
 from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, prepared, save
@@ -152,13 +152,22 @@ class LocalPolicy:
         self.learner: Learner = LocalLearner(self.module, self._shard) if learner is None else learner
         self.end_ids = end_ids(self.module, self.tokenizer)
         self.max_positions = self.backbone.max_positions
-        self.device = self.backbone.device
         router = router_remark(self.backbone.config)
         self.remarks: Sequence[str] = [router] if router else []
         self._engine = open_engine(engine, self.backbone, self.tokenizer)
         self._live_engine = (
             self._engine if self._engine.live else open_engine(BuiltinEngine(), self.backbone, self.tokenizer)
         )
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights that are trained."""
+        return self.backbone.trained_on
+
+    @property
+    def draws_elsewhere(self) -> bool:
+        """True where the weights are in shards and go to a server that samples in training and in evaluations."""
+        return self.backbone.shards is not None and isinstance(self._engine_config, VllmEngine) and self._engine.live
 
     def sample(
         self,

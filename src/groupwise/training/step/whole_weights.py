@@ -13,4 +13,6 @@ def whole_weights(domain: Domain) -> AbstractContextManager[None]:
     Args:
         domain: of the stage; every process must enter the block.
     """
-    return nullcontext() if domain.draws_in_shards else domain.learner.gathered()
+    if domain.draws_in_shards:
+        return nullcontext()
+    return domain.learner.gathered(on_cpu=True) if domain.draws_elsewhere else domain.learner.gathered()
