@@ -214,43 +214,48 @@ def test_a_checkpoint_of_two_serves_one_two_and_four(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_servers_sample_for_shards_as_for_whole_weights(tmp_path: Path) -> None:
-    """Both servers end with the trained weights, since the last evaluation asks them. With shards no whole model scores
-    more than a proof, and the run ends where one with whole weights ends.
+    """The servers end with the trained weights, since the last evaluation asks them. With shards no whole model scores
+    more than a proof, and a run ends where one with whole weights and servers of each process ends.
     """
     write_inputs(tmp_path)
     with (tmp_path / "held_out.jsonl").open("a", encoding="utf-8") as rows:
         rows.write(json.dumps({"prompt": "cd?", "shown": "b"}) + "\n")
-    for sharding in ("none", "full"):
+    runs = {name: (name.partition("-")[0], int(name[-1])) for name in ("none-2", "none-1", "full-2", "full-1")}
+    for name, (sharding, num_servers) in runs.items():
         case = Case("gspo", processes=2, sharding=sharding)  # which reads the entropy too
         with contextlib.ExitStack() as stack:
-            models = [
-                AutoModelForCausalLM.from_pretrained(tmp_path / case.family, dtype=torch.float64) for _ in range(2)
-            ]
+            folder = tmp_path / case.family
+            models = [AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64) for _ in range(num_servers)]
             servers = [stack.enter_context(serving(Backbone(model.eval()))) for model in models]
             engine = {"kind": "vllm", "address": [server.address for server in servers], "model": "served"}
             # Without top-p every batch is compared with the trained weights.
             sampling = {"max_new_tokens": 6, "max_turn_tokens": 3, "temperature": 0.8}
             changes = {"domain": {"engine": engine, "sampling": sampling}, "train": {"group_size": 8}}
-            write(sharding, case, changes, tmp_path)
-            launch([sharding], tmp_path, 2)
-        trained = newest(tmp_path / sharding)["learner"]["weights"]
+            write(name, case, changes, tmp_path)
+            launch([name], tmp_path, 2)
+        trained = newest(tmp_path / name)["learner"]["weights"]
         for server, model in zip(servers, models, strict=True):
             assert server.syncs == ["v0", "v1", "v2"]
             weights = model.state_dict()
             assert {
                 name: gap for name, gap in gaps(trained, {name: weights[name] for name in trained}).items() if gap
             } == {}
-        asked = [{json.dumps(body["prompt"]) for body in server.requests[8:]} for server in servers]
-        assert asked[0] != asked[1], "a process asks its own server about its own share"
-    whole, shards = (newest(tmp_path / sharding)["learner"]["weights"] for sharding in ("none", "full"))
-    assert max(gaps(whole, shards).values()) <= BOUND
-    sizes = [json.loads((tmp_path / f"scored-whole-{rank}-full.json").read_text()) for rank in range(2)]
-    assert sizes[0] and max(size for process in sizes for size in process) <= NUM_PROMPTS
-    metrics = [read_lines(tmp_path / sharding / "metrics.jsonl").rows for sharding in ("none", "full")]
-    for row, row_of_shards in zip(*metrics, strict=True):
-        for name in ("reward", "sampling/sampling_logp_difference/mean", "entropy", "eval/greedy/reward"):
-            if name in row:
-                assert row_of_shards[name] == pytest.approx(row[name], rel=1e-9, abs=1e-9), name
+        if num_servers == 2:
+            asked = [{json.dumps(body["prompt"]) for body in server.requests[8:]} for server in servers]
+            assert asked[0] != asked[1], "a process asks its own server about its own share"
+    expected, *others = (newest(tmp_path / name)["learner"]["weights"] for name in runs)
+    assert max(gap for weights in others for gap in gaps(weights, expected).values()) <= BOUND
+    for name in ("full-2", "full-1"):
+        sizes = [json.loads((tmp_path / f"scored-whole-{rank}-{name}.json").read_text()) for rank in range(2)]
+        assert sizes[0]
+        assert max(size for process in sizes for size in process) <= NUM_PROMPTS
+    first, *tables = (read_lines(tmp_path / name / "metrics.jsonl").rows for name in runs)
+    names = ("reward", "sampling/sampling_logp_difference/mean", "entropy", "eval/sampled/reward")
+    assert {name for row in first for name in row} >= set(names)
+    for table in tables:
+        for row, row_of_first in zip(table, first, strict=True):
+            compared = {name: row_of_first[name] for name in names if name in row_of_first}
+            assert {name: row[name] for name in compared} == pytest.approx(compared, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from groupwise.config import Config, ConfigError
-from groupwise.domain.protocol import Evaluation, Prompt, Samples
+from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import Learner
 from groupwise.records import Scored
@@ -127,6 +127,14 @@ class Domain(ABC):
 
         Returns:
             `P * group_size` members, the members of a prompt one after another.
+        """
+
+    def send_weights(self, peers: Peers) -> None:  # noqa: B027
+        """Sends the weights of now to a server that draws for several processes; does nothing by default. Every process
+        calls it before `sample` and before an evaluation.
+
+        Args:
+            peers: the processes of the run.
         """
 
     @abstractmethod

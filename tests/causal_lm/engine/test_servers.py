@@ -107,10 +107,71 @@ def test_each_training_process_has_servers_of_its_own(trained, server, engine_of
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     assert draw(engine_of(address=("http://127.0.0.1:9", server.address))).weight_version == 0
-    with pytest.raises(ConfigError, match=r"address names 1 server, and 2 processes train.*start = true"):
-        engine_of()
     # Servers whose weights nobody sends are asked by every process.
     assert draw(engine_of(sync="none")).weight_version is None
+
+
+class Two:
+    """Two processes in one: what the first one told is what the second one hears."""
+
+    def __init__(self):
+        self.told = []
+
+    def first(self):
+        return Peer(lambda value: self.told.append(value) or [value, value])
+
+    def second(self):
+        return Peer(lambda value: [self.told.pop(0), value])
+
+
+class Peer:
+    def __init__(self, gather):
+        self.gather = gather
+
+
+@pytest.fixture
+def pair(engine_of, monkeypatch):
+    """The engines of two processes that share a server, and a function by which both follow the weights."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    engines = []
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        engines.append(engine_of(patience_seconds=1))
+    two = Two()
+
+    def send():
+        for engine, peer in zip(engines, (two.first(), two.second()), strict=True):
+            engine.send_weights(PROMPTS, SETTINGS.max_new_tokens, peer)
+
+    return *engines, send
+
+
+def test_processes_share_a_server_to_which_the_first_sends_the_weights(trained, server, pair):
+    first, second, send = pair
+    for version in range(2):
+        send()
+        send()
+        for engine in (first, second):
+            completions = draw(engine)
+            assert completions.weight_version == version
+            assert_of(trained, completions)
+        move(trained)
+    assert server.syncs == ["v0", "v1"]
+    # Eight prompts prove a version, of which there are four here; the second process believes the first.
+    assert len(server.requests) == 2 * (len(PROMPTS) + 2 * 2 * len(PROMPTS))
+
+
+def test_a_shared_server_that_was_started_anew_is_asked_by_nobody_until_it_has_the_weights(trained, server, pair):
+    first, second, send = pair
+    move(trained)
+    send()
+    draw(second)
+    server.restart()
+    with pytest.raises(EngineError, match=r"has answered for 1 s.*it does not hold the trained weights"):
+        draw(second)
+    assert_of(trained, draw(first))
+    assert server.syncs == ["v0", "v0"]
+    assert_of(trained, draw(second))
 
 
 def test_a_sync_that_changes_nothing_ends_the_run(trained, server, engine_of):

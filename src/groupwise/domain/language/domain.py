@@ -115,6 +115,12 @@ class LanguageDomain(Domain):
         """True where a server samples from a model in shards."""
         return isinstance(self.policy, LocalPolicy) and self.policy.draws_elsewhere
 
+    def send_weights(self, peers: Peers) -> None:
+        """Has the policy send its weights, and prove them with prompts that are trained on."""
+        self.policy.send_weights(
+            [self._prompt_ids(prompt) for prompt in self._train.prompts], self.config.sampling, peers
+        )
+
     @property
     def counts(self) -> dict[str, int]:
         """Counts of the data: prompts trained on and held out, removed because they are in both, dropped or cut for

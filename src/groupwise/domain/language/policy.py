@@ -26,6 +26,7 @@ from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.data import Splits
 from groupwise.domain.language.model import ModelObjects, Scratch, Tinker
 from groupwise.domain.language.tokenizer import build_tokenizer
+from groupwise.domain.protocol import Peers
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import Learner
 from groupwise.streams import Streams
@@ -120,6 +121,17 @@ class Policy(Protocol):
 
     def close(self) -> None:
         """Ends what the policy's engine started; the learner is closed by the domain. A second call does nothing."""
+        ...
+
+    def send_weights(self, prompts: Sequence[Sequence[int]], settings: SamplingConfig, peers: Peers) -> None:
+        """Sends the weights of now to servers that sample for several processes; does nothing where there are none.
+        Every process calls it.
+
+        Args:
+            prompts: those that are trained on; a server proves its weights with some of them.
+            settings: of sampling, with the length of the completions.
+            peers: the processes.
+        """
         ...
 
     def with_engine(self, engine: EngineConfig) -> Policy:
@@ -224,6 +236,10 @@ class LocalPolicy:
     def close(self) -> None:
         """Ends what the engine started."""
         self._engine.close()
+
+    def send_weights(self, prompts: Sequence[Sequence[int]], settings: SamplingConfig, peers: Peers) -> None:
+        """Has the engine send the weights where its servers are shared."""
+        self._engine.send_weights(prompts, settings.max_new_tokens, peers)
 
     def with_engine(self, engine: EngineConfig) -> LocalPolicy:
         """Opens another engine over the same model."""

@@ -187,7 +187,7 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     round_streams = streams if number == 0 else Streams(streams.seed("round", number))
     with progress.timed("sampling"):
         try:
-            with whole_weights(domain):
+            with whole_weights(domain, world):
                 samples = domain.sample(
                     prompts,
                     num_members,
