@@ -252,8 +252,8 @@ def test_servers_sample_for_shards_as_for_whole_weights(tmp_path: Path) -> None:
     first, *tables = (read_lines(tmp_path / name / "metrics.jsonl").rows for name in runs)
     names = ("reward", "sampling/sampling_logp_difference/mean", "entropy", "eval/sampled/reward")
     assert {name for row in first for name in row} >= set(names)
-    for table in tables:
-        for row, row_of_first in zip(table, first, strict=True):
+    for table_of_run in tables:
+        for row, row_of_first in zip(table_of_run, first, strict=True):
             compared = {name: row_of_first[name] for name in names if name in row_of_first}
             assert {name: row[name] for name in compared} == pytest.approx(compared, rel=1e-9, abs=1e-9)
 

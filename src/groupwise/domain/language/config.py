@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
-from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
+from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig, VllmEngine
 from groupwise.config import Config, ConfigError, InModule, import_paths, is_object, read_json
 from groupwise.config.numbers import Count, PerStep, Positive, Seed
 from groupwise.domain.costs import CausalLm
@@ -407,6 +407,7 @@ class LanguageConfig(DomainConfig):
             max_new_tokens=self.sampling.max_new_tokens,
             bfloat16=dtype == "bfloat16",
             lora_rank=None if lora is None else lora.r,
+            served=isinstance(self.engine, VllmEngine) and not self.engine.start,
         )
 
     @classmethod
