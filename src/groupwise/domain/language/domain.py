@@ -117,9 +117,8 @@ class LanguageDomain(Domain):
 
     def send_weights(self, peers: Peers) -> None:
         """Has the policy send its weights, and prove them with prompts that are trained on."""
-        self.policy.send_weights(
-            [self._prompt_ids(prompt) for prompt in self._train.prompts], self.config.sampling, peers
-        )
+        prompts = [self._prompt_ids(prompt) for prompt in self._train.prompts[:64]]
+        self.policy.send_weights(prompts, self.config.sampling, peers)
 
     @property
     def counts(self) -> dict[str, int]:

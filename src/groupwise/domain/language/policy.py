@@ -46,7 +46,6 @@ class Policy(Protocol):
         tokenizer: a tokenizer of transformers, which encodes prompts and decodes completions.
         end_ids: ids that end a turn by themselves.
         max_positions: longest prompt and completion together, tokens; None where the model states no limit.
-        device: where samples and scores lie.
         supplies: names of the `Scored` fields that it can give.
         remarks: sentences for people about the model, printed when a run starts.
         learner: the owner of weights and optimiser.
@@ -55,9 +54,13 @@ class Policy(Protocol):
     tokenizer: Any
     end_ids: tuple[int, ...]
     max_positions: int | None
-    device: torch.device
     supplies: frozenset[str]
     learner: Learner
+
+    @property
+    def device(self) -> torch.device:
+        """Where samples and scores lie."""
+        ...
 
     @property
     def remarks(self) -> Sequence[str]: ...

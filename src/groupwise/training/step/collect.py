@@ -156,7 +156,7 @@ def _scored_in_shards(step: Step, samples: Samples) -> Samples:
     """Gives members that a server sampled the log-probs, and the other fields, of the weights that are trained."""
     requires = (step.objective.requires_sampled & step.domain.supplies) | {"log_prob"}
     filler = samples.select(torch.zeros(1, dtype=torch.long, device=samples.mask.device))
-    recorded = Scored(**score_in_parts(step, samples, filler, requires))
+    recorded = Scored.from_tensors(score_in_parts(step, samples, filler, requires))
     return replace(samples, old_log_prob=recorded.log_prob, recorded=recorded)
 
 
