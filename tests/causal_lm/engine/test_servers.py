@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.causal_lm.engine.stand_in import serving
+from tests.causal_lm.engine.two_processes import open_pair, send_weights
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import LoraConfig, SamplingConfig, VllmEngine
@@ -111,47 +112,17 @@ def test_each_training_process_has_servers_of_its_own(trained, server, engine_of
     assert draw(engine_of(sync="none")).weight_version is None
 
 
-class Two:
-    """Two processes in one: what the first one told is what the second one hears."""
-
-    def __init__(self):
-        self.told = []
-
-    def first(self):
-        return Peer(lambda value: self.told.append(value) or [value, value])
-
-    def second(self):
-        return Peer(lambda value: [self.told.pop(0), value])
-
-
-class Peer:
-    def __init__(self, gather):
-        self.gather = gather
-
-
 @pytest.fixture
 def pair(engine_of, monkeypatch):
-    """The engines of two processes that share a server, and a function by which both follow the weights."""
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    engines = []
-    for rank in range(2):
-        monkeypatch.setenv("RANK", str(rank))
-        engines.append(engine_of(patience_seconds=1))
-    two = Two()
-
-    def send():
-        for engine, peer in zip(engines, (two.first(), two.second()), strict=True):
-            engine.send_weights(PROMPTS, SETTINGS.max_new_tokens, peer)
-
-    return *engines, send
+    """The engines of two processes that share a server."""
+    return open_pair(lambda: engine_of(patience_seconds=1), monkeypatch)
 
 
 def test_processes_share_a_server_to_which_the_first_sends_the_weights(trained, server, pair):
-    first, second, send = pair
     for version in range(2):
-        send()
-        send()
-        for engine in (first, second):
+        send_weights(pair, PROMPTS, 8)
+        send_weights(pair, PROMPTS, 8)
+        for engine in pair:
             completions = draw(engine)
             assert completions.weight_version == version
             assert_of(trained, completions)
@@ -162,9 +133,9 @@ def test_processes_share_a_server_to_which_the_first_sends_the_weights(trained, 
 
 
 def test_a_shared_server_that_was_started_anew_is_asked_by_nobody_until_it_has_the_weights(trained, server, pair):
-    first, second, send = pair
+    first, second = pair
     move(trained)
-    send()
+    send_weights(pair, PROMPTS, 8)
     draw(second)
     server.restart()
     with pytest.raises(EngineError, match=r"has answered for 1 s.*it does not hold the trained weights"):
