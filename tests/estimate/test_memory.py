@@ -37,6 +37,13 @@ def test_an_adapter_needs_no_second_copy_and_shards_divide_the_bytes():
     assert long["peak"] == (1 + 2 + 4) * SHAPE.parameters + long["cache"]
 
 
+def test_servers_on_devices_of_their_own_leave_the_update_alone():
+    served = memory(SHAPE, replace(STEP, micro_batch=1, longest=10000, served=True), 4, sharding="full")
+    update = sum(served[name] for name in ("gathered", "gradients", "activations", "head"))
+    # A fourth of the weights (4 bytes) and of both moments (8).
+    assert served["peak"] == (1 + 2) * SHAPE.parameters + update
+
+
 def test_micro_batches_and_checkpointing_hold_less():
     whole = memory(SHAPE, STEP)["activations"]
     assert memory(SHAPE, replace(STEP, micro_batch=8))["activations"] == whole / 4

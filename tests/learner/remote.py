@@ -207,7 +207,7 @@ class RemoteLearner:
     def shard(self, device: Any) -> None:
         raise NotImplementedError("not offered")
 
-    def gathered(self) -> Any:
+    def gathered(self, *, on_cpu: bool = False) -> Any:
         return nullcontext()
 
     def rehearsal(self) -> Any:

@@ -35,8 +35,9 @@ def test_a_sharded_module_takes_the_weights_of_the_whole_one_and_leaves_it_none(
         copy = copy_without_weights(whole, whole)
         assert {parameter.device.type for parameter in copy.parameters()} == {"meta"}
         assert copy.head.weight is copy.embedding.weight
-        shard_module(copy, copy.layers, process_mesh(torch.device("cpu")))
-        move_weights(whole, copy)
+        mesh = process_mesh(torch.device("cpu"))
+        shard_module(copy, copy.layers, mesh)
+        move_weights(whole, copy, mesh)
         assert [parameter.numel() for parameter in whole.parameters()] == [0, 0, 0, 0]
         assert copy.head.weight is copy.embedding.weight
         assert [parameter.requires_grad for parameter in copy.parameters()] == [True, True, False, True]

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from groupwise.causal_lm import scoring
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import resume, run
 from groupwise.learner import local
@@ -46,12 +47,25 @@ def counting(function: Callable[..., Any], calls: list[int]) -> Callable[..., An
     return counted
 
 
+def noting_whole(score: Callable[..., Any], sizes: list[int]) -> Callable[..., Any]:
+    """The function, which adds the number of members to a list where a whole model scores them."""
+
+    def noted(backbone: Any, prompts: Any, *arguments: Any, **settings: Any) -> Any:
+        if not backbone.sharded:
+            sizes.append(len(prompts))
+        return score(backbone, prompts, *arguments, **settings)
+
+    return noted
+
+
 def main(folder: Path) -> None:
     """All tasks, one after the other; a run leaves its group when it ends."""
     torch.set_num_threads(1)
     importlib.import_module("torch.distributed.nn")
     calls: list[int] = []
     local.gathered = counting(local.gathered, calls)
+    scored_whole: list[int] = []
+    scoring.score = noting_whole(scoring.score, scored_whole)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     for number, task in enumerate(json.loads((folder / "tasks.json").read_text(encoding="utf-8"))):
         if size > 1:
@@ -64,7 +78,9 @@ def main(folder: Path) -> None:
         else:
             run(load_experiment(folder / f"{task}.json", run_code=True), folder / task)
         (folder / f"gathered-{rank}-{task.replace(' ', '-')}").write_text(str(len(calls)), encoding="utf-8")
+        (folder / f"scored-whole-{rank}-{task.replace(' ', '-')}.json").write_text(json.dumps(scored_whole))
         calls.clear()
+        scored_whole.clear()
 
 
 if __name__ == "__main__":

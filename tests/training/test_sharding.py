@@ -22,11 +22,13 @@ from tests.training.step_runs import Case, table, write_inputs
 from transformers import AutoModelForCausalLM
 
 from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.engine.proof import NUM_PROMPTS
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.config import ConfigError
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import open_domain, run
 from groupwise.learner.stored_shards import read_whole
+from groupwise.runs import read_lines
 from groupwise.training.run.checkpoint_model import write_model_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,27 +213,49 @@ def test_a_checkpoint_of_two_serves_one_two_and_four(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_send_gathered_weights_to_servers_of_their_own(tmp_path: Path) -> None:
-    """Both end with the trained weights, since the last evaluation asks them; the run itself compared log-probs."""
+def test_servers_sample_for_shards_as_for_whole_weights(tmp_path: Path) -> None:
+    """The servers end with the trained weights, since the last evaluation asks them. With shards no whole model scores
+    more than a proof, and a run ends where one with whole weights and servers of each process ends.
+    """
     write_inputs(tmp_path)
     with (tmp_path / "held_out.jsonl").open("a", encoding="utf-8") as rows:
         rows.write(json.dumps({"prompt": "cd?", "shown": "b"}) + "\n")
-    case = Case("grpo", processes=2, sharding="full")
-    with contextlib.ExitStack() as stack:
-        models = [AutoModelForCausalLM.from_pretrained(tmp_path / case.family, dtype=torch.float64) for _ in range(2)]
-        servers = [stack.enter_context(serving(Backbone(model.eval()))) for model in models]
-        engine = {"kind": "vllm", "address": [server.address for server in servers], "model": "served"}
-        write("served", case, {"domain": {"engine": engine}}, tmp_path)
-        launch(["served"], tmp_path, 2)
-    trained = newest(tmp_path / "served")["learner"]["weights"]
-    for server, model in zip(servers, models, strict=True):
-        assert server.syncs == ["v0", "v1", "v2"]
-        weights = model.state_dict()
-        assert {
-            name: gap for name, gap in gaps(trained, {name: weights[name] for name in trained}).items() if gap
-        } == {}
-    asked = [{json.dumps(body["prompt"]) for body in server.requests[8:]} for server in servers]
-    assert asked[0] != asked[1], "a process asks its own server about its own share"
+    runs = {name: (name.partition("-")[0], int(name[-1])) for name in ("none-2", "none-1", "full-2", "full-1")}
+    for name, (sharding, num_servers) in runs.items():
+        case = Case("gspo", processes=2, sharding=sharding)  # which reads the entropy too
+        with contextlib.ExitStack() as stack:
+            folder = tmp_path / case.family
+            models = [AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64) for _ in range(num_servers)]
+            servers = [stack.enter_context(serving(Backbone(model.eval()))) for model in models]
+            engine = {"kind": "vllm", "address": [server.address for server in servers], "model": "served"}
+            # Without top-p every batch is compared with the trained weights.
+            sampling = {"max_new_tokens": 6, "max_turn_tokens": 3, "temperature": 0.8}
+            changes = {"domain": {"engine": engine, "sampling": sampling}, "train": {"group_size": 8}}
+            write(name, case, changes, tmp_path)
+            launch([name], tmp_path, 2)
+        trained = newest(tmp_path / name)["learner"]["weights"]
+        for server, model in zip(servers, models, strict=True):
+            assert server.syncs == ["v0", "v1", "v2"]
+            weights = model.state_dict()
+            assert {
+                name: gap for name, gap in gaps(trained, {name: weights[name] for name in trained}).items() if gap
+            } == {}
+        if num_servers == 2:
+            asked = [{json.dumps(body["prompt"]) for body in server.requests[8:]} for server in servers]
+            assert asked[0] != asked[1], "a process asks its own server about its own share"
+    expected, *others = (newest(tmp_path / name)["learner"]["weights"] for name in runs)
+    assert max(gap for weights in others for gap in gaps(weights, expected).values()) <= BOUND
+    for name in ("full-2", "full-1"):
+        sizes = [json.loads((tmp_path / f"scored-whole-{rank}-{name}.json").read_text()) for rank in range(2)]
+        assert sizes[0]
+        assert max(size for process in sizes for size in process) <= NUM_PROMPTS
+    first, *tables = (read_lines(tmp_path / name / "metrics.jsonl").rows for name in runs)
+    names = ("reward", "sampling/sampling_logp_difference/mean", "entropy", "eval/sampled/reward")
+    assert {name for row in first for name in row} >= set(names)
+    for table_of_run in tables:
+        for row, row_of_first in zip(table_of_run, first, strict=True):
+            compared = {name: row_of_first[name] for name in names if name in row_of_first}
+            assert {name: row[name] for name in compared} == pytest.approx(compared, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.slow

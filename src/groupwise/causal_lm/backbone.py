@@ -105,6 +105,11 @@ class Backbone:
         return self.head.weight.device
 
     @property
+    def trained_on(self) -> torch.device:
+        """The device on which this model is trained: that of its shards, where the whole may lie elsewhere."""
+        return self.device if self.shards is None else self.shards.backbone.device
+
+    @property
     def takes_position_ids(self) -> bool:
         """The model takes the positions of tokens; otherwise it derives them from the attention mask."""
         return self._positions

@@ -182,7 +182,8 @@ class VllmEngine(Config):
 
     Args:
         address: of the server, without the path; a list for several, which share the groups of a batch. Where several
-            processes train, the first has the first of them, the second the second, and so on in turn.
+            processes train, the first has the first of them, the second the second, and so on in turn; fewer servers
+            than processes are shared by all, and the first process sends the weights.
         model: name under which the servers serve the model.
         sync: how the weights go there: `lora` loads the adapter alone, `folder` reloads a model folder, `auto` chooses
             by whether an adapter is trained. With `none` whoever runs the server refreshes it; evaluation then samples

@@ -46,7 +46,7 @@ class ShardedLM:
         self.backbone = copy_without_weights(backbone, backbone.model)
         self.backbone.sharded = True
         shard_module(self.backbone.model, _layers(self.backbone.body), mesh)
-        move_weights(backbone.model, self.backbone.model)
+        move_weights(backbone.model, self.backbone.model, mesh)
 
     @property
     def model(self) -> nn.Module:

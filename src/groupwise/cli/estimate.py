@@ -157,6 +157,7 @@ def _step(span: Experiment, costs: CausalLm, prompt_tokens: float, completion_to
         reference="reference_log_prob" in span.objective.requires_rollouts,
         extra_forward=span.objective.scope == "batch",
         checkpointing=span.train.gradient_checkpointing,
+        served=costs.served,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from groupwise.config import Config, ConfigError
-from groupwise.domain.protocol import Evaluation, Prompt, Samples
+from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import Learner
 from groupwise.records import Scored
@@ -50,6 +50,9 @@ class Domain(ABC):
             held-out.
         draws_in_shards: whether `sample` and a shared evaluation draw with sharded weights as they are, every process
             with as many passes as the others; otherwise whole weights are gathered before them.
+        draws_elsewhere: whether `sample` and a shared evaluation ask a server and spare the device the whole weights of
+            a sharded model: these are gathered on the CPU, from where they are sent. Members come without log-probs of
+            the trainer (NaN), and the step scores them in shards.
         memory_remedy: what to write where memory runs out, with the domain's own keys.
         Settings: the class of the settings, validated like ours; the constructor is called `Class(settings,
             streams=..., device=...)`.
@@ -72,6 +75,7 @@ class Domain(ABC):
     trained_on: frozenset[str] = frozenset()
     evaluated_on: frozenset[str] = frozenset()
     draws_in_shards: bool = False
+    draws_elsewhere: bool = False
     memory_remedy: ClassVar[str] = (
         "train.gradient_checkpointing = true, train.autocast = bfloat16, a smaller train.prompts_per_step or"
         " train.group_size, or a smaller model"
@@ -123,6 +127,14 @@ class Domain(ABC):
 
         Returns:
             `P * group_size` members, the members of a prompt one after another.
+        """
+
+    def send_weights(self, peers: Peers) -> None:  # noqa: B027
+        """Sends the weights of now to a server that draws for several processes; does nothing by default. Every process
+        calls it before `sample` and before an evaluation.
+
+        Args:
+            peers: the processes of the run.
         """
 
     @abstractmethod

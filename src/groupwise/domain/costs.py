@@ -19,6 +19,7 @@ class CausalLm:
         max_new_tokens: longest completion, tokens.
         bfloat16: whether weights are held in it.
         lora_rank: of the adapter; unset trains all weights.
+        served: whether servers on devices of their own sample.
     """
 
     path: str
@@ -27,6 +28,7 @@ class CausalLm:
     max_new_tokens: int
     bfloat16: bool
     lora_rank: int | None
+    served: bool = False
 
 
 @final

@@ -97,6 +97,13 @@ class DomainConfig(Config):
         """
         return None
 
+    @property
+    def spreads_from_cpu(self) -> bool:
+        """Whether a run with `train.sharding = "full"` opens the domain on the CPU, from where its weights go to the
+        shards, so that no device has to hold all of them.
+        """
+        return False
+
     def asked_like(self, prompt: Any) -> Self:
         """Returns the settings under which a typed text is asked in the form of a recorded prompt.
 

@@ -10,7 +10,7 @@
     head                                       the head's gradient and a tile of logits
 
 Sampling and updates are not at the same time, so the larger of the two counts: cache, with the whole weights where they
-are sharded, or gradients and activations.
+are sharded, or gradients and activations. Where servers on devices of their own sample, sampling takes nothing.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ def memory(
     tokens = math.ceil(micro_batch / step.group_size) * step.prompt_tokens + micro_batch * step.completion_tokens
     layer_activations = 8 * shape.hidden + 5 * shape.attention + 5 * shape.key_value + 4 * shape.intermediate
     layers = shape.hidden * shape.layers + layer_activations if step.checkpointing else layer_activations * shape.layers
+    cache = numbers.activation * 2 * shape.layers * shape.key_value * members * (step.prompt_tokens + step.longest)
     part_bytes = {
         "weights": (numbers.weight * shape.parameters + adapter) / num_shards,
         "gradients": bytes_per_number * num_trained / num_shards,
@@ -100,10 +101,8 @@ def memory(
         if step.reference and numbers.lora_rank is None
         else 0.0,
         "gathered": numbers.weight * (2 * shape.layer_weights + shape.head_weights) if num_shards > 1 else 0.0,
-        "sampler": numbers.weight * shape.parameters + adapter if num_shards > 1 else 0.0,
-        "cache": (
-            numbers.activation * 2 * shape.layers * shape.key_value * members * (step.prompt_tokens + step.longest)
-        ),
+        "sampler": numbers.weight * shape.parameters + adapter if num_shards > 1 and not step.served else 0.0,
+        "cache": 0.0 if step.served else cache,
         "activations": numbers.activation * tokens * layers,
         "head": numbers.activation * min(TILE, micro_batch * step.completion_tokens * shape.vocabulary),
     }

@@ -41,6 +41,8 @@ class Step:
         extra_forward: whether the loss must be known before the gradient (batch scope), which costs a pass without
             gradient.
         checkpointing: whether activations are computed again in the backward pass.
+        served: whether servers on devices of their own sample, whose memory is not counted; their time is still that
+            of sampling on the machine.
 
     Example:
         >>> Step(prompts=16, group_size=8, prompt_tokens=22, completion_tokens=9, longest=10).members
@@ -59,6 +61,7 @@ class Step:
     reference: bool = False
     extra_forward: bool = False
     checkpointing: bool = False
+    served: bool = False
 
     @property
     def members(self) -> int:

@@ -19,6 +19,7 @@ from groupwise.experiment.python_objects import DOMAIN_INSTANCE, MODULE
 from groupwise.experiment.same_settings import check_same_settings
 from groupwise.experiment.schema import Experiment, read
 from groupwise.experiment.start import check_start
+from groupwise.processes import num_processes
 from groupwise.runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -204,6 +205,16 @@ def with_model(experiment: Experiment, model: str | Path) -> Experiment:
     return read(tree, f"{experiment.name} with the model {model}")
 
 
+def _opened_on(experiment: Experiment, device: torch.device) -> torch.device:
+    """Returns the device on which a run opens its domain: the CPU where the weights go from there to the shards, so
+    that no device has to hold all of them.
+    """
+    import torch
+
+    spreads = experiment.spans[0].train.sharding == "full" and num_processes() > 1
+    return torch.device("cpu") if spreads and experiment.domain.spreads_from_cpu else device
+
+
 def job_of(experiment: Experiment) -> Job:
     """Returns the experiment in the form that the training loop takes: stages with every setting resolved.
 
@@ -220,7 +231,7 @@ def job_of(experiment: Experiment) -> Job:
         name=experiment.name,
         seed=experiment.seed,
         recipes=[_recipe(span, experiment) for span in experiment.spans],
-        build_domain=lambda device: open_domain(experiment, device),
+        build_domain=lambda device: open_domain(experiment, _opened_on(experiment, device)),
         resolved=experiment.table(),
         checkpoint=experiment.checkpoint,
         track=experiment.track,

@@ -58,6 +58,7 @@ class LocalLearner:
         self.module = module
         self._make_shards = make_shards
         self._whole: nn.Module | None = None
+        self._device = torch.device("cpu")
         self._source: OptimiserSource | None = None
         self.change: float | None = None
         """Relative size of the newest step, `|w' - w| / |w|`; None before one and of shards."""
@@ -194,6 +195,7 @@ class LocalLearner:
         within `gathered`.
         """
         assert self._make_shards is not None, "preflight asks for the offer"
+        self._device = device
         self._whole, self.module = self.module, self._make_shards(process_mesh(device))
         self._whole.eval()
         # Nothing has stepped yet; the optimiser is of the weights that are trained from here on.
@@ -201,9 +203,10 @@ class LocalLearner:
         release(self._whole)
 
     @contextmanager
-    def gathered(self) -> Iterator[None]:
+    def gathered(self, *, on_cpu: bool = False) -> Iterator[None]:
         """Gives the whole module the live weights within the block, where they are spread."""
-        with nullcontext() if self._whole is None else gathered(self.module, self._whole):
+        device = torch.device("cpu") if on_cpu else self._device
+        with nullcontext() if self._whole is None else gathered(self.module, self._whole, device):
             yield
 
     @contextmanager

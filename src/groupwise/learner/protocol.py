@@ -275,9 +275,13 @@ class Learner(Protocol):
         """
         ...
 
-    def gathered(self) -> AbstractContextManager[None]:
+    def gathered(self, *, on_cpu: bool = False) -> AbstractContextManager[None]:
         """Gives every process the whole live weights within the block, so that each may sample, evaluate or save
         without the others; does nothing where the weights are not spread.
+
+        Args:
+            on_cpu: whether they lie in the memory of the machine, for weights that do not fit on a device; otherwise on
+                the device of the process.
         """
         ...
 

@@ -63,20 +63,20 @@ def copy_without_weights(owner: _Owner, module: nn.Module) -> _Owner:
 
 
 @torch.no_grad()
-def move_weights(whole: nn.Module, sharded: nn.Module) -> None:
+def move_weights(whole: nn.Module, sharded: nn.Module, mesh: DeviceMesh) -> None:
     """Gives a sharded module its part of the weights of a whole one, weight by weight, and frees the whole ones: a
     process never holds more than the whole and its part. Processes do not wait for each other.
 
     Args:
-        whole: the module, equal on all processes; it holds no weights afterwards.
+        whole: the module, equal on all processes; it holds no weights afterwards. It may lie on the CPU.
         sharded: what `copy_without_weights` made of it, sharded by `shard_module`.
+        mesh: the mesh of the shards.
     """
-    devices = {parameter.device for parameter in whole.parameters()}
+    device = torch.device(mesh.device_type)
     places: dict[int, list[str]] = {}
     for name, parameter in whole.named_parameters(remove_duplicate=False):
         places.setdefault(id(parameter), []).append(name)
-    (device,) = devices
-    sharded._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
+    sharded._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor.to(device))
     # Each place of a tied weight has a tensor of its own now. Applied once more, FSDP takes over the one that is left.
     for first, *others in places.values():
         for other in others:
@@ -183,21 +183,23 @@ def sum_over_shards(value: Tensor, tensors: Sequence[Tensor]) -> Tensor:
 
 
 @contextmanager
-def gathered(sharded: nn.Module, whole: nn.Module) -> Iterator[None]:
+def gathered(sharded: nn.Module, whole: nn.Module, device: torch.device) -> Iterator[None]:
     """Gives a plain module the weights of a sharded one within the block; after it the plain one holds none. Every
     process must enter the block, and nothing in it waits for another process.
 
     Args:
         sharded: the module that is trained.
         whole: a plain module of the same parameters and buffers.
+        device: where the whole weights lie. On the CPU the device of the shards holds one whole weight at a time.
     """
     # The processes may come at different times, and this group waits longer than that of the shards.
     dist.barrier()
     reshard(sharded)
     try:
+        whole.to(device)
         for parameter, shard in zip(whole.parameters(), sharded.parameters(), strict=True):
             # Nothing else of the plain module refers to the old storage, which `release` has emptied.
-            parameter.data = whole_tensor(shard.detach())
+            parameter.data = whole_tensor(shard.detach()).to(device)
         with torch.no_grad():
             for buffer, trained in zip(whole.buffers(), sharded.buffers(), strict=True):
                 buffer.copy_(trained)

@@ -31,6 +31,8 @@ class StandIn(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 128
+    """As many connections may wait as a batch has members; more than the 5 of the class would be reset."""
 
     def __init__(self, backbone):
         super().__init__(("127.0.0.1", 0), Handler)

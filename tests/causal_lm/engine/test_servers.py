@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.causal_lm.engine.stand_in import serving
+from tests.causal_lm.engine.two_processes import open_pair, send_weights
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import LoraConfig, SamplingConfig, VllmEngine
@@ -107,10 +108,41 @@ def test_each_training_process_has_servers_of_its_own(trained, server, engine_of
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     assert draw(engine_of(address=("http://127.0.0.1:9", server.address))).weight_version == 0
-    with pytest.raises(ConfigError, match=r"address names 1 server, and 2 processes train.*start = true"):
-        engine_of()
     # Servers whose weights nobody sends are asked by every process.
     assert draw(engine_of(sync="none")).weight_version is None
+
+
+@pytest.fixture
+def pair(engine_of, monkeypatch):
+    """The engines of two processes that share a server."""
+    return open_pair(lambda: engine_of(patience_seconds=1), monkeypatch)
+
+
+def test_processes_share_a_server_to_which_the_first_sends_the_weights(trained, server, pair):
+    for version in range(2):
+        send_weights(pair, PROMPTS, 8)
+        send_weights(pair, PROMPTS, 8)
+        for engine in pair:
+            completions = draw(engine)
+            assert completions.weight_version == version
+            assert_of(trained, completions)
+        move(trained)
+    assert server.syncs == ["v0", "v1"]
+    # Eight prompts prove a version, of which there are four here; the second process believes the first.
+    assert len(server.requests) == 2 * (len(PROMPTS) + 2 * 2 * len(PROMPTS))
+
+
+def test_a_shared_server_that_was_started_anew_is_asked_by_nobody_until_it_has_the_weights(trained, server, pair):
+    first, second = pair
+    move(trained)
+    send_weights(pair, PROMPTS, 8)
+    draw(second)
+    server.restart()
+    with pytest.raises(EngineError, match=r"has answered for 1 s.*it does not hold the trained weights"):
+        draw(second)
+    assert_of(trained, draw(first))
+    assert server.syncs == ["v0", "v0"]
+    assert_of(trained, draw(second))
 
 
 def test_a_sync_that_changes_nothing_ends_the_run(trained, server, engine_of):

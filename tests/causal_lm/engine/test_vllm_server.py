@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.causal_lm.engine.two_processes import open_pair, send_weights
 from tests.engines.vllm_server import ENVIRONMENT, EXECUTABLE, processes_of, serving_vllm, started_engine
 
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SamplingConfig, SmallModelConfig, VllmEngine
@@ -71,6 +72,25 @@ def test_a_started_server_follows_three_updates_and_ends_with_the_engine(tmp_pat
     finally:
         engine.close()
     assert processes_of(EXECUTABLE) == []
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(r=4, alpha=8)])
+def test_two_processes_share_a_server_that_follows_two_updates(tmp_path, lora, monkeypatch):
+    lm = loaded(tmp_path / "model", lora=lora)
+    with serving_vllm(lm.model, lm.tokenizer) as server:
+        config = VllmEngine(address=server.address)
+        engines = open_pair(lambda: open_engine(config, lm.backbone, lm.tokenizer), monkeypatch)
+        try:
+            for version in range(3):
+                send_weights(engines, PROMPTS, SETTINGS.max_new_tokens)
+                for engine in engines:
+                    completions, distance = largest_distance(engine)
+                    assert completions.weight_version == version
+                    assert distance < 1e-4
+                move(lm.model, 0.05)
+        finally:
+            for engine in engines:
+                engine.close()
 
 
 def test_a_stale_tied_head_is_caught(tmp_path, monkeypatch):

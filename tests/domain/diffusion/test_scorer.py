@@ -146,8 +146,8 @@ def test_two_processes_with_shards_end_where_one_process_ends(tmp_path: Path, na
         assert "update" in measured or name.endswith("slices"), name
         assert measured.get("update", 0) < 2**30, name
         assert all((tmp_path / f"{name}-{sharding}" / "model").is_dir() for sharding in ("none", "full"))
-        # Once for tables and once for the model that is saved, and for nothing that is drawn.
-        assert [(tmp_path / f"gathered-{rank}-{name}-full").read_text() for rank in (0, 1)] == ["2", "2"], name
+        # For the model that is saved, and for nothing that is drawn.
+        assert [(tmp_path / f"gathered-{rank}-{name}-full").read_text() for rank in (0, 1)] == ["1", "1"], name
 
 
 class Peer:

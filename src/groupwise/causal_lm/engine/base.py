@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, Protocol, final
 
 from groupwise.causal_lm.config import SamplingConfig
 from groupwise.causal_lm.sampler import Completions, Continue, Progress
@@ -23,6 +23,14 @@ class GroupBatch:
     requires: frozenset[str]
     continue_with: Continue | None
     progress: Progress | None
+
+
+class Gathers(Protocol):
+    """The processes of a run, as far as an engine needs them."""
+
+    def gather(self, value: Any) -> list[Any]:
+        """Returns one plain value a process, on all of them."""
+        ...
 
 
 class Engine(ABC):
@@ -49,6 +57,18 @@ class Engine(ABC):
     @abstractmethod
     def answer(self, batch: GroupBatch) -> Completions:
         """Samples the groups of a batch."""
+
+    def send_weights(  # noqa: B027
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, peers: Gathers
+    ) -> None:
+        """Sends the weights of now to servers that several processes share; does nothing by default. Every process
+        calls it.
+
+        Args:
+            prompts: those that are trained on; a server proves its weights with some of them.
+            max_new_tokens: the longest completion of the run.
+            peers: the processes.
+        """
 
     def close(self) -> None:  # noqa: B027
         """Ends what the engine started; a second call does nothing."""

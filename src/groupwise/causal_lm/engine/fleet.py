@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
@@ -23,10 +23,11 @@ class Fleet:
     Args:
         config: the deadlines.
         addresses: of the servers.
-        transport: the weights' way to them; `None` where others refresh them.
+        transport: the weights' way to them; `None` where others refresh them, or another process sends the weights.
         proof: the check of a server that was sent weights.
         eos: the ids that end a completion.
         why_gone: returns why a server that the run started has ended; empty while it lives.
+        proves: whether a server must have proved the weights before it is asked.
 
     Attributes:
         version: the version of the trained weights, counted from 0.
@@ -42,21 +43,41 @@ class Fleet:
         *,
         eos: Sequence[int],
         why_gone: Callable[[], str] = str,
+        proves: bool = True,
     ) -> None:
         self._config, self._transport, self._proof, self._eos = config, transport, proof, tuple(eos)
-        self._why_gone = why_gone
+        self._why_gone, self._proves = why_gone, proves
         self.servers = [Server(address, config) for address in addresses]
         self.version = -1
         self.numbers: dict[str, float] = {}
 
     def advance(self) -> None:
-        """Begins a new version of the weights, and writes them."""
+        """Begins a new version of the weights, and writes them where this process sends them."""
+        self.version += 1
         if self._transport is None:
             return
         began = time.perf_counter()
-        self.version += 1
         self._transport.write(self.version)
         self._count("sync_seconds", time.perf_counter() - began)
+
+    async def renew_all(self, client: Any) -> dict[str, str]:
+        """Sends the weights to every server that answers; returns the names under which these serve them, by address.
+
+        Raises:
+            EngineError: as of `ready`.
+        """
+        await asyncio.gather(*(self.ready(client, number) for number in range(len(self.servers))))
+        return {server.address: server.model for server in self.servers if server.version == self.version}
+
+    def hold(self, names: Mapping[str, str]) -> None:
+        """Notes which servers hold the weights of now, as another process has proved.
+
+        Args:
+            names: under which they serve them, by address.
+        """
+        for server in self.servers:
+            if server.address in names:
+                server.model, server.version = names[server.address], self.version
 
     def doubt(self) -> None:
         """Makes every server take the weights and prove them again."""
@@ -113,11 +134,12 @@ class Fleet:
             )
 
     async def _renew(self, client: Any, server: Server) -> None:
-        """Sends the weights to a server that does not hold them, and has it prove them."""
-        if self._transport is None or server.version == self.version:
+        """Has a server prove the weights that it is not known to hold; sends them first where this process does."""
+        if not self._proves or server.version == self.version:
             return
         began = time.perf_counter()
-        await self._transport.send(client, server, self.version)
+        if self._transport is not None:
+            await self._transport.send(client, server, self.version)
         sent = time.perf_counter()
         self._count("sync_seconds", sent - began)
         bodies = [
@@ -129,6 +151,9 @@ class Fleet:
         self._count("proof_seconds", time.perf_counter() - sent)
         self.numbers["proof_difference"] = max(self.numbers.get("proof_difference", 0.0), difference.nats)
         if fault := self._proof.fault(server.address, pieces, difference):
+            if self._transport is None:
+                # The process that sends the weights will find it too, and send them.
+                raise Interrupted(f"it does not hold the trained weights: {fault}")
             raise EngineError(f"domain.engine: {server.address} does not hold the trained weights: {fault}")
         server.version = self.version
         server.succeeded()

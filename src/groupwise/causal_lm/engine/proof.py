@@ -27,7 +27,9 @@ from torch import Tensor
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.engine.base import GroupBatch
 from groupwise.causal_lm.engine.server import Piece
+from groupwise.causal_lm.sampler import Completions
 
 NUM_PROMPTS, NUM_TOKENS = 8, 16
 """The number of prompts of a proof, and of tokens that a server samples for each."""
@@ -123,11 +125,26 @@ class Proof:
         longest = max(len(piece.tokens) for piece in pieces)
         tokens = torch.tensor([piece.tokens + [0] * (longest - len(piece.tokens)) for piece in pieces])
         mask = torch.arange(longest) < torch.tensor([[len(piece.tokens)] for piece in pieces])
+        served = torch.tensor([value for piece in pieces for value in piece.log_prob])
+        return Difference.between(self._score(self.prompts, tokens, mask, 1.0)[mask], served)
+
+    def compare_some(self, batch: GroupBatch, completions: Completions) -> Difference:
+        """Compares the log-probs of the first tokens of some members of a batch, as many as a proof has."""
+        assert completions.behaviour_log_prob is not None
+        every = max(1, len(completions.tokens) // NUM_PROMPTS)
+        members = range(0, len(completions.tokens), every)[:NUM_PROMPTS]
+        tokens, mask, served = (
+            values[list(members), :NUM_TOKENS].cpu()
+            for values in (completions.tokens, completions.mask, completions.behaviour_log_prob)
+        )
+        prompts = [batch.prompts[member // batch.group_size] for member in members]
+        return Difference.between(self._score(prompts, tokens, mask, batch.settings.temperature)[mask], served[mask])
+
+    def _score(self, prompts: Sequence[Sequence[int]], tokens: Tensor, mask: Tensor, temperature: float) -> Tensor:
         device = self.backbone.device
         with self.backbone.evaluating():
-            fields = scoring.score(self.backbone, self.prompts, tokens.to(device), mask.to(device))
-        served = torch.tensor([value for piece in pieces for value in piece.log_prob])
-        return Difference.between(fields["log_prob"].cpu()[mask], served)
+            fields = scoring.score(self.backbone, prompts, tokens.to(device), mask.to(device), temperature=temperature)
+        return fields["log_prob"].cpu()
 
     def fault(self, address: str, pieces: Sequence[Piece], difference: Difference) -> str:
         """Returns what is wrong with a server's log-probs, in one sentence; empty where rounding explains them.

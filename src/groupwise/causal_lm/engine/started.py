@@ -75,7 +75,7 @@ class StartedServer:
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
             "VLLM_NO_USAGE_STATS": "1",
             "HF_HUB_OFFLINE": "1",
-            **_same_device(next(model.parameters()).device),
+            **_same_device(),
         }
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -131,15 +131,10 @@ class StartedServer:
         return " ".join(" ".join(lines[last_error : last_error + 3]).split())[:400] or "it wrote nothing"
 
 
-def _same_device(device: torch.device) -> dict[str, str]:
-    """Returns the variable by which a server sees the GPU of this process alone; nothing on a CPU.
-
-    Example:
-        >>> _same_device(torch.device("cpu"))
-        {}
-    """
-    if device.type != "cuda":
+def _same_device() -> dict[str, str]:
+    """Returns the variable by which a server sees the GPU of this process alone; nothing where it uses none."""
+    if not torch.cuda.is_initialized():
         return {}
-    place = device.index or 0
+    place = torch.cuda.current_device()
     visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     return {"CUDA_VISIBLE_DEVICES": visible[place] if place < len(visible) else str(place)}

@@ -6,6 +6,7 @@ are the behaviour policy's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import final
@@ -63,13 +64,16 @@ class _Member:
     truncated: bool = False
 
 
-def converse(complete: Callable[[list[Request]], list[Turn]], backbone: Backbone, batch: GroupBatch) -> Completions:
+def converse(
+    complete: Callable[[list[Request]], list[Turn]], backbone: Backbone, batch: GroupBatch, *, rescores: bool = True
+) -> Completions:
     """Samples the groups turn by turn.
 
     Args:
         complete: gives a turn for each request.
         backbone: the model that rescores.
         batch: the groups, with settings and seeds.
+        rescores: whether the model computes the log-probs; otherwise they are NaN, for the caller to compute.
     """
     check(backbone, batch.prompts, batch.group_size, batch.settings, batch.seeds)
     owner = [list(prompt) for prompt in batch.prompts for _ in range(batch.group_size)]
@@ -97,7 +101,7 @@ def converse(complete: Callable[[list[Request]], list[Turn]], backbone: Backbone
         ]
         if batch.progress is not None:
             batch.progress(len(owner) - len(active), len(owner))
-    return _completions(backbone, owner, members, batch)
+    return _completions(backbone, owner, members, batch, rescores)
 
 
 def _goes_on(number: int, member: _Member, turn: Turn, limit: int, continue_with: Continue | None) -> bool:
@@ -120,9 +124,11 @@ def _goes_on(number: int, member: _Member, turn: Turn, limit: int, continue_with
     return not member.truncated
 
 
-def _completions(backbone: Backbone, owner: list[list[int]], members: list[_Member], batch: GroupBatch) -> Completions:
+def _completions(
+    backbone: Backbone, owner: list[list[int]], members: list[_Member], batch: GroupBatch, rescores: bool
+) -> Completions:
     longest = max(len(member.tokens) for member in members)
-    device = backbone.device
+    device = backbone.trained_on
 
     def padded(rows: Iterable[list], fill: object, dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor([row + [fill] * (longest - len(row)) for row in rows], dtype=dtype, device=device)
@@ -131,11 +137,16 @@ def _completions(backbone: Backbone, owner: list[list[int]], members: list[_Memb
         padded((m.tokens for m in members), 0, torch.long),
         padded((m.mask for m in members), False, torch.bool),
     )
-    with backbone.evaluating():
-        fields = scoring.score(
-            backbone, owner, tokens, mask, batch.requires | {"log_prob"}, temperature=batch.settings.temperature
-        )
-    check_finite(fields["log_prob"], range(len(members)), batch.group_size)
+    if rescores:
+        with backbone.evaluating():
+            fields = scoring.score(
+                backbone, owner, tokens, mask, batch.requires | {"log_prob"}, temperature=batch.settings.temperature
+            )
+        check_finite(fields["log_prob"], range(len(members)), batch.group_size)
+    else:
+        # Of the dtype in which the head computes log-probs.
+        dtype = torch.promote_types(backbone.head.weight.dtype, torch.float32)
+        fields = {"log_prob": torch.zeros(mask.shape, dtype=dtype, device=device).masked_fill(mask, math.nan)}
     # A greedy engine's own log-probs are those of a distribution that has only one token.
     behaviour = None if batch.settings.greedy else padded((m.log_prob for m in members), 0.0, fields["log_prob"].dtype)
     return Completions(

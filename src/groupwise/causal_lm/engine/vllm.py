@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar, final
@@ -12,7 +12,7 @@ import torch
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
-from groupwise.causal_lm.engine.base import Engine, GroupBatch
+from groupwise.causal_lm.engine.base import Engine, Gathers, GroupBatch
 from groupwise.causal_lm.engine.fleet import Fleet
 from groupwise.causal_lm.engine.proof import Difference, Proof
 from groupwise.causal_lm.engine.server import EngineError, Interrupted, request_body
@@ -42,14 +42,18 @@ class Vllm(Engine):
         self.backbone, self.config = backbone, config
         self.eos = end_ids(backbone.model, tokenizer)
         self.live = config.sync != "none"
-        addresses = _addresses(config)
-        self._transport = open_transport(config, backbone.model, tokenizer)
+        # Several processes may ask the same servers; then the first one sends the weights.
+        addresses, self._shares = _addresses(config)
+        self._sends = not self._shares or process_rank() == 0
+        self._transport = open_transport(config, backbone.model, tokenizer) if self._sends else None
         self._started = StartedServer(config, backbone.model, tokenizer) if config.start else None
         self._proof = Proof(backbone)
         if self._started is not None:
             addresses = (self._started.address,)
         why_gone = str if self._started is None else self._started.why_gone
-        self._fleet = Fleet(config, addresses, self._transport, self._proof, eos=self.eos, why_gone=why_gone)
+        self._fleet = Fleet(
+            config, addresses, self._transport, self._proof, eos=self.eos, why_gone=why_gone, proves=self.live
+        )
         self._weights: object = None
         self._is_waited_for = False
 
@@ -72,11 +76,11 @@ class Vllm(Engine):
             )
         self._follow(batch)
         completions = self._converse(batch)
-        if self.live and not settings.greedy and not settings.truncates and self._is_far(completions):
+        if self.live and not settings.greedy and not settings.truncates and self._is_far(batch, completions):
             # A server that was started anew between two steps holds the weights it began with.
             self._fleet.doubt()
             completions = self._converse(batch)
-            if self._is_far(completions):
+            if self._is_far(batch, completions):
                 raise EngineError(
                     "domain.engine: the servers sampled from other weights than they proved to hold; look at their own"
                     " logs, and whether another run changes their weights"
@@ -84,6 +88,25 @@ class Vllm(Engine):
         numbers, self._fleet.numbers = self._fleet.numbers, {}
         version = self._fleet.version if self.live else None
         return replace(completions, weight_version=version, numbers=numbers)
+
+    def send_weights(self, prompts: Sequence[Sequence[int]], max_new_tokens: int, peers: Gathers) -> None:
+        """Sends the weights where they have changed and the servers are shared: the first process sends, the others
+        wait until every server that answers has proved to hold them.
+
+        Raises:
+            EngineError: as of `answer`.
+        """
+        if not self._shares:
+            return
+        weights = checksum(self.backbone.model)
+        if not any(peers.gather(weights != self._weights)):
+            return
+        if not self._proof.prompts:
+            self._proof.choose(prompts, max_new_tokens)
+        self._fleet.advance()
+        self._weights = weights
+        names = _run(self._with_client(self._fleet.renew_all)) if self._sends else {}
+        self._fleet.hold(peers.gather(names)[0])
 
     def close(self) -> None:
         """Ends the server that was started, and removes the weights that were written."""
@@ -97,7 +120,7 @@ class Vllm(Engine):
         if self._started is not None and not self._is_waited_for:
             self._started.wait()
             self._is_waited_for = True
-        if not self.live:
+        if not self.live or self._shares:
             return
         if not self._proof.prompts:
             self._proof.choose(batch.prompts, batch.settings.max_new_tokens)
@@ -108,39 +131,48 @@ class Vllm(Engine):
 
     def _converse(self, batch: GroupBatch) -> Completions:
         def complete(requests: list[Request]) -> list[Turn]:
-            return _run(self._complete_all(requests, batch.settings))
+            return _run(self._with_client(lambda client: self._complete_all(client, requests, batch.settings)))
 
-        return converse(complete, self.backbone, batch)
+        # A model in shards computes log-probs with all processes, which the caller does.
+        return converse(complete, self.backbone, batch, rescores=self.backbone.shards is None)
 
-    def _is_far(self, completions: Completions) -> bool:
-        """Tests whether the sampled log-probs are further from the rescored ones than rounding takes them."""
+    def _is_far(self, batch: GroupBatch, completions: Completions) -> bool:
+        """Tests whether the sampled log-probs are further from the rescored ones than rounding takes them; of a model
+        in shards those of a few members.
+        """
         assert completions.behaviour_log_prob is not None
-        difference = Difference.between(
-            completions.log_prob[completions.mask], completions.behaviour_log_prob[completions.mask]
-        )
+        if self.backbone.shards is not None:
+            difference = self._proof.compare_some(batch, completions)
+        else:
+            mask = completions.mask
+            difference = Difference.between(completions.log_prob[mask], completions.behaviour_log_prob[mask])
         return difference.relative > self._proof.limit(difference.num_tokens)
 
-    async def _complete_all(self, requests: list[Request], settings: SamplingConfig) -> list[Turn]:
+    async def _with_client(self, work: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:
+        """Runs requests to the servers in an event loop of their own."""
         import httpx
 
         for server in self._fleet.servers:
-            # A lock belongs to the event loop of one batch.
+            # A lock belongs to one event loop.
             server.lock = asyncio.Lock()
             server.succeeded()
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(timeout=None, limits=limits) as client:
+            return await work(client)
+
+    async def _complete_all(self, client: Any, requests: list[Request], settings: SamplingConfig) -> list[Turn]:
         free = asyncio.Semaphore(self.config.concurrency)
 
         async def complete(request: Request) -> Turn:
             async with free:
                 return await self._complete(client, request, settings)
 
-        limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(timeout=None, limits=limits) as client:
-            tasks = [asyncio.ensure_future(complete(request)) for request in requests]
-            try:
-                return list(await asyncio.gather(*tasks))
-            finally:
-                for task in tasks:
-                    task.cancel()
+        tasks = [asyncio.ensure_future(complete(request)) for request in requests]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
 
     async def _complete(self, client: Any, request: Request, settings: SamplingConfig) -> Turn:
         """Asks until the completion ends; what a server that broke off has sampled stays, and the rest is asked for."""
@@ -182,23 +214,19 @@ class Vllm(Engine):
                 await asyncio.sleep(0.1)
 
 
-def _addresses(config: VllmEngine) -> tuple[str, ...]:
-    """Returns the servers of this process. Where several processes train and send weights each has servers of its own,
-    so that nobody changes the weights of a server that another one asks.
-
-    Raises:
-        ConfigError: fewer servers than training processes.
+def _addresses(config: VllmEngine) -> tuple[tuple[str, ...], bool]:
+    """Returns the servers of this process, and whether other processes ask them too. Where there are as many servers as
+    training processes, each process has servers of its own; fewer are shared by all.
     """
     size, addresses = num_processes(), config.addresses
     if config.start or config.sync == "none" or size == 1:
-        return addresses
-    if len(addresses) < size:
-        raise ConfigError(
-            f"domain.engine.address names {len(addresses)} server{'s' * (len(addresses) > 1)}, and {size} processes"
-            " train, of which each sends its weights to servers of its own; write as many addresses, or"
-            " domain.engine.start = true, with which each process starts one"
-        )
-    return addresses[process_rank() :: size]
+        return addresses, False
+    rank = process_rank()
+    if len(addresses) >= size:
+        return addresses[rank::size], False
+    # The first group of each process goes to another server.
+    first = rank % len(addresses)
+    return addresses[first:] + addresses[:first], True
 
 
 def checksum(model: torch.nn.Module) -> tuple[int, ...]:

@@ -52,7 +52,7 @@ class Scorer:
         module = copy_without_weights(self.denoiser.module, self.denoiser.module)
         inner = module.denoiser if isinstance(module, Adapted) else module
         shard_module(inner, _blocks(inner), mesh)
-        move_weights(self.denoiser.module, module)
+        move_weights(self.denoiser.module, module, mesh)
         self._mesh, self.denoiser = mesh, self.denoiser.with_module(module)
         return module
 

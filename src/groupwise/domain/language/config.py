@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
-from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
+from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig, VllmEngine
 from groupwise.config import Config, ConfigError, InModule, import_paths, is_object, read_json
 from groupwise.config.numbers import Count, PerStep, Positive, Seed
 from groupwise.domain.costs import CausalLm
@@ -274,6 +274,11 @@ class LanguageConfig(DomainConfig):
                     raise ValueError(f"sampling_schedule.{name} comes to {value:g}: {allowed} at every step") from None
         return self
 
+    @property
+    def spreads_from_cpu(self) -> bool:
+        """True unless the model's attention computes on a GPU alone: a model is tried once it is loaded."""
+        return getattr(self.model, "attention", None) != "flash_attention_2"
+
     @classmethod
     def on_model(cls, folder: str) -> dict[str, Any]:
         """Returns the keys that put the domain on a saved model: its folder, or the state of a server that it names."""
@@ -402,6 +407,7 @@ class LanguageConfig(DomainConfig):
             max_new_tokens=self.sampling.max_new_tokens,
             bfloat16=dtype == "bfloat16",
             lora_rank=None if lora is None else lora.r,
+            served=isinstance(self.engine, VllmEngine) and not self.engine.start,
         )
 
     @classmethod

@@ -111,6 +111,16 @@ class LanguageDomain(Domain):
         return len(self._train.prompts)
 
     @property
+    def draws_elsewhere(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """True where a server samples from a model in shards."""
+        return isinstance(self.policy, LocalPolicy) and self.policy.draws_elsewhere
+
+    def send_weights(self, peers: Peers) -> None:
+        """Has the policy send its weights, and prove them with prompts that are trained on."""
+        prompts = [self._prompt_ids(prompt) for prompt in self._train.prompts[:64]]
+        self.policy.send_weights(prompts, self.config.sampling, peers)
+
+    @property
     def counts(self) -> dict[str, int]:
         """Counts of the data: prompts trained on and held out, removed because they are in both, dropped or cut for
         their length.

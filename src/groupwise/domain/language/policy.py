@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
+from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig, VllmEngine
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.experts import router_remark
 from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, prepared, save
@@ -26,6 +26,7 @@ from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.data import Splits
 from groupwise.domain.language.model import ModelObjects, Scratch, Tinker
 from groupwise.domain.language.tokenizer import build_tokenizer
+from groupwise.domain.protocol import Peers
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import Learner
 from groupwise.streams import Streams
@@ -45,7 +46,6 @@ class Policy(Protocol):
         tokenizer: a tokenizer of transformers, which encodes prompts and decodes completions.
         end_ids: ids that end a turn by themselves.
         max_positions: longest prompt and completion together, tokens; None where the model states no limit.
-        device: where samples and scores lie.
         supplies: names of the `Scored` fields that it can give.
         remarks: sentences for people about the model, printed when a run starts.
         learner: the owner of weights and optimiser.
@@ -54,9 +54,13 @@ class Policy(Protocol):
     tokenizer: Any
     end_ids: tuple[int, ...]
     max_positions: int | None
-    device: torch.device
     supplies: frozenset[str]
     learner: Learner
+
+    @property
+    def device(self) -> torch.device:
+        """Where samples and scores lie."""
+        ...
 
     @property
     def remarks(self) -> Sequence[str]: ...
@@ -122,6 +126,17 @@ class Policy(Protocol):
         """Ends what the policy's engine started; the learner is closed by the domain. A second call does nothing."""
         ...
 
+    def send_weights(self, prompts: Sequence[Sequence[int]], settings: SamplingConfig, peers: Peers) -> None:
+        """Sends the weights of now to servers that sample for several processes; does nothing where there are none.
+        Every process calls it.
+
+        Args:
+            prompts: those that are trained on; a server proves its weights with some of them.
+            settings: of sampling, with the length of the completions.
+            peers: the processes.
+        """
+        ...
+
     def with_engine(self, engine: EngineConfig) -> Policy:
         """Returns the same weights and learner with another engine, for a stage that changes it.
 
@@ -152,13 +167,22 @@ class LocalPolicy:
         self.learner: Learner = LocalLearner(self.module, self._shard) if learner is None else learner
         self.end_ids = end_ids(self.module, self.tokenizer)
         self.max_positions = self.backbone.max_positions
-        self.device = self.backbone.device
         router = router_remark(self.backbone.config)
         self.remarks: Sequence[str] = [router] if router else []
         self._engine = open_engine(engine, self.backbone, self.tokenizer)
         self._live_engine = (
             self._engine if self._engine.live else open_engine(BuiltinEngine(), self.backbone, self.tokenizer)
         )
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights that are trained."""
+        return self.backbone.trained_on
+
+    @property
+    def draws_elsewhere(self) -> bool:
+        """True where the weights are in shards and go to a server that samples in training and in evaluations."""
+        return self.backbone.shards is not None and isinstance(self._engine_config, VllmEngine) and self._engine.live
 
     def sample(
         self,
@@ -215,6 +239,10 @@ class LocalPolicy:
     def close(self) -> None:
         """Ends what the engine started."""
         self._engine.close()
+
+    def send_weights(self, prompts: Sequence[Sequence[int]], settings: SamplingConfig, peers: Peers) -> None:
+        """Has the engine send the weights where its servers are shared."""
+        self._engine.send_weights(prompts, settings.max_new_tokens, peers)
 
     def with_engine(self, engine: EngineConfig) -> LocalPolicy:
         """Opens another engine over the same model."""

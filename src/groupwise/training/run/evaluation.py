@@ -42,7 +42,7 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
     with progress.timed("evaluation"):
         domain.learner.eval()
         try:
-            with whole_weights(domain):
+            with whole_weights(domain, world):
                 if world.size > 1 and isinstance(domain, SharesEvaluation):
                     evaluation = domain.evaluate_shared(streams=streams, peers=world)
                     metrics = dict(evaluation.metrics)

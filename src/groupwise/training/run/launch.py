@@ -269,9 +269,11 @@ def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -
     process.
     """
     domain = domains.of(job.recipes[-1])
+    if not isinstance(domain, Tabulates):
+        return
     state.learner.eval()
     with state.progress.timed("tables"), state.averaged(), state.learner.gathered():
-        if session.world.first and isinstance(domain, Tabulates) and not session.folder.tables.exists():
+        if session.world.first and not session.folder.tables.exists():
             try:
                 tables = checked_tables(domain.tables(streams=session.streams))
             except Fault as fault:
@@ -301,9 +303,8 @@ def _build(job: Job, process: _Process, *, resumed: bool) -> tuple[Domains, Job]
             if not is_out_of_memory(error):
                 raise
             raise ConfigError(
-                'train.sharding = "full": memory ran out while the weights were spread; each process loads them whole,'
-                " and gathers them to sample and to evaluate: write domain.model.dtype = bfloat16, or take a smaller"
-                " model or a larger device"
+                'train.sharding = "full": memory ran out while the weights were spread; write domain.model.dtype ='
+                " bfloat16, start more processes, or take a smaller model or a larger device"
             ) from error
     seed_everything(process.streams.seed("global", process.world.rank))
     return domains, job

@@ -441,7 +441,7 @@ def write_model(session: Session, domain: Domain, state: TrainState, path: Path)
         domain: a domain of the run, which saves the model.
         path: path of the folder; one that exists is replaced.
     """
-    with state.averaged(), state.learner.gathered():
+    with state.averaged(), state.learner.gathered(on_cpu=True):
         if session.world.first:
             with new_folder(path, replace=True) as partial:
                 domain.save(partial)

@@ -17,6 +17,7 @@ from groupwise.domain.protocol import ComparesExactly, Matches, Samples
 from groupwise.objective import Batch
 from groupwise.objective.matching import NoMatching
 from groupwise.processes import is_out_of_memory
+from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.reward.content import Content
 from groupwise.statistics import Mean, Statistic, Total, add
@@ -128,22 +129,35 @@ def collect(step: Step) -> Collected:
     )
 
 
-def score_in_parts(step: Step, samples: Samples, filler: Samples) -> Tensor:
-    """Computes `[B, T]` log-probs of all members in micro-batches, without gradient.
+def score_in_parts(
+    step: Step, samples: Samples, filler: Samples, requires: frozenset[str] = frozenset({"log_prob"})
+) -> dict[str, Tensor]:
+    """Computes `[B, T]` fields of all members in micro-batches, without gradient.
 
     Args:
         step: the step of the stage; every process must call this function.
         samples: `B` members.
         filler: a member that is scored where this process has none left and another has.
+        requires: names of the fields.
     """
-    log_prob, requires = torch.zeros_like(samples.old_log_prob), frozenset({"log_prob"})
+    fields = {name: torch.zeros_like(samples.old_log_prob) for name in requires}
     with torch.no_grad():
         for rows in step.passes(samples.mask.sum(1)):
             if bool((rows < 0).any()):
                 step.domain.score(filler, torch.zeros_like(rows), requires)
             else:
-                log_prob[rows] = step.domain.score(samples, rows, requires).log_prob.to(log_prob.dtype)
-    return log_prob
+                scored = step.domain.score(samples, rows, requires).tensors()
+                for name, values in fields.items():
+                    values[rows] = scored[name].to(values.dtype)
+    return fields
+
+
+def _scored_in_shards(step: Step, samples: Samples) -> Samples:
+    """Gives members that a server sampled the log-probs, and the other fields, of the weights that are trained."""
+    requires = (step.objective.requires_sampled & step.domain.supplies) | {"log_prob"}
+    filler = samples.select(torch.zeros(1, dtype=torch.long, device=samples.mask.device))
+    recorded = Scored.from_tensors(score_in_parts(step, samples, filler, requires))
+    return replace(samples, old_log_prob=recorded.log_prob, recorded=recorded)
 
 
 def _num_prompts_to_draw(num_groups: int, admitted: int, drawn: int) -> int:
@@ -173,7 +187,7 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     round_streams = streams if number == 0 else Streams(streams.seed("round", number))
     with progress.timed("sampling"):
         try:
-            with whole_weights(domain):
+            with whole_weights(domain, world):
                 samples = domain.sample(
                     prompts,
                     num_members,
@@ -203,13 +217,16 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
             samples = domain.with_reference(samples)
     with progress.timed("update"):
         size_remark = fit_micro_batch(step, samples, samples.mask.sum(1), objective.requires)
+    if domain.draws_elsewhere:
+        with progress.timed("scoring"):
+            samples = _scored_in_shards(step, samples)
     filler = samples.select(torch.zeros(1, dtype=torch.long, device=samples.mask.device))
     if not share:
         samples, table = samples.select(torch.zeros(0, dtype=torch.long, device=samples.mask.device)), table.select([])
     place = samples.group + first_place + share.start
     if "reference_log_prob" in objective.requires_rollouts:
         with progress.timed("scoring"), state.reference.active():
-            samples = replace(samples, reference_log_prob=score_in_parts(step, samples, filler))
+            samples = replace(samples, reference_log_prob=score_in_parts(step, samples, filler)["log_prob"])
     member_prompts = [indices[index] for index in (samples.group + share.start).tolist()]
     past_rewards = history.of(member_prompts).to(samples.mask.device) if history.size else None
     members = RewardedMembers(samples, place, table, past_rewards)

@@ -26,7 +26,8 @@ def fit_passes(domain: Domain, state: TrainState, world: World) -> None:
     if not isinstance(domain, CutsPasses):
         return
     learner = state.learner
-    with whole_weights(domain), learner.rehearsal() if "rehearsal" in learner.offers else nullcontext(0) as reserved:
+    rehearsal = learner.rehearsal() if "rehearsal" in learner.offers else nullcontext(0)
+    with whole_weights(domain, world), rehearsal as reserved:
         domain.fit_passes(reserved_bytes=reserved)
     agree_on_passes(domain, state.progress, world)
 

@@ -1,16 +1,27 @@
-"""The whole weights that sampling and an evaluation need."""
+"""The whole weights that sampling and an evaluation need, and their way to a server that draws with them."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 from groupwise.domain.base import Domain
+from groupwise.training.distributed import World
 
 
-def whole_weights(domain: Domain) -> AbstractContextManager[None]:
-    """Gives every process the whole weights within the block, unless the domain draws with shards of them.
+@contextmanager
+def whole_weights(domain: Domain, world: World) -> Iterator[None]:
+    """Gives every process the whole weights within the block, unless the domain draws with shards of them, and has the
+    domain send them to a server that the processes share.
 
     Args:
-        domain: of the stage; every process must enter the block.
+        domain: of the stage.
+        world: the processes; each must enter the block.
     """
-    return nullcontext() if domain.draws_in_shards else domain.learner.gathered()
+    if domain.draws_in_shards:
+        weights = nullcontext()
+    else:
+        weights = domain.learner.gathered(on_cpu=True) if domain.draws_elsewhere else domain.learner.gathered()
+    with weights:
+        domain.send_weights(world)
+        yield
