@@ -66,10 +66,13 @@ class ShardedLM:
         weight, where the caller has not switched it off: processes reduce their gradients together.
         """
         read, factor = _at_least_one(mask)
-        fields = inside(
-            self.model,
-            lambda: scoring.score(self.backbone, prompts, tokens, read, requires, temperature=temperature),
-        )
+
+        def compute() -> dict[str, Tensor]:
+            fields = scoring.score(self.backbone, prompts, tokens, read, requires, temperature=temperature)
+            # FSDP warns of views, which lose its hook where somebody changes them in place.
+            return {name: value.clone() for name, value in fields.items()}
+
+        fields = inside(self.model, compute)
         return fields if factor else {name: value * 0.0 for name, value in fields.items()}
 
     def backward(
