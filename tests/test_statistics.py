@@ -135,6 +135,9 @@ def test_numbers_too_large_to_square_stop_nothing() -> None:
         assert list(statistic.finish("x")) in (["x"], [])
     large = torch.full((3,), 600.0, dtype=torch.float64)
     assert EffectiveSampleSize.of_logs(large / 2, everywhere).finish("x") == pytest.approx({"x": 1.0})
+    products = torch.tensor([80.0, 80.0, -80.0, -80.0])  # fp32, where the square of e^80 is infinite
+    size = EffectiveSampleSize.of_logs(products, torch.ones(4, dtype=torch.bool))
+    assert size.finish("x") == pytest.approx({"x": 0.5})
 
 
 def test_log_probs_above_zero_are_an_error_when_they_are_read() -> None:

@@ -332,9 +332,9 @@ class EffectiveSampleSize(Statistic):
 
     @staticmethod
     def of_logs(log_weight: Tensor, where: Tensor) -> EffectiveSampleSize:
-        """Measures weights, which are passed as logarithms."""
+        """Measures weights, which are passed as logarithms; fp32 would not hold the square of a product of ratios."""
         constant = log_weight.detach()
-        return EffectiveSampleSize(lambda: _moments(constant.exp(), where))
+        return EffectiveSampleSize(lambda: _moments(constant.double().exp(), where))
 
     def finish(self, name: str) -> dict[str, float]:
         count, total, squares = self.sums.tolist()

@@ -34,6 +34,18 @@ def written(answer: str) -> list[str]:
         ("GROUP_SIZE", 16, ["train.group_size=16"]),
         ("BETA_KL", 0.2, ["divergence.kind=k3", "divergence.beta=0.2"]),
         ("REWARD_MODE", "hybrid", ["domain.rewards.vqa.mode.kind=hybrid", "domain.rewards.vqa.mode.scale.kind=x10"]),
+        (
+            "SOFT_WEIGHT",
+            0.5,
+            ["domain.rewards.vqa.mode.kind=hard_plus_soft", "domain.rewards.vqa.mode.soft_weight=0.5"],
+        ),
+        (
+            "HARD_WEIGHT",
+            0.5,
+            ["domain.rewards.vqa.mode.kind=hard_plus_soft", "domain.rewards.vqa.mode.hard_weight=0.5"],
+        ),
+        ("USE_RANK_ADVANTAGE", "true", ["advantage.kind=rank", "advantage.ties=order"]),
+        ("normalize", True, ["advantage.kind=z_score", "advantage.min_std=0.1", "advantage.ddof=1"]),
         ("num_beams", 8, ["train.group_size=8"]),
         ("num_generations", 8, ["train.group_size=8"]),
         ("epsilon_high", 0.28, ["trust.kind=clip", "trust.high=0.28"]),

@@ -279,6 +279,43 @@ def test_a_live_log_prob_that_is_counted_makes_no_number_of_the_loss_or_its_metr
     assert metrics["log_prob/not_finite"] == 1
 
 
+def shares(objective: Objective, log_prob: Tensor, counted: bool = False) -> tuple[dict[str, float], Tensor]:
+    """The metrics of two members of four decisions, a good and a bad one, and their gradient."""
+    old, mask = torch.full((2, 4), -30.0, dtype=torch.float64), torch.ones(2, 4, dtype=torch.bool)
+    rollouts = Rollouts(torch.tensor([0, 0]), mask, old, {"correct": [1.0, 0.0]})
+    batch = objective.prepare(rollouts, objective.init())
+    live = log_prob.clone().requires_grad_()
+    loss = objective.loss(Scored(live), objective.plan(batch, not_finite="counted" if counted else "refused"))
+    (gradient,) = torch.autograd.grad(loss.total, live)
+    return finish(loss.statistics), gradient
+
+
+@pytest.mark.parametrize("smoothing", ["identity", "ema"])
+def test_a_clamped_product_passes_no_gradient_on_and_is_counted(smoothing: str) -> None:
+    changes = {"ratio.kind": "product", "smoothing.kind": smoothing, "trust.kind": "unbounded"}
+    log_prob = torch.full((2, 4), -30.0, dtype=torch.float64) + torch.tensor([[25.0], [-1.0]])
+    metrics, gradient = shares(Objective.preset("dr_grpo", **changes), log_prob)
+    assert not gradient[0].any()
+    assert gradient[1].all()
+    assert metrics["zero_gradient_fraction/positive"] == 1
+    assert metrics["zero_gradient_fraction/negative"] == 0
+
+
+@pytest.mark.parametrize("name", ["dr_grpo", "gspo", "ema", "gmpo", "cispo"])
+def test_a_log_prob_that_is_left_out_has_no_gradient_and_is_counted(name: str) -> None:
+    log_prob = torch.full((2, 4), -30.0, dtype=torch.float64)
+    log_prob[0, 2], log_prob[1, 0] = -math.inf, math.nan
+    metrics, gradient = shares(Objective.preset(name), log_prob, counted=True)
+    assert (gradient == 0).double().mean(1).tolist() == [0.25, 0.25]
+    assert metrics["zero_gradient_fraction/positive"] == metrics["zero_gradient_fraction/negative"] == 0.25
+
+
+def test_a_divergence_that_the_domain_did_not_compute_is_absent_and_not_zero() -> None:
+    objective = Objective.preset("dr_grpo", **{"divergence.kind": "exact", "divergence.beta": 0.0})
+    metrics, _ = shares(objective, torch.full((2, 4), -30.5, dtype=torch.float64))
+    assert "kl" not in metrics
+
+
 def test_each_term_has_its_sign_and_its_coefficient() -> None:
     # On-policy two members of one decision each: S = A = +-sqrt(1/2), which cancel; entropies 1 and 3, weights 1/2.
     objective = Objective.preset("bnpo", **{"entropy": 0.1, "policy_weight": 0.25})

@@ -153,14 +153,14 @@ def _policy_term(
     if objective.compat is not None:
         surrogate = compat_surrogate(objective, decisions)
         statistics.update(surrogate.statistics)
-        _measure(objective, decisions, decisions.log_ratio, surrogate, [], plan.detail, statistics)
+        _measure(objective, decisions, decisions.log_ratio, surrogate, [weight], plan.detail, statistics)
         return -(weight * surrogate.value).sum()
     smoothed = objective.smoothing(decisions)
     level = objective.ratio(smoothed, decisions)
     matching = objective.matching
     surrogate = matching.surrogate(decisions) if matching.has_surrogate else objective.trust(level, decisions)
     factor = weight
-    factors: list[Tensor] = []
+    factors = [weight]
     if not objective.credit.uniform:
         link_weights = objective.credit.parts(decisions)
         credit = objective.credit.combine(link_weights, decisions)
@@ -189,17 +189,18 @@ def _measure(
     statistics: dict[str, Statistic],
 ) -> None:
     """Returns the metrics that every objective has. A term carries gradient where the region is alive and every factor
-    positive.
+    positive. The first factor is the weight: it is 0 where the log-prob is not finite, and such a decision is reached
+    through no other term either.
     """
     mask, log_ratio, still = decisions.mask, decisions.log_ratio.detach(), decisions.detached()
-    alive, direct = surrogate.alive, surrogate.direct
+    alive, direct, log_level = surrogate.alive, surrogate.direct, level.detach()
 
     @cache
     def dead() -> Bool[Tensor, "B T"]:
         counted = mask
         for factor in factors:
             counted = logical_and(counted, factor > 0)
-        return ~_reached(objective, alive, direct, counted, still)
+        return ~logical_and(_reached(objective, alive, direct, counted, still, log_level), factors[0] > 0)
 
     statistics["zero_gradient_fraction/positive"] = Mean.share(dead, mask, decisions.good)
     statistics["zero_gradient_fraction/negative"] = Mean.share(dead, mask, decisions.bad)
@@ -215,6 +216,7 @@ def _reached(
     direct: Bool[Tensor, "B T"] | None,
     counted: Bool[Tensor, "B T"],
     decisions: Decisions,
+    log_level: Float[Tensor, "B T"],
 ) -> Bool[Tensor, "B T"]:
     """Returns the decisions that get a gradient from the policy term: what a term does not give to its own decision
     flows back as its ratio was made.
@@ -223,6 +225,7 @@ def _reached(
         alive, direct: the fields of the region's `Surrogate`.
         counted: `[B, T]` bool, terms that no factor sets to 0.
         decisions: the decisions, without gradient.
+        log_level: `log rho`, without gradient.
     """
     if objective.trust.whole_member:
         # One surrogate a member, made of the decisions that are alive in it.
@@ -233,7 +236,7 @@ def _reached(
         return terms
     reached = terms if direct is None else logical_and(terms, ~direct)
     if objective.compat is None:
-        reached = objective.ratio.reach(reached, decisions)
+        reached = objective.ratio.reach(logical_and(reached, ~objective.ratio.held(log_level)), decisions)
     elif objective.ratio.kind == "arithmetic" or objective.trust.kind in ("gaussian", "asymmetric_clip"):
         reached = whole_member(reached, decisions)
     reached = objective.smoothing.reach(reached, decisions)
@@ -241,7 +244,7 @@ def _reached(
 
 
 def _divergence(objective: Objective, decisions: Decisions, scored: Scored) -> Float[Tensor, "B T"] | None:
-    if objective.divergence.neutral:
+    if objective.divergence.neutral or (objective.divergence.needs_reference and scored.exact_divergence is None):
         return None
     acted = decisions.acted
     reference = acted.old_log_prob if objective.divergence.against == "behaviour" else acted.reference_log_prob

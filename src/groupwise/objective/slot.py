@@ -173,6 +173,14 @@ class RatioSlot(LogRatioSlot):
             log_ratio: smoothed log-ratios, in nats.
         """
 
+    def held(self, log_level: Float[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
+        """Returns where the level is held at a bound and passes no gradient on: nowhere, unless the piece overrides it.
+
+        Args:
+            log_level: the result of `__call__`.
+        """
+        return torch.zeros_like(log_level, dtype=torch.bool)
+
     def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
         """Returns the metrics of the piece.
 

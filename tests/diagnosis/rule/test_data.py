@@ -1,4 +1,4 @@
-"""Training prompts that pay for something else than held-out ones."""
+"""Training prompts that pay for something else than evaluated ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from tests.diagnosis.rule.test_advice import course
 
 from groupwise.diagnosis import diagnose, headline
+from groupwise.diagnosis.rule import RULES
 
 
 def rules(
@@ -22,6 +23,17 @@ def rules(
 
 def test_a_policy_that_is_good_elsewhere_and_gets_worse_is_told_to_look_at_its_data() -> None:
     assert "training_unlike_held_out" in rules((0.55, 0.3))
+
+
+def test_the_doctor_calls_no_prompts_held_out_since_it_does_not_know_which_were_trained_on() -> None:
+    """Rules read metrics and settings; a shipped diffusion run evaluates the prompts that it trains on."""
+    rows = course(num_steps=40, reward=(0.15, 0.15), reward_std=(0.3, 0.3), rewards_std=(0.36, 0.36))
+    rows[-1]["eval/ode/reward"] = 0.3
+    found = diagnose([{"step": 0, "stage": "grpo", "eval/ode/reward": 0.55}, *rows])
+    assert "training_unlike_held_out" in {finding.rule for finding in found}
+    texts = [finding.what for finding in found]
+    texts += [text for rule in RULES for text in (rule.means, rule.advice, rule.phrase)]
+    assert not [text for text in texts if "held-out" in text.lower()]
 
 
 @pytest.mark.parametrize(

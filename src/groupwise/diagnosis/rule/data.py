@@ -19,8 +19,8 @@ def _look(stage: Stage) -> Seen | None:
     name, now = gap.evaluation.metric.removeprefix("eval/"), gap.evaluation.values[-1]
     return Seen(
         f"In the first {FEW} steps training prompts earned {number(gap.reward.mean)} in the mean, where the same"
-        f" policy had earned {number(gap.start)} on held-out ones ({name}, {number(now)} now). The training reward has"
-        " not risen.",
+        f" policy had earned {number(gap.start)} on those of its evaluation ({name}, {number(now)} now). The training"
+        " reward has not risen.",
         gap.evidence,
     )
 
@@ -34,12 +34,12 @@ TRAINING_UNLIKE_HELD_OUT = Rule(
     f" two standard errors, by {_BELOW} of the spread inside groups and by a fifth of that evaluation, and by"
     f" {ERRORS:g} standard errors of as many members as the settings let it measure; after {WINDOW} steps the reward"
     " has not risen; and the evaluation has lost a quarter of that lead",
-    "Training prompts pay for something else than held-out ones: answers, targets or examples that belong to other"
-    " prompts, another column, another form. What is learnt from them makes the policy worse at the task.",
-    "Look at some training rows beside held-out ones (`groupwise sample`): does each answer, target or example belong"
+    "Training prompts pay for something else than those of the evaluation: answers, targets or examples that belong to"
+    " other prompts, another column, another form. What is learnt from them makes the policy worse at the task.",
+    "Look at some training rows beside evaluated ones (`groupwise sample`): does each answer, target or example belong"
     " to its prompt? Prompts that are only harder are no fault; begin with those that are earned sometimes.",
     _look,
-    phrase="training prompts pay for something else than held-out ones",
+    phrase="training prompts pay for something else than evaluated ones",
     follows=(
         "learning_rate_too_high",
         "too_few_members",

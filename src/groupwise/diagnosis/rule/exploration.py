@@ -52,7 +52,7 @@ EXPLORATION_TOO_STRONG = Rule(
     f" {ERRORS:g} standard errors of as many members as the settings let it measure, and has not fallen (of texts, at a"
     f" temperature above 1); or the temperature is {_HOT:g} or more; and after {WINDOW} steps the reward has not risen",
     "Members are drawn so far from what the policy would do that their rewards hardly depend on the policy: groups"
-    " compare noise. Held-out prompts that are far easier than the trained ones raise the same finding.",
+    " compare noise. Evaluated prompts that are far easier than the trained ones raise the same finding.",
     "Lower domain.sampling.temperature (domain.temperature of a selector) to about 1, domain.policy.sigma or the"
     " sampler's noise, until members earn nearly what the evaluation does.",
     _look,

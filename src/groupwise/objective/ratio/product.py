@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from groupwise.objective.decisions import LOG_LIMIT, Decisions
@@ -31,3 +31,7 @@ class Product(MemberRatio):
 
     def level(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B 1"]:
         return decisions.masked(log_ratio).sum(1, keepdim=True).clamp(-LOG_LIMIT, LOG_LIMIT)
+
+    def held(self, log_level: Float[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
+        """Returns where the product is clamped."""
+        return log_level.abs() >= LOG_LIMIT
