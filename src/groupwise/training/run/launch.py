@@ -270,7 +270,7 @@ def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -
     """
     domain = domains.of(job.recipes[-1])
     state.learner.eval()
-    with state.progress.timed("tables"), state.averaged(), state.learner.gathered():
+    with state.progress.timed("tables"), state.averaged(), state.learner.gathered(), torch.no_grad():
         if session.world.first and isinstance(domain, Tabulates) and not session.folder.tables.exists():
             try:
                 tables = checked_tables(domain.tables(streams=session.streams))
