@@ -141,6 +141,22 @@ class Forgetful(ToyDomain):
         assert kept
 
 
+class Everyone(ToyDomain):
+    def score(self, samples: Samples, rows: Any, requires: frozenset[str]) -> Scored:
+        return super().score(samples, torch.arange(len(samples)), requires)
+
+
+class Missing(ToyDomain):
+    def prompts(self, indices: Any) -> Any:
+        names = {0: "first", 1: "second", 2: "third"}
+        return super().prompts([index for index in indices if names[index]])
+
+
+class Failing(ToyDomain):
+    def evaluate(self, *, streams: Streams) -> Evaluation:
+        raise KeyError("nowhere")
+
+
 class Lacking(ToyDomain):
     supplies = frozenset({"log_prob", "mean_shift"})
 
@@ -159,10 +175,13 @@ FAULTS = [
     (OneShort, "sample: 4 members for 2 prompts of 3; return 6"),
     (WrongShape, "sample: old_log_prob must be a float tensor of the mask's shape"),
     (Unfinished, "reward: 'right' has 1 values for 6 members"),
-    (Infinite, "reward: 'right' has a value that is not finite"),
+    (Infinite, "reward: 'right' has the value inf, not a finite one"),
     (Unnamed, "evaluate: it reports 'exactness', which metric_names does not name"),
-    (Unspeakable, "describe: a record is no JSON"),
+    (Unspeakable, "describe: 'prompt' is no JSON"),
     (Forgetful, "load: after it the module scores otherwise"),
+    (Everyone, "score: for 2 of 6 members log_prob has the shape [6, 3]; it must be [2, 3], one row for each"),
+    (Missing, "prompts([3]): raised KeyError: 3 (at "),
+    (Failing, "evaluation: raised KeyError: 'nowhere' (at "),
     (Lacking, "score: supplies names 'mean_shift'"),
 ]
 
