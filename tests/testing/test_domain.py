@@ -15,7 +15,9 @@ from tests.domain.selection import tiny as selection
 from tests.training.toy import ToyDomain
 from torch import nn
 
+from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Evaluation, Samples
+from groupwise.learner.local import LocalLearner
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.streams import Streams
@@ -35,6 +37,36 @@ def test_ours_keep_them(make: Any) -> None:
     domain = make()
     # Reopening goes through the experiment for these; the verbs' own tests do it.
     check_domain(domain, reopen=lambda folder: domain)
+
+
+class Elsewhere(Domain):
+    """Has a learner in place of a module."""
+
+    unit, density, metric_names = ToyDomain.unit, ToyDomain.density, ToyDomain.metric_names
+
+    def __init__(self) -> None:
+        self.toy = toy()
+        self.num_prompts = self.toy.num_prompts
+        self.learner = LocalLearner(self.toy.module)
+
+    def prompts(self, indices: Any) -> Any:
+        return self.toy.prompts(indices)
+
+    def sample(self, *arguments: Any, **options: Any) -> Samples:
+        return self.toy.sample(*arguments, **options)
+
+    def reward(self, samples: Samples) -> RewardTable:
+        return self.toy.reward(samples)
+
+    def score(self, samples: Samples, rows: Any, requires: frozenset[str]) -> Scored:
+        return self.toy.score(samples, rows, requires)
+
+    def evaluate(self, *, streams: Streams) -> Evaluation:
+        return self.toy.evaluate(streams=streams)
+
+
+def test_a_domain_that_has_a_learner_and_no_module_keeps_them() -> None:
+    check_domain(Elsewhere())
 
 
 class OtherDecisions(ToyDomain):

@@ -205,10 +205,11 @@ def _all_same(samples: Samples, group_size: int) -> bool:
 def _gradient(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of the gradient: `backward` is autograd through `score`, and some weight has a gradient."""
     domain, rows = trial.domain, torch.arange(len(trial.samples))
-    if not domain.learner.differentiates:
-        # No gradient arrives in this process to compare with; the laws of the learner test its steps.
+    learner = domain.learner
+    if not isinstance(learner, LocalLearner):
+        # No weight is at hand whose gradient could be compared; the laws of the learner test its steps.
         return
-    weights = {name: weight for name, weight in domain.module.named_parameters() if weight.requires_grad}
+    weights = {name: weight for name, weight in learner.module.named_parameters() if weight.requires_grad}
     cotangent = torch.where(
         trial.samples.mask, torch.linspace(-1, 1, trial.samples.mask.numel()).view_as(trial.samples.old_log_prob), 0.0
     )
