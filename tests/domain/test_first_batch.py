@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.config import ConfigError
 from groupwise.domain.first_batch import check_first_batch
-from groupwise.domain.protocol import Samples
+from groupwise.domain.protocol import Samples, Table
 from groupwise.learner.local import LocalLearner
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
@@ -126,6 +127,52 @@ class SetInRecord(ToyDomain):
         return [{"seen": {1, 2}} for _ in rows]
 
 
+class FloatImage(ToyDomain):
+    def describe(self, samples: Samples, rows: Any) -> Any:
+        return [{"actions": torch.ones(3)} for _ in rows]
+
+
+class NumberedRecord(ToyDomain):
+    def describe(self, samples: Samples, rows: Any) -> Any:
+        return [{1: "first"} for _ in rows]
+
+
+class ScalarPayload(ToyDomain):
+    def sample(self, *arguments: Any, **options: Any) -> Samples:
+        samples = super().sample(*arguments, **options)
+        return replace(samples, payload={**samples.payload, "temperature": torch.tensor(1.0)})
+
+
+class ListPayload(ToyDomain):
+    def sample(self, *arguments: Any, **options: Any) -> Any:
+        return replace(super().sample(*arguments, **options), payload=[])  # pyright: ignore[reportArgumentType]
+
+
+class TensorNumber(ToyDomain):
+    def sample(self, *arguments: Any, **options: Any) -> Any:
+        return replace(super().sample(*arguments, **options), numbers={"turns": torch.tensor(1.0)})  # pyright: ignore[reportArgumentType]
+
+
+class NoReward(ToyDomain):
+    def reward(self, samples: Samples) -> RewardTable:
+        return RewardTable({})
+
+
+class NotFinite(ToyDomain):
+    def reward(self, samples: Samples) -> RewardTable:
+        return RewardTable({"right": [float("nan")] * len(samples)})
+
+
+class SetInEvaluation(ToyDomain):
+    def evaluate(self, *, streams: Streams) -> Any:
+        return replace(super().evaluate(streams=streams), records=[{"seen": {1, 2}}])
+
+
+class ObjectInTable(ToyDomain):
+    def tables(self, *, streams: Streams) -> Any:
+        return [Table("baselines", "Who acts.", ["who"], [[object()]])]  # pyright: ignore[reportArgumentType]
+
+
 class TextTables(ToyDomain):
     def tables(self, *, streams: Streams) -> Any:
         return ["baselines"]
@@ -148,10 +195,18 @@ FAULTS = [
     (NoRecords, "describe: it returned None; return a list of dicts, one a row"),
     (OneRecord, "describe: it returned 1 records for 4 rows"),
     (SetInRecord, "describe: 'seen' is no JSON (Object of type set is not JSON serializable)"),
+    (FloatImage, "describe: 'actions' is a tensor float32 [3]; only images may be tensors, uint8 [H, W] or [H, W, 3]"),
+    (NumberedRecord, "describe: the name 1 is no text; write '1'"),
+    (ScalarPayload, "sample: payload['temperature'] is a Tensor and no tensor or list of 4 rows"),
+    (ListPayload, "sample: payload is a list; it must be a dict by name"),
+    (TensorNumber, "sample: numbers['turns'] is a Tensor; give a float"),
+    (NoReward, "reward: the table has no reward, so members cannot be compared; give at least one"),
+    (NotFinite, "reward: 'right' has the value nan, not a finite one; give None where one is missing"),
 ]
 IN_EVALUATION = [
     (PlainEvaluation, "evaluate: it returned a dict; return groupwise.domain.protocol.Evaluation(metrics)"),
     (TensorMetric, "evaluate: the metric 'accuracy' is a Tensor; give a float"),
+    (SetInEvaluation, "evaluate: records: 'seen' is no JSON (Object of type set is not JSON serializable)"),
 ]
 
 
@@ -225,6 +280,45 @@ def test_rounding_is_no_fault() -> None:
             return replace(scored, log_prob=scored.log_prob + 0.009)
 
     check_first_batch(Rounded(), Streams(0))
+
+
+class GradientMode(ToyDomain):
+    """Records whether a gradient is followed where the domain draws, evaluates and makes tables."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.followed: set[tuple[str, bool]] = set()
+
+    def sample(self, *arguments: Any, **options: Any) -> Samples:
+        self.followed.add(("sample", torch.is_grad_enabled()))
+        return super().sample(*arguments, **options)
+
+    def evaluate(self, *, streams: Streams) -> Any:
+        self.followed.add(("evaluate", torch.is_grad_enabled()))
+        return super().evaluate(streams=streams)
+
+    def tables(self, *, streams: Streams) -> Any:
+        self.followed.add(("tables", torch.is_grad_enabled()))
+        return []
+
+
+def test_no_gradient_is_followed_where_nothing_is_scored(tmp_path: Path) -> None:
+    domain = GradientMode()
+    train(job(domain=lambda device: domain), tmp_path / "run")
+    assert domain.followed == {("sample", False), ("evaluate", False), ("tables", False)}
+
+
+def test_a_cell_that_no_table_holds_is_named(tmp_path: Path) -> None:
+    told = "domain: ObjectInTable.tables: 'baselines' has a object in it; give texts, numbers or None"
+    assert tried(ObjectInTable, tmp_path / "run").startswith(told)
+
+
+@pytest.mark.parametrize("name", ["metric_names", "remarks", "trained_on", "evaluated_on"])
+def test_what_is_no_collection_of_texts_is_named(name: str) -> None:
+    for entries, told in (((1, 2), "is (1, 2); it must be"), (None, "is None; it must be"), ("a", "is one text")):
+        domain = type("Numbered", (ToyDomain,), {name: entries})()
+        with pytest.raises(ConfigError, match=f"^domain: {re.escape(f'Numbered.{name} {told}')}"):
+            domain.checked()
 
 
 def test_tables_that_are_none_are_named(tmp_path: Path) -> None:

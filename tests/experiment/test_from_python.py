@@ -199,6 +199,16 @@ def test_an_objective_is_taken_as_it_is(tiny: Path, tmp_path: Path) -> None:
     assert config["objective"] == objective.model_dump(mode="json") | {"name": "dr_grpo+edited"}
 
 
+def test_an_objective_and_a_method_contradict_each_other() -> None:
+    with pytest.raises(ConfigError, match=r"^method = 'grpo': objective= says the method already; leave one of the"):
+        groupwise.train("language", objective="bnpo", method="grpo")
+
+
+def test_an_error_of_the_arguments_alone_names_no_file() -> None:
+    with pytest.raises(ConfigError, match=r"^the arguments: method: no method is called 'bnpoo'"):
+        groupwise.train(domain=Walk, method="bnpoo")
+
+
 def test_streams_and_data_sets_are_rows(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_list(ROWS)

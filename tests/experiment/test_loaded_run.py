@@ -71,3 +71,8 @@ def test_types_that_differ_in_a_column_are_json(tmp_path: Path) -> None:
     assert run.summary == {}
     with pytest.raises(ConfigError, match="has no model yet"):
         _ = run.model_folder
+
+
+def test_a_folder_that_is_no_path_is_refused_in_words() -> None:
+    with pytest.raises(ConfigError, match="folder: an object of type int was given; write the path of a run folder"):
+        groupwise.load_run(3)  # pyright: ignore[reportArgumentType]

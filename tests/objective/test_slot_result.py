@@ -38,6 +38,17 @@ class Aggregation(slot.AggregationSlot):
     def __call__(self, counts): return torch.ones(3)
 class Divergence(Penalty):
     def __call__(self, decisions, reference_log_prob, exact): return reference_log_prob.sum()
+class Measured(slot.RatioSlot):
+    scope: ClassVar[str] = "decision"
+    def __call__(self, log_ratio, decisions): return log_ratio
+    def measure(self, log_level, decisions): return {"level": 1.0}
+class Unmeasured(slot.SmoothingSlot):
+    scope: ClassVar[str] = "decision"
+    def __call__(self, decisions): return decisions.log_ratio
+    def measure(self, decisions, smoothed): return None
+class Counted(slot.CreditSlot):
+    def __call__(self, decisions): return decisions.mask.float()
+    def measure(self, weight, decisions): return {"weight": weight.mean()}
 """
 FAULTS = [
     ("advantage", "Advantage", r"it returned a Tensor; return the advantages and the running statistics"),
@@ -49,10 +60,13 @@ FAULTS = [
     ("correction", "Correction", r"it returned a float; return \[B, T\] = \[2, 3\]"),
     ("aggregation", "Aggregation", r"it returned a tensor of shape \[3\]; return \[B, T\] = \[2, 3\]"),
     ("divergence", "Divergence", r"it returned a tensor of shape \[\]; return \[B, T\] = \[2, 3\]"),
+    ("ratio", "Measured", r"its metric 'level' is a float; give a groupwise.statistics.Statistic"),
+    ("smoothing", "Unmeasured", r"its metrics are None; give a dict of groupwise.statistics.Statistic by name"),
+    ("credit.callable", "Counted", r"its metric 'weight' is a Tensor; give a groupwise.statistics.Statistic"),
 ]
 
 
-@pytest.mark.parametrize(("slot", "piece", "message"), FAULTS, ids=[slot for slot, _, _ in FAULTS])
+@pytest.mark.parametrize(("slot", "piece", "message"), FAULTS, ids=[piece for _, piece, _ in FAULTS])
 def test_a_result_of_another_shape_is_named_by_its_path(
     slot: str, piece: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,9 @@ from tests.domain.selection import tiny as selection
 from tests.training.toy import ToyDomain
 from torch import nn
 
+from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Evaluation, Samples
+from groupwise.learner.local import LocalLearner
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.streams import Streams
@@ -35,6 +37,36 @@ def test_ours_keep_them(make: Any) -> None:
     domain = make()
     # Reopening goes through the experiment for these; the verbs' own tests do it.
     check_domain(domain, reopen=lambda folder: domain)
+
+
+class Elsewhere(Domain):
+    """Has a learner in place of a module."""
+
+    unit, density, metric_names = ToyDomain.unit, ToyDomain.density, ToyDomain.metric_names
+
+    def __init__(self) -> None:
+        self.toy = toy()
+        self.num_prompts = self.toy.num_prompts
+        self.learner = LocalLearner(self.toy.module)
+
+    def prompts(self, indices: Any) -> Any:
+        return self.toy.prompts(indices)
+
+    def sample(self, *arguments: Any, **options: Any) -> Samples:
+        return self.toy.sample(*arguments, **options)
+
+    def reward(self, samples: Samples) -> RewardTable:
+        return self.toy.reward(samples)
+
+    def score(self, samples: Samples, rows: Any, requires: frozenset[str]) -> Scored:
+        return self.toy.score(samples, rows, requires)
+
+    def evaluate(self, *, streams: Streams) -> Evaluation:
+        return self.toy.evaluate(streams=streams)
+
+
+def test_a_domain_that_has_a_learner_and_no_module_keeps_them() -> None:
+    check_domain(Elsewhere())
 
 
 class OtherDecisions(ToyDomain):
@@ -141,6 +173,22 @@ class Forgetful(ToyDomain):
         assert kept
 
 
+class Everyone(ToyDomain):
+    def score(self, samples: Samples, rows: Any, requires: frozenset[str]) -> Scored:
+        return super().score(samples, torch.arange(len(samples)), requires)
+
+
+class Missing(ToyDomain):
+    def prompts(self, indices: Any) -> Any:
+        names = {0: "first", 1: "second", 2: "third"}
+        return super().prompts([index for index in indices if names[index]])
+
+
+class Failing(ToyDomain):
+    def evaluate(self, *, streams: Streams) -> Evaluation:
+        raise KeyError("nowhere")
+
+
 class Lacking(ToyDomain):
     supplies = frozenset({"log_prob", "mean_shift"})
 
@@ -159,10 +207,13 @@ FAULTS = [
     (OneShort, "sample: 4 members for 2 prompts of 3; return 6"),
     (WrongShape, "sample: old_log_prob must be a float tensor of the mask's shape"),
     (Unfinished, "reward: 'right' has 1 values for 6 members"),
-    (Infinite, "reward: 'right' has a value that is not finite"),
+    (Infinite, "reward: 'right' has the value inf, not a finite one"),
     (Unnamed, "evaluate: it reports 'exactness', which metric_names does not name"),
-    (Unspeakable, "describe: a record is no JSON"),
+    (Unspeakable, "describe: 'prompt' is no JSON"),
     (Forgetful, "load: after it the module scores otherwise"),
+    (Everyone, "score: for 2 of 6 members log_prob has the shape [6, 3]; it must be [2, 3], one row for each"),
+    (Missing, "prompts([3]): raised KeyError: 3 (at "),
+    (Failing, "evaluation: raised KeyError: 'nowhere' (at "),
     (Lacking, "score: supplies names 'mean_shift'"),
 ]
 

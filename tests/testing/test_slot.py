@@ -199,6 +199,56 @@ def test_a_planted_fault_is_named(fault: type[Slot], sentence: str) -> None:
     assert "docs/guide/write_your_own_method.md" in str(caught.value)
 
 
+class BareNumbers(TrustSlot):
+    """Returns its values without what they say of the decisions."""
+
+    scope: ClassVar[str] = "decision"
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        return log_ratio.exp() * decisions.advantage  # pyright: ignore[reportReturnType]
+
+
+def test_a_piece_that_fails_whatever_it_is_given_is_named_once() -> None:
+    with pytest.raises(BrokenLaws) as caught:
+        check_slot(BareNumbers())
+    (sentence,) = caught.value.broken
+    assert sentence.startswith("call: it returned a Tensor; return groupwise.objective.decisions.Surrogate")
+
+
+class Listed(TrustSlot):
+    """Names the fields that it reads in a list."""
+
+    scope: ClassVar[str] = "decision"
+    reads: ClassVar[frozenset[str]] = ["behaviour_log_prob"]  # pyright: ignore[reportAssignmentType]
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        return straight(log_ratio, decisions)
+
+
+class Refusing(Sound):
+    """Says no in what is no list of sentences, or fails to."""
+
+    answer: str = ""
+
+    def refuses(self, objective: object) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return {"text": "no", "none": None}[self.answer]
+
+
+@pytest.mark.parametrize(
+    ("piece", "told"),
+    [
+        (Listed(), "trust: its class says reads = ['behaviour_log_prob'], and it must be a frozenset of fields among"),
+        (Refusing(answer="text"), "trust: refuses(objective) of its class returned 'no'; write yield, one sentence"),
+        (Refusing(answer="none"), "trust: refuses(objective) of its class returned None; write yield, one sentence"),
+        (Refusing(answer="neither"), "trust: refuses(objective) of its class raised KeyError: 'neither' (at "),
+    ],
+)
+def test_a_member_of_another_type_is_refused_in_words(piece: Slot, told: str) -> None:
+    with pytest.raises(ValueError, match="is refused beside the plainest other pieces") as caught:
+        check_slot(piece)
+    assert told in str(caught.value)
+
+
 def test_a_sound_piece_of_ones_own_passes() -> None:
     check_slot(Sound())
 

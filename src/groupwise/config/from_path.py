@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import update_abstractmethods
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, Self, final
@@ -162,19 +162,21 @@ class PieceFromPath(FromPath):
         return self.validated_settings if may_run(self.path) else _stand_in(type(self))
 
     def __call__(self, *arguments: Any) -> Any:
-        result = self.called("__call__", *arguments)
-        if problem := self.result_problem(result, *arguments):
-            raise PieceError(f"path = {str(self.path)!r}: {problem} (see {self.base.__name__})", result)
-        return result
+        return self.called("__call__", *arguments, problem_of=lambda result: self.result_problem(result, *arguments))
 
-    def called(self, name: str, *arguments: Any) -> Any:
+    def called(self, name: str, *arguments: Any, problem_of: Callable[[Any], str] | None = None) -> Any:
         """Calls a method of the user's object.
 
+        Args:
+            name: of the method.
+            problem_of: function that says what is wrong with the result, if anything is.
+
         Raises:
-            PieceError: the method raised; memory that ran out and what says itself what to write are passed on.
+            PieceError: the method raised, or returned something else; memory that ran out and what says itself what to
+                write are passed on.
         """
         try:
-            return getattr(self.piece, name)(*arguments)
+            result = getattr(self.piece, name)(*arguments)
         except ConfigError:
             raise
         # An author's code may fail in any way; whoever catches a lack of memory takes smaller batches.
@@ -182,6 +184,9 @@ class PieceFromPath(FromPath):
             if is_out_of_memory(error) or not may_run(self.path):
                 raise
             raise PieceError(f"path = {str(self.path)!r}: {name} raised {why_failed(error)}") from error
+        if problem_of is not None and (problem := problem_of(result)):
+            raise PieceError(f"path = {str(self.path)!r}: {problem} (see {self.base.__name__})", result)
+        return result
 
     def result_problem(self, result: Any, *arguments: Any) -> str:
         """Returns what is wrong with the result of a call; by default nothing.

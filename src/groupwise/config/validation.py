@@ -134,6 +134,8 @@ def _problem(shape: Shape, details: ErrorDetails, tree: Any) -> _LocatedProblem:
     elif kind in ("literal_error", "enum"):
         allowed = place_shape.values() or tuple(re.findall(r"'([^']*)'", str(context.get("expected", ""))))
         problem = Problem(assignment, "is not one of the allowed values", allowed, nearest(value, allowed))
+    elif kind == "frozen_instance":
+        problem = Problem(assignment, "__init__ of its class sets a field of a frozen object; state the field alone")
     elif kind == "value_error":
         message = str(context.get("error", details["msg"]))
         # A message that already begins with its key does not get the key a second time.

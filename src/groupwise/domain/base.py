@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -350,11 +350,17 @@ class Domain(ABC):
                 )
         if domain.num_prompts < 1:
             raise ConfigError(f"domain: {cls.__name__}.num_prompts is {domain.num_prompts}; it must be at least 1")
-        for name in ("metric_names", "remarks"):
-            if isinstance(getattr(domain, name), str):
+        for name in ("metric_names", "remarks", "trained_on", "evaluated_on"):
+            entries = getattr(domain, name)
+            if isinstance(entries, str):
                 raise ConfigError(
                     f"domain: {cls.__name__}.{name} is one text, whose letters would be taken for entries; write a"
-                    f" tuple: {name} = ({getattr(domain, name)!r},)"
+                    f" tuple: {name} = ({entries!r},)"
+                )
+            if not isinstance(entries, Collection) or not all(isinstance(entry, str) for entry in entries):
+                raise ConfigError(
+                    f"domain: {cls.__name__}.{name} is {str(entries)[:60]}; it must be a collection of texts, see"
+                    " groupwise.Domain"
                 )
         return domain
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from groupwise.config import ConfigError, why_failed
 from groupwise.domain.base import Domain
-from groupwise.domain.protocol import Evaluation, Prompt, Samples, Table
+from groupwise.domain.pictures import is_picture
+from groupwise.domain.protocol import Evaluation, Interval, Prompt, Samples, Table
 from groupwise.processes import is_out_of_memory
 from groupwise.records import Rollouts, Scored
 from groupwise.reward import RewardTable
@@ -70,8 +72,17 @@ def first_prompts(domain: Domain, count: int) -> list[Prompt]:
     Raises:
         Fault: the method fails, or returns something else.
     """
-    count = min(count, domain.num_prompts)
-    prompts = _called("prompts", domain.prompts, range(count))
+    return prompts_of(domain, range(min(count, domain.num_prompts)))
+
+
+def prompts_of(domain: Domain, indices: range) -> list[Prompt]:
+    """Returns training prompts by their places, checked.
+
+    Raises:
+        Fault: the method fails, or returns something else.
+    """
+    count = len(indices)
+    prompts = _called(f"prompts({list(indices)})", domain.prompts, indices)
     if not isinstance(prompts, list | tuple) or not all(isinstance(prompt, Prompt) for prompt in prompts):
         raise Fault(
             f"prompts: it returned {_described(prompts)}; return a list of groupwise.domain.protocol.Prompt, one an"
@@ -121,9 +132,16 @@ def first_samples(
         raise Fault(f"sample: {str(error).replace('Rollouts.', '')}") from error
     if not samples.mask.any(1).all():
         raise Fault("sample: a member has no decision (its row of mask is all false)")
+    for name in ("payload", "numbers"):
+        if not isinstance(getattr(samples, name), Mapping):
+            raise Fault(f"sample: {name} is {_described(getattr(samples, name))}; it must be a dict by name")
     for name, rows in samples.payload.items():
-        if not isinstance(rows, Tensor | list | tuple) or len(rows) != len(samples):
+        is_scalar = isinstance(rows, Tensor) and rows.dim() == 0
+        if is_scalar or not isinstance(rows, Tensor | list | tuple) or len(rows) != len(samples):
             raise Fault(f"sample: payload[{name!r}] is {_described(rows)} and no tensor or list of {len(samples)} rows")
+    for name, number in samples.numbers.items():
+        if not isinstance(number, int | float):
+            raise Fault(f"sample: numbers[{name!r}] is {_described(number)}; give a float")
     if samples.recorded is not None:
         _check_fields("sample: recorded", samples.recorded, samples)
     return samples
@@ -160,7 +178,7 @@ def check_recorded(domain: Domain, samples: Samples, tolerance: float, *, relati
 
 
 def first_rewards(domain: Domain, samples: Samples) -> RewardTable:
-    """Returns the rewards of every member, checked: a number or None a member.
+    """Returns the rewards of every member, checked: a finite number or None a member.
 
     Args:
         samples: as `first_samples` returned them.
@@ -171,6 +189,8 @@ def first_rewards(domain: Domain, samples: Samples) -> RewardTable:
     table = _called("reward", domain.reward, samples)
     if not isinstance(table, RewardTable):
         raise Fault(f"reward: it returned {_described(table)}; return groupwise.reward.RewardTable({{NAME: numbers}})")
+    if not table.values:
+        raise Fault("reward: the table has no reward, so members cannot be compared; give at least one")
     for name, values in table.values.items():
         if len(values) != len(samples):
             raise Fault(f"reward: {name!r} has {len(values)} values for {len(samples)} members")
@@ -179,6 +199,8 @@ def first_rewards(domain: Domain, samples: Samples) -> RewardTable:
                 raise Fault(
                     f"reward: {name!r} has {_described(value)} in it; give numbers, and None where one is missing"
                 )
+            if value is not None and not math.isfinite(value):
+                raise Fault(f"reward: {name!r} has the value {value}, not a finite one; give None where one is missing")
     return table
 
 
@@ -197,11 +219,7 @@ def first_descriptions(domain: Domain, samples: Samples) -> list[dict[str, Any]]
         raise Fault(f"describe: it returned {_described(records)}; return a list of dicts, one a row")
     if len(records) != len(rows):
         raise Fault(f"describe: it returned {len(records)} records for {len(rows)} rows; return one a row")
-    for name, value in records[0].items():
-        try:
-            json.dumps(None if isinstance(value, Tensor) else value)
-        except (TypeError, ValueError) as error:
-            raise Fault(f"describe: {name!r} is no JSON ({error}); only images may be tensors") from error
+    _check_record("describe", records[0])
     return list(records)
 
 
@@ -209,7 +227,7 @@ def checked_tables(tables: Any) -> Sequence[Table]:
     """Returns what `tables` returned, checked.
 
     Raises:
-        Fault: it is no list of tables.
+        Fault: it is no list of tables, or a table cannot be written.
 
     Example:
         >>> checked_tables(["lead"])
@@ -218,6 +236,10 @@ def checked_tables(tables: Any) -> Sequence[Table]:
     """  # noqa: E501
     if not isinstance(tables, list | tuple) or not all(isinstance(table, Table) for table in tables):
         raise Fault(f"tables: it returned {_described(tables)}; return a list of groupwise.domain.protocol.Table")
+    for table in tables:
+        for cell in (cell for row in table.rows for cell in row):
+            if not isinstance(cell, str | int | float | Interval | None):
+                raise Fault(f"tables: {table.name!r} has {_described(cell)} in it; give texts, numbers or None")
     return tables
 
 
@@ -225,7 +247,7 @@ def checked_evaluation(evaluation: Any) -> Evaluation:
     """Returns what `evaluate` returned, checked.
 
     Raises:
-        Fault: it is no evaluation, or a metric is no number.
+        Fault: it is no evaluation, a metric is no number, or a record is no JSON.
 
     Example:
         >>> checked_evaluation({"accuracy": 1.0})
@@ -239,6 +261,8 @@ def checked_evaluation(evaluation: Any) -> Evaluation:
     for name, value in evaluation.metrics.items():
         if not isinstance(value, int | float):
             raise Fault(f"evaluate: the metric {name!r} is {_described(value)}; give a float")
+    for record in evaluation.records[:1]:
+        _check_record("evaluate: records", record)
     return evaluation
 
 
@@ -296,6 +320,24 @@ def _check_fields(place: str, scored: Any, samples: Samples) -> None:
             f"{place}: log_prob has the shape {list(scored.log_prob.shape)}; it must be [N, T] as mask,"
             f" {list(samples.mask.shape)}"
         )
+
+
+def _check_record(place: str, record: Any) -> None:
+    """Refuses a record for people that a file of JSON lines cannot hold beside its images."""
+    if not isinstance(record, Mapping):
+        raise Fault(f"{place}: an entry is {_described(record)}; it must be a dict")
+    for name, value in record.items():
+        if not isinstance(name, str):
+            raise Fault(f"{place}: the name {name!r} is no text; write {str(name)!r}")
+        if isinstance(value, Tensor) and not is_picture(value):
+            raise Fault(
+                f"{place}: {name!r} is a tensor {str(value.dtype).removeprefix('torch.')} {list(value.shape)}; only"
+                " images may be tensors, uint8 [H, W] or [H, W, 3], so write value.tolist()"
+            )
+        try:
+            json.dumps(None if isinstance(value, Tensor) else value)
+        except (TypeError, ValueError) as error:
+            raise Fault(f"{place}: {name!r} is no JSON ({error}); only images may be tensors") from error
 
 
 def _called(name: str, method: Any, *arguments: Any, **options: Any) -> Any:

@@ -6,6 +6,16 @@ import torch
 from torch import Tensor
 
 
+def is_picture(image: Tensor) -> bool:
+    """Returns whether a tensor is an image for people: `uint8`, `[H, W]` or `[H, W, 3]`.
+
+    Example:
+        >>> is_picture(torch.zeros(2, 2, dtype=torch.uint8)), is_picture(torch.zeros(2, 2))
+        (True, False)
+    """
+    return image.dtype == torch.uint8 and image.shape[2:] in ((), (3,)) and image.dim() >= 2
+
+
 def as_pictures(images: Tensor) -> Tensor:
     """Converts images `[N, C, H, W]` in [0, 1] to uint8 `[N, H, W]` (one channel) or `[N, H, W, 3]`, and videos `[N, F,
     3, H, W]` to `[N, F, H, W, 3]`.

@@ -193,7 +193,7 @@ class DomainConfig(Config):
             if getattr(objects, argument) is not None:
                 raise ConfigError(
                     f"{argument}: the {kind} domain reads its data itself and takes none; leave the argument out, and"
-                    " set the keys of domain.data"
+                    " say in its keys what it reads"
                 )
         if objects.tools is not None:
             raise ConfigError(f"tools: the {kind} domain calls none; leave the argument out")

@@ -207,11 +207,17 @@ def _experiment(
     if DOMAIN_INSTANCE in arguments.objects and (domain_changes := changes.get("domain")):
         keys = ", ".join(f"domain.{key}" for key in domain_changes) if isinstance(domain_changes, Mapping) else "domain"
         raise ConfigError(f"{keys}: has no effect on a domain that is built already; give its class, or leave it out")
+    if arguments.objective and "method" in changes:
+        raise ConfigError(
+            f"method = {changes['method']!r}: objective= says the method already; leave one of the two out"
+        )
     remarks = _replaced(source, arguments)
     emptied_rewards: dict[str, Any] = {"domain": {"rewards": None}} if arguments.rewards is not None else {}
     if emptied_rewards:
         source = replace(source, layers=(*source.layers, emptied_rewards), files=(*source.files, source.files[-1]))
     label = f"{source.name} with the arguments" if argument_keys else source.name
+    if source.name == FROM_MODEL.stem:
+        label = "the arguments"
     experiment = load_source(source, merge(argument_keys, changes), label, run_code=run_code)
     return experiment.model_copy(update={"objects": arguments.records}), remarks
 

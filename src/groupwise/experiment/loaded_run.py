@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from groupwise.config import ConfigError, flatten, holding
+from groupwise.experiment.python_objects import type_name
 from groupwise.runs import Run, read_run
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ def load_run(folder: str | Path) -> LoadedRun:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: no such run folder: nowhere; runs lie in runs/ unless --out said otherwise
     """
+    if not isinstance(folder, str | Path):
+        raise ConfigError(f"folder: an object of type {type_name(folder)} was given; write the path of a run folder")
     return LoadedRun(read_run(Path(folder)))
 
 

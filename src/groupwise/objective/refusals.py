@@ -5,14 +5,16 @@ its reason and what to write.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
+from groupwise.config import ConfigError, PieceFromPath, why_failed
 from groupwise.objective.acted import OPTIONAL
 from groupwise.records import Scored
 
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
+    from groupwise.objective.slot import Slot
 
 PIECES = (
     *("advantage", "admission", "matching", "smoothing", "ratio", "trust"),
@@ -43,10 +45,8 @@ def refusals(objective: Objective) -> Iterator[str]:
         )
     yield from _trust_refusals(objective)
     yield from _unknown_fields(objective)
-    for name in PIECES:
-        yield from getattr(objective, name).refuses(objective)
-    for link in credit.links():
-        yield from link.refuses(objective)
+    for place, piece in _pieces(objective).items():
+        yield from _sentences(place, piece, "refuses", objective)
     coefficients = {
         "entropy": objective.entropy,
         "policy_weight": objective.policy_weight,
@@ -64,12 +64,11 @@ def refusals(objective: Objective) -> Iterator[str]:
 def _unknown_fields(objective: Objective) -> Iterator[str]:
     """Yields a sentence for every piece that reads a field which neither rollouts nor scores have."""
     fields = {*OPTIONAL, "reward_history", *(field.name for field in dataclasses.fields(Scored))} - {"auxiliary"}
-    pieces = {name: getattr(objective, name) for name in PIECES}
-    for place, piece in (pieces | {f"credit.{link.kind}": link for link in objective.credit.links()}).items():
+    for place, piece in _pieces(objective).items():
         for name in ("reads", "uses"):
             read = getattr(piece, name)
-            if isinstance(read, str) or (unknown := sorted(set(read) - fields)):
-                value = repr(read) if isinstance(read, str) else repr(unknown[0])
+            if not isinstance(read, frozenset) or (unknown := sorted(read - fields)):
+                value = repr(unknown[0]) if isinstance(read, frozenset) else repr(read)
                 yield (
                     f"{place}: its class says {name} = {value}, and it must be a frozenset of fields among"
                     f" {', '.join(sorted(fields))}"
@@ -119,4 +118,27 @@ def warnings(objective: Objective, updates_per_batch: int, chosen: frozenset[str
             " the ratio is always 1 and no trust region can act; set train.updates_per_batch above 1 to see it"
         )
     for name in PIECES:
-        yield from getattr(objective, name).advises(objective)
+        yield from _sentences(name, getattr(objective, name), "advises", objective)
+
+
+def _pieces(objective: Objective) -> dict[str, Slot]:
+    """Returns every piece of an objective by its place, those of the credit's chain included."""
+    pieces: dict[str, Slot] = {name: getattr(objective, name) for name in PIECES}
+    return pieces | {f"credit.{link.kind}": link for link in objective.credit.links()}
+
+
+def _sentences(place: str, piece: Slot, method: str, objective: Objective) -> list[str]:
+    """Returns the sentences that a piece yields; where a user's class fails or returns something else, one that says
+    so.
+    """
+    try:
+        sentences: Any = getattr(piece, method)(objective)
+        if isinstance(sentences, Iterable) and not isinstance(sentences, str):
+            return [str(sentence) for sentence in sentences]
+    except ConfigError:
+        raise
+    except Exception as error:
+        if not isinstance(piece, PieceFromPath):
+            raise
+        return [f"{place}: {method}(objective) of its class raised {why_failed(error)}"]
+    return [f"{place}: {method}(objective) of its class returned {sentences!r}; write yield, one sentence each"]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from groupwise.objective.decisions import Surrogate
 from groupwise.objective.running import Running
+from groupwise.statistics import Statistic
 
 
 def per_decision_problem(result: Any, mask: Tensor) -> str:
@@ -58,6 +59,25 @@ def surrogate_problem(result: Any, mask: Tensor) -> str:
             return f"{name} of its Surrogate is {described}; give bool [B, T] = {list(mask.shape)}"
         if problem := per_decision_problem(flags, mask):
             return f"{name} of its Surrogate: {problem}"
+    return statistics_problem(result.statistics)
+
+
+def statistics_problem(result: Any) -> str:
+    """Returns what is wrong with the metrics of a piece; empty where nothing is.
+
+    Args:
+        result: what the piece returned or handed over as its metrics.
+
+    Example:
+        >>> statistics_problem({"slope": 0.5})
+        "its metric 'slope' is a float; give a groupwise.statistics.Statistic, for example Mean.of(values, mask)"
+    """
+    if not isinstance(result, Mapping):
+        return f"its metrics are {_described(result)}; give a dict of groupwise.statistics.Statistic by name"
+    for name, value in result.items():
+        if not isinstance(value, Statistic):
+            expected = "give a groupwise.statistics.Statistic, for example Mean.of(values, mask)"
+            return f"its metric {name!r} is {_described(value)}; {expected}"
     return ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import tempfile
@@ -17,14 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from groupwise.config import why_failed
 from groupwise.domain.base import Domain
 from groupwise.domain.first_batch import (
     Fault,
     check_recorded,
     checked_evaluation,
+    first_descriptions,
     first_prompts,
     first_rewards,
     first_samples,
+    prompts_of,
 )
 from groupwise.domain.protocol import Prompt, Samples
 from groupwise.learner.local import LocalLearner
@@ -52,9 +54,15 @@ class _Trial:
 
     def log_prob(self, rows: Tensor | None = None, domain: Domain | None = None) -> Tensor:
         """Scores the members in `rows` (all unless they are passed), with another domain if one is passed."""
+        rows = torch.arange(len(self.samples)) if rows is None else rows
         with torch.no_grad():
-            rows = torch.arange(len(self.samples)) if rows is None else rows
-            return (domain or self.domain).score(self.samples, rows, frozenset({"log_prob"})).log_prob
+            log_prob = (domain or self.domain).score(self.samples, rows, frozenset({"log_prob"})).log_prob
+        if log_prob.shape != (expected := self.samples.mask[rows].shape):
+            raise Fault(
+                f"score: for {len(rows)} of {len(self.samples)} members log_prob has the shape {list(log_prob.shape)};"
+                f" it must be {list(expected)}, one row for each entry of rows"
+            )
+        return log_prob
 
     def differ(self, left: Tensor, right: Tensor, mask: Tensor) -> bool:
         """Returns whether two tensors are further apart than the tolerance at a decision that counts."""
@@ -96,6 +104,7 @@ def check_domain(
     fingerprint_before = domain.learner.fingerprint()
     try:
         prompts = first_prompts(domain, num_prompts)
+        prompts_of(domain, range(domain.num_prompts - 1, domain.num_prompts))
         samples = first_samples(domain, prompts, group_size, streams=Streams(0))
     except Fault as fault:
         raise BrokenLaws([str(fault)]) from fault
@@ -115,7 +124,7 @@ def check_domain(
             broken.append(str(fault))
         # An author's code may fail in any way, so that the message names the law that was tried.
         except Exception as error:
-            broken.append(f"{law.__name__.strip('_')}: raised {type(error).__name__}: {error}")
+            broken.append(f"{law.__name__.strip('_')}: raised {why_failed(error)}")
     if broken:
         raise BrokenLaws(broken)
 
@@ -196,10 +205,11 @@ def _all_same(samples: Samples, group_size: int) -> bool:
 def _gradient(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of the gradient: `backward` is autograd through `score`, and some weight has a gradient."""
     domain, rows = trial.domain, torch.arange(len(trial.samples))
-    if not domain.learner.differentiates:
-        # No gradient arrives in this process to compare with; the laws of the learner test its steps.
+    learner = domain.learner
+    if not isinstance(learner, LocalLearner):
+        # No weight is at hand whose gradient could be compared; the laws of the learner test its steps.
         return
-    weights = {name: weight for name, weight in domain.module.named_parameters() if weight.requires_grad}
+    weights = {name: weight for name, weight in learner.module.named_parameters() if weight.requires_grad}
     cotangent = torch.where(
         trial.samples.mask, torch.linspace(-1, 1, trial.samples.mask.numel()).view_as(trial.samples.old_log_prob), 0.0
     )
@@ -240,11 +250,10 @@ def _forget(weights: Mapping[str, Tensor]) -> None:
         weight.grad = None
 
 
-def _rewards(trial: _Trial) -> Iterator[str]:
-    """Yields broken laws of rewards: every member has one value of each reward, a finite number or None."""
-    for name, values in first_rewards(trial.domain, trial.samples).values.items():
-        if any(value is not None and not math.isfinite(value) for value in values):
-            yield f"reward: {name!r} has a value that is not finite; give None for a reward that is missing"
+def _rewards(trial: _Trial) -> list[str]:
+    """Raises a `Fault` unless every member has one value of each reward, a finite number or None."""
+    first_rewards(trial.domain, trial.samples)
+    return []
 
 
 def _evaluation(trial: _Trial) -> Iterator[str]:
@@ -258,16 +267,10 @@ def _evaluation(trial: _Trial) -> Iterator[str]:
         yield "evaluate: a metric is not finite"
 
 
-def _description(trial: _Trial) -> Iterator[str]:
-    """Yields broken laws of descriptions: every member has one, which JSON can hold apart from images."""
-    records = trial.domain.describe(trial.samples, torch.arange(len(trial.samples)))
-    if len(records) != len(trial.samples):
-        yield f"describe: {len(records)} records for {len(trial.samples)} members"
-    for record in records[:1]:
-        try:
-            json.dumps({name: value for name, value in record.items() if not isinstance(value, Tensor)})
-        except (TypeError, ValueError) as error:
-            yield f"describe: a record is no JSON ({error}); only images may be tensors"
+def _description(trial: _Trial) -> list[str]:
+    """Raises a `Fault` unless every member has a description, which JSON can hold apart from images."""
+    first_descriptions(trial.domain, trial.samples)
+    return []
 
 
 def _saved(trial: _Trial) -> Iterator[str]:

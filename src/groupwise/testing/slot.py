@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from groupwise.config import ConfigError, holding, object_path, validate
+from groupwise.config import ConfigError, PieceError, holding, object_path, validate
 from groupwise.objective import Objective
 from groupwise.objective.acted import OPTIONAL
 from groupwise.objective.slot import (
@@ -81,7 +81,8 @@ def check_slot(piece: Slot) -> None:
         )
     with holding({_PIECE: type(piece)}):
         objective = _objective(slot_name, piece)
-        broken = [
+        # A piece that fails whatever it is given breaks all laws alike, and is named once.
+        broken = _failures(objective) or [
             f"{law}: {sentence}"
             for law, attempt in _LAWS.items()
             for sentence in _violations(attempt, piece, objective)
@@ -106,6 +107,18 @@ def _objective(slot_name: str, piece: Slot) -> Objective:
         raise ValueError(f"{type(piece).__name__} is refused beside the plainest other pieces: {error}") from error
 
 
+def _failures(objective: Objective) -> list[str]:
+    """Returns a sentence where the piece fails, or returns something else than it should, on a plain batch."""
+    try:
+        laws.outcome(objective, world(7))
+    except PieceError as error:
+        return [f"call: {_reason(error)}"]
+    # What the laws raise on this batch they name themselves.
+    except Exception:
+        return []
+    return []
+
+
 def _violations(attempt: Callable[[Any, Objective], Iterator[str]], piece: Slot, objective: Objective) -> list[str]:
     """Returns the sentences of one law that the piece breaks; an exception of the law is such a sentence too."""
     try:
@@ -116,8 +129,10 @@ def _violations(attempt: Callable[[Any, Objective], Iterator[str]], piece: Slot,
 
 
 def _reason(error: Exception) -> str:
-    """Returns the first line of an error's message, with the error's type unless it is a failed assertion."""
+    """Returns the first line of an error's message, with the error's type unless the sentence is ours."""
     first_line = str(error).splitlines()[0] if str(error) else "no message"
+    if isinstance(error, PieceError):
+        return first_line.removeprefix(f"path = {str(object_path(_PIECE))!r}: ")
     return first_line if isinstance(error, AssertionError) else f"{type(error).__name__}: {first_line}"
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
 from groupwise.config import PieceFromPath
 from groupwise.objective.slot import CreditSlot
-from groupwise.objective.slot_result import per_decision_problem
+from groupwise.objective.slot_result import per_decision_problem, statistics_problem
+from groupwise.statistics import Statistic
 
 
 @final
@@ -24,3 +26,6 @@ class CallableCredit(PieceFromPath, CreditSlot):
 
     def result_problem(self, result: Any, *arguments: Any) -> str:
         return per_decision_problem(result, arguments[0].mask)
+
+    def measure(self, *arguments: Any) -> Mapping[str, Statistic]:
+        return self.called("measure", *arguments, problem_of=statistics_problem)

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, final
 
 from groupwise.config import PieceFromPath
 from groupwise.objective.slot import SCOPES, RatioSlot
-from groupwise.objective.slot_result import per_decision_problem
+from groupwise.objective.slot_result import per_decision_problem, statistics_problem
+from groupwise.statistics import Statistic
 
 
 @final
@@ -27,3 +28,6 @@ class CallableRatio(PieceFromPath, RatioSlot):
 
     def result_problem(self, result: Any, *arguments: Any) -> str:
         return per_decision_problem(result, arguments[0])
+
+    def measure(self, *arguments: Any) -> Mapping[str, Statistic]:
+        return self.called("measure", *arguments, problem_of=statistics_problem)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.first_batch import Fault, checked_evaluation
@@ -42,7 +44,7 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
     with progress.timed("evaluation"):
         domain.learner.eval()
         try:
-            with whole_weights(domain, world):
+            with whole_weights(domain, world), torch.no_grad():
                 if world.size > 1 and isinstance(domain, SharesEvaluation):
                     evaluation = domain.evaluate_shared(streams=streams, peers=world)
                     metrics = dict(evaluation.metrics)

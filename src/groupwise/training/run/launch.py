@@ -272,7 +272,7 @@ def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -
     if not isinstance(domain, Tabulates):
         return
     state.learner.eval()
-    with state.progress.timed("tables"), state.averaged(), state.learner.gathered():
+    with state.progress.timed("tables"), state.averaged(), state.learner.gathered(), torch.no_grad():
         if session.world.first and not session.folder.tables.exists():
             try:
                 tables = checked_tables(domain.tables(streams=session.streams))

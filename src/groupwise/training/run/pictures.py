@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from groupwise.checkpoint.atomic import write_file
+from groupwise.domain.pictures import is_picture
 
 
 def write_pictures(folder: Path, pictures: Mapping[str, Tensor]) -> list[Path]:
@@ -53,7 +53,7 @@ def with_files(records: Sequence[Mapping[str, Any]], folder: Path, root: Path) -
 
 
 def _png(picture: Tensor, name: str) -> bytes:
-    if picture.dtype != torch.uint8 or not (picture.dim() == 2 or (picture.dim() == 3 and picture.shape[2] == 3)):
+    if not is_picture(picture):
         raise ValueError(
             f"picture {name!r}: {picture.dtype} {tuple(picture.shape)}; a picture is torch.uint8 of shape [H, W] or [H,"
             " W, 3]"

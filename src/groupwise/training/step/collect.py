@@ -187,7 +187,7 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     round_streams = streams if number == 0 else Streams(streams.seed("round", number))
     with progress.timed("sampling"):
         try:
-            with whole_weights(domain, world):
+            with whole_weights(domain, world), torch.no_grad():
                 samples = domain.sample(
                     prompts,
                     num_members,
@@ -209,11 +209,11 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
         table = domain.reward(samples)
     if not isinstance(matching := objective.matching, NoMatching):
         assert isinstance(domain, Matches), "preflight checks that the domain noises its samples"
-        with progress.timed("scoring"):
+        with progress.timed("scoring"), torch.no_grad():
             samples = domain.noised(samples, matching, streams=round_streams, step=progress.step)
     if recipe.compares:
         assert isinstance(domain, ComparesExactly), "preflight checks that the domain supplies the field or the term"
-        with progress.timed("scoring"), state.reference.active():
+        with progress.timed("scoring"), state.reference.active(), torch.no_grad():
             samples = domain.with_reference(samples)
     with progress.timed("update"):
         size_remark = fit_micro_batch(step, samples, samples.mask.sum(1), objective.requires)
