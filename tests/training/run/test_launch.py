@@ -122,6 +122,20 @@ def test_an_unwritable_folder_is_refused(tmp_path: Path) -> None:
         train(job(domain=pytest.fail), tmp_path / "file")
 
 
+def test_a_domain_that_saves_nothing_is_told_and_its_weights_stay_in_the_checkpoints(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+
+    class Forgetful(ToyDomain):
+        def save(self, folder: Path) -> None:
+            return
+
+    with pytest.raises(ConfigError, match=r"^Forgetful\.save wrote nothing into the folder.*in the checkpoints alone"):
+        train(job(recipe(num_steps=2), domain=lambda device: Forgetful()), path)
+    assert not (path / "model").exists()
+    resume(job(recipe(num_steps=2)), path)
+    assert (path / "model").is_dir()
+
+
 def test_controls_start_where_the_policy_started(tmp_path: Path) -> None:
     path = tmp_path / "run"
     stages = [supervised(num_steps=5), recipe("policy", num_steps=6)]

@@ -15,6 +15,7 @@ import torch
 
 from groupwise.checkpoint import CheckpointStore, new_folder
 from groupwise.checkpoint.atomic import storage_error
+from groupwise.config import ConfigError
 from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Evaluation
@@ -440,11 +441,19 @@ def write_model(session: Session, domain: Domain, state: TrainState, path: Path)
     Args:
         domain: a domain of the run, which saves the model.
         path: path of the folder; one that exists is replaced.
+
+    Raises:
+        ConfigError: the domain wrote nothing.
     """
     with state.averaged(), state.learner.gathered(on_cpu=True):
         if session.world.first:
             with new_folder(path, replace=True) as partial:
                 domain.save(partial)
+                if not any(partial.iterdir()):
+                    raise ConfigError(
+                        f"{type(domain).__name__}.save wrote nothing into the folder that it was given: the trained"
+                        " weights are in the checkpoints alone; write them there"
+                    )
 
 
 def autocast_of(recipe: Recipe, device: torch.device) -> Callable[[], Any]:
