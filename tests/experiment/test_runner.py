@@ -13,7 +13,7 @@ import torch
 from groupwise.config import ConfigError
 from groupwise.domain.language.model import Pretrained
 from groupwise.experiment.loading import load_experiment
-from groupwise.experiment.runner import job_of, open_domain, remarks, resume, run, with_model
+from groupwise.experiment.runner import _opened_on, job_of, open_domain, remarks, resume, run, with_model
 from groupwise.reward import RewardError
 
 
@@ -144,3 +144,15 @@ def fails(completions: Sequence[str], **columns: object) -> list[float]:
     if len(CALLS) >= FAILS_FROM[0]:
         raise KeyError("answer")
     return [0.0] * len(completions)
+
+
+def test_a_language_model_in_shards_is_opened_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cuda", 1)
+    shards, whole = (load_experiment("language", [f"train.sharding={sharding}"]) for sharding in ("full", "none"))
+    assert _opened_on(shards, device) == device  # one process has all weights
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert _opened_on(shards, device) == torch.device("cpu")
+    assert _opened_on(whole, device) == device
+    assert _opened_on(load_experiment("diffusion", ["train.sharding=full"]), device) == device
+    flash = ["train.sharding=full", "domain.model={kind='pretrained',path='x',attention='flash_attention_2'}"]
+    assert _opened_on(load_experiment("language", flash), device) == device

@@ -259,6 +259,23 @@ def test_servers_sample_for_shards_as_for_whole_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_shards_train_beside_a_server_that_nobody_sends_weights(tmp_path: Path) -> None:
+    """The whole weights rescore, and the server's own distribution is the behaviour policy's."""
+    write_inputs(tmp_path)
+    case = Case("grpo", processes=2, sharding="full")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / case.family, dtype=torch.float64)
+    with serving(Backbone(model.eval())) as server:
+        engine = {"kind": "vllm", "address": server.address, "model": "served", "sync": "none"}
+        write("behind", case, {"domain": {"engine": engine}}, tmp_path)
+        launch(["behind"], tmp_path, 2)
+    assert server.syncs == []
+    gap = "sampling/sampling_logp_difference/mean"
+    gaps_by_step = [row[gap] for row in read_lines(tmp_path / "behind" / "metrics.jsonl").rows if gap in row]
+    assert len(gaps_by_step) == 2
+    assert 0 < gaps_by_step[0] < gaps_by_step[1]
+
+
+@pytest.mark.slow
 def test_a_process_that_does_not_come_is_an_error(tmp_path: Path) -> None:
     launch(["absent"], tmp_path, 2)
     assert (tmp_path / "absent.txt").is_file(), "the pass ended without the process, or never"

@@ -137,6 +137,14 @@ class Domain(ABC):
             peers: the processes of the run.
         """
 
+    def check_scored(self, samples: Samples) -> None:  # noqa: B027
+        """Compares the log-probs of a batch, once the step has computed them (`draws_elsewhere`), with those of the
+        server that drew it; does nothing by default.
+
+        Args:
+            samples: as `sample` gave them, with `old_log_prob`.
+        """
+
     @abstractmethod
     def reward(self, samples: Samples) -> RewardTable:
         """Computes every reward of every member.

@@ -185,7 +185,7 @@ def sum_over_shards(value: Tensor, tensors: Sequence[Tensor]) -> Tensor:
 @contextmanager
 def gathered(sharded: nn.Module, whole: nn.Module, device: torch.device) -> Iterator[None]:
     """Gives a plain module the weights of a sharded one within the block; after it the plain one holds none. Every
-    process must enter the block, and nothing in it waits for another process.
+    process must enter the block, and nothing that computes with the plain module waits for another process.
 
     Args:
         sharded: the module that is trained.

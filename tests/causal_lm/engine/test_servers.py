@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import subprocess
@@ -9,10 +10,11 @@ import sys
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 from tests.causal_lm.engine.stand_in import serving
-from tests.causal_lm.engine.two_processes import open_pair, send_weights
+from tests.causal_lm.engine.two_processes import Peer, open_pair, send_weights
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import LoraConfig, SamplingConfig, VllmEngine
@@ -20,8 +22,8 @@ from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.engine import started as started_module
 from groupwise.causal_lm.engine.proof import Difference, Proof, bound
 from groupwise.causal_lm.engine.scratch_folder import scratch_folder
-from groupwise.causal_lm.engine.server import EngineError
-from groupwise.causal_lm.engine.started import StartedServer
+from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
+from groupwise.causal_lm.engine.started import StartedServer, _same_device
 from groupwise.causal_lm.engine.transport import open_transport
 from groupwise.causal_lm.sampler import sample
 from groupwise.causal_lm.scratch import character_tokenizer
@@ -143,6 +145,103 @@ def test_a_shared_server_that_was_started_anew_is_asked_by_nobody_until_it_has_t
     assert_of(trained, draw(first))
     assert server.syncs == ["v0", "v0"]
     assert_of(trained, draw(second))
+
+
+def test_the_second_process_of_a_shared_server_measures_half_precision_as_the_first(model_of, server, monkeypatch):
+    trained = model_of("gpt2", torch.bfloat16)
+    settings = VllmEngine(address=server.address, model="served", patience_seconds=1)
+    engines = open_pair(lambda: open_engine(settings, Backbone(trained), TOKENIZER), monkeypatch)
+    send_weights(engines, PROMPTS, 8)
+    limits = [engine._proof.limit(100) for engine in engines]
+    assert limits[0] == limits[1] < 0.1
+    for engine in engines:
+        engine.close()
+
+
+class Elsewhere:
+    """Shards of a model that lies whole here too, as the engine sees them within `gathered`."""
+
+    def __init__(self, backbone):
+        self.backbone, self.model = backbone, backbone.model
+
+
+@pytest.fixture
+def of_shards(engine_of):
+    """An engine over a model in shards, and a function by which it notes changes of the weights."""
+
+    def make(**changes):
+        engine = engine_of(**changes)
+        engine.backbone.shards = Elsewhere(engine.backbone)
+        return engine, lambda: engine.send_weights(PROMPTS, 8, Peer(lambda value: [value]))
+
+    return make
+
+
+def test_a_model_in_shards_leaves_its_scores_to_the_step_unless_its_servers_do_not_follow(of_shards):
+    for sync, leaves in (("auto", True), ("none", False)):
+        engine, send = of_shards(sync=sync)
+        send()
+        completions = draw(engine)
+        assert engine.leaves_scores == leaves
+        assert bool(completions.log_prob[completions.mask].isnan().all()) == leaves
+
+
+def test_one_of_two_servers_that_was_started_anew_unseen_is_found_by_a_few_members(
+    trained, server, of_shards, model_of
+):
+    """Groups go to the servers in turn, and so do the members that are compared."""
+    prompts = PROMPTS * 4
+    with serving(Backbone(model_of("gpt2"))) as other:
+        engine, send = of_shards(address=(server.address, other.address))
+        move(trained)
+        send()
+        draw(engine, prompts)
+        send()
+        assert (server.syncs, other.syncs) == (["v0"], ["v0"])
+        other.restart()
+        completions = draw(engine, prompts)
+        assert other.syncs == ["v0", "v0"]
+        direct = sample(Backbone(trained), prompts, 2, SETTINGS, range(2 * len(prompts)))
+        torch.testing.assert_close(completions.behaviour_log_prob, direct.log_prob, rtol=0, atol=1e-5)
+
+
+def test_a_batch_that_was_scored_in_shards_is_compared_whole(trained, of_shards):
+    engine, send = of_shards()
+    send()
+    served = draw(engine).behaviour_log_prob.reshape(-1)
+    engine.check_scored(served + 1e-7, served)
+    wrong = served.clone()
+    wrong[-1] -= 0.5
+    with pytest.raises(EngineError, match="sampled from other weights than they proved to hold"):
+        engine.check_scored(wrong, served)
+
+
+def test_flash_attention_in_shards_is_refused_where_servers_are_proved(of_shards):
+    engine, send = of_shards()
+    engine.backbone.config._attn_implementation = "flash_attention_2"
+    with pytest.raises(ConfigError, match=r'proved on the CPU.*write domain.model.attention = "sdpa"'):
+        send()
+
+
+def test_a_server_that_lost_its_adapter_is_asked_again(server):
+    """A status of 404 to the name of an adapter says that the server was started anew."""
+    ours = Server(server.address, VllmEngine(address=server.address, model="served"))
+    ours.model = "groupwise-adapter"
+
+    async def ask():
+        async with httpx.AsyncClient() as client:
+            await ours.complete(client, {"prompt": [5], "max_tokens": 1})
+
+    with pytest.raises(Interrupted, match="does not know the adapter that it was sent: it was started anew"):
+        asyncio.run(ask())
+
+
+def test_a_server_is_started_on_the_device_of_its_process(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    for visible, expected in (("", "1"), ("4,7", "7")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert _same_device() == {"CUDA_VISIBLE_DEVICES": expected}
 
 
 def test_a_sync_that_changes_nothing_ends_the_run(trained, server, engine_of):

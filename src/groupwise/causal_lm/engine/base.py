@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
+from torch import Tensor
+
 from groupwise.causal_lm.config import SamplingConfig
 from groupwise.causal_lm.sampler import Completions, Continue, Progress
 
@@ -68,6 +70,19 @@ class Engine(ABC):
             prompts: those that are trained on; a server proves its weights with some of them.
             max_new_tokens: the longest completion of the run.
             peers: the processes.
+        """
+
+    @property
+    def leaves_scores(self) -> bool:
+        """Whether `sample` returns NaN log-probs, which the caller computes with all processes."""
+        return False
+
+    def check_scored(self, expected: Tensor, served: Tensor) -> None:  # noqa: B027
+        """Compares log-probs that the caller computed with those that the engine reported; does nothing by default.
+
+        Args:
+            expected: `[N]` nats, of the trained weights.
+            served: `[N]` nats.
         """
 
     def close(self) -> None:  # noqa: B027

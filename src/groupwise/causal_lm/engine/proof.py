@@ -18,7 +18,9 @@ first proof, before any update, measures the rounding itself: it may be a tenth,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import final
 
@@ -74,7 +76,7 @@ class Difference:
 
 def roundoff(backbone: Backbone) -> float:
     """Returns the unit roundoff at which the trainer scores; that of fp32 at least, in which a server computes."""
-    device = backbone.device.type
+    device = backbone.trained_on.type
     dtype = next(backbone.model.parameters()).dtype
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
@@ -92,6 +94,17 @@ def bound(unit_roundoff: float, num_layers: int, width: int, num_tokens: int) ->
     return _ROOM * unit_roundoff * math.sqrt(width * (_ROUNDINGS_A_LAYER * num_layers + 2)) * scatter
 
 
+@contextmanager
+def _all_threads() -> Iterator[None]:
+    """Gives PyTorch this process's share of the machine's cores within the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @final
 class Proof:
     """The prompts of a run that its servers answer after every sync, and how far their log-probs may be from those that
@@ -106,7 +119,8 @@ class Proof:
         self.prompts: list[list[int]] = []
         self.num_tokens = 0
         self._before: dict[str, list[Piece]] = {}
-        self._first: float | None = None
+        self.first: float | None = None
+        """The relative difference of the first proof that passed, of this process or of the one that sends weights."""
 
     def choose(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> None:
         """Takes prompts out of the first batch, evenly; they stay those of the run.
@@ -128,21 +142,25 @@ class Proof:
         served = torch.tensor([value for piece in pieces for value in piece.log_prob])
         return Difference.between(self._score(self.prompts, tokens, mask, 1.0)[mask], served)
 
-    def compare_some(self, batch: GroupBatch, completions: Completions) -> Difference:
-        """Compares the log-probs of the first tokens of some members of a batch, as many as a proof has."""
+    def compare_some(self, batch: GroupBatch, completions: Completions, num_servers: int) -> Difference:
+        """Compares the log-probs of the first tokens of some members of a batch: as many as a proof has, of the first
+        groups, which went to one server after another.
+        """
         assert completions.behaviour_log_prob is not None
-        every = max(1, len(completions.tokens) // NUM_PROMPTS)
-        members = range(0, len(completions.tokens), every)[:NUM_PROMPTS]
+        size, number = batch.group_size, max(NUM_PROMPTS, num_servers)
+        members = [group * size + member for member in range(size) for group in range(len(batch.prompts))][:number]
         tokens, mask, served = (
-            values[list(members), :NUM_TOKENS].cpu()
+            values[members, :NUM_TOKENS].cpu()
             for values in (completions.tokens, completions.mask, completions.behaviour_log_prob)
         )
-        prompts = [batch.prompts[member // batch.group_size] for member in members]
+        prompts = [batch.prompts[member // size] for member in members]
         return Difference.between(self._score(prompts, tokens, mask, batch.settings.temperature)[mask], served[mask])
 
     def _score(self, prompts: Sequence[Sequence[int]], tokens: Tensor, mask: Tensor, temperature: float) -> Tensor:
         device = self.backbone.device
-        with self.backbone.evaluating():
+        # Of a model that is trained on a GPU in shards this whole lies on the CPU, where a run on a GPU has one thread.
+        spares = device.type == "cpu" != self.backbone.trained_on.type
+        with self.backbone.evaluating(), _all_threads() if spares else nullcontext():
             fields = scoring.score(self.backbone, prompts, tokens.to(device), mask.to(device), temperature=temperature)
         return fields["log_prob"].cpu()
 
@@ -157,8 +175,8 @@ class Proof:
         before, self._before[address] = self._before.get(address), list(pieces)
         limit = self.limit(difference.num_tokens)
         if difference.relative <= limit:
-            if self._first is None:
-                self._first = difference.relative
+            if self.first is None:
+                self.first = difference.relative
             return ""
         text = (
             f"its log-probs of {difference.num_tokens} tokens are {difference.nats:.2g} nats from the trainer's in the"
@@ -172,7 +190,7 @@ class Proof:
         limit = self._bound(unit, num_tokens)
         if unit <= single:
             return limit
-        first = _MOST_IN_HALF_PRECISION if self._first is None else _ROOM_OVER_FIRST * self._first
+        first = _MOST_IN_HALF_PRECISION if self.first is None else _ROOM_OVER_FIRST * self.first
         return min(limit, max(first, self._bound(single, num_tokens)))
 
     def _bound(self, unit_roundoff: float, num_tokens: int) -> float:
@@ -183,7 +201,7 @@ class Proof:
     def _cause(self, is_unchanged: bool, difference: Difference) -> str:
         if is_unchanged:
             return "its answers are those of before the sync, which changed nothing though the server took it"
-        if self._first is None:
+        if self.first is None:
             if difference.nats > _ANOTHER_MODEL:
                 return "it serves another model; start it on the folder that is trained"
             if difference.relative <= _MOST_IN_HALF_PRECISION and roundoff(self.backbone) < 2**-20:

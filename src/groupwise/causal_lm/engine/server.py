@@ -151,6 +151,8 @@ class Server:
 
     def _refusal(self, status: int, text: str) -> Exception:
         reason = f"status {status}: {' '.join(text[:300].split())}".rstrip(": ")
+        if status == 404 and self.model != self.config.model:
+            return Interrupted(f"it does not know the adapter that it was sent: it was started anew ({reason})")
         if status in _BUSY or status >= 500:
             return Interrupted(reason, is_busy=status in _BUSY)
         return EngineError(

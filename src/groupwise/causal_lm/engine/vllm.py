@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, final
 
 import torch
+from torch import Tensor
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
@@ -21,10 +22,15 @@ from groupwise.causal_lm.engine.transport import open_transport
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
 from groupwise.causal_lm.sampler import Completions, end_ids
 from groupwise.config import ConfigError
+from groupwise.learner.shards import local_part
 from groupwise.processes import num_processes, process_rank
 
 _T = TypeVar("_T")
 
+_OTHER_WEIGHTS = (
+    "domain.engine: the servers sampled from other weights than they proved to hold; look at their own logs, and"
+    " whether another run changes their weights"
+)
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -34,8 +40,7 @@ class Vllm(Engine):
     prompt, which the server's prefix cache forwards once.
 
     Raises:
-        ConfigError: no such executable, a way for the weights that this model cannot go, or fewer servers than training
-            processes.
+        ConfigError: no such executable, or a way for the weights that this model cannot go.
     """
 
     def __init__(self, backbone: Backbone, tokenizer: Any, config: VllmEngine) -> None:
@@ -55,7 +60,13 @@ class Vllm(Engine):
             config, addresses, self._transport, self._proof, eos=self.eos, why_gone=why_gone, proves=self.live
         )
         self._weights: object = None
+        self._has_changed = False
         self._is_waited_for = False
+
+    @property
+    def leaves_scores(self) -> bool:
+        """True of a model in shards, whose log-probs all processes compute together."""
+        return self.live and self.backbone.shards is not None
 
     def answer(self, batch: GroupBatch) -> Completions:
         """Samples the groups; `behaviour_log_prob` is the server's.
@@ -81,32 +92,41 @@ class Vllm(Engine):
             self._fleet.doubt()
             completions = self._converse(batch)
             if self._is_far(batch, completions):
-                raise EngineError(
-                    "domain.engine: the servers sampled from other weights than they proved to hold; look at their own"
-                    " logs, and whether another run changes their weights"
-                )
+                raise EngineError(_OTHER_WEIGHTS)
         numbers, self._fleet.numbers = self._fleet.numbers, {}
         version = self._fleet.version if self.live else None
         return replace(completions, weight_version=version, numbers=numbers)
 
     def send_weights(self, prompts: Sequence[Sequence[int]], max_new_tokens: int, peers: Gathers) -> None:
-        """Sends the weights where they have changed and the servers are shared: the first process sends, the others
-        wait until every server that answers has proved to hold them.
+        """Notes whether weights in shards have changed anywhere. Where the servers are shared and the weights have
+        changed, the first process sends them, and the others wait until every server that answers has proved to hold
+        them.
 
         Raises:
+            ConfigError: flash attention, which the proof of a model in shards cannot compute.
             EngineError: as of `answer`.
         """
-        if not self._shares:
+        shards = self.backbone.shards
+        if not self.live or (shards is None and not self._shares):
             return
-        weights = checksum(self.backbone.model)
-        if not any(peers.gather(weights != self._weights)):
+        if shards is not None and str(self.backbone.config._attn_implementation).startswith("flash"):
+            raise ConfigError(
+                'train.sharding = "full" with domain.engine.kind = "vllm": what the servers hold is proved on the CPU,'
+                ' where flash attention does not compute; write domain.model.attention = "sdpa"'
+            )
+        # A process sees changes of its own shards alone.
+        weights = checksum(self.backbone.model if shards is None else shards.model)
+        self._has_changed = any(peers.gather(weights != self._weights)) or self._has_changed
+        self._weights = weights
+        if not self._shares or not self._has_changed:
             return
         if not self._proof.prompts:
             self._proof.choose(prompts, max_new_tokens)
+        self._has_changed = False
         self._fleet.advance()
-        self._weights = weights
         names = _run(self._with_client(self._fleet.renew_all)) if self._sends else {}
-        self._fleet.hold(peers.gather(names)[0])
+        names, self._proof.first = peers.gather((names, self._proof.first))[0]
+        self._fleet.hold(names)
 
     def close(self) -> None:
         """Ends the server that was started, and removes the weights that were written."""
@@ -124,29 +144,42 @@ class Vllm(Engine):
             return
         if not self._proof.prompts:
             self._proof.choose(batch.prompts, batch.settings.max_new_tokens)
-        weights = checksum(self.backbone.model)
-        if weights != self._weights:
+        if self.backbone.shards is None:
+            weights = checksum(self.backbone.model)
+            self._has_changed, self._weights = weights != self._weights, weights
+        if self._has_changed:
             self._fleet.advance()
-            self._weights = weights
+            self._has_changed = False
 
     def _converse(self, batch: GroupBatch) -> Completions:
         def complete(requests: list[Request]) -> list[Turn]:
             return _run(self._with_client(lambda client: self._complete_all(client, requests, batch.settings)))
 
-        # A model in shards computes log-probs with all processes, which the caller does.
-        return converse(complete, self.backbone, batch, rescores=self.backbone.shards is None)
+        return converse(complete, self.backbone, batch, rescores=not self.leaves_scores)
 
     def _is_far(self, batch: GroupBatch, completions: Completions) -> bool:
         """Tests whether the sampled log-probs are further from the rescored ones than rounding takes them; of a model
         in shards those of a few members.
         """
         assert completions.behaviour_log_prob is not None
-        if self.backbone.shards is not None:
-            difference = self._proof.compare_some(batch, completions)
-        else:
-            mask = completions.mask
-            difference = Difference.between(completions.log_prob[mask], completions.behaviour_log_prob[mask])
+        if self.leaves_scores:
+            difference = self._proof.compare_some(batch, completions, len(self._fleet.servers))
+            return difference.relative > self._proof.limit(difference.num_tokens)
+        mask = completions.mask
+        return self._differs(completions.log_prob[mask], completions.behaviour_log_prob[mask])
+
+    def _differs(self, expected: Tensor, served: Tensor) -> bool:
+        difference = Difference.between(expected, served)
         return difference.relative > self._proof.limit(difference.num_tokens)
+
+    def check_scored(self, expected: Tensor, served: Tensor) -> None:
+        """Compares the log-probs of a whole batch, where its members were scored in shards.
+
+        Raises:
+            EngineError: a server sampled from other weights than it proved to hold.
+        """
+        if self._differs(expected, served):
+            raise EngineError(_OTHER_WEIGHTS)
 
     async def _with_client(self, work: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:
         """Runs requests to the servers in an event loop of their own."""
@@ -230,7 +263,8 @@ def _addresses(config: VllmEngine) -> tuple[tuple[str, ...], bool]:
 
 
 def checksum(model: torch.nn.Module) -> tuple[int, ...]:
-    """Returns sums of the bits of every trained weight, which change with any of them, however it is written.
+    """Returns sums of the bits of every trained weight (of this process's part of it), which change with any of them,
+    however it is written.
 
     Example:
         >>> layer = torch.nn.Linear(1, 1)
@@ -239,7 +273,7 @@ def checksum(model: torch.nn.Module) -> tuple[int, ...]:
         False
     """
     sums = [
-        parameter.detach().view(_INTEGERS[parameter.element_size()]).sum(dtype=torch.int64)
+        local_part(parameter.detach()).view(_INTEGERS[parameter.element_size()]).sum(dtype=torch.int64)
         for parameter in model.parameters()
         if parameter.requires_grad
     ]

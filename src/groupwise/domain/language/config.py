@@ -19,7 +19,7 @@ from groupwise.config.numbers import Count, PerStep, Positive, Seed
 from groupwise.domain.costs import CausalLm
 from groupwise.domain.exported import Card, Export
 from groupwise.domain.language.environment import EnvironmentConfig
-from groupwise.domain.language.model import ModelConfig, Pretrained, Tinker
+from groupwise.domain.language.model import ModelConfig, ModelObjects, Pretrained, Tinker
 from groupwise.domain.language.source import Files, Hub, Source, SourceConfig
 from groupwise.domain.language.source.nothing import Nothing
 from groupwise.domain.language.tinker.saved import SavedState
@@ -276,8 +276,10 @@ class LanguageConfig(DomainConfig):
 
     @property
     def spreads_from_cpu(self) -> bool:
-        """True unless the model's attention computes on a GPU alone: a model is tried once it is loaded."""
-        return getattr(self.model, "attention", None) != "flash_attention_2"
+        """True unless the model's attention computes on a GPU alone, since a model is tried once it is loaded, or a
+        program holds the model.
+        """
+        return not isinstance(self.model, ModelObjects) and getattr(self.model, "attention", "") != "flash_attention_2"
 
     @classmethod
     def on_model(cls, folder: str) -> dict[str, Any]:
@@ -407,7 +409,7 @@ class LanguageConfig(DomainConfig):
             max_new_tokens=self.sampling.max_new_tokens,
             bfloat16=dtype == "bfloat16",
             lora_rank=None if lora is None else lora.r,
-            served=isinstance(self.engine, VllmEngine) and not self.engine.start,
+            served=isinstance(self.engine, VllmEngine) and not self.engine.start and self.engine.sync != "none",
         )
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from groupwise.domain.language.conversation import Conversations
 from groupwise.domain.language.data import Splits, split
 from groupwise.domain.language.policy import LocalPolicy, Policy, open_policy
 from groupwise.domain.language.prompts import tokenize
+from groupwise.domain.language.scored import as_scored, by_temperature, scoring_inputs
 from groupwise.domain.language.source import Rows
 from groupwise.domain.language.supervised import Example, as_samples, encode_demonstration
 from groupwise.domain.language.token_texts import token_texts
@@ -117,8 +118,20 @@ class LanguageDomain(Domain):
 
     def send_weights(self, peers: Peers) -> None:
         """Has the policy send its weights, and prove them with prompts that are trained on."""
-        prompts = [self._prompt_ids(prompt) for prompt in self._train.prompts[:64]]
-        self.policy.send_weights(prompts, self.config.sampling, peers)
+        if isinstance(self.policy, LocalPolicy):
+            prompts = [self._prompt_ids(prompt) for prompt in self._train.prompts[:64]]
+            self.policy.send_weights(prompts, self.config.sampling, peers)
+
+    def check_scored(self, samples: Samples) -> None:
+        """Has the engine compare the log-probs of a batch, unless top-p or top-k cut the distribution it sampled from.
+
+        Raises:
+            EngineError: a server sampled from other weights.
+        """
+        if isinstance(self.policy, LocalPolicy) and not self._sampling(samples.settings).truncates:
+            mask, served = samples.mask, samples.behaviour_log_prob
+            assert served is not None
+            self.policy.check_scored(samples.old_log_prob[mask], served[mask])
 
     @property
     def counts(self) -> dict[str, int]:
@@ -223,9 +236,9 @@ class LanguageDomain(Domain):
         selected, names = samples.select(rows.clamp(min=0)), self._scored_names(requires)
 
         def score(members: Tensor | None, part: Samples, temperature: float) -> dict[str, Tensor]:
-            return self.policy.score(**_inputs(part), requires=names, temperature=temperature)
+            return self.policy.score(**scoring_inputs(part), requires=names, temperature=temperature)
 
-        return _as_scored(_by_temperature(selected, score), selected)
+        return as_scored(by_temperature(selected, score), selected)
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
         """Accumulates the gradient where the policy's weights are, from the gradients by every field."""
@@ -245,10 +258,10 @@ class LanguageDomain(Domain):
             if members is not None:
                 part_cotangents = {name: value[members] for name, value in field_cotangents.items()}
             return self.policy.backward(
-                **_inputs(part), cotangents=part_cotangents, requires=names, temperature=temperature
+                **scoring_inputs(part), cotangents=part_cotangents, requires=names, temperature=temperature
             )
 
-        return _as_scored(_by_temperature(selected, backward), selected).detach()
+        return as_scored(by_temperature(selected, backward), selected).detach()
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
         """Draws `size` demonstrations without replacement within the step; fewer where the corpus is smaller; None
@@ -560,41 +573,3 @@ def _mode(set_name: str, kind: str) -> str:
 def _identities(prompts: Sequence[Prompt]) -> frozenset[str]:
     """Collects the prompts' keys without the number that tells repeated prompts apart."""
     return frozenset(prompt.key.partition("-")[0] for prompt in prompts)
-
-
-def _by_temperature(
-    samples: Samples, compute: Callable[[Tensor | None, Samples, float], dict[str, Tensor]]
-) -> dict[str, Tensor]:
-    """Computes fields `[B, T]` of members that share a temperature together; where all share one, nothing is copied.
-
-    Args:
-        samples: the members.
-        compute: rows of some members (None for all), those members and their temperature -> their fields.
-    """
-    temperature = samples.payload["temperature"]
-    values = temperature.unique().tolist()
-    if len(values) <= 1:
-        return compute(None, samples, values[0] if values else 1.0)
-    fields: dict[str, Tensor] = {}
-    for value in values:
-        members = (temperature == value).nonzero()[:, 0]
-        for name, field in compute(members, samples.select(members), value).items():
-            empty = field.new_zeros(samples.mask.shape)
-            fields[name] = fields.get(name, empty).index_copy(0, members, field)
-    return fields
-
-
-def _inputs(samples: Samples) -> dict[str, Any]:
-    """Returns the arguments of scoring; positions that no loss reads are skipped by its mask."""
-    return {
-        "prompts": samples.payload["prompt_ids"],
-        "tokens": samples.payload["tokens"],
-        "mask": samples.mask | samples.payload["target"],
-    }
-
-
-def _as_scored(fields: Mapping[str, Tensor], samples: Samples) -> Scored:
-    auxiliary = {}
-    if "supervised" in samples.auxiliary_count:
-        auxiliary["supervised"] = -(fields["log_prob"] * samples.payload["target"]).sum(1)
-    return Scored(**fields, auxiliary=auxiliary)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig, VllmEngine
+from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.experts import router_remark
 from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, prepared, save
@@ -126,17 +126,6 @@ class Policy(Protocol):
         """Ends what the policy's engine started; the learner is closed by the domain. A second call does nothing."""
         ...
 
-    def send_weights(self, prompts: Sequence[Sequence[int]], settings: SamplingConfig, peers: Peers) -> None:
-        """Sends the weights of now to servers that sample for several processes; does nothing where there are none.
-        Every process calls it.
-
-        Args:
-            prompts: those that are trained on; a server proves its weights with some of them.
-            settings: of sampling, with the length of the completions.
-            peers: the processes.
-        """
-        ...
-
     def with_engine(self, engine: EngineConfig) -> Policy:
         """Returns the same weights and learner with another engine, for a stage that changes it.
 
@@ -182,7 +171,7 @@ class LocalPolicy:
     @property
     def draws_elsewhere(self) -> bool:
         """True where the weights are in shards and go to a server that samples in training and in evaluations."""
-        return self.backbone.shards is not None and isinstance(self._engine_config, VllmEngine) and self._engine.live
+        return self._engine.leaves_scores
 
     def sample(
         self,
@@ -241,8 +230,18 @@ class LocalPolicy:
         self._engine.close()
 
     def send_weights(self, prompts: Sequence[Sequence[int]], settings: SamplingConfig, peers: Peers) -> None:
-        """Has the engine send the weights where its servers are shared."""
+        """Has the engine send the weights where its servers are shared. Every process calls it.
+
+        Args:
+            prompts: those that are trained on; a server proves its weights with some of them.
+            settings: of sampling, with the length of the completions.
+            peers: the processes.
+        """
         self._engine.send_weights(prompts, settings.max_new_tokens, peers)
+
+    def check_scored(self, log_prob: Tensor, behaviour_log_prob: Tensor) -> None:
+        """Has the engine compare log-probs of what it sampled, computed in shards, with those that it reported."""
+        self._engine.check_scored(log_prob, behaviour_log_prob)
 
     def with_engine(self, engine: EngineConfig) -> LocalPolicy:
         """Opens another engine over the same model."""

@@ -304,7 +304,7 @@ def _build(job: Job, process: _Process, *, resumed: bool) -> tuple[Domains, Job]
                 raise
             raise ConfigError(
                 'train.sharding = "full": memory ran out while the weights were spread; write domain.model.dtype ='
-                " bfloat16, start more processes, or take a smaller model or a larger device"
+                " bfloat16, or take a smaller model or a larger device"
             ) from error
     seed_everything(process.streams.seed("global", process.world.rank))
     return domains, job

@@ -157,7 +157,9 @@ def _scored_in_shards(step: Step, samples: Samples) -> Samples:
     requires = (step.objective.requires_sampled & step.domain.supplies) | {"log_prob"}
     filler = samples.select(torch.zeros(1, dtype=torch.long, device=samples.mask.device))
     recorded = Scored.from_tensors(score_in_parts(step, samples, filler, requires))
-    return replace(samples, old_log_prob=recorded.log_prob, recorded=recorded)
+    samples = replace(samples, old_log_prob=recorded.log_prob, recorded=recorded)
+    step.domain.check_scored(samples)
+    return samples
 
 
 def _num_prompts_to_draw(num_groups: int, admitted: int, drawn: int) -> int:

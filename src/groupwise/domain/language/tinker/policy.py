@@ -19,7 +19,6 @@ from groupwise.domain.language.model import Tinker
 from groupwise.domain.language.tinker.client import Service, TinkerError
 from groupwise.domain.language.tinker.data import Sequenced
 from groupwise.domain.language.tinker.learner import TinkerLearner
-from groupwise.domain.protocol import Peers
 from groupwise.learner.protocol import Learner
 
 _PLACE = 'with model.kind = "tinker"'
@@ -155,9 +154,6 @@ class TinkerPolicy:
 
     def close(self) -> None:
         """Does nothing: the learner ends the connection."""
-
-    def send_weights(self, prompts: Sequence[Sequence[int]], settings: SamplingConfig, peers: Peers) -> None:
-        """Does nothing: the server has its weights."""
 
     def with_engine(self, engine: EngineConfig) -> TinkerPolicy:
         """Returns itself: the server samples."""
