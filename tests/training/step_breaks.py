@@ -46,7 +46,7 @@ def mask(patch: Patch) -> None:
 
 def temperature(patch: Patch) -> None:
     """Members are scored at temperature 1."""
-    patch.setattr(language, "_by_temperature", lambda samples, compute: compute(None, samples, 1.0))
+    patch.setattr(language, "by_temperature", lambda samples, compute: compute(None, samples, 1.0))
 
 
 def prompt(patch: Patch) -> None:

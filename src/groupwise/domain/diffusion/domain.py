@@ -71,6 +71,7 @@ class DiffusionDomain(Domain):
 
     takes_text = True
     density = True
+    keeps_graph = True
     supplies = frozenset(
         {"log_prob", "entropy", "score_norm", "mean_shift", "old_divergence", "exact_divergence", "step_size"}
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import final
 
@@ -189,7 +190,7 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     round_streams = streams if number == 0 else Streams(streams.seed("round", number))
     with progress.timed("sampling"):
         try:
-            with whole_weights(domain, world), torch.no_grad():
+            with whole_weights(domain, world), nullcontext() if domain.keeps_graph else torch.no_grad():
                 samples = domain.sample(
                     prompts,
                     num_members,
