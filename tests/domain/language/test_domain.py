@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -318,6 +319,24 @@ def test_the_log_says_how_many_rows_were_left_out(build):
     assert dropped.remarks == [f"data: prompts left out, longer than 5 tokens (domain.overlong = 'drop'): {num}"]
     assert cut.remarks == [f"data: prompts cut on the left, longer than 5 tokens (domain.overlong = 'truncate'): {num}"]
     assert build().remarks == []
+
+
+def test_a_batch_whose_prompts_were_cut_is_compared_with_its_server(build):
+    cut = build(
+        data={"source": {"kind": "sorting", "min_length": 3, "max_length": 4}},
+        max_prompt_tokens=5,
+        overlong="truncate",
+        rewards={"worked": None},
+    )
+    compared = []
+    cut.policy._engine.check_scored = lambda expected, served: compared.append(len(expected))
+    for settings, count in (({}, 1), ({"top_p": 0.5}, 0), ({"top_k": 3}, 0)):
+        samples = cut.sample(
+            cut.prompts([0]), 2, streams=Streams(0), step=0, settings=settings, requires=frozenset({"log_prob"})
+        )
+        cut.check_scored(replace(samples, behaviour_log_prob=samples.old_log_prob))
+        assert compared == [int(samples.mask.sum())] * count
+        compared.clear()
 
 
 def test_a_mixture_of_experts_says_that_nothing_balances_its_load_and_its_gradient_has_no_such_term(build, tmp_path):

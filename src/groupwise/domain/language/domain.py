@@ -128,7 +128,8 @@ class LanguageDomain(Domain):
         Raises:
             EngineError: a server sampled from other weights.
         """
-        if isinstance(self.policy, LocalPolicy) and not self._sampling(samples.settings).truncates:
+        is_cut = samples.settings["top_p"] < 1 or samples.settings["top_k"] > 0
+        if isinstance(self.policy, LocalPolicy) and not is_cut:
             mask, served = samples.mask, samples.behaviour_log_prob
             assert served is not None
             self.policy.check_scored(samples.old_log_prob[mask], served[mask])
