@@ -174,7 +174,7 @@ class Proof:
         """
         before, self._before[address] = self._before.get(address), list(pieces)
         limit = self.limit(difference.num_tokens)
-        if difference.relative <= limit:
+        if self.explains(difference):
             if self.first is None:
                 self.first = difference.relative
             return ""
@@ -183,6 +183,10 @@ class Proof:
             f" mean, relatively {difference.relative:.1e}, where rounding explains {limit:.1e}"
         )
         return f"{text}: {self._cause(before == list(pieces), difference)}"
+
+    def explains(self, difference: Difference) -> bool:
+        """Returns whether rounding explains a difference."""
+        return difference.relative <= self.limit(difference.num_tokens)
 
     def limit(self, num_tokens: int) -> float:
         """Returns the largest relative difference that passes."""

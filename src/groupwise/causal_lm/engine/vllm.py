@@ -164,13 +164,10 @@ class Vllm(Engine):
         assert completions.behaviour_log_prob is not None
         if self.leaves_scores:
             difference = self._proof.compare_some(batch, completions, len(self._fleet.servers))
-            return difference.relative > self._proof.limit(difference.num_tokens)
-        mask = completions.mask
-        return self._differs(completions.log_prob[mask], completions.behaviour_log_prob[mask])
-
-    def _differs(self, expected: Tensor, served: Tensor) -> bool:
-        difference = Difference.between(expected, served)
-        return difference.relative > self._proof.limit(difference.num_tokens)
+        else:
+            mask = completions.mask
+            difference = Difference.between(completions.log_prob[mask], completions.behaviour_log_prob[mask])
+        return not self._proof.explains(difference)
 
     def check_scored(self, expected: Tensor, served: Tensor) -> None:
         """Compares the log-probs of a whole batch, where its members were scored in shards.
@@ -178,7 +175,7 @@ class Vllm(Engine):
         Raises:
             EngineError: a server sampled from other weights than it proved to hold.
         """
-        if self._differs(expected, served):
+        if not self._proof.explains(Difference.between(expected, served)):
             raise EngineError(_OTHER_WEIGHTS)
 
     async def _with_client(self, work: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:

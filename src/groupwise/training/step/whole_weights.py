@@ -18,10 +18,6 @@ def whole_weights(domain: Domain, world: World) -> Iterator[None]:
         domain: of the stage.
         world: the processes; each must enter the block.
     """
-    if domain.draws_in_shards:
-        weights = nullcontext()
-    else:
-        weights = domain.learner.gathered(on_cpu=True) if domain.draws_elsewhere else domain.learner.gathered()
-    with weights:
+    with nullcontext() if domain.draws_in_shards else domain.learner.gathered(on_cpu=domain.draws_elsewhere):
         domain.send_weights(world)
         yield
