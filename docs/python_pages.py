@@ -41,8 +41,13 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "domain": (
         "A domain of your own",
-        "The base class: five methods to write, the others have defaults.",
-        ("groupwise.Domain",),
+        "The base class and the five methods to write.",
+        ("groupwise.Domain:abstract",),
+    ),
+    "domain_defaults": (
+        "A domain of your own: what has a default",
+        "The methods that a domain may write, and what it may say about itself.",
+        ("groupwise.Domain:defaults",),
     ),
     "domain_records": (
         "What a domain takes and gives",
@@ -134,13 +139,17 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ),
     ),
 }
-"""Page -> its title, one sentence, and the paths of its objects."""
+"""Page -> its title, one sentence, and the paths of its objects.
+
+A class that is too long for one page stands on two: `:abstract` behind its path leaves what has to be written,
+`:defaults` the rest.
+"""
 
 
 def python_pages() -> Iterator[tuple[str, str]]:
     """Yields the index of the API and its pages."""
     rows = [
-        (f"[{title}](python/{name}.md)", ", ".join(f"`{path.rpartition('.')[2]}`" for path in paths))
+        (f"[{title}](python/{name}.md)", ", ".join(f"`{_names(path)[1]}`" for path in paths))
         for name, (title, _, paths) in PAGES.items()
     ]
     intro = "Everything that is public, from its docstrings. The examples are tests."
@@ -151,19 +160,30 @@ def python_pages() -> Iterator[tuple[str, str]]:
 
 def load(path: str) -> Any:
     """Imports what a path names."""
-    module, _, name = path.rpartition(".")
+    module, name, _ = _names(path)
     return getattr(import_module(module), name)
+
+
+def _names(path: str) -> tuple[str, str, str]:
+    """Returns the module, the object and the part of it that a path names."""
+    path, _, part = path.partition(":")
+    module, _, name = path.rpartition(".")
+    return module, name, part
 
 
 def _section(path: str) -> str:
     subject = load(path)
-    parts = [f"## `{path}`"]
+    module, name, part = _names(path)
+    parts = [f"## `{module}.{name}`"]
     if not inspect.isclass(subject):
-        return "\n\n".join([*parts, _signature(path.rpartition(".")[2], subject), *_docstring(subject)])
-    parts += _docstring(subject)
+        return "\n\n".join([*parts, _signature(name, subject), *_docstring(subject)])
+    if part != "defaults":
+        parts += _docstring(subject)
     if hasattr(subject, "model_fields"):
         parts.append(field_table(subject))
     for name, member in _members(subject):
+        if part and (part == "abstract") != (name in subject.__abstractmethods__):
+            continue
         head = name if isinstance(member, property) else _signature(name, member)
         called = f"### `{name}`"
         parts += [called, *([] if isinstance(member, property) else [head]), *_docstring(member)]

@@ -51,10 +51,10 @@ def temperature(patch: Patch) -> None:
 
 def prompt(patch: Patch) -> None:
     """Members are scored after a prompt whose first token is lost."""
-    plain = language._inputs
+    plain = language.scoring_inputs
     patch.setattr(
         language,
-        "_inputs",
+        "scoring_inputs",
         lambda samples: {**plain(samples), "prompts": [ids[1:] for ids in samples.payload["prompt_ids"]]},
     )
 
