@@ -462,6 +462,7 @@ class _Positional:
         ({"controls": "none"}, "controls = 'none': allowed: True, False"),
         ({"run_code": 1}, "run_code = 1: allowed: True, False"),
         ({"out": 3}, "out: an object of type int was given; write the path of the run folder"),
+        ({"out": "a\0b"}, "a zero byte stands in it"),
         ({"callbacks": [lambda: None]}, r"is called as f\(step, metrics\), and its signature is \(\)"),
     ],
 )

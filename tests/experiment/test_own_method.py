@@ -85,6 +85,7 @@ def test_a_stage_and_a_control_take_one(place: Path) -> None:
         ("[objective]\ntrst = 4\n", "a.toml: objective.trst = 4: is no part of a method"),
         ("[objectiv]\n", "did you mean objective?"),
         ("title = 'a'\n", "objective: is missing"),
+        ("[objective]\n[trust]\nlow = 0.1\n", "unknown key; a slot stands below objective; write objective.trust"),
         ("not toml", "a.toml"),
     ],
 )

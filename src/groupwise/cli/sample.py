@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,13 +71,33 @@ def sample(
         _converse(domain, settings, seed)
         return
     prompts = domain.prompts(range(min(3, domain.num_prompts))) if prompt is None else [domain.asked(prompt)]
-    with torch.no_grad():
+    with torch.no_grad(), _refused_prompt(domain, prompt):
         samples = domain.sample(
             prompts, num, streams=Streams(seed), step=0, settings=settings, requires=frozenset({"log_prob"})
         )
     for record in with_files(domain.describe(samples, torch.arange(len(samples))), out, Path()):
         console().print(Text(f"{record.get('prompt', '')}", style="bold"))
         _print_answer(record)
+
+
+@contextmanager
+def _refused_prompt(domain: Domain, text: str | None) -> Iterator[None]:
+    """Lays what a domain of a user's own raises at a typed text to the text, where no training prompt says the same."""
+    from groupwise.config import ConfigError
+
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        known = [] if text is None or domain.takes_text else domain.prompts(range(domain.num_prompts))
+        names = [str(prompt.columns.get("prompt", prompt.key)) for prompt in known]
+        if not names or text in names:
+            raise
+        raise ConfigError(
+            f"--prompt {text!r}: {type(domain).__name__} did not sample it ({type(error).__name__}: {error}); if its"
+            f" prompts are a closed set, write one of them, for example {names[0]!r}"
+        ) from error
 
 
 def _print_answer(record: Mapping[str, Any]) -> None:

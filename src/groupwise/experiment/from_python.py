@@ -161,6 +161,8 @@ def _check_options(out: Any, **switches: Any) -> None:
     """Refuses a run folder that is no path, and switches that are neither true nor false."""
     if not isinstance(out, str | Path | None):
         raise ConfigError(f"out: an object of type {type_name(out)} was given; write the path of the run folder")
+    if "\0" in str(out):
+        raise ConfigError(f"out = {str(out)!r}: a zero byte stands in it, which no path has; write another name")
     for name, value in switches.items():
         if not isinstance(value, bool):
             raise ConfigError(f"{name} = {value!r}: allowed: True, False")

@@ -70,6 +70,13 @@ class MethodFile(Config):
     paper: Paper | None = None
     objective: dict[str, Any]
 
+    @classmethod
+    def instead_of_unknown(cls, key: str, place: str, table: Mapping[str, Any]) -> str:
+        """Names the place of a slot that stands where it stands in an experiment, which has no table for slots."""
+        from groupwise.objective.objective import Objective
+
+        return f"a slot stands below objective; write objective.{key}" if key in Objective.model_fields else ""
+
 
 def installed_methods() -> tuple[str, ...]:
     """Returns the names of the methods that installed packages bring."""

@@ -192,6 +192,26 @@ def test_a_folder_of_a_strangers_runs_no_class_unasked(place: Path) -> None:
     assert (place / "it-ran").exists()
 
 
+@pytest.mark.slow
+def test_a_word_that_a_closed_set_does_not_have_is_told(place: Path) -> None:
+    with (place / "reach.py").open("a") as file:
+        file.write(
+            "\n\nclass Named(Reach):\n"
+            "    def prompts(self, indices):\n"
+            "        return [Prompt(p.key, {'prompt': p.key}) for p in super().prompts(indices)]\n\n"
+            "    def sample(self, prompts, *arguments, **options):\n"
+            "        known = {p.key: p for p in super().prompts(range(self.num_prompts))}\n"
+            "        return super().sample([known[p.columns['prompt']] for p in prompts], *arguments, **options)\n"
+        )
+    trained = groupwise("train", "reach.toml", "domain.path=reach:Named", "--out", "run", "train.num_steps=1")
+    assert trained.returncode == 0, trained.stderr
+    asked = groupwise("sample", "run", "--prompt", "zebra")
+    assert asked.returncode == 2
+    assert "--prompt 'zebra': Named did not sample it (KeyError: 'zebra'); if its prompts" in asked.stderr
+    key = asked.stderr.rpartition("for example ")[2].strip().strip("'")
+    assert groupwise("sample", "run", "--prompt", key).returncode == 0
+
+
 def test_an_installed_package_brings_a_kind(place: Path) -> None:
     site = place / "site"
     installed(site, "robots", "groupwise.domains", "reach = robot_reach:Reach\nbroken = robot_broken:Reach")
