@@ -199,11 +199,15 @@ class Domain(ABC):
 
         Returns:
             the fields, detached.
+
+        Raises:
+            ConfigError: `score` returned no field with a gradient.
         """
         field_cotangents = cotangents.tensors()
         scored = self.score(
             samples, rows, frozenset(name for name in field_cotangents if not name.startswith("auxiliary."))
         )
+        require_gradient(self, scored)
         fields = scored.tensors()
         total = sum(
             (cotangent * fields[name]).sum()
@@ -374,6 +378,23 @@ class Domain(ABC):
                     " groupwise.Domain"
                 )
         return domain
+
+
+def require_gradient(domain: Domain, scored: Scored) -> None:
+    """Refuses fields that were to be differentiated and that no parameter of the policy has a part in.
+
+    Args:
+        domain: whose `score` returned the fields.
+        scored: the fields.
+
+    Raises:
+        ConfigError: none of the fields has a gradient.
+    """
+    if not any(value.requires_grad for value in scored.tensors().values()):
+        raise ConfigError(
+            f"{type(domain).__name__}.score returned {', '.join(scored.tensors())} without a gradient, so that nothing"
+            " can be learnt; compute them with the parameters of `module`, without torch.no_grad() and detach()"
+        )
 
 
 def _check_learner(domain_class: type[Domain], learner: Learner) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.training.toy import ToyDomain, recipe, supervised, weights
 
+from groupwise.config import ConfigError
 from groupwise.records import Scored
 from groupwise.reference import FrozenReference
 from groupwise.reference.policy import ReferencePolicy
@@ -190,6 +191,14 @@ def test_the_supervised_term_is_the_mean_over_its_own_decisions() -> None:
     gradients = torch.cat([parameter.grad.reshape(-1) for parameter in toy.module.parameters()])
     expected = torch.cat([grad.reshape(-1) for grad in torch.autograd.grad(by_hand, list(toy.module.parameters()))])
     torch.testing.assert_close(gradients, expected, rtol=0, atol=1e-14)
+
+
+def test_a_score_without_a_gradient_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = recipe(method="dapo")
+    toy, state, collected = gathered(chosen)
+    monkeypatch.setattr(ToyDomain, "score", torch.no_grad()(ToyDomain.score))
+    with pytest.raises(ConfigError, match=r"ToyDomain.score returned log_prob without a gradient, .*torch.no_grad"):
+        gradient(toy, chosen, state, collected, on_policy=False)
 
 
 def test_minibatches_deal_every_group_once_a_pass() -> None:

@@ -13,6 +13,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from groupwise.domain.base import require_gradient
 from groupwise.domain.protocol import Samples
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import StepNumbers
@@ -224,6 +225,7 @@ def _by_loss(step: Step, members: _UpdateMembers, log_ratio: Tensor) -> PassStat
             continue
         places = torch.where(chosen >= 0, alive[chosen.clamp(min=0)], chosen) if len(alive) else chosen
         scored = step.domain.score(members.samples, rows[places.clamp(min=0)], objective.requires)
+        require_gradient(step.domain, scored)
         loss = objective.loss(scored, plan.select(places))
         if loss.total.requires_grad:
             loss.backward()
