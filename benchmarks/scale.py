@@ -3,12 +3,14 @@ parameters on CPUs under gloo.
 
     python benchmarks/scale.py                                    # language_step's 20M model and step
     python benchmarks/scale.py --size default --num-steps 1       # a smoke test; its ratios mean nothing
+    python benchmarks/scale.py --served .engines/vllm/bin/vllm    # one process, and a vLLM server that samples for it
 
 The three take turns, `--repeats` times, the same prompts and group size in each: what differs is who computes. CPU
 seconds are those of all processes of a run together. A share of waiting is the time that a process blocks within an
 exchange over the wall time of its steps; on a machine that does other work it says little, since a process that is not
 run waits too. State is weights, gradients and moments, counted before the optimiser's last step; the peak is resident
-memory above the level after imports, with whole weights for sampling in it. Linux only.
+memory above the level after imports, with whole weights for sampling in it. With `--served` what is measured is the
+share of a step's time that sending the weights takes, and their proof. Linux only.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ TARGETS = {
     "state of shards / two": 0.6,
 }
 """Upper bounds of the ratios."""
+SYNC_TARGET = 0.05
+"""The largest share of a step that sending the weights to a server may take."""
 
 
 def measured(processes: int, specification: dict[str, Any]) -> list[dict[str, Any]]:
@@ -45,6 +49,8 @@ def measured(processes: int, specification: dict[str, Any]) -> list[dict[str, An
         port = str(listener.getsockname()[1])
     here = Path(__file__).parent
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes), "OMP_NUM_THREADS": "1"}
+    if specification["served"]:
+        shared |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     command = [sys.executable, str(here / "scale_process.py"), str(out / "specification.json")]
     running = [
         subprocess.Popen(
@@ -71,6 +77,10 @@ def summed(results: list[dict[str, Any]]) -> dict[str, Any]:
         "cpu": statistics.median(map(sum, zip(*(result["cpu"] for result in results), strict=True))),
         "state_mib": max(result["state_bytes"] for result in results) / 2**20,
         "peak_mib": max(result["peak_bytes"] for result in results) / 2**20,
+        "wall": statistics.median(results[0]["wall"]),
+        "shares": {
+            name: sum(seconds) / sum(results[0]["wall"]) for name, seconds in results[0]["engine_seconds"].items()
+        },
         "waited": {
             cause: sum(step.get(cause, 0.0) for result in results for step in result["waited"]) / wall
             for cause in causes
@@ -100,21 +110,24 @@ def main() -> None:
     parser.add_argument("--members", type=int, help="members of a group; unset takes the size's")
     parser.add_argument("--tokens", type=int, help="tokens of a prompt and of a completion; unset takes the size's")
     parser.add_argument("--out", type=Path, help="a JSON file for the numbers")
+    parser.add_argument("--served", help="a vLLM executable: one process trains beside its server")
     arguments = parser.parse_args()
+    variants = {"served": (1, "none")} if arguments.served else VARIANTS
     size = SIZES[arguments.size]
-    machine, runs = describe(), {name: list[dict[str, Any]]() for name in VARIANTS}
+    machine, runs = describe(), {name: list[dict[str, Any]]() for name in variants}
     tokens = {} if arguments.tokens is None else dict.fromkeys(("prompt_tokens", "completion_tokens"), arguments.tokens)
     size = type(size)(**{**vars(size), **tokens, "group_size": arguments.members or size.group_size})
     with tempfile.TemporaryDirectory() as folder:
         made = build(size, "fixed", 4 * size.num_prompts, Path(folder))
         for repeat in range(arguments.repeats):
-            for name, (processes, sharding) in VARIANTS.items():
+            for name, (processes, sharding) in variants.items():
                 print(f"round {repeat + 1} of {arguments.repeats}: {name}", file=sys.stderr)
                 with tempfile.TemporaryDirectory() as out:
                     specification = {
                         "folder": folder,
                         "out": out,
                         "sharding": sharding,
+                        "served": arguments.served,
                         "num_warm_up": 1,
                         "num_steps": arguments.num_steps,
                         "num_prompts": size.num_prompts,
@@ -124,7 +137,7 @@ def main() -> None:
                     }
                     runs[name].append(summed(measured(processes, specification)))
     result = {"machine": machine, "settings": {**vars(arguments), "out": None}, "made": made, "runs": runs}
-    result["ratios"] = ratios(runs)
+    result["ratios"] = {} if arguments.served else ratios(runs)
     report(result)
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -135,7 +148,10 @@ def report(result: dict[str, Any]) -> None:
     print(f"{result['made']['num_parameters']:,} parameters; {result['machine']}")
     for name, runs in result["runs"].items():
         parts = [f"{key} {_spread([run[key] for run in runs])}" for key in ("cpu", "state_mib", "peak_mib")]
-        print(f"{name}: {', '.join(parts)}")
+        print(f"{name}: {', '.join(parts)}; {_spread([run['wall'] for run in runs])} s a step")
+        for share in runs[0]["shares"]:
+            meant = f", at most {SYNC_TARGET} is meant" if share == "sync" else ""
+            print(f"    {share}: {_spread([run['shares'][share] for run in runs])} of a step's time{meant}")
         for cause in sorted({cause for run in runs for cause in run["waited"]}):
             print(f"    waits for {cause}: {_spread([run['waited'].get(cause, 0.0) for run in runs])} of its time")
     for name, values in result["ratios"].items():

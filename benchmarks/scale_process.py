@@ -22,6 +22,7 @@ import groupwise
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import StepNumbers
 from groupwise.learner.shards import local_part
+from groupwise.runs import read_lines
 from groupwise.training.distributed import World
 
 
@@ -119,6 +120,7 @@ def experiment(specification: dict[str, Any]) -> dict[str, Any]:
             "rewards": {"evenness": {"kind": "callable", "path": "step_task:evenness"}},
             "sampling": {"max_new_tokens": specification["completion_tokens"]},
             "evaluation": {"sampled": False},
+            **({"engine": engine(specification["served"])} if specification["served"] else {}),
         },
         "train": {
             # One more than is measured: the last step is followed by the last evaluation.
@@ -133,6 +135,18 @@ def experiment(specification: dict[str, Any]) -> dict[str, Any]:
         "checkpoint": {"every": 10**6},
         "track": {"console": "none", "rollouts_every": 0},
     }
+
+
+def engine(executable: str) -> dict[str, Any]:
+    """A vLLM server that the run starts, without what does not run on a CPU: a compiler, prompts in pieces."""
+    arguments = ["--enforce-eager", "--no-enable-chunked-prefill", "--max-num-batched-tokens=8192", "--max-num-seqs=64"]
+    return {"kind": "vllm", "start": True, "executable": executable, "arguments": arguments}
+
+
+def engine_seconds(run: Path, skip: int) -> dict[str, list[float]]:
+    """Seconds that the weights took to the server, and their proof, in the measured steps; empty without a server."""
+    rows = [row for row in read_lines(run / "metrics.jsonl").rows if "sampling/sync_seconds" in row][skip:-1]
+    return {name: [row[f"sampling/{name}_seconds"] for row in rows] for name in ("sync", "proof") if rows}
 
 
 def main(specification: dict[str, Any]) -> dict[str, Any]:
@@ -153,6 +167,7 @@ def main(specification: dict[str, Any]) -> dict[str, Any]:
         "cpu": measure.differences(measure.CPU)[skip - 1 : -1],
         "wall": measure.differences(measure.WALL)[skip - 1 : -1],
         "waited": waited,
+        "engine_seconds": engine_seconds(out / "run", skip),
         "state_bytes": max(STATE_BYTES),
         "peak_bytes": measure.memory_bytes("VmHWM") - level,
     }
