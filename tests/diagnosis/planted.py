@@ -7,19 +7,24 @@ from __future__ import annotations
 import copy
 import itertools
 import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tests.experiment.tiny import TINY
 from tests.training.toy import ToyDomain, ToyPolicy, job, recipe, supervised
 
 from groupwise import training
+from groupwise.domain.language.policy import LocalPolicy
 from groupwise.domain.protocol import Evaluation
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run as run_experiment
+from groupwise.objective.penalty import Penalty
+from groupwise.objective.slot import AdvantageSlot
 from groupwise.reward import RewardTable
 from groupwise.track import TrackConfig
 from groupwise.training import Recipe
@@ -90,6 +95,52 @@ class HeldOut(ToyDomain):
         return Evaluation({"held_out/reward": float((probability * mask).sum() / mask.sum())}, [])
 
 
+class HeldOutWithoutAMark(HeldOut):
+    """Evaluated on prompts that lack what tells the policy to begin: they earn a tenth."""
+
+    def evaluate(self, *, streams: Any) -> Evaluation:
+        metrics = super().evaluate(streams=streams).metrics
+        return Evaluation({name: value / 10 for name, value in metrics.items()}, [])
+
+
+class ReplacedReference(ToyDomain):
+    """Its weights become others when it samples for the first time, after the reference was made of them."""
+
+    def __init__(self) -> None:
+        super().__init__(reward_of=noise())
+        self.is_replaced = False
+
+    def sample(self, *arguments: Any, **settings: Any) -> Any:
+        if not self.is_replaced:
+            self.is_replaced = True
+            with torch.no_grad():
+                self.module.out.bias += torch.tensor([2.0, 0.0, -2.0, 0.0])
+        return super().sample(*arguments, **settings)
+
+
+class SlowReward(ToyDomain):
+    """A reward that answers after a second."""
+
+    def reward(self, samples: Any) -> RewardTable:
+        time.sleep(1.1)
+        return super().reward(samples)
+
+
+class MeanMinusReward(AdvantageSlot):
+    """The difference taken the wrong way round."""
+
+    def __call__(self, rewards: Any, running: Any) -> Any:
+        return rewards.compared(rewards.mean - rewards.value), running
+
+
+class NegativeDivergence(Penalty):
+    """The estimate k3 with its sign turned."""
+
+    def __call__(self, decisions: Any, reference_log_prob: Any, exact: Any) -> Any:
+        difference = reference_log_prob - decisions.log_prob
+        return difference + 1 - difference.exp()
+
+
 class Overflowing(ToyDomain):
     """A layer whose gradient overflows."""
 
@@ -134,7 +185,12 @@ def toy(*recipes: Recipe, domain: Callable[[], ToyDomain] = ToyDomain) -> Callab
     """A run of the tiny exact policy."""
 
     def train(folder: Path) -> None:
-        resolved = {"name": "toy", "seed": 0, "objective": recipes[-1].objective.model_dump(mode="json")}
+        resolved = {
+            "name": "toy",
+            "seed": 0,
+            "objective": recipes[-1].objective.model_dump(mode="json"),
+            "train": recipes[-1].train.model_dump(mode="json"),
+        }
         training.train(replace(job(*recipes, domain=lambda device: domain(), track=QUIET), resolved=resolved), folder)
 
     return train
@@ -163,6 +219,19 @@ def experiment(*settings: str, source: str = TINY) -> Callable[[Path], None]:
         )
 
     return train
+
+
+def after_the_first_three(folder: Path) -> None:
+    """A run whose mask leaves out the first three tokens of every answer."""
+    sample = LocalPolicy.sample
+
+    def masked(self: Any, *arguments: Any, live: bool = False, **named: Any) -> Any:
+        drawn = sample(self, *arguments, live=live, **named)
+        return drawn if live else replace(drawn, mask=drawn.mask & (torch.arange(drawn.mask.shape[1]) > 2))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalPolicy, "sample", masked)
+        experiment("stages.warm_up.num_steps=80", "stages.grpo.num_steps=6")(folder)
 
 
 def by_chance(completions: Any, **columns: Any) -> list[float]:
@@ -258,6 +327,57 @@ PLANTED = (
         ),
         frozenset({"reward_constant", "all_flat", "no_update", "all_truncated"}),
     ),
+    Planted(
+        "held_out_unlike_training",
+        toy(grpo(num_steps=30, rate=1e-4, **WIDE), domain=lambda: HeldOutWithoutAMark()),
+    ),
+    Planted(
+        "average_lags",
+        toy(
+            grpo(num_steps=30, rate=0.05, weight_average={"decay": 0.9999, "warm_up": False}, **WIDE),
+            domain=lambda: HeldOut(),
+        ),
+    ),
+    Planted("rewards_are_slow", toy(grpo(num_steps=3), domain=SlowReward)),
+    Planted(
+        "reference_elsewhere",
+        toy(grpo("grpo", num_steps=25, rate=1e-3, **WIDE), domain=ReplacedReference),
+    ),
+    Planted(
+        "divergence_negative",
+        toy(
+            grpo(
+                "grpo",
+                num_steps=30,
+                rate=0.05,
+                objective={
+                    "divergence": {
+                        "kind": "callable",
+                        "path": "tests.diagnosis.planted:NegativeDivergence",
+                        "settings": {"beta": 1.0},
+                    }
+                },
+                **WIDE,
+            )
+        ),
+        frozenset({"all_flat", "no_update", "entropy_collapse"}),
+    ),
+    Planted(
+        "advantage_turned",
+        toy(
+            grpo(
+                "grpo",
+                rate=0.01,
+                objective={
+                    "advantage": {"kind": "callable", "path": "tests.diagnosis.planted:MeanMinusReward"},
+                    "divergence.kind": "none",
+                },
+                **WIDE,
+            )
+        ),
+        frozenset({"reward_falls", "reward_flat"}),
+    ),
+    Planted("decisions_left_out", after_the_first_three),
     Planted("learns_by_heart", toy(grpo(num_steps=60, rate=0.05, **WIDE), domain=lambda: HeldOut())),
     Planted(
         "weight_decay_too_high",

@@ -31,7 +31,7 @@ def test_thirty_kinds_of_faults_over_four_domains_half_of_them_by_an_outsider(be
     assert len(faults) >= 30
     assert {case.base.domain for case in faults} == {"language", "diffusion", "restoration", "selection"}
     planted = Counter(case.planted_by for case in faults)
-    assert planted["outsider"] + planted["hostile"] >= len(faults) / 2
+    assert len(faults) - planted["author"] >= len(faults) / 2
     assert sum(not case.is_fault for case in known.values()) >= 30
 
 

@@ -282,6 +282,8 @@ def test_correlations_are_those_inside_groups() -> None:
     # Of those with a judge: reward -1 0 1 | .5 -.5, judge 1 0 -1 | -.5 .5.
     assert numbers["rewards/judge/agreement"] == pytest.approx(-1.0)
     assert "rewards/paid/agreement" not in numbers
+    # Deviations over the group's own spread are still in proportion inside a group.
+    assert 0.99 < numbers["advantages/agreement"] <= 1 + 1e-12
 
 
 def test_equal_lengths_and_equal_rewards_have_no_correlation() -> None:

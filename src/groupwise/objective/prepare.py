@@ -165,6 +165,10 @@ def measure_rewards(
         statistics["groups/length_correlation"] = Correlation.of(
             _deviations(rewards.value, rewards), _deviations(lengths, rewards)
         )
+        if advantage.shape[1] == 1:
+            statistics["advantages/agreement"] = Correlation.of(
+                _deviations(rewards.value, rewards), _deviations(advantage.to(rewards.value.dtype), rewards)
+            )
     comparison = sum(summands.values(), torch.zeros_like(rewards.value))
     for name, part in rewards.parts.items():
         statistics[f"rewards/{name}/mean"] = Mean.of(part.value, part.present)

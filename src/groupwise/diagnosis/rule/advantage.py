@@ -1,4 +1,4 @@
-"""Advantages that lean to one side, or that are too small beside the other terms."""
+"""Advantages that lean to one side, that praise the worse, or that are too small beside the other terms."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
+_AGAINST = 0.2
 _OTHERS = ("loss_kl", "loss_sup", "loss_cons", "loss_l2")
 
 
@@ -22,6 +23,17 @@ def _one_sided(stage: Stage) -> Seen | None:
         f" count as {side} than the baseline."
     )
     return Seen(sentence, [mean, spread])
+
+
+def _turned(stage: Stage) -> Seen | None:
+    agreement = stage.last("advantages/agreement")
+    if agreement is None or agreement.mean + 2 * agreement.error >= -_AGAINST:
+        return None
+    return Seen(
+        f"In the last {WINDOW} steps the correlation of rewards and advantages inside groups was"
+        f" {number(agreement.mean)}.",
+        [agreement],
+    )
 
 
 def _scale(stage: Stage) -> Seen | None:
@@ -56,6 +68,20 @@ ADVANTAGE_ONE_SIDED = Rule(
     " baseline = group. A constant baseline needs rewards that lie around it.",
     _one_sided,
     phrase="the advantages have one sign",
+)
+ADVANTAGE_TURNED = Rule(
+    "advantage_turned",
+    "fault",
+    "Is the sign of my advantages right?",
+    ("advantages/agreement",),
+    f"over {WINDOW} steps the correlation of rewards and advantages inside groups is below -{_AGAINST} by two standard"
+    " errors",
+    "Members that earned more have the lower advantage, so that every update makes the worse ones more probable: the"
+    " baseline was subtracted the wrong way round, or advantages stand in another order than the rewards.",
+    "Subtract the mean from the reward, not the reward from the mean, in the advantage's code; where what is paid"
+    " should fall, turn the reward (domain.rewards.NAME.weight = -1).",
+    _turned,
+    phrase="members that earn more have the lower advantage",
 )
 ADVANTAGE_SCALE = Rule(
     "advantage_scale",

@@ -1,4 +1,4 @@
-"""Training prompts that are not those of the task."""
+"""Training prompts that are not those of the evaluation."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
 _BELOW = 0.5
+_ABOVE = 0.25
+_CLOSED = 0.1
+_FALLEN = 0.5
 
 
 def _look(stage: Stage) -> Seen | None:
@@ -25,13 +28,54 @@ def _look(stage: Stage) -> Seen | None:
     )
 
 
+def _look_below(stage: Stage) -> Seen | None:
+    gap, last = start_gap(stage, side=-1), stage.last("reward", FEW)
+    if gap is None or last is None or stage.num_steps < WINDOW or not gap.is_wide(stage, gap.start, _ABOVE, 0.1):
+        return None
+    width, now = gap.sampled - gap.start, gap.evaluation.values[-1]
+    # Where the training reward has fallen as well, the policy is broken; where the evaluation rises, it follows.
+    if now - gap.start > _CLOSED * width or gap.reward.mean - last.mean > _FALLEN * width:
+        return None
+    name = gap.evaluation.metric.removeprefix("eval/")
+    return Seen(
+        f"In the first {FEW} steps training prompts earned {number(gap.reward.mean)} in the mean, where the same"
+        f" policy had earned {number(gap.start)} on those of its evaluation ({name}), and now they earn"
+        f" {number(last.mean)} and {number(now)}.",
+        [*gap.evidence, last],
+    )
+
+
+HELD_OUT_UNLIKE_TRAINING = Rule(
+    "held_out_unlike_training",
+    "warning",
+    "Why is the evaluation so much worse than training?",
+    ("reward", "reward_std", "rewards_std", "eval/NAME"),
+    f"the first evaluation of a reward (the highest of several) lies below the mean reward of the first {FEW} steps"
+    f" less two standard errors, by {_ABOVE} of the spread inside groups, by a tenth of the larger of the two and by"
+    f" {ERRORS:g} standard errors of as many members as the settings let it measure; after {WINDOW} steps the newest"
+    f" evaluation has not closed {_CLOSED:.0%} of that gap, nor has the reward fallen by {_FALLEN:.0%} of it",
+    "The policy that earns the training rewards does not earn them where it is evaluated, and did not before its first"
+    " update. Prompts of the evaluation have another form (template, system message, a missing mark at the end), or"
+    " training prompts hold their own answer, or they were learnt by heart in an earlier stage.",
+    "Print one training prompt and one evaluated prompt as the model reads them (`groupwise sample`, `groupwise check`)"
+    " and compare them to the last token; look for the answer inside the training prompts.",
+    _look_below,
+    phrase="evaluated prompts are not those that are trained on",
+    follows=(
+        "learning_rate_too_high",
+        "weights_rewritten",
+        "generator_drifts",
+        "ratio_not_one",
+        "average_lags",
+    ),
+)
 TRAINING_UNLIKE_HELD_OUT = Rule(
     "training_unlike_held_out",
     "warning",
     "Are my training data in order?",
     ("reward", "reward_std", "rewards_std", "eval/NAME"),
     f"the first evaluation of a reward (the lowest of several) lies above the mean reward of the first {FEW} steps and"
-    f" two standard errors, by {_BELOW} of the spread inside groups and by a fifth of that evaluation, and by"
+    f" two standard errors, by {_BELOW} of the spread inside groups and by a fifth of the larger of the two, and by"
     f" {ERRORS:g} standard errors of as many members as the settings let it measure; after {WINDOW} steps the reward"
     " has not risen; and the evaluation has lost a quarter of that lead",
     "Training prompts pay for something else than those of the evaluation: answers, targets or examples that belong to"

@@ -1,4 +1,4 @@
-"""A policy that runs away from its reference."""
+"""A policy that runs away from its reference, and divergences that are none."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.rule.learning_rate import UNMOVED
 from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
+
+_FEW = 5
+_APART = 0.1
+"""Nats a decision between a policy and its reference before the first update, beyond which they are two policies."""
+_NEGATIVE = 0.05
+"""Nats a decision below 0 that no noise of an estimate makes in every step."""
 
 
 def _look(stage: Stage) -> Seen | None:
@@ -49,6 +55,62 @@ def _allowed(stage: Stage) -> float | None:
     return None
 
 
+def _look_at_start(stage: Stage) -> Seen | None:
+    start, reward, last = stage.first("kl", 1), stage.first("reward", _FEW), stage.last("reward", _FEW)
+    share = stage.first("on_policy_share", 1)
+    if start is None or reward is None or last is None or stage.num_steps < 2 * _FEW:
+        return None
+    # Several updates on the first batch have moved the policy before its mean is taken.
+    if start.mean < _APART or share is None or share.mean < 1 or last.above(reward):
+        return None
+    return Seen(
+        f"Before its first update the policy was {number(start.mean)} nats a decision from its reference; the reward"
+        f" has not risen ({number(reward.mean)} at first, {number(last.mean)} now).",
+        [start, reward, last],
+    )
+
+
+def _look_below_zero(stage: Stage) -> Seen | None:
+    newest, before = stage.last("kl", _FEW), stage.before("kl", _FEW, _FEW)
+    if newest is None or before is None or max(*newest.values, *before.values) > -_NEGATIVE:
+        return None
+    if newest.mean >= before.mean:
+        return None
+    return Seen(
+        f"The divergence from the reference was {number(before.mean)} nats a decision and is {number(newest.mean)}.",
+        [before, newest],
+    )
+
+
+REFERENCE_ELSEWHERE = Rule(
+    "reference_elsewhere",
+    "warning",
+    "Is my reference the model that I began with?",
+    ("kl", "on_policy_share", "reward"),
+    f"at the first step, whose updates were all on-policy, the KL is {_APART} nats a decision or more, and after"
+    f" {2 * _FEW} steps the reward has not risen",
+    "A policy that training begins with is its own reference, and its KL is 0 before the first update. This reference"
+    " is another policy: its weights were not loaded, it is another model or adapter, or it is older than a stage that"
+    " came before. The divergence pulls the policy to where the reference is.",
+    "Load the reference from the folder that training begins with, or let it be made of the policy (reference.kind ="
+    " frozen); compare log-probs of both on one batch: they are equal at the start.",
+    _look_at_start,
+    phrase="the reference is another policy than the one that training began with",
+    follows=("ratio_not_one", "generator_drifts"),
+)
+DIVERGENCE_NEGATIVE = Rule(
+    "divergence_negative",
+    "fault",
+    "Why is my KL negative?",
+    ("kl",),
+    f"in each of the last {2 * _FEW} steps the KL is -{_NEGATIVE} nats a decision or less, and it falls",
+    "No divergence is below 0 but by the noise of its estimate. Its sign is turned, or policy and reference have"
+    " changed places in a sum of one sign, so that the loss pays the policy for leaving its reference.",
+    "Turn the sign in the divergence's code, E[log policy - log reference] under the policy, or take divergence.kind ="
+    " k3, which cannot be negative.",
+    _look_below_zero,
+    phrase="the divergence is negative and pays the policy for leaving its reference",
+)
 KL_RUNAWAY = Rule(
     "kl_runaway",
     "warning",
@@ -62,6 +124,6 @@ KL_RUNAWAY = Rule(
     " trust region, or lower train.max_grad_norm.",
     _look,
     phrase="the policy runs away from its reference",
-    follows=("learning_rate_too_high", "weight_decay_too_high", "policy_becomes_random"),
+    follows=("reference_elsewhere", "learning_rate_too_high", "weight_decay_too_high", "policy_becomes_random"),
     steps="smaller",
 )

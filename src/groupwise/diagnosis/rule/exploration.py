@@ -12,20 +12,29 @@ _HOT = 3.0
 
 
 def _look(stage: Stage) -> Seen | None:
-    if stage.num_steps < WINDOW or rewards_rise(stage):
-        return None
     temperature = stage.last("settings/temperature", FEW)
+    hot = temperature is not None and temperature.mean >= _HOT
+    if stage.num_steps < WINDOW or (rewards_rise(stage) and not (hot and _earns_less_than_without(stage))):
+        return None
     if temperature is None or temperature.mean > 1:
         # At 1 or less texts are drawn from the policy itself, without noise of the sampler.
         seen = _noisy(stage)
         if seen is not None:
             return seen
-    if temperature is not None and temperature.mean >= _HOT:
+    if temperature is not None and hot:
         return Seen(
-            f"Members are sampled at temperature {number(temperature.mean)}, and the reward has not risen.",
+            f"Members are sampled at temperature {number(temperature.mean)}, and the reward has not risen to what the"
+            " policy earns without that.",
             [temperature],
         )
     return None
+
+
+def _earns_less_than_without(stage: Stage) -> bool:
+    """Returns whether members earn less than some evaluation before the first step did, however they have risen."""
+    last = stage.last("reward", FEW)
+    starts = [seen.values[0] for seen in stage.evaluated if seen.metric.endswith("/reward")]
+    return last is not None and any(last.mean + 2 * last.error < start for start in starts)
 
 
 def _noisy(stage: Stage) -> Seen | None:
@@ -48,9 +57,10 @@ EXPLORATION_TOO_STRONG = Rule(
     "Is my sampling too random?",
     ("reward", "reward_std", "rewards_std", "eval/NAME", "settings/temperature"),
     f"every evaluation of a reward (the lowest of several) lies above the mean reward of the first {FEW} steps and two"
-    f" standard errors, by {_BELOW} of the spread inside groups and by a fifth of the first evaluation, and by"
+    f" standard errors, by {_BELOW} of the spread inside groups and by a fifth of the larger of the two, and by"
     f" {ERRORS:g} standard errors of as many members as the settings let it measure, and has not fallen (of texts, at a"
-    f" temperature above 1); or the temperature is {_HOT:g} or more; and after {WINDOW} steps the reward has not risen",
+    f" temperature above 1); or the temperature is {_HOT:g} or more; and after {WINDOW} steps the reward has not risen,"
+    f" or at a temperature of {_HOT:g} or more it lies below the first evaluation",
     "Members are drawn so far from what the policy would do that their rewards hardly depend on the policy: groups"
     " compare noise. Evaluated prompts that are far easier than the trained ones raise the same finding.",
     "Lower domain.sampling.temperature (domain.temperature of a selector) to about 1, domain.policy.sigma or the"

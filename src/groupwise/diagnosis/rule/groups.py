@@ -95,6 +95,9 @@ ALL_FLAT = Rule(
     _look,
     phrase="all groups are flat",
     follows=(
+        "divergence_negative",
+        "reference_elsewhere",
+        "advantage_turned",
         "prompts_truncated",
         "reward_constant",
         "reward_ignores_answer",

@@ -85,5 +85,11 @@ JUDGE_FALLS = Rule(
     " divergence.beta, or stop at the step where the judge was best.",
     _look,
     phrase="the judge falls while the reward rises",
-    follows=("judge_disagrees", "reward_follows_length", "reward_dominates", "length_creep"),
+    follows=(
+        "held_out_unlike_training",
+        "judge_disagrees",
+        "reward_follows_length",
+        "reward_dominates",
+        "length_creep",
+    ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
+from groupwise.diagnosis.rule.base import Rule, Seen, evaluations_rise, number, rewards_rise
 from groupwise.diagnosis.rule.entropy import unused
 from groupwise.diagnosis.rule.weights import CHANGE, largest_change, path
 from groupwise.diagnosis.series import WINDOW
@@ -15,8 +15,10 @@ _BREAKS_LOSS = 0.1
 _BREAKS = 0.05
 """Relative change of the weights by an update: what no policy survives, and what some do not."""
 _NOWHERE = 3e-4
+_SHORT = 2e-3
 _SOMEWHERE = 1e-2
-"""Relative length of the way of the weights, below which nothing can have been learnt, and above which they have moved.
+"""Relative length of the way of the weights: below the first nothing can have been learnt, below the second nothing
+that is seen in no other number, and above the third they have moved.
 """
 
 
@@ -108,6 +110,20 @@ def _unmoved(stage: Stage) -> bool:
     return way is not None and way < _NOWHERE and stage.num_steps >= 2 * WINDOW
 
 
+def _hardly_unmoved(stage: Stage) -> bool:
+    """Returns whether the weights' way is short and nothing else tells whether the policy has moved: densities without
+    a KL, of which no evaluation has risen either.
+    """
+    way = path(stage, _FEW)
+    return (
+        stage.num_steps >= 3 * WINDOW
+        and way is not None
+        and way < _SHORT
+        and stage.count("surprisal") == stage.count("kl") == 0
+        and not evaluations_rise(stage)
+    )
+
+
 def _moved(stage: Stage) -> bool:
     way = path(stage, _FEW)
     return way is not None and way > _SOMEWHERE
@@ -140,7 +156,11 @@ def _hardly_moved(stage: Stage) -> Seen | None:
         reward is None
         or rate is None
         or reward[1].above(reward[0])
-        or not (_unmoved(stage) or (stage.num_steps >= 3 * WINDOW and stands_still(stage) and not _moved(stage)))
+        or not (
+            _unmoved(stage)
+            or _hardly_unmoved(stage)
+            or (stage.num_steps >= 3 * WINDOW and stands_still(stage) and not _moved(stage))
+        )
     ):
         return None
     way = path(stage, _FEW)
@@ -188,7 +208,7 @@ LEARNING_RATE_TOO_LOW = Rule(
     f" the reward has not risen, and after {2 * WINDOW} steps the changes of the weights sum to less than {_NOWHERE:g}"
     f" of their size, or after {3 * WINDOW} to less than {_SOMEWHERE:g}, the surprisal has not changed beyond two"
     f" standard errors (and 2 %), and the KL is below {UNMOVED:g} (of densities, which have no surprisal, only"
-    " where one is measured)",
+    f" where one is measured; otherwise the changes sum to less than {_SHORT:g}, and no evaluation has risen)",
     "Updates are made, but the policy has hardly changed: steps are too small, the schedule of the learning"
     " rate has already ended, or another term of the loss holds the policy.",
     "Take ten times optimiser.learning_rate, or lower auxiliary.supervised, whose gradient may be all that"

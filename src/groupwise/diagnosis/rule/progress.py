@@ -111,6 +111,10 @@ REWARD_FLAT = Rule(
     phrase="the reward does not rise",
     follows=(
         "learning_rate_too_low",
+        "advantage_turned",
+        "decisions_left_out",
+        "reference_elsewhere",
+        "divergence_negative",
         "prompts_truncated",
         "reward_follows_place",
         "reward_is_noise",
@@ -150,6 +154,11 @@ REWARD_FALLS = Rule(
     phrase="the reward falls",
     follows=(
         "weights_rewritten",
+        "advantage_turned",
+        "decisions_left_out",
+        "reference_elsewhere",
+        "divergence_negative",
+        "held_out_unlike_training",
         "learning_rate_too_high",
         "training_unlike_held_out",
         "prompts_truncated",

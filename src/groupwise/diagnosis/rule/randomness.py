@@ -43,6 +43,14 @@ POLICY_BECOMES_RANDOM = Rule(
     " divergence.beta above 0.",
     _look,
     phrase="the policy becomes random",
-    follows=("learning_rate_too_high", "weight_decay_too_high", "generator_drifts", "ratio_not_one"),
+    follows=(
+        "reference_elsewhere",
+        "divergence_negative",
+        "advantage_turned",
+        "learning_rate_too_high",
+        "weight_decay_too_high",
+        "generator_drifts",
+        "ratio_not_one",
+    ),
     steps="smaller",
 )

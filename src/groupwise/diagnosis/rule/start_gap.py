@@ -1,4 +1,4 @@
-"""How far the first training rewards lie below what the same policy earned in its first evaluation."""
+"""How far the first training rewards lie from what the same policy earned in its first evaluation."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ _COUNTS = (
 @final
 @dataclass(frozen=True)
 class StartGap:
-    """The first rewards beside the evaluation that was lowest at the start.
+    """The first rewards beside an evaluation of the same policy.
 
     Args:
         reward: of the first training steps.
         spread: the standard deviation of rewards inside groups, of the same steps.
         evaluation: the reward of the evaluations, with at least two values.
+        side: 1 where the evaluation is to lie above the rewards, -1 where below.
     """
 
     reward: Series
     spread: Series
     evaluation: Series
+    side: int = 1
 
     @property
     def sampled(self) -> float:
-        """What the first training rewards are at most: their mean and two standard errors."""
-        return self.reward.mean + 2 * self.reward.error
+        """The mean of the first training rewards, and two standard errors towards the evaluation."""
+        return self.reward.mean + self.side * 2 * self.reward.error
 
     @property
     def start(self) -> float:
@@ -52,17 +54,18 @@ class StartGap:
         """Whether the evaluation has lost a quarter of its lead since."""
         return self.evaluation.values[-1] <= self.start - 0.25 * (self.start - self.sampled)
 
-    def is_wide(self, stage: Stage, level: float, spreads: float) -> bool:
-        """Returns whether a level of the evaluation lies above the first rewards by more than the spread inside
-        groups, the size of the evaluation, and the luck of the draw of its members explain.
+    def is_wide(self, stage: Stage, level: float, spreads: float, share: float = 0.2) -> bool:
+        """Returns whether a level of the evaluation lies beyond the first rewards by more than the spread inside
+        groups, the size of both, and the luck of the draw of its members explain.
 
         Args:
             stage: of the rewards.
             level: of the evaluation.
             spreads: how many standard deviations inside groups the gap must exceed.
+            share: of the larger of the two that the gap must exceed.
         """
-        gap = level - self.sampled
-        if gap <= max(spreads * self.spread.mean, 0.2 * abs(self.start)):
+        gap = self.side * (level - self.sampled)
+        if gap <= max(spreads * self.spread.mean, share * max(abs(self.start), abs(self.sampled))):
             return False
         counts = [count for key in _COUNTS if isinstance(count := stage.setting(key), int) and count > 0]
         spread = stage.first("rewards_std", FEW)
@@ -71,11 +74,16 @@ class StartGap:
         return not counts or gap * min(counts) ** 0.5 > ERRORS * size
 
 
-def start_gap(stage: Stage) -> StartGap | None:
-    """Returns the gap of a stage; `None` where there was no evaluation before its first step, or only one."""
+def start_gap(stage: Stage, side: int = 1) -> StartGap | None:
+    """Returns the gap of a stage; `None` where there was no evaluation before its first step, or only one.
+
+    Args:
+        stage: with rewards and evaluations.
+        side: 1 for the lowest of several evaluations, to lie above the rewards; -1 for the highest, to lie below.
+    """
     reward, spread = stage.first("reward", FEW), stage.first("reward_std", FEW)
     measured = [seen for seen in stage.evaluated if seen.metric.endswith("/reward") and len(seen) > 1]
-    lowest = min(measured, key=lambda seen: seen.values[0], default=None)
-    if reward is None or spread is None or lowest is None or lowest.steps[0] >= reward.steps[0]:
+    nearest = min(measured, key=lambda seen: side * seen.values[0], default=None)
+    if reward is None or spread is None or nearest is None or nearest.steps[0] >= reward.steps[0]:
         return None
-    return StartGap(reward, spread, lowest)
+    return StartGap(reward, spread, nearest, side)

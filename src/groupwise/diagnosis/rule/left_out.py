@@ -1,0 +1,42 @@
+"""Decisions that are sampled and not trained on."""
+
+from __future__ import annotations
+
+from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.stage import Stage
+
+_FEW = 5
+_SHARE = 0.5
+_SAMPLED = "eval/sampled/length"
+
+
+def _look(stage: Stage) -> Seen | None:
+    lengths = stage.first("completions/mean_length", _FEW)
+    evaluated = next((seen for seen in stage.evaluated if seen.metric == _SAMPLED), None)
+    if lengths is None or evaluated is None or evaluated.steps[0] >= lengths.steps[0]:
+        return None
+    # Answers of several turns are measured with the words of others between them, which nobody trains on.
+    if stage.setting("domain.environment") or lengths.mean + 2 * lengths.error >= _SHARE * evaluated.values[0]:
+        return None
+    return Seen(
+        f"In the first {_FEW} steps a member had {number(lengths.mean)} decisions to train on; sampled in the"
+        f" evaluation before them, it had {number(evaluated.values[0])} tokens.",
+        [lengths, evaluated],
+    )
+
+
+DECISIONS_LEFT_OUT = Rule(
+    "decisions_left_out",
+    "warning",
+    "Is the whole answer trained on?",
+    ("completions/mean_length", "eval/NAME"),
+    f"in the first {_FEW} steps members have less than {_SHARE} of the decisions that sampled answers had in the"
+    " evaluation before, in a run without an environment",
+    "A mask leaves out most of what the policy writes: tokens before or after some mark are never made more or less"
+    " probable, though the reward judges them.",
+    "Train on the whole completion; look at the mask of one member beside its tokens. Where training samples under"
+    " another limit than the evaluation (domain.sampling), that alone may be the reason.",
+    _look,
+    phrase="most of an answer is not trained on",
+    follows=("all_truncated", "limit_teaches_brevity"),
+)

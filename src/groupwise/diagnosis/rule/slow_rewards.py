@@ -1,0 +1,50 @@
+"""Rewards that take the time of the run."""
+
+from __future__ import annotations
+
+from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.stage import Stage
+
+_FEW = 3
+_SHARE = 0.75
+_SECONDS = 1.0
+
+
+def _look(stage: Stage) -> Seen | None:
+    steps, rewards = stage.last("step_time", _FEW), stage.last("seconds/rewards", _FEW)
+    if steps is None or rewards is None or steps.mean < _SECONDS or rewards.mean < _SHARE * steps.mean:
+        return None
+    sentence = f"Rewards take {number(rewards.mean)} of the {number(steps.mean)} seconds of a step"
+    limit, meant = stage.setting("train.max_seconds"), _meant_steps(stage)
+    if isinstance(limit, int | float) and meant and steps.mean * meant > 2 * limit:
+        return Seen(
+            f"{sentence}, so that the {number(limit)} seconds of train.max_seconds hold about"
+            f" {limit / steps.mean:.0f} of {meant} steps.",
+            [steps, rewards],
+            "warning",
+        )
+    return Seen(f"{sentence}.", [steps, rewards])
+
+
+def _meant_steps(stage: Stage) -> int | None:
+    """Returns the number of steps that the configuration gives to the stage; `None` where it is not known."""
+    stages = stage.settings.get("stages")
+    tables = stages if isinstance(stages, list | tuple) else ()
+    counts = [table.get("num_steps") for table in tables if isinstance(table, dict) and table.get("name") == stage.name]
+    count = counts[0] if counts else stage.setting("train.num_steps")
+    return count if isinstance(count, int) else None
+
+
+REWARDS_ARE_SLOW = Rule(
+    "rewards_are_slow",
+    "note",
+    "Why are my steps slow?",
+    ("step_time", "seconds/rewards"),
+    f"over {_FEW} steps of {_SECONDS:g} s or more rewards take {_SHARE:.0%} of the time; a warning where"
+    " `train.max_seconds` ends before half of the steps",
+    "The policy waits for its rewards: they are computed one after the other, or by a service that is slow or far.",
+    "Score a batch in one call, or answer the calls of a batch at the same time (an async function); cache what"
+    " repeats; raise train.max_seconds.",
+    _look,
+    phrase="rewards take nearly all of the time",
+)
