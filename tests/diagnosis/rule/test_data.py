@@ -61,3 +61,19 @@ def test_steps_that_are_too_large_are_the_cause_where_they_are_seen() -> None:
     assert found is not None
     assert found.cause.rule == "learning_rate_too_high", found
     assert "training_unlike_held_out" in {finding.rule for finding in found.consequences}
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "reward", "speaks"),
+    [
+        pytest.param((0.2, 0.05), (0.6, 0.9), True, id="the evaluation falls while the reward rises"),
+        pytest.param((0.2, 0.2), (0.6, 0.6), True, id="both stay apart"),
+        pytest.param((0.2, 0.5), (0.6, 0.9), False, id="the evaluation follows"),
+        pytest.param((0.2, 0.05), (0.6, 0.1), False, id="the policy is broken"),
+        pytest.param((0.55, 0.5), (0.6, 0.9), False, id="they begin alike"),
+    ],
+)
+def test_an_evaluation_that_was_worse_from_the_start_is_another_task(
+    evaluations: tuple[float, float], reward: tuple[float, float], speaks: bool
+) -> None:
+    assert ("held_out_unlike_training" in rules(evaluations, reward)) == speaks

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.diagnosis.rule.divergence import KL_RUNAWAY
+from groupwise.diagnosis.rule.divergence import DIVERGENCE_NEGATIVE, KL_RUNAWAY, REFERENCE_ELSEWHERE
 from groupwise.diagnosis.stage import Stage
 
 MULTIPLICATIVE = {"kind": "multiplicative", "initial": 0.1, "lower": 0.01, "upper": 0.1}
@@ -31,3 +31,22 @@ def test_a_divergence_within_the_bound_of_its_coefficient_does_not_run_away(beta
 @pytest.mark.parametrize("beta", [0.1, {"kind": "constant", "value": 0.1}, None])
 def test_a_coefficient_that_does_not_follow_the_divergence_allows_none(beta: Any) -> None:
     assert KL_RUNAWAY.look(stage(beta, top=0.08)) is not None
+
+
+@pytest.mark.parametrize(("against", "speaks"), [("reference", True), ("behaviour", False)])
+def test_a_mean_over_what_another_policy_sampled_may_be_negative(against: str, speaks: bool) -> None:
+    watched = Stage("grpo", {"objective": {"divergence": {"kind": "k1", "against": against}}})
+    for step in range(12):
+        watched.add({"step": step, "kl": -0.1 - 0.01 * step})
+    assert (DIVERGENCE_NEGATIVE.look(watched) is not None) == speaks
+
+
+@pytest.mark.parametrize(("kl", "share", "gain"), [(0.0, 1.0, 0.0), (0.5, 0.25, 0.0), (0.5, 1.0, 0.05)])
+def test_a_reference_that_is_the_policy_or_does_no_harm_is_no_finding(kl: float, share: float, gain: float) -> None:
+    watched = Stage("grpo")
+    for step in range(12):
+        watched.add({"step": step, "kl": kl, "on_policy_share": share, "reward": 1 + gain * step + 0.01 * (step % 2)})
+    assert REFERENCE_ELSEWHERE.look(watched) is None
+    for step in range(12, 24):
+        watched.add({"step": step, "kl": 0.5, "on_policy_share": 1.0, "reward": 0.0})
+    assert (REFERENCE_ELSEWHERE.look(watched) is not None) == (kl > 0.1 and share == 1)

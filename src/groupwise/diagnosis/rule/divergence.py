@@ -71,6 +71,9 @@ def _look_at_start(stage: Stage) -> Seen | None:
 
 
 def _look_below_zero(stage: Stage) -> Seen | None:
+    # From the policy that acted, a mean over what it sampled is below 0 wherever the policy has moved.
+    if stage.setting("objective.divergence.against") == "behaviour":
+        return None
     newest, before = stage.last("kl", _FEW), stage.before("kl", _FEW, _FEW)
     if newest is None or before is None or max(*newest.values, *before.values) > -_NEGATIVE:
         return None
@@ -103,7 +106,8 @@ DIVERGENCE_NEGATIVE = Rule(
     "fault",
     "Why is my KL negative?",
     ("kl",),
-    f"in each of the last {2 * _FEW} steps the KL is -{_NEGATIVE} nats a decision or less, and it falls",
+    f"in each of the last {2 * _FEW} steps the KL is -{_NEGATIVE} nats a decision or less, and it falls; silent with"
+    " divergence.against = behaviour",
     "No divergence is below 0 but by the noise of its estimate. Its sign is turned, or policy and reference have"
     " changed places in a sum of one sign, so that the loss pays the policy for leaving its reference.",
     "Turn the sign in the divergence's code, E[log policy - log reference] under the policy, or take divergence.kind ="
