@@ -158,7 +158,9 @@ def _row_text(row: Mapping[str, Any]) -> str:
 
 
 def _rows_with_prompts(rows: Sequence[Row], data: DataConfig) -> list[Row]:
-    """Adds its `prompt` to every row, and its `answer` where a column is named for it."""
+    """Adds its `prompt` to every row, its `answer` where a column is named for it, and None for a column that only other
+    rows have.
+    """
     prompted_rows = []
     row_map = None if data.map is None else user_callable(data.map, "data.map", write="a function of a row")
     for source_row in rows:
@@ -188,7 +190,9 @@ def _rows_with_prompts(rows: Sequence[Row], data: DataConfig) -> list[Row]:
         # UTF-8 cannot hold.
         check_plain(row, f"data: {_row_text(row)}", config=False)
         prompted_rows.append(row)
-    return prompted_rows
+    # As `datasets` reads rows: without it, one row that lacks a column would take it from its whole batch.
+    names = dict.fromkeys(name for row in prompted_rows for name in row)
+    return [{**dict.fromkeys(names), **row} for row in prompted_rows]
 
 
 def column(row: Mapping[str, Any], name: str, key: str) -> Any:
