@@ -110,7 +110,8 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
         num_distinct = len({source.identity(row) for row in [*held_out, *rows]})
         raise ConfigError(
             f"data: {settings_text} ask for more different prompts than there are: the {num_rows} rows of"
-            f" {_source_text(source)} hold {num_distinct}; write smaller numbers"
+            f" {_source_text(source)} hold {num_distinct}; write smaller numbers, or"
+            " evaluate on rows of their own (domain.data.evaluation, from Python eval_data=ROWS)"
         )
     examples = (
         ()
