@@ -146,7 +146,7 @@ def test_a_function_may_change_rows_and_what_fails_in_it_is_said(tmp_path):
         (
             numbered(1, 2),
             {"prompt_column": "question", "num_held_out": 2},
-            r"ask for more different prompts than there are: the 2 rows.*, or evaluate on rows of their own \(domain.data",
+            r"ask for more different prompts than there are: the 2 rows.*, or evaluate on rows of their own \(domain",
         ),
         ([{"prompt": " "}], {}, "the prompt is empty in the row"),
         (

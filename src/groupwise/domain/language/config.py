@@ -344,7 +344,7 @@ class LanguageConfig(DomainConfig):
         if "model_type" not in described:
             return None
         contexts = [described.get(key) for key in ("max_position_embeddings", "n_positions")]
-        # No key of the experiment is written at `groupwise sample`, so a short context is shared by question and answer.
+        # `groupwise sample` takes no key of an experiment, so that question and answer share a short context.
         halves = [context // 2 for context in contexts if isinstance(context, int) and context > 1]
         config = folder / "tokenizer_config.json"
         has_template = (folder / "chat_template.jinja").is_file() or (

@@ -159,8 +159,8 @@ def _row_text(row: Mapping[str, Any]) -> str:
 
 
 def _rows_with_prompts(rows: Sequence[Row], data: DataConfig) -> list[Row]:
-    """Adds its `prompt` to every row, its `answer` where a column is named for it, and None for a column that only other
-    rows have.
+    """Adds its `prompt` to every row, its `answer` where a column is named for it, and None for the columns that only
+    other rows have.
     """
     prompted_rows = []
     row_map = None if data.map is None else user_callable(data.map, "data.map", write="a function of a row")

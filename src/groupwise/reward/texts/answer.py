@@ -13,8 +13,7 @@ from groupwise.reward.text import Text, completion_text
 
 
 class Answer(Reward):
-    """`judge(text, expected)` for every member; missing where the column holds None. Subclasses add a `kind` and `judge`.
-    """
+    """`judge(text, expected)` for every member; missing where None is expected. Subclasses add a `kind`, `judge`."""
 
     column: str = "answer"
     """The data column with the expected answer."""
