@@ -12,7 +12,7 @@ from huggingface_hub import constants
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig
-from groupwise.causal_lm.loading import add_lora, check_folder, load, save
+from groupwise.causal_lm.loading import add_lora, check_folder, fit_tokenizer, load, save
 from groupwise.causal_lm.scratch import character_tokenizer, small_model
 from groupwise.config import ConfigError
 
@@ -230,3 +230,11 @@ def test_a_folders_own_code_does_not_run_and_nobody_is_asked(folder, tmp_path, m
             load(CausalLMConfig(path=str(folder)))
     assert not asked
     assert not marker.exists()
+
+
+def test_an_object_without_an_end_token_is_told_what_to_write_in_python() -> None:
+    tokenizer = character_tokenizer("ab")
+    model = small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0)
+    tokenizer.eos_token = model.generation_config.eos_token_id = model.config.eos_token_id = None
+    with pytest.raises(ConfigError, match=r"^model: the tokenizer has no end-of-sequence .* or tokenizer.eos_token ="):
+        fit_tokenizer(tokenizer, model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,14 @@ def test_a_typed_question_is_answered_with_the_tools(groupwise, calling: Path, m
     raw = groupwise(*words, "--raw")
     assert raw.status == 0, raw
     assert "[tool]" not in raw.out
+
+
+def test_a_model_folder_with_a_short_context_answers(groupwise, calling: Path) -> None:
+    config = calling / "model" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "max_position_embeddings": 64}))
+    ended = groupwise("sample", calling / "model", "--prompt", "2 plus 3 ?")
+    assert ended.status == 0, ended
+    assert ended.out.startswith("2 plus 3 ?"), ended
 
 
 def test_tools_that_no_file_describes_are_left_out_of_an_answer() -> None:

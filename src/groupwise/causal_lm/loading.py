@@ -262,9 +262,10 @@ def fit_tokenizer(tokenizer: Any, model: Any, path: str = "") -> None:
         True
     """
     rows = model.get_input_embeddings().weight.shape[0]
+    place = f"path = {path!r}" if path else "model"
     if len(tokenizer) > rows:
         raise ConfigError(
-            f"path = {path!r}: the tokenizer has {len(tokenizer)} tokens and the model {rows} embeddings; "
+            f"{place}: the tokenizer has {len(tokenizer)} tokens and the model {rows} embeddings; "
             "use the model's own tokenizer, or model.resize_token_embeddings(len(tokenizer)) and save again"
         )
     if tokenizer.eos_token_id is None:
@@ -280,8 +281,9 @@ def fit_tokenizer(tokenizer: Any, model: Any, path: str = "") -> None:
         ]
         if not ids:
             raise ConfigError(
-                f"path = {path!r}: the tokenizer has no end-of-sequence token, so no completion could end; "
+                f"{place}: the tokenizer has no end-of-sequence token, so no completion could end; "
                 'write "eos_token": "<the token>" into tokenizer_config.json (a token of its vocabulary)'
+                + ("" if path else ', or tokenizer.eos_token = "<the token>"')
             )
         tokenizer.eos_token = tokenizer.convert_ids_to_tokens(ids[0])
     if tokenizer.pad_token_id is None:

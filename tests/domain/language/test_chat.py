@@ -46,16 +46,27 @@ def test_a_reply_is_what_the_template_writes_after_the_policys_turn(tokenizer):
     messages = [{"role": "user", "content": "ab"}]
     # The policy wrote the end token itself: the template's must not stand there twice.
     assert (
-        written(tokenizer, chat.encode_reply(messages, [chat.reply_message("4")], ended=True))
+        written(tokenizer, chat.encode_reply(messages, [chat.reply_message("4")], tokenizer.eos_token_id))
         == "\n[tool]4<|end|>\n[assistant]"
     )
     assert (
-        written(tokenizer, chat.encode_reply(messages, [chat.reply_message("4")], ended=False))
+        written(tokenizer, chat.encode_reply(messages, [chat.reply_message("4")], None))
         == "<|end|>\n[tool]4<|end|>\n[assistant]"
     )
-    assert (
-        written(tokenizer, chat.encode_reply("2 + 2?", [chat.reply_message(" result 4 ")], ended=True)) == " result 4 "
-    )
+    text = chat.encode_reply("2 + 2?", [chat.reply_message(" result 4 ")], tokenizer.eos_token_id)
+    assert written(tokenizer, text) == " result 4 "
+
+
+def test_an_end_of_turn_that_is_not_the_tokenizers_eos_token_stands_once(tokenizer):
+    # As in Gemma's folders: generation_config.json names <end_of_turn>, tokenizer_config.json <eos>.
+    end_of_turn = tokenizer.eos_token_id
+    tokenizer.add_special_tokens({"eos_token": "<eos>"})
+    chat = Chat(tokenizer, ChatConfig(reply_role="tool"))
+    messages = [{"role": "user", "content": "ab"}]
+    after_turn = written(tokenizer, chat.encode_reply(messages, [chat.reply_message("4")], end_of_turn))
+    assert after_turn == "\n[tool]4<|end|>\n[assistant]"
+    after_text = written(tokenizer, chat.encode_reply(messages, [chat.reply_message("4")], tokenizer.eos_token_id))
+    assert after_text == "<|end|>\n[tool]4<|end|>\n[assistant]"
 
 
 def test_a_tokenizer_without_chat_template_is_refused(tokenizer):

@@ -37,6 +37,13 @@ def test_held_out_rows_of_a_file_are_its_first_prompts_and_their_doubles_are_rem
     assert len({prompt.key for prompt in splits.train}) == 3, "a prompt asked twice has two keys"
 
 
+def test_a_column_that_some_rows_lack_is_none_there_and_stays_in_the_others(tmp_path):
+    rows = [{"prompt": "1 ?"}, {"prompt": "2 ?", "hint": "two"}, {"prompt": "3 ?", "hint": "three"}]
+    splits = split(DataConfig(source=files(tmp_path, rows), num_held_out=1))
+    columns = [prompt.columns["hint"] for prompt in (*splits.held_out, *splits.train)]
+    assert columns == [None, "two", "three"]
+
+
 def test_a_file_of_its_own_to_hold_out(tmp_path):
     files(tmp_path, numbered(3, 9), "test.json")
     source = files(tmp_path, numbered(1, 2, 3), held_out_paths=(str(tmp_path / "test.json"),))
@@ -139,7 +146,7 @@ def test_a_function_may_change_rows_and_what_fails_in_it_is_said(tmp_path):
         (
             numbered(1, 2),
             {"prompt_column": "question", "num_held_out": 2},
-            "ask for more different prompts than there are: the 2 rows",
+            r"ask for more different prompts than there are: the 2 rows.*, or evaluate on rows of their own \(domain",
         ),
         ([{"prompt": " "}], {}, "the prompt is empty in the row"),
         (

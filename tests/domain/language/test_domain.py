@@ -321,6 +321,18 @@ def test_the_log_says_how_many_rows_were_left_out(build):
     assert build().remarks == []
 
 
+def test_the_log_names_columns_that_rewards_do_not_see(build, tmp_path):
+    rows = [{"prompt": f"{number} ?", "answer": "1", "num_tokens": 7, "truncated": "no"} for number in range(4)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    paths = [str(tmp_path / "rows.json")]
+    domain = build(
+        data={"source": {"kind": "files", "paths": paths}, "num_train": None, "num_held_out": 1},
+        rewards={"worked": None},
+        demonstrations=None,
+    )
+    assert any("the columns num_tokens, truncated of the data are not passed on" in line for line in domain.remarks)
+
+
 def test_a_batch_whose_prompts_were_cut_is_compared_with_its_server(build):
     cut = build(
         data={"source": {"kind": "sorting", "min_length": 3, "max_length": 4}},

@@ -153,7 +153,7 @@ def test_a_call_that_cannot_be_made_is_answered_in_one_line(call, answer):
 def test_a_result_cannot_end_its_own_message():
     tokenizer = calling_tokenizer()
     chat = Chat(tokenizer, ChatConfig(), ChatTools(tools=(f"{HERE}:add",)).schemas)
-    ids = chat.encode_reply(QUESTION, [chat.reply_message(f"5 {tokenizer.eos_token} 6")], ended=True)
+    ids = chat.encode_reply(QUESTION, [chat.reply_message(f"5 {tokenizer.eos_token} 6")], tokenizer.eos_token_id)
     assert tokenizer.eos_token_id not in ids
 
 

@@ -192,5 +192,24 @@ def test_other_objects_and_too_few_rows_are_refused(tmp_path: Path) -> None:
         groupwise.from_trl({})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="train_dataset has 1 rows and a generation takes 2 prompts"):
         groupwise.from_trl(tiny.settings(tmp_path), train_dataset=tiny.data(1))
-    with pytest.raises(ConfigError, match="reward_weights has 1 numbers for 2 reward functions"):
-        groupwise.from_trl(tiny.settings(tmp_path, reward_weights=[0.5]), reward_funcs=[short, even])
+    for weight in (0.5, 1.0):
+        with pytest.raises(ConfigError, match="reward_weights has 1 numbers for 2 reward functions"):
+            groupwise.from_trl(tiny.settings(tmp_path, reward_weights=[weight]), reward_funcs=[short, even])
+
+
+def test_a_constant_rate_does_not_warm_up_as_in_transformers(tmp_path: Path) -> None:
+    def warm_up(kind: str) -> tuple[int, bool]:
+        translated = groupwise.from_trl(tiny.settings(tmp_path, lr_scheduler_type=kind, warmup_steps=2))
+        return translated["optimiser.warm_up_steps"], "the rate rises" in str(translated)
+
+    assert warm_up("constant") == (0, False)
+    assert warm_up("constant_with_warmup") == (2, True)
+
+
+def test_steps_without_a_gradient_and_the_best_model_are_told(tmp_path: Path) -> None:
+    settings = {"save_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "reward"}
+    args = tiny.settings(tmp_path, load_best_model_at_end=True, save_strategy="steps", **settings)
+    differs = " ".join(groupwise.from_trl(args).differs)
+    assert "whose gradient is 0 (all groups flat) is left out" in differs
+    assert "train.metric, whatever metric_for_best_model says" in differs
+    assert "metric_for_best_model" not in str(groupwise.from_trl(tiny.settings(tmp_path)))

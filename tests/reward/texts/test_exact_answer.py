@@ -22,3 +22,7 @@ def test_the_column_can_have_another_name_and_numbers_are_texts() -> None:
     reward = ExactAnswer(column="solution")
     assert reward.needs == ("solution",)
     assert reward([""], [[{"role": "assistant", "content": "12"}]], solution=[12], answer=["x"]) == [1.0]
+
+
+def test_a_row_without_an_answer_has_no_reward_even_for_the_word_none() -> None:
+    assert ExactAnswer()([""] * 3, ["None", "x", "4"], answer=[None, None, 4]) == [None, None, 1.0]

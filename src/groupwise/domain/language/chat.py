@@ -84,22 +84,21 @@ class Chat:
         return {"role": "tool", "name": name, "content": text, "tool_call_id": "000000000"}
 
     def encode_reply(
-        self, prompt: str | Sequence[Mapping[str, Any]], replies: Sequence[Mapping[str, Any]], ended: bool
+        self, prompt: str | Sequence[Mapping[str, Any]], replies: Sequence[Mapping[str, Any]], end: int | None
     ) -> list[int]:
         """Encodes an environment's answer up to the place where the policy goes on.
 
         Args:
             prompt: the conversation's prompt, which decides whether it is a chat.
             replies: the environment's messages; outside a chat, their texts alone.
-            ended: whether the policy's turn ended with the end-of-sequence token, which the template would write
-                itself.
+            end: the token that ended the policy's turn, which the template would write once more; None where none did.
         """
         messages = self.messages(prompt)
         if messages is None:
             return self.encode_text("".join(message["content"] for message in replies))
-        return self.encode_text(self._continuation(messages, replies, ended))
+        return self.encode_text(self._continuation(messages, replies, end))
 
-    def _continuation(self, messages: Messages, replies: Sequence[Mapping[str, Any]], ended: bool) -> str:
+    def _continuation(self, messages: Messages, replies: Sequence[Mapping[str, Any]], end: int | None) -> str:
         plain = [
             {**message, "content": self._without_control(message["content"])} if message["role"] == "tool" else message
             for message in replies
@@ -111,9 +110,8 @@ class Chat:
                 "the tokenizer's chat template does not write an assistant's message as it is, so that a conversation"
                 " cannot go on; write chat.use = 'never'"
             )
-        if ended and self.tokenizer.eos_token and continuation.startswith(self.tokenizer.eos_token):
-            continuation = continuation[len(self.tokenizer.eos_token) :]
-        return continuation
+        # A model may end its turns with another token than the tokenizer's eos_token (Gemma's <end_of_turn>).
+        return continuation if end is None else continuation.removeprefix(self.tokenizer.decode([end]))
 
     def _without_control(self, text: str) -> str:
         """Breaks the texts of control tokens in the result of a tool, so that no result ends its own message."""
@@ -136,7 +134,7 @@ class Chat:
                 f"the tokenizer's chat template does not write the tools ({', '.join(missing)}); write"
                 " domain.environment.kind = 'tools', whose calls need no template, or take a model that calls tools"
             )
-        if _PROBE not in self._continuation(question, [self.reply_message(_PROBE)], ended=False):
+        if _PROBE not in self._continuation(question, [self.reply_message(_PROBE)], end=None):
             raise ConfigError(
                 "the tokenizer's chat template does not write messages of the role tool; write domain.environment.kind"
                 " = 'tools', whose results need no template, or take a model that calls tools"

@@ -340,8 +340,12 @@ class LanguageConfig(DomainConfig):
             raw: a text is asked as it is; otherwise it is a user's message where the folder has a chat template.
         """
         model_config = folder / "config.json"
-        if not model_config.is_file() or "model_type" not in read_json(model_config):
+        described = read_json(model_config) if model_config.is_file() else {}
+        if "model_type" not in described:
             return None
+        contexts = [described.get(key) for key in ("max_position_embeddings", "n_positions")]
+        # `groupwise sample` takes no key of an experiment, so that question and answer share a short context.
+        halves = [context // 2 for context in contexts if isinstance(context, int) and context > 1]
         config = folder / "tokenizer_config.json"
         has_template = (folder / "chat_template.jinja").is_file() or (
             config.is_file() and bool(read_json(config).get("chat_template"))
@@ -352,6 +356,7 @@ class LanguageConfig(DomainConfig):
                 "data": {"source": {"kind": "texts", "prompts": ("", " ")}},
                 "rewards": {"length": {"kind": "length", "target": 1}},
                 "chat": {"use": "always" if has_template and not raw else "auto"},
+                "sampling": {"max_new_tokens": min([SamplingConfig().max_new_tokens, *halves])},
             }
         )
         return settings.to_sample(data=False)

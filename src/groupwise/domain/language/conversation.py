@@ -64,7 +64,8 @@ class Conversations:
         if step.done:
             return None
         replies = [dict(message) for message in step.messages] or [self.chat.reply_message(step.text)]
-        reply = self.chat.encode_reply(self.columns[member]["prompt"], replies, ended=turn[-1] in self.eos)
+        end = turn[-1] if turn[-1] in self.eos else None
+        reply = self.chat.encode_reply(self.columns[member]["prompt"], replies, end)
         self._length[member] += len(reply)
         self.messages[member] += replies
         return None if self._length[member] >= self.max_new_tokens else reply

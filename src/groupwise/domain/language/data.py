@@ -110,7 +110,8 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
         num_distinct = len({source.identity(row) for row in [*held_out, *rows]})
         raise ConfigError(
             f"data: {settings_text} ask for more different prompts than there are: the {num_rows} rows of"
-            f" {_source_text(source)} hold {num_distinct}; write smaller numbers"
+            f" {_source_text(source)} hold {num_distinct}; write smaller numbers, or"
+            " evaluate on rows of their own (domain.data.evaluation, from Python eval_data=ROWS)"
         )
     examples = (
         ()
@@ -158,7 +159,9 @@ def _row_text(row: Mapping[str, Any]) -> str:
 
 
 def _rows_with_prompts(rows: Sequence[Row], data: DataConfig) -> list[Row]:
-    """Adds its `prompt` to every row, and its `answer` where a column is named for it."""
+    """Adds its `prompt` to every row, its `answer` where a column is named for it, and None for the columns that only
+    other rows have.
+    """
     prompted_rows = []
     row_map = None if data.map is None else user_callable(data.map, "data.map", write="a function of a row")
     for source_row in rows:
@@ -188,7 +191,9 @@ def _rows_with_prompts(rows: Sequence[Row], data: DataConfig) -> list[Row]:
         # UTF-8 cannot hold.
         check_plain(row, f"data: {_row_text(row)}", config=False)
         prompted_rows.append(row)
-    return prompted_rows
+    # As `datasets` reads rows: without it, one row that lacks a column would take it from its whole batch.
+    names = dict.fromkeys(name for row in prompted_rows for name in row)
+    return [{**dict.fromkeys(names), **row} for row in prompted_rows]
 
 
 def column(row: Mapping[str, Any], name: str, key: str) -> Any:

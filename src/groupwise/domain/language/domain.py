@@ -31,7 +31,7 @@ from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.domain.shares import in_shares
 from groupwise.records import Scored
 from groupwise.reward import RewardError, RewardEvent, Rewards, RewardTable
-from groupwise.reward.scoring.columns import check_columns
+from groupwise.reward.scoring.columns import NOT_COLUMNS, check_columns
 from groupwise.streams import Streams
 
 # Columns that the domain itself adds for rewards.
@@ -173,6 +173,7 @@ class LanguageDomain(Domain):
         return [
             *(f"data: {text}: {counts[name]}" for name, text in descriptions.items() if counts[name]),
             *self._remarks_of_form(),
+            *self._remarks_of_columns(),
             *self.policy.remarks,
             *self.rewards.remarks,
         ]
@@ -185,6 +186,16 @@ class LanguageDomain(Domain):
         return [
             f'rewards: {", ".join(rewards)}: prompts are messages, so completions are too, [{{"role": "assistant",'
             ' "content": "..."}], as in TRL (completions = "text" on a reward gives texts)'
+        ]
+
+    def _remarks_of_columns(self) -> list[str]:
+        """Says which columns of the data no reward sees, because it is given something else by the same name."""
+        present = set(self._train.prompts[0].columns) if self._train.prompts else set()
+        if not (hidden := sorted(present & (NOT_COLUMNS | set(_OWN_COLUMNS)))):
+            return []
+        return [
+            f"rewards: the columns {', '.join(hidden)} of the data are not passed on, since rewards are given what the"
+            " run itself knows by these names; rename the columns where a reward should read them"
         ]
 
     @property

@@ -67,7 +67,7 @@ def encode_demonstration(
             ids = chat.encode_text(text) + ([] if stopped else [eos])
         else:
             reply = [chat.reply_message(text)]
-            ids = chat.encode_reply(demonstration.prompt.columns["prompt"], reply, ended=not stopped)
+            ids = chat.encode_reply(demonstration.prompt.columns["prompt"], reply, None if stopped else eos)
         tokens += ids
         target += [policy] * len(ids)
     if limit is not None and len(prompt) + len(tokens) > limit:

@@ -207,7 +207,7 @@ def _training(args: GRPOConfig, lengths: _Lengths) -> dict[str, dict[str, Any]]:
     rate = float(args.learning_rate)
     kind = {"linear": "linear", "cosine": "cosine"}.get(_text(args.lr_scheduler_type))
     schedule = rate if kind is None else {"kind": kind, "start": rate, "end": 0.0, "num_steps": lengths.num_steps}
-    warm_up = args.get_warmup_steps(lengths.optimiser_steps)
+    warm_up = args.get_warmup_steps(lengths.optimiser_steps) if _warms_up(args) else 0
     return {
         "max_steps, num_train_epochs": {"train.num_steps": lengths.num_steps},
         "num_iterations": {"train.updates_per_batch": args.num_iterations},
@@ -228,6 +228,11 @@ def _training(args: GRPOConfig, lengths: _Lengths) -> dict[str, dict[str, Any]]:
         "full_determinism": {"train.deterministic": bool(args.full_determinism)},
         "seed": {"seed": args.seed},
     }
+
+
+def _warms_up(args: GRPOConfig) -> bool:
+    """Tests whether the rate rises first: transformers' schedule `constant` leaves `warmup_steps` out."""
+    return bool(args.warmup_steps) and _text(args.lr_scheduler_type) != "constant"
 
 
 def _following(args: GRPOConfig, lengths: _Lengths) -> dict[str, dict[str, Any]]:
@@ -254,7 +259,7 @@ def _following(args: GRPOConfig, lengths: _Lengths) -> dict[str, dict[str, Any]]
 
 def _weighted(reward_funcs: Any, weights: Sequence[float] | None) -> Any:
     """Returns the rewards with the weights of `reward_weights` as their attributes, where those are not all 1."""
-    if weights is None or all(weight == 1 for weight in weights):
+    if weights is None:
         return reward_funcs
     if reward_funcs is None:
         raise ConfigError(
@@ -267,6 +272,8 @@ def _weighted(reward_funcs: Any, weights: Sequence[float] | None) -> Any:
             f"from_trl: reward_weights has {len(weights)} numbers for {len(functions)} reward functions; write one for"
             " every function"
         )
+    if all(weight == 1 for weight in weights):
+        return reward_funcs
     weighted: dict[str, Any] = {}
     for (name, function), weight in zip(numbered(functions), weights, strict=True):
         if not callable(function):
@@ -309,8 +316,14 @@ def _differences(
         )
     if lengths.updates > 1:
         yield f"the learning rate stands still for the {lengths.updates} optimiser steps of a generation"
-    if args.warmup_steps:
+    if _warms_up(args):
         yield "the rate rises from rate / warm_up_steps on the falling schedule, TRL's from 0 to its peak first"
+    yield "an optimiser step whose gradient is 0 (all groups flat) is left out; TRL's moves on by AdamW's momentum"
+    if args.load_best_model_at_end:
+        yield (
+            "the best step is that of the highest train.metric, whatever metric_for_best_model says, and model/ holds"
+            " the last weights: groupwise export RUN --which best writes those of the best step"
+        )
     if args.weight_decay:
         yield "weight decay leaves vectors (biases, norms) alone; TRL's leaves biases and norm layers alone"
     yield "prompts are drawn and members sampled by our own streams, so single samples are others than TRL's"

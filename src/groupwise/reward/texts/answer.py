@@ -13,7 +13,7 @@ from groupwise.reward.text import Text, completion_text
 
 
 class Answer(Reward):
-    """`judge(text, expected)` for every member. Subclasses add a `kind` and `judge`."""
+    """`judge(text, expected)` for every member; missing where None is expected. Subclasses add a `kind`, `judge`."""
 
     column: str = "answer"
     """The data column with the expected answer."""
@@ -29,7 +29,7 @@ class Answer(Reward):
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
         return [
-            self.judge(completion_text(completion), expected)
+            None if expected is None else self.judge(completion_text(completion), expected)
             for completion, expected in zip(completions, columns[self.column], strict=True)
         ]
 
