@@ -41,6 +41,7 @@ TEXTS_REPEAT = Rule(
         "learning_rate_too_high",
         "weight_decay_too_high",
         "judge_disagrees",
+        "judge_falls",
         "reward_dominates",
     ),
 )
