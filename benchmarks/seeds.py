@@ -43,7 +43,8 @@ ORDER = (
         "restoration_flow",
         "restoration_words",
     ),
-    *("language_countdown", "source_001_improved", "source_001_progressive", "language_smollm", "language_knights"),
+    *("language_countdown", "source_001_improved", "source_001_progressive"),
+    *("language_smollm", "source_000_smollm", "language_smollm_signs", "language_knights"),
     *("source_004_advantage", "source_004_weights", "source_004_modes"),
     *("source_004_adaptive", "source_004_legacy_then", "source_004_shots"),
 )
