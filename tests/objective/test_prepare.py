@@ -290,3 +290,16 @@ def test_equal_lengths_and_equal_rewards_have_no_correlation() -> None:
     even = rollouts([0, 0], {"paid": [1.0, 0.0], "judge": [0.1 + 0.2, 0.3]}, {"paid": 1.0, "judge": 0.0})
     numbers = finish(OBJECTIVE.prepare(even, OBJECTIVE.init()).statistics)
     assert not {"groups/length_correlation", "rewards/judge/agreement"} & set(numbers)
+
+
+@pytest.mark.parametrize("kind", ["rloo", "reinforce_pp", "gdpo"])
+def test_the_advantage_agrees_with_what_it_compares(kind: str) -> None:
+    # The better members are far from the reference, or cost more than the two small rewards together.
+    rewards = {"correct": [1.0, 1.0, 0.0, 0.0], "form": [1.0, 1.0, 0.0, 0.0]}
+    reference = torch.tensor([-99.0, -98.0, -1.0, -1.0])[:, None].expand(4, 2)
+    if kind == "gdpo":
+        sampled = rollouts([0] * 4, {**rewards, "cost": [-300.0, -280.0, -100.0, -120.0]})
+    else:
+        sampled = rollouts([0] * 4, {**rewards}, reference_log_prob=10 * reference)
+    objective = Objective.preset(kind)
+    assert finish(objective.prepare(sampled, objective.init()).statistics)["advantages/agreement"] > 0.9

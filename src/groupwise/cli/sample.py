@@ -82,14 +82,16 @@ def sample(
 
 @contextmanager
 def _refused_prompt(domain: Domain, text: str | None) -> Iterator[None]:
-    """Lays what a domain of a user's own raises at a typed text to the text, where no training prompt says the same."""
+    """Lays what a domain of a user's own raises where it looks a typed text up to the text, where no training prompt
+    says the same.
+    """
     from groupwise.config import ConfigError
 
     try:
         yield
-    except ConfigError:
-        raise
-    except Exception as error:
+    except (LookupError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
         known = [] if text is None or domain.takes_text else domain.prompts(range(domain.num_prompts))
         names = [str(prompt.columns.get("prompt", prompt.key)) for prompt in known]
         if not names or text in names:

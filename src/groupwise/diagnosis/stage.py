@@ -58,6 +58,8 @@ class Stage:
         self._pending: list[Row] = []
         self.settings = settings or {}
         self.num_steps = 0
+        self.earlier: frozenset[str] = frozenset()
+        """The metrics of the stages before."""
         self._columns: dict[str, Column] = {}
         self._evaluated: dict[str, Spread] = {}
         self._kl = Spread("kl", _MOST_KL)
@@ -71,6 +73,7 @@ class Stage:
             before: the stage that has ended.
         """
         before._settle()
+        self.earlier = before.earlier.union(before._columns)
         for metric, seen in before._evaluated.items():
             step, value = seen.newest
             self._hold_out(metric, [step], [value])

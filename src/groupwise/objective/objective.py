@@ -256,7 +256,9 @@ class Objective(Config):
         groups = self.admission(rewards)
         members = groups[rewards.index]
         summands = self.advantage.summands(unpenalised) if rollouts.rewards else {}
-        statistics = measure_rewards(unpenalised, advantage, groups, rollouts, summands) if rollouts.rewards else {}
+        statistics = (
+            measure_rewards(unpenalised, advantage, groups, rollouts, summands, penalty) if rollouts.rewards else {}
+        )
         return Batch(
             acted=Acted.of(rollouts),
             advantage=advantage,

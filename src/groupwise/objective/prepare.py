@@ -106,13 +106,15 @@ def measure_rewards(
     admitted: Bool[Tensor, " P"],
     rollouts: Rollouts,
     summands: Mapping[str, Float[Tensor, "B K"]],
+    penalty: Float[Tensor, " B"] | None = None,
 ) -> dict[str, Statistic]:
     """Returns the reward and advantage metrics, under TRL's names and source 001's.
 
     A flat group is all right where its rewards come to the most that the weighted sum can be, all wrong where to the
     least (`Rollouts.reward_bounds`). A reward's share in what is compared is the part of the variance inside groups
     that its summand makes, `sum x_k x / sum x^2` with `x = sum_k x_k`. Correlations are those inside groups, of a
-    reward with the number of decisions and of a reward of weight 0 with the weighted sum.
+    reward with the number of decisions, of a reward of weight 0 with the weighted sum, and of the advantage with what
+    it compares: the summands, less a penalty.
 
     Args:
         rewards: the weighted sum, with its groups and parts.
@@ -120,6 +122,7 @@ def measure_rewards(
         admitted: `[num_groups]` bool.
         rollouts: the rollouts of the rewards.
         summands: the term of each weighted reward in the comparison that the advantage makes.
+        penalty: `[B]`, what was taken off the rewards before they were compared.
     """
     truncated = rollouts.truncated
     ends = {name: rollouts.reward_bounds.get(name, (0.0, 1.0)) for name in rewards.parts}
@@ -158,6 +161,7 @@ def measure_rewards(
         "members/unscorable": Total.of((~scorable).sum()),
         "completions/mean_length": Mean.of(rewards.length[:, 0], torch.ones_like(scorable)),
     }
+    comparison = sum(summands.values(), torch.zeros_like(rewards.value))
     if truncated is not None:
         statistics["completions/clipped_ratio"] = Mean.share(truncated, torch.ones_like(truncated))
     if rewards.value.shape[1] == 1:
@@ -165,11 +169,11 @@ def measure_rewards(
         statistics["groups/length_correlation"] = Correlation.of(
             _deviations(rewards.value, rewards), _deviations(lengths, rewards)
         )
-        if advantage.shape[1] == 1:
-            statistics["advantages/agreement"] = Correlation.of(
-                _deviations(rewards.value, rewards), _deviations(advantage.to(rewards.value.dtype), rewards)
-            )
-    comparison = sum(summands.values(), torch.zeros_like(rewards.value))
+    if rewards.value.shape[1] == advantage.shape[1] == 1:
+        compared = comparison if penalty is None else comparison - penalty[:, None]
+        statistics["advantages/agreement"] = Correlation.of(
+            _deviations(compared, rewards), _deviations(advantage.to(compared.dtype), rewards)
+        )
     for name, part in rewards.parts.items():
         statistics[f"rewards/{name}/mean"] = Mean.of(part.value, part.present)
         statistics[f"rewards/{name}/std"] = Deviation.of(part.value, part.present)

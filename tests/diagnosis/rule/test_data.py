@@ -77,3 +77,12 @@ def test_an_evaluation_that_was_worse_from_the_start_is_another_task(
     evaluations: tuple[float, float], reward: tuple[float, float], speaks: bool
 ) -> None:
     assert ("held_out_unlike_training" in rules(evaluations, reward)) == speaks
+
+
+@pytest.mark.parametrize(("evaluations", "speaks"), [((), False), ((0.2,), False), ((0.2, 0.2), True)])
+def test_an_average_lags_where_evaluations_have_shown_it(evaluations: tuple[float, ...], speaks: bool) -> None:
+    settings = {"train": {"weight_average": {"decay": 0.9999, "warm_up": False}}}
+    rows = [{"step": 0, "stage": "grpo"}, *course(num_steps=40, reward=(0.2, 0.9))]
+    for row, value in zip((rows[0], rows[-1]), evaluations, strict=False):
+        row["eval/greedy/reward"] = value
+    assert ("average_lags" in {finding.rule for finding in diagnose(rows, settings)}) == speaks

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from groupwise.diagnosis import diagnose
 from groupwise.diagnosis.rule.divergence import DIVERGENCE_NEGATIVE, KL_RUNAWAY, REFERENCE_ELSEWHERE
 from groupwise.diagnosis.stage import Stage
 
@@ -50,3 +51,26 @@ def test_a_reference_that_is_the_policy_or_does_no_harm_is_no_finding(kl: float,
     for step in range(12, 24):
         watched.add({"step": step, "kl": 0.5, "on_policy_share": 1.0, "reward": 0.0})
     assert (REFERENCE_ELSEWHERE.look(watched) is not None) == (kl > 0.1 and share == 1)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "settings", "speaks"),
+    [
+        pytest.param({"loss_sup": 1.0}, {}, True, id="made after the warm-up"),
+        pytest.param({"reward": 0.0, "kl": 0.1}, {}, False, id="kept from the stage before"),
+        pytest.param({"loss_sup": 1.0}, {"domain": {"model": {"lora": {"r": 4}}}}, False, id="adapter off"),
+        pytest.param(
+            {"loss_sup": 1.0},
+            {"domain": {"model": {"lora": {"r": 4}}}, "reference": {"kind": "frozen", "adapter": "copy"}},
+            True,
+            id="adapter copied",
+        ),
+    ],
+)
+def test_a_reference_that_is_older_than_its_stage_is_another_policy(
+    earlier: dict[str, float], settings: dict[str, Any], speaks: bool
+) -> None:
+    rows: list[dict[str, Any]] = [{"step": step, "stage": "first", **earlier} for step in range(12)]
+    now = {"kl": 0.5, "on_policy_share": 1.0, "reward": 0.0}
+    rows += [{"step": step, "stage": "second", **now} for step in range(12, 24)]
+    assert ("reference_elsewhere" in {found.rule for found in diagnose(rows, settings)}) == speaks

@@ -195,6 +195,7 @@ def test_other_objects_and_too_few_rows_are_refused(tmp_path: Path) -> None:
     for weight in (0.5, 1.0):
         with pytest.raises(ConfigError, match="reward_weights has 1 numbers for 2 reward functions"):
             groupwise.from_trl(tiny.settings(tmp_path, reward_weights=[weight]), reward_funcs=[short, even])
+    assert groupwise.from_trl(tiny.settings(tmp_path, reward_weights=[1.0, 1.0])), "weights of 1 ask for no function"
 
 
 def test_a_constant_rate_does_not_warm_up_as_in_transformers(tmp_path: Path) -> None:

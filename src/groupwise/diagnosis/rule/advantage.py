@@ -74,8 +74,8 @@ ADVANTAGE_TURNED = Rule(
     "fault",
     "Is the sign of my advantages right?",
     ("advantages/agreement",),
-    f"over {WINDOW} steps the correlation of rewards and advantages inside groups is below -{_AGAINST} by two standard"
-    " errors",
+    f"over {WINDOW} steps the correlation inside groups of advantages with the rewards that they compare is below"
+    f" -{_AGAINST} by two standard errors",
     "Members that earned more have the lower advantage, so that every update makes the worse ones more probable: the"
     " baseline was subtracted the wrong way round, or advantages stand in another order than the rewards.",
     "Subtract the mean from the reward, not the reward from the mean, in the advantage's code; where what is paid"

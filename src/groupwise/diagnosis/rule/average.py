@@ -15,6 +15,8 @@ def _look(stage: Stage) -> Seen | None:
         return None
     if ends is None or not ends[1].above(ends[0]) or evaluations_rise(stage):
         return None
+    if not any(seen.metric.endswith("/reward") and len(seen) > 1 for seen in stage.evaluated):
+        return None
     updates = stage.num_steps
     for name in ("updates_per_batch", "minibatches"):
         count = stage.setting(f"train.{name}")
@@ -35,8 +37,8 @@ AVERAGE_LAGS = Rule(
     "warning",
     "Why does the evaluation not move while the reward rises?",
     ("reward", "eval/NAME"),
-    f"without `train.weight_average.warm_up`, decay ** updates is above {_SHARE}, the reward has risen, and no"
-    " evaluation of a reward lies above its first",
+    f"without `train.weight_average.warm_up`, decay ** updates is above {_SHARE}, the reward has risen, and of"
+    " two evaluations of a reward or more the newest lies no higher than the first",
     "Evaluations and the model that is kept use an average of the weights, and this one is mostly the weights that"
     " training began with: what was learnt is not in it.",
     "Lower train.weight_average.decay to about 1 - 10 / updates, set train.weight_average.warm_up = true, or train"

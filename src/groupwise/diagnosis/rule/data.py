@@ -56,7 +56,8 @@ HELD_OUT_UNLIKE_TRAINING = Rule(
     f" evaluation has not closed {_CLOSED:.0%} of that gap, nor has the reward fallen by {_FALLEN:.0%} of it",
     "The policy that earns the training rewards does not earn them where it is evaluated, and did not before its first"
     " update. Prompts of the evaluation have another form (template, system message, a missing mark at the end), or"
-    " training prompts hold their own answer, or they were learnt by heart in an earlier stage.",
+    " training prompts hold their own answer, or they were learnt by heart in an earlier stage. Evaluated prompts that"
+    " are meant to be harder raise the same finding.",
     "Print one training prompt and one evaluated prompt as the model reads them (`groupwise sample`, `groupwise check`)"
     " and compare them to the last token; look for the answer inside the training prompts.",
     _look_below,

@@ -58,7 +58,7 @@ def _allowed(stage: Stage) -> float | None:
 def _look_at_start(stage: Stage) -> Seen | None:
     start, reward, last = stage.first("kl", 1), stage.first("reward", _FEW), stage.last("reward", _FEW)
     share = stage.first("on_policy_share", 1)
-    if start is None or reward is None or last is None or stage.num_steps < 2 * _FEW:
+    if start is None or reward is None or last is None or stage.num_steps < 2 * _FEW or _is_older(stage):
         return None
     # Several updates on the first batch have moved the policy before its mean is taken.
     if start.mean < _APART or share is None or share.mean < 1 or last.above(reward):
@@ -68,6 +68,14 @@ def _look_at_start(stage: Stage) -> Seen | None:
         f" has not risen ({number(reward.mean)} at first, {number(last.mean)} now).",
         [start, reward, last],
     )
+
+
+def _is_older(stage: Stage) -> bool:
+    """Returns whether the reference is by its rule that of an earlier stage: it was measured there, or it is the model
+    with its adapter switched off.
+    """
+    is_off = stage.setting("domain.model.lora") and stage.setting("reference.adapter") != "copy"
+    return "kl" in stage.earlier or bool(stage.earlier and is_off)
 
 
 def _look_below_zero(stage: Stage) -> Seen | None:
@@ -91,10 +99,11 @@ REFERENCE_ELSEWHERE = Rule(
     "Is my reference the model that I began with?",
     ("kl", "on_policy_share", "reward"),
     f"at the first step, whose updates were all on-policy, the KL is {_APART} nats a decision or more, and after"
-    f" {2 * _FEW} steps the reward has not risen",
+    f" {2 * _FEW} steps the reward has not risen; silent where an earlier stage measured a KL, or trained an adapter"
+    " that the reference is without",
     "A policy that training begins with is its own reference, and its KL is 0 before the first update. This reference"
-    " is another policy: its weights were not loaded, it is another model or adapter, or it is older than a stage that"
-    " came before. The divergence pulls the policy to where the reference is.",
+    " is another policy: its weights were not loaded, or it is another model or adapter. The divergence pulls the"
+    " policy to where the reference is.",
     "Load the reference from the folder that training begins with, or let it be made of the policy (reference.kind ="
     " frozen); compare log-probs of both on one batch: they are equal at the start.",
     _look_at_start,

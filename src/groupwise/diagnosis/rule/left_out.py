@@ -34,8 +34,9 @@ DECISIONS_LEFT_OUT = Rule(
     " evaluation before, in a run without an environment",
     "A mask leaves out most of what the policy writes: tokens before or after some mark are never made more or less"
     " probable, though the reward judges them.",
-    "Train on the whole completion; look at the mask of one member beside its tokens. Where training samples under"
-    " another limit than the evaluation (domain.sampling), that alone may be the reason.",
+    "Train on the whole completion; look at the mask of one member beside its tokens. Where evaluated"
+    " prompts need longer answers than trained ones, or have another limit (domain.sampling), that alone may be the"
+    " reason.",
     _look,
     phrase="most of an answer is not trained on",
     follows=("all_truncated", "limit_teaches_brevity"),

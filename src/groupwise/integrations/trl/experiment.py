@@ -259,7 +259,7 @@ def _following(args: GRPOConfig, lengths: _Lengths) -> dict[str, dict[str, Any]]
 
 def _weighted(reward_funcs: Any, weights: Sequence[float] | None) -> Any:
     """Returns the rewards with the weights of `reward_weights` as their attributes, where those are not all 1."""
-    if weights is None:
+    if weights is None or (reward_funcs is None and all(weight == 1 for weight in weights)):
         return reward_funcs
     if reward_funcs is None:
         raise ConfigError(
