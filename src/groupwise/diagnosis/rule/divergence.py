@@ -80,7 +80,10 @@ def _is_older(stage: Stage) -> bool:
 
 def _look_below_zero(stage: Stage) -> Seen | None:
     # From the policy that acted, a mean over what it sampled is below 0 wherever the policy has moved.
-    if stage.setting("objective.divergence.against") == "behaviour":
+    # So it is of the estimator k1 where a reference follows the policy and a batch has several updates.
+    share = stage.last("on_policy_share", _FEW)
+    off_policy = stage.setting("objective.divergence.kind") == "k1" and share is not None and share.mean < 1
+    if stage.setting("objective.divergence.against") == "behaviour" or off_policy:
         return None
     newest, before = stage.last("kl", _FEW), stage.before("kl", _FEW, _FEW)
     if newest is None or before is None or max(*newest.values, *before.values) > -_NEGATIVE:
@@ -116,7 +119,7 @@ DIVERGENCE_NEGATIVE = Rule(
     "Why is my KL negative?",
     ("kl",),
     f"in each of the last {2 * _FEW} steps the KL is -{_NEGATIVE} nats a decision or less, and it falls; silent with"
-    " divergence.against = behaviour",
+    " divergence.against = behaviour, and for k1 where updates are off-policy",
     "No divergence is below 0 but by the noise of its estimate. Its sign is turned, or policy and reference have"
     " changed places in a sum of one sign, so that the loss pays the policy for leaving its reference.",
     "Turn the sign in the divergence's code, E[log policy - log reference] under the policy, or take divergence.kind ="

@@ -22,9 +22,9 @@ def _look(stage: Stage) -> Seen | None:
         if seen is not None:
             return seen
     if temperature is not None and hot:
+        risen = " to what an evaluation earned before" if _earns_less_than_without(stage) else ""
         return Seen(
-            f"Members are sampled at temperature {number(temperature.mean)}, and the reward has not risen to what the"
-            " policy earns without that.",
+            f"Members are sampled at temperature {number(temperature.mean)}, and the reward has not risen{risen}.",
             [temperature],
         )
     return None
