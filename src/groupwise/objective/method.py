@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
@@ -73,9 +74,8 @@ class MethodFile(Config):
     @classmethod
     def instead_of_unknown(cls, key: str, place: str, table: Mapping[str, Any]) -> str:
         """Names the place of a slot that stands where it stands in an experiment, which has no table for slots."""
-        from groupwise.objective.objective import Objective
-
-        return f"a slot stands below objective; write objective.{key}" if key in Objective.model_fields else ""
+        is_slot = isinstance(table.get(key), Mapping) and not difflib.get_close_matches(key, cls.model_fields)
+        return f"a slot stands below objective; write objective.{key}" if is_slot else ""
 
 
 def installed_methods() -> tuple[str, ...]:
