@@ -22,7 +22,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
     ("words", "completed"),
     [
         (["tr"], ["train"]),
-        (["train", "language_s"], ["language_smollm"]),
+        (["train", "language_k"], ["language_knights"]),
         (["train", "language", "train.gro"], ["train.group_size="]),
         # bash makes a word of the sign, and replaces what follows it.
         (["train", "language", "method", "=", "dual"], ["dual_clip"]),

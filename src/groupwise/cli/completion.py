@@ -14,8 +14,8 @@ def experiments(incomplete: str) -> list[str]:
         incomplete: the word before the cursor.
 
     Example:
-        >>> experiments("language_sm")
-        ['language_smollm']
+        >>> experiments("language_kn")
+        ['language_knights']
     """
     from groupwise.experiment.catalogue import shipped
 
