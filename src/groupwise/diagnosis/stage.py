@@ -235,13 +235,23 @@ class Stage:
             >>> Stage("a", settings).setting("objective.trust.low"), Stage("b", settings).setting("objective.trust.low")
             (0.2, 0.1)
         """
-        stages = self.settings.get("stages")
-        tables = [stage for stage in stages if isinstance(stage, Mapping)] if isinstance(stages, list | tuple) else []
-        changes = next((table.get("set") for table in tables if table.get("name") == self.name), None)
+        changes = self._table().get("set")
         value, slot = _in_set(changes, key), key.rpartition(".")[0]
         # Another kind has keys of its own, and those below it do not count.
         replaced = _in_set(changes, f"{slot}.kind") not in (None, _at(self.settings, f"{slot}.kind"))
         return _at(self.settings, key) if value is None and not replaced else value
+
+    @property
+    def planned_steps(self) -> int | None:
+        """Returns the number of steps that the configuration gives to the stage; `None` where it is not known."""
+        count = self._table().get("num_steps", self.setting("train.num_steps"))
+        return count if isinstance(count, int) else None
+
+    def _table(self) -> Mapping[str, Any]:
+        """Returns the stage's table in `stages`; empty where there is none."""
+        stages = self.settings.get("stages")
+        tables = [stage for stage in stages if isinstance(stage, Mapping)] if isinstance(stages, list | tuple) else []
+        return next((table for table in tables if table.get("name") == self.name), {})
 
     def rewards(self, *, weighted: bool) -> list[str]:
         """Lists the names of rewards that are trained on, or of those that are only watched (judges).
@@ -264,6 +274,10 @@ class Stage:
         """
         name = self.setting("train.metric")
         return next((seen for seen in self.evaluated if name is None or seen.metric == f"{_EVALUATED}{name}"), None)
+
+    def evaluated_rewards(self) -> list[Series]:
+        """Returns the evaluated rewards, each with at least two values."""
+        return [seen for seen in self.evaluated if seen.metric.endswith("/reward") and len(seen) > 1]
 
     def evaluated_judges(self) -> list[Series]:
         """Returns the evaluated metrics that the policy is never trained on and that should rise, each with at least

@@ -170,9 +170,9 @@ def measure_rewards(
             _deviations(rewards.value, rewards), _deviations(lengths, rewards)
         )
     if rewards.value.shape[1] == advantage.shape[1] == 1:
-        compared = comparison if penalty is None else comparison - penalty[:, None]
+        penalised = comparison if penalty is None else comparison - penalty[:, None]
         statistics["advantages/agreement"] = Correlation.of(
-            _deviations(compared, rewards), _deviations(advantage.to(compared.dtype), rewards)
+            _deviations(penalised, rewards), _deviations(advantage.to(penalised.dtype), rewards)
         )
     for name, part in rewards.parts.items():
         statistics[f"rewards/{name}/mean"] = Mean.of(part.value, part.present)

@@ -13,9 +13,7 @@ def _look(stage: Stage) -> Seen | None:
     decay, ends = stage.setting("train.weight_average.decay"), stage.ends("reward", WINDOW // 2)
     if not isinstance(decay, int | float) or stage.setting("train.weight_average.warm_up") is not False:
         return None
-    if ends is None or not ends[1].above(ends[0]) or evaluations_rise(stage):
-        return None
-    if not any(seen.metric.endswith("/reward") and len(seen) > 1 for seen in stage.evaluated):
+    if ends is None or not ends[1].above(ends[0]) or not stage.evaluated_rewards() or evaluations_rise(stage):
         return None
     updates = stage.num_steps
     for name in ("updates_per_batch", "minibatches"):

@@ -92,7 +92,7 @@ def number(value: float) -> str:
 
 def evaluations_rise(stage: Stage) -> bool:
     """Returns whether the newest evaluation of a reward lies above its first by more than a hundredth of it."""
-    rewards = [seen.values for seen in stage.evaluated if seen.metric.endswith("/reward") and len(seen) > 1]
+    rewards = [seen.values for seen in stage.evaluated_rewards()]
     return any(values[-1] > values[0] + 0.01 * abs(values[0]) for values in rewards)
 
 

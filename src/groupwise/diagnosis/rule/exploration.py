@@ -13,19 +13,19 @@ _HOT = 3.0
 
 def _look(stage: Stage) -> Seen | None:
     temperature = stage.last("settings/temperature", FEW)
-    hot = temperature is not None and temperature.mean >= _HOT
-    if stage.num_steps < WINDOW or (rewards_rise(stage) and not (hot and _earns_less_than_without(stage))):
+    hot = temperature if temperature is not None and temperature.mean >= _HOT else None
+    is_below = hot is not None and _earns_less_than_without(stage)
+    if stage.num_steps < WINDOW or (rewards_rise(stage) and not is_below):
         return None
     if temperature is None or temperature.mean > 1:
         # At 1 or less texts are drawn from the policy itself, without noise of the sampler.
         seen = _noisy(stage)
         if seen is not None:
             return seen
-    if temperature is not None and hot:
-        risen = " to what an evaluation earned before" if _earns_less_than_without(stage) else ""
+    if hot is not None:
+        risen = " to what an evaluation earned before" if is_below else ""
         return Seen(
-            f"Members are sampled at temperature {number(temperature.mean)}, and the reward has not risen{risen}.",
-            [temperature],
+            f"Members are sampled at temperature {number(hot.mean)}, and the reward has not risen{risen}.", [hot]
         )
     return None
 

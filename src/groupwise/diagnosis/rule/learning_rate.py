@@ -110,7 +110,7 @@ def _unmoved(stage: Stage) -> bool:
     return way is not None and way < _NOWHERE and stage.num_steps >= 2 * WINDOW
 
 
-def _hardly_unmoved(stage: Stage) -> bool:
+def _short_way(stage: Stage) -> bool:
     """Returns whether the weights' way is short and nothing else tells whether the policy has moved: densities without
     a KL, of which no evaluation has risen either.
     """
@@ -158,7 +158,7 @@ def _hardly_moved(stage: Stage) -> Seen | None:
         or reward[1].above(reward[0])
         or not (
             _unmoved(stage)
-            or _hardly_unmoved(stage)
+            or _short_way(stage)
             or (stage.num_steps >= 3 * WINDOW and stands_still(stage) and not _moved(stage))
         )
     ):

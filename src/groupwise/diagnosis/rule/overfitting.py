@@ -16,8 +16,8 @@ def _look(stage: Stage) -> Seen | None:
     start, last = ends
     if not last.above(start) or last.mean - start.mean < _RISE * spread.mean:
         return None
-    for seen in stage.evaluated:
-        if seen.metric.endswith("/reward") and len(seen) > 1 and seen.values[-1] <= seen.values[0]:
+    for seen in stage.evaluated_rewards():
+        if seen.values[-1] <= seen.values[0]:
             return Seen(
                 f"The reward rose from {number(start.mean)} to {number(last.mean)} on training prompts that were drawn"
                 f" {epoch.mean:.0f} times, and {seen.metric.removeprefix('eval/')} of the evaluations went from"

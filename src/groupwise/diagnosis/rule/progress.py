@@ -47,8 +47,7 @@ def _is_evaluated_alike(stage: Stage) -> bool:
     """Returns whether the reward was evaluated again, and its newest evaluations are no more than a hundredth above its
     first.
     """
-    again = any(seen.metric.endswith("/reward") and len(seen) > 1 for seen in stage.evaluated)
-    return again and not evaluations_rise(stage)
+    return bool(stage.evaluated_rewards()) and not evaluations_rise(stage)
 
 
 def _all_flat(stage: Stage) -> bool:

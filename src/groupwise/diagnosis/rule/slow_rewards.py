@@ -15,7 +15,7 @@ def _look(stage: Stage) -> Seen | None:
     if steps is None or rewards is None or steps.mean < _SECONDS or rewards.mean < _SHARE * steps.mean:
         return None
     sentence = f"Rewards take {number(rewards.mean)} of the {number(steps.mean)} seconds of a step"
-    limit, meant = stage.setting("train.max_seconds"), _meant_steps(stage)
+    limit, meant = stage.setting("train.max_seconds"), stage.planned_steps
     if isinstance(limit, int | float) and meant and steps.mean * meant > 2 * limit:
         return Seen(
             f"{sentence}, so that the {number(limit)} seconds of train.max_seconds hold about"
@@ -24,15 +24,6 @@ def _look(stage: Stage) -> Seen | None:
             "warning",
         )
     return Seen(f"{sentence}.", [steps, rewards])
-
-
-def _meant_steps(stage: Stage) -> int | None:
-    """Returns the number of steps that the configuration gives to the stage; `None` where it is not known."""
-    stages = stage.settings.get("stages")
-    tables = stages if isinstance(stages, list | tuple) else ()
-    counts = [table.get("num_steps") for table in tables if isinstance(table, dict) and table.get("name") == stage.name]
-    count = counts[0] if counts else stage.setting("train.num_steps")
-    return count if isinstance(count, int) else None
 
 
 REWARDS_ARE_SLOW = Rule(

@@ -82,8 +82,7 @@ def start_gap(stage: Stage, side: int = 1) -> StartGap | None:
         side: 1 for the lowest of several evaluations, to lie above the rewards; -1 for the highest, to lie below.
     """
     reward, spread = stage.first("reward", FEW), stage.first("reward_std", FEW)
-    measured = [seen for seen in stage.evaluated if seen.metric.endswith("/reward") and len(seen) > 1]
-    nearest = min(measured, key=lambda seen: side * seen.values[0], default=None)
+    nearest = min(stage.evaluated_rewards(), key=lambda seen: side * seen.values[0], default=None)
     if reward is None or spread is None or nearest is None or nearest.steps[0] >= reward.steps[0]:
         return None
     return StartGap(reward, spread, nearest, side)
