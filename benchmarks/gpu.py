@@ -5,10 +5,12 @@
     python benchmarks/gpu.py --device cpu --tiny               the same program on a CPU, with small shapes: how it is
     tried where there is no GPU
 
-Parts are the default runs of the four domains, shortened; the tests marked `gpu`; and ten steps of a model of
-Qwen2.5-0.5B's shape with random weights (nothing is downloaded), as LoRA and with all weights in bfloat16, and with all
-weights in fp32 under autocast. Each is a process of its own, so that one that breaks, hangs or loses the device leaves
-the others alone. Where Python has Groupwise's dependencies and a torch with CUDA, it runs without an installation.
+Parts are the default runs of the four domains, shortened; SmolLM2-135M as `groupwise train language_smollm` trains it;
+the tests marked `gpu`; ten steps of models of published shapes with random weights (nothing is downloaded): Qwen2.5-0.5B
+as LoRA, whole in bfloat16, whole in fp32 under autocast, and in shards over all GPUs; Qwen2.5-7B as LoRA; at 512 pixels
+Stable Diffusion's UNet and a flow transformer of a billion weights; and TRL's trainer beside the first of them. Each is
+a process of its own, so that one that breaks, hangs or loses the device leaves the others alone. Where Python has
+Groupwise's dependencies and a torch with CUDA, it runs without an installation.
 
 The exit status is 0 where everything went well, 1 where something broke, 2 where there is no CUDA device.
 """
@@ -22,6 +24,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -33,9 +36,15 @@ SECONDS = {
     "qwen_full": 100,
     "tests": 150,
     "qwen_autocast": 100,
+    "qwen_shards": 150,
     "diffusion": 90,
     "restoration": 90,
     "selection": 120,
+    "language_smollm": 300,
+    "qwen_7b": 300,
+    "unet_512": 200,
+    "flow_1b": 200,
+    "trl": 150,
 }
 """Each part's deadline, in the order in which they run: what is new on a GPU first."""
 Result = dict[str, Any]
@@ -68,7 +77,8 @@ def main(arguments: list[str] | None = None) -> int:
         results.append(part(name, folder, asked.device, asked.tiny, min(SECONDS[name], end - time.monotonic())))
         print(line(results[-1]), flush=True)
         (folder / "gpu.json").write_text(json.dumps({"machine": about, "parts": results}, indent=1))
-    shutil.rmtree(folder / "model", ignore_errors=True)
+    for model in (*folder.glob("model-*"), *folder.glob("pipeline-*")):
+        shutil.rmtree(model, ignore_errors=True)
     print("\n" + table(results) + f"\n\nwritten to {folder / 'gpu.json'}; what each part said is beside it")
     return int(not all(result["ok"] for result in results))
 
@@ -82,7 +92,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small shapes and few steps")
     parser.add_argument(
-        "--seconds", type=float, default=480.0, help="after which nothing runs any more (default: %(default)s)"
+        "--seconds", type=float, default=900.0, help="after which nothing runs any more (default: %(default)s)"
     )
     parser.add_argument(
         "--out",
@@ -95,8 +105,6 @@ def options() -> argparse.ArgumentParser:
 
 def machine(device: str) -> dict[str, str]:
     """What the numbers are of, and which of Groupwise's dependencies are missing here."""
-    import tomllib
-
     import torch
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -129,9 +137,8 @@ def part(name: str, folder: Path, device: str, tiny: bool, seconds: float) -> Re
     if seconds <= 0:
         return {**result, "why": "not run: the time was over (--seconds)"}
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    )
+    places = [ROOT / "src", ROOT / "benchmarks", ROOT, *described(folder)]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [*map(str, places), os.environ.get("PYTHONPATH", "")]))
     command = [
         sys.executable,
         str(ROOT / "benchmarks" / "gpu_part.py"),
@@ -154,6 +161,24 @@ def part(name: str, folder: Path, device: str, tiny: bool, seconds: float) -> Re
         return {**result, **json.loads(written.read_text())}
     last = [text for text in log.read_text(errors="replace").splitlines() if text.strip()][-1:]
     return {**result, "why": f"{ended}: {last[0].strip() if last else 'it said nothing'}"}
+
+
+def described(folder: Path) -> list[Path]:
+    """Where Groupwise is not installed: a folder for Python's path that holds what an installation writes down, the
+    entry points by which domains and rewards are known.
+    """
+    if _installed("groupwise"):
+        return []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    place = folder / "described"
+    about = place / f"groupwise-{project['version']}.dist-info"
+    about.mkdir(parents=True, exist_ok=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: groupwise\nVersion: {project['version']}\n")
+    groups = project["entry-points"].items()
+    (about / "entry_points.txt").write_text(
+        "".join(f"[{group}]\n" + "".join(f"{name} = {path}\n" for name, path in names.items()) for group, names in groups)
+    )
+    return [place]
 
 
 HEADS = ("part", "", "seconds", "tokens/s sampling", "scoring", "update", "peak MiB", "what broke")

@@ -9,13 +9,15 @@ import json
 import math
 import shutil
 import statistics
+import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from gpu_models import IMAGES, LANGUAGE, image_experiment, language_experiment
 
 ROOT = Path(__file__).resolve().parents[1]
 Result = dict[str, Any]
@@ -26,6 +28,8 @@ RUNS = {
     "diffusion": ["stages.warm_up.num_steps=40", "stages.grpo.num_steps=5"],
     "restoration": ["stages.supervised.num_steps=80", "stages.grpo.num_steps=10", "domain.evaluation.repeats=1"],
     "selection": ["train.num_steps=20"],
+    # As it is shipped, without its controls; the model comes in a package (make smollm).
+    "language_smollm": ["controls=null"],
 }
 SMALL = {
     "language": [
@@ -56,123 +60,76 @@ SMALL = {
         "domain.task_model.num_steps=2",
         "domain.evaluation.tables=false",
     ],
+    "language_smollm": ["train.num_steps=3", "train.group_size=2", "domain.data.num_held_out=4"],
 }
-QWEN = {
-    "qwen_lora": {"model": {"dtype": "bfloat16", "lora": {"r": 16, "alpha": 32}}},
-    "qwen_full": {"model": {"dtype": "bfloat16"}},
-    "qwen_autocast": {"model": {"dtype": "float32"}, "autocast": "bfloat16"},
-}
-
-
-def qwen_shape(tiny: bool) -> dict[str, Any]:
-    """Qwen2.5-0.5B's configuration, or its family in small."""
-    if tiny:
-        return {
-            "vocab_size": 320,
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 1,
-        }
-    return {
-        **{
-            "vocab_size": 151936,
-            "hidden_size": 896,
-            "intermediate_size": 4864,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 14,
-            "num_key_value_heads": 2,
-        },
-        **{"max_position_embeddings": 32768, "rope_theta": 1e6, "rms_norm_eps": 1e-6},
-    }
-
-
-def save_qwen(folder: Path, tiny: bool) -> Path:
-    """A model folder of that shape with random weights in bfloat16, whose tokenizer knows the bytes and nothing more;
-    made once.
-    """
-    import torch
-    from tokenizers import pre_tokenizers
-    from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
-
-    if folder.is_dir():
-        return folder
-    shape, end = qwen_shape(tiny), "<|endoftext|>"
-    bytes_of_text = {character: row for row, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    tokenizer = Qwen2Tokenizer(
-        vocab={**bytes_of_text, end: 256}, merges=[], unk_token=end, eos_token=end, pad_token=end
-    )
-    torch.manual_seed(0)
-    model = Qwen2ForCausalLM(
-        Qwen2Config(**shape, tie_word_embeddings=True, pad_token_id=256, eos_token_id=256, bos_token_id=None)
-    )
-    partial = Path(tempfile.mkdtemp(dir=folder.parent))
-    model.to(torch.bfloat16).save_pretrained(partial)
-    tokenizer.save_pretrained(partial)
-    return partial.rename(folder)
-
-
-def qwen_experiment(name: str, folder: Path, device: str, tiny: bool) -> dict[str, Any]:
-    """Ten steps of 8 groups of 8, 128 tokens after 128, with a KL to a reference so that there is something
-    to score.
-    """
-    size = (
-        {"prompts": 2, "group": 2, "prompt": 4, "new": 4, "steps": 2}
-        if tiny
-        else {"prompts": 8, "group": 8, "prompt": 128, "new": 128, "steps": 10}
-    )
-    settings = QWEN[name]
-    # A token a letter; the first two tell the prompts apart.
-    texts = [f"{text:02d}" + "a" * (size["prompt"] - 2) for text in range(4 * size["prompts"])]
-    train = {
-        "num_steps": size["steps"],
-        "prompts_per_step": size["prompts"],
-        "group_size": size["group"],
-        "device": device,
-    }
-    # On a GPU the size of a pass is found by measuring what is free.
-    train |= {"micro_batch_members": "auto", "autocast": settings.get("autocast", "none")} | (
-        {"memory_limit_gib": 64.0} if device == "cpu" else {}
-    )
-    return {
-        "name": name,
-        "method": "grpo",
-        "domain": {
-            "kind": "language",
-            "model": {"kind": "pretrained", "path": str(save_qwen(folder / "model", tiny)), **settings["model"]},
-            "data": {"source": {"kind": "texts", "prompts": texts}, "num_held_out": 1},
-            "rewards": {"differs": {"kind": "callable", "path": "groupwise.estimate.calibration:differs"}},
-            "sampling": {"max_new_tokens": size["new"]},
-            "evaluation": {"sampled": False},
-        },
-        "train": train,
-        "optimiser": {"learning_rate": 1e-5},
-        "checkpoint": {"every": 10**6},
-        "track": {"console": "none"},
-    }
-
-
 def run_part(name: str, folder: Path, device: str, tiny: bool) -> Result:
     """The part's run: what it measured; raises what breaks it."""
     if name == "tests":
         return tests(device, tiny)
+    if name == "trl":
+        return beside_trl(folder, device, tiny)
     from groupwise import load_experiment, train
 
     path, out = folder / f"{name}-experiment.json", folder / f"{name}-run"
     shutil.rmtree(out, ignore_errors=True)
-    if name in QWEN:
-        path.write_text(json.dumps(qwen_experiment(name, folder, device, tiny)))
+    if name in (*LANGUAGE, *IMAGES):
+        write = language_experiment if name in LANGUAGE else image_experiment
+        path.write_text(json.dumps(write(name, folder, device, tiny)))
         experiment = load_experiment(path, run_code=True)
     else:
         experiment = load_experiment(
             name, [*RUNS[name], *(SMALL[name] if tiny else []), f"train.device={device}", "track.console=none"]
         )
-    train(experiment, out=out)
+    if getattr(experiment.train, "sharding", "none") == "none":
+        train(experiment, out=out)
+    else:
+        in_processes(path, out, device)
     # Gigabytes, and nothing that is measured.
     for heavy in ("model", "checkpoints", "controls"):
         shutil.rmtree(out / heavy, ignore_errors=True)
-    return measured(out, device) if name not in QWEN else with_estimate(measured(out, device), experiment, out)
+    result = measured(out, device)
+    if name in LANGUAGE:
+        return with_estimate(result, experiment, out)
+    return with_image_estimate(result, experiment) if name in IMAGES else result
+
+
+def in_processes(experiment: Path, out: Path, device: str) -> None:
+    """Trains with as many processes as there are GPUs (two on a CPU), each of which holds a share of the weights."""
+    import torch
+
+    size = torch.cuda.device_count() if device == "cuda" else 2
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
+    command = [*launcher, "-m", "groupwise", "train", str(experiment), "--run-code", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    print(done.stdout, done.stderr, sep="\n")
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if "Error" in line]
+        raise RuntimeError(f"{size} processes ended with status {done.returncode}: {said[0] if said else done.stderr}")
+
+
+def beside_trl(folder: Path, device: str, tiny: bool) -> Result:
+    """TRL's trainer on the model, prompts, reward and sizes of `qwen_lora`, beside that part where it ran."""
+    import gpu_trl
+
+    result = gpu_trl.measure(language_experiment("qwen_lora", folder, device, tiny), device)
+    ours = folder / "qwen_lora.json"
+    if not ours.exists() or not json.loads(ours.read_text())["ok"]:
+        result["notes"].append("the part qwen_lora, with which this is compared, did not run here")
+        return result
+    mine = json.loads(ours.read_text())
+    own = mine["seconds_by_part"]
+    for part, spent in {
+        "sampling": own["sampling"],
+        "scoring and update": own["scoring"] + own["update"],
+    }.items():
+        theirs = result["seconds_by_part"][part]
+        result["notes"].append(f"{part}: {spent:.3f} s, TRL {theirs:.3f} s: {spent / theirs:.2f} of TRL's")
+    if "peak_mib" in result:
+        share = mine["peak_mib"] / result["peak_mib"]
+        result["notes"].append(
+            f"memory: {mine['peak_mib']:,.0f} MiB, TRL {result['peak_mib']:,.0f} MiB: {share:.2f} of TRL's"
+        )
+    return result
 
 
 def measured(out: Path, device: str) -> Result:
@@ -219,16 +176,13 @@ def measured(out: Path, device: str) -> Result:
 
 def with_estimate(result: Result, experiment: Any, out: Path) -> Result:
     """Beside what `groupwise estimate --gpu` foretells for this device, by its documented peaks."""
-    import torch
-
     from groupwise.estimate.estimate import estimate
     from groupwise.estimate.machine import GPUS, documented_machine
     from groupwise.estimate.memory import Numbers
     from groupwise.estimate.shape import read_shape
     from groupwise.estimate.work import Step
 
-    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    known = next((gpu for gpu in GPUS if gpu.lower() in name.lower().replace(" ", "")), "H200")
+    known = documented_gpu()
     rows = [json.loads(text) for text in (out / "metrics.jsonl").read_text().splitlines()]
     train, settings = experiment.train, experiment.domain
     length = len(settings.data.source.prompts[0])
@@ -258,6 +212,34 @@ def with_estimate(result: Result, experiment: Any, out: Path) -> Result:
             f"memory: {result['peak_mib']:,.0f} MiB at most, foretold {found.bytes['peak'] / 2**20:,.0f} MiB"
         )
     return {**result, "micro_batch_members": step.micro_batch, "foretold_seconds": dict(found.seconds)}
+
+
+def documented_gpu() -> str:
+    """Which GPU of those whose peaks `groupwise estimate` knows this one is; H200 where it is none of them."""
+    import torch
+
+    from groupwise.estimate.machine import GPUS
+
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    return next((gpu for gpu in GPUS if gpu.lower() in name.lower().replace(" ", "")), "H200")
+
+
+def with_image_estimate(result: Result, experiment: Any) -> Result:
+    """Beside what `groupwise estimate --gpu` foretells of a model of images: seconds, and the memory held at once."""
+    from groupwise.cli.estimate_images import estimate_span
+
+    known = documented_gpu()
+    _, _, foretold = estimate_span(experiment, experiment.name, gpu=known, gpus=1)
+    seconds = dict(foretold.seconds)
+    # A run's sampling includes the decoding.
+    seconds["sampling"] += seconds.pop("decoding", 0.0)
+    for part, took in result["seconds_by_part"].items():
+        if part in seconds:
+            result["notes"].append(f"{part}: {took:.3f} s, foretold for {known} {seconds[part]:.3f} s")
+    peak = foretold.bytes["peak"] / 2**20
+    if "peak_mib" in result:
+        result["notes"].append(f"memory: {result['peak_mib']:,.0f} MiB at most, foretold {peak:,.0f} MiB")
+    return {**result, "foretold_seconds": seconds, "foretold_mib": peak}
 
 
 def tests(device: str, tiny: bool) -> Result:

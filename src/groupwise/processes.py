@@ -50,6 +50,16 @@ def num_processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def is_launched() -> bool:
+    """Returns whether a launcher such as torchrun started this process, be it the only one.
+
+    Example:
+        >>> is_launched()
+        False
+    """
+    return "WORLD_SIZE" in os.environ and "MASTER_ADDR" in os.environ
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether an error says that an allocation failed, on a device or on the CPU.
 

@@ -16,8 +16,10 @@ import torch
 from tests.integration.small import experiment, rows, save_model, weights
 
 import groupwise
+from groupwise.checkpoint import load_tree
 from groupwise.config import ConfigError
 from groupwise.experiment.runner import resume
+from groupwise.learner.stored_shards import read_whole
 from groupwise.track import read_metrics
 
 ON_CUDA = pytest.mark.parametrize("device", [pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True)
@@ -120,6 +122,30 @@ def test_memory_that_runs_out_is_told_in_one_line_and_auto_goes_on(device: torch
         torch.cuda.set_per_process_memory_fraction(1.0, device)
 
 
+def in_processes(folder: Path, size: int, run: str, *settings: str) -> None:
+    """Trains the experiment of `folder/run` in processes of their own, joined by NCCL."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
+    command = ["-m", "groupwise", "train", str(folder / "run" / "config.json"), *settings, "--out", str(folder / run)]
+    done = subprocess.run([*torchrun, *command], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@ON_CUDA
+def test_weights_in_shards_on_all_gpus_train_as_whole_ones(device: torch.device, tmp_path: Path) -> None:
+    """On one GPU the group of processes has one member, and all its collectives are NCCL's all the same."""
+    settings = ["domain.model.dtype=float64", "optimiser.eps=1e-2", "train.prompts_per_step=8"]
+    settings += ["train.updates_per_batch=2", "train.deterministic=true"]
+    train(tmp_path, device, *settings)
+    size = min(8, torch.cuda.device_count())
+    in_processes(tmp_path, size, "shards", "train.sharding=full")
+    started = json.loads((tmp_path / "shards" / "environment.json").read_text())["starts"][-1]
+    assert started["num_processes"] == size
+    whole, shards = (read_whole(load_tree(tmp_path / run / "checkpoints" / "step-2")) for run in ("run", "shards"))
+    assert set(shards["learner"]["weights"]) == set(whole["learner"]["weights"])
+    for name, value in whole["learner"]["weights"].items():
+        torch.testing.assert_close(shards["learner"]["weights"][name], value, rtol=1e-9, atol=1e-10)
+
+
 @ON_CUDA
 def test_two_processes_train_as_one(device: torch.device, tmp_path: Path) -> None:
     if torch.cuda.device_count() < 2:
@@ -132,24 +158,7 @@ def test_two_processes_train_as_one(device: torch.device, tmp_path: Path) -> Non
         "train.deterministic=true",
     ]
     train(tmp_path, device, *settings)
-    torchrun = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node=2",
-        "-m",
-        "groupwise",
-        "train",
-    ]
-    done = subprocess.run(
-        [*torchrun, str(tmp_path / "run" / "config.json"), "--out", str(tmp_path / "two")],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    in_processes(tmp_path, 2, "two")
     assert json.loads((tmp_path / "two" / "environment.json").read_text())["starts"][-1]["num_processes"] == 2
     for name, value in weights(tmp_path / "run", 2).items():
         # Sums in another order, 1e-16 each, through two optimiser steps whose eps bounds what they magnify.

@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.engine.proof import NUM_PROMPTS
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
+from groupwise.checkpoint.tree import SHARDS
 from groupwise.config import ConfigError
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import open_domain, run
@@ -287,3 +288,20 @@ def test_one_process_has_all_weights(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r'train.sharding = "full": this is one process.*torchrun'):
         run(load_experiment(tmp_path / "one.json", run_code=True), tmp_path / "one")
     assert not (tmp_path / "one").exists()
+
+
+@pytest.mark.slow
+def test_a_process_that_a_launcher_started_alone_has_one_shard(tmp_path: Path) -> None:
+    """A script that starts as many processes as there are GPUs runs on one GPU."""
+    write_inputs(tmp_path)
+    write("whole", Case("grpo"), {}, tmp_path)
+    write("alone", Case("grpo"), {"train": {"sharding": "full"}}, tmp_path)
+    run(load_experiment(tmp_path / "whole.json", run_code=True), tmp_path / "whole")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "-m", "groupwise"]
+    command = ["train", str(tmp_path / "alone.json"), "--run-code", "--out", str(tmp_path / "alone")]
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    done = subprocess.run([*launcher, *command], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths})
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "alone" / "checkpoints").glob(f"*/{SHARDS}")), "the checkpoint is not one of shards"
+    whole, alone = (newest(tmp_path / name)["learner"]["weights"] for name in ("whole", "alone"))
+    assert max(gaps(alone, whole).values()) <= BOUND

@@ -32,6 +32,28 @@ def show_images(span: Experiment, name: str, *, gpu: str | None, gpus: int, take
     Raises:
         ConfigError: the domain's costs are not known.
     """
+    costs, step, estimated = estimate_span(span, name, gpu=gpu, gpus=gpus)
+    for line in _about(costs, step, gpu, gpus, estimated):
+        console().print(Text(line))
+    _show(estimated, gpu, taken)
+    for line in estimated.assumptions:
+        console().print(Text(f"extrapolated: {line}"))
+
+
+def estimate_span(
+    span: Experiment, name: str, *, gpu: str | None, gpus: int
+) -> tuple[ImageCosts, ImageStep, ImageEstimate]:
+    """Counts the costs of a step of an experiment whose domain makes images, and applies them.
+
+    Args:
+        span, name, gpu, gpus: as in `show_images`.
+
+    Returns:
+        the costs of the model, the sizes of the step, and the estimate.
+
+    Raises:
+        ConfigError: the domain's costs are not known.
+    """
     import torch
 
     train, objective = span.train, span.objective
@@ -61,11 +83,7 @@ def show_images(span: Experiment, name: str, *, gpu: str | None, gpus: int, take
     )
     half = train.autocast == "bfloat16" or costs.weight_bytes <= 2 * costs.parameters
     estimated = estimate_images(costs, step, gpu=None if gpu is None else GPUS[gpu], half=half, num_processes=gpus)
-    for line in _about(costs, step, gpu, gpus, estimated):
-        console().print(Text(line))
-    _show(estimated, gpu, taken)
-    for line in estimated.assumptions:
-        console().print(Text(f"extrapolated: {line}"))
+    return costs, step, estimated
 
 
 def _about(costs: ImageCosts, step: ImageStep, gpu: str | None, gpus: int, estimated: ImageEstimate) -> list[str]:

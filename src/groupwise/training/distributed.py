@@ -22,6 +22,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from groupwise import statistics
+from groupwise.processes import is_launched
 from groupwise.statistics import Statistic
 from groupwise.training.meeting import MEETING, fresh_store
 from groupwise.training.roll_call import RollCall
@@ -59,6 +60,11 @@ class World:
     def first(self) -> bool:
         """True on the process that prints and writes."""
         return self.rank == 0
+
+    @property
+    def joined(self) -> bool:
+        """True where a process group stands behind it, be it of this process alone: then weights can be spread."""
+        return self.size > 1 or (dist.is_available() and dist.is_initialized())
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Returns the sum over processes, on all of them; does not change the argument.
@@ -160,12 +166,13 @@ class World:
         return statistics.reduce_statistics(summands, self.sum)
 
 
-def connect(device: torch.device) -> World:
+def connect(device: torch.device, *, alone: bool = False) -> World:
     """Joins the processes that `torchrun` started; without `torchrun` this process has no peers. GPUs exchange tensors
     by NCCL, CPUs by gloo.
 
     Args:
         device: the device of this process.
+        alone: whether a process that torchrun started alone makes a group as well, as weights in shards need.
 
     Returns:
         the place of this process among its peers.
@@ -175,7 +182,7 @@ def connect(device: torch.device) -> World:
         1
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1:
+    if size == 1 and not (alone and is_launched()):
         return World()
     roll_call = None
     if not dist.is_initialized():

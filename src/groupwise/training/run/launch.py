@@ -178,7 +178,7 @@ class _Process:
 
 def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
     device = device_of(job.recipes[0])
-    world = connect(device)
+    world = connect(device, alone=job.recipes[0].train.sharding == "full")
     train = job.recipes[0].train
     if device.type == "cpu":
         torch.set_num_threads(train.num_threads)
@@ -296,7 +296,7 @@ def _build(job: Job, process: _Process, *, resumed: bool) -> tuple[Domains, Job]
         for domain in domains.that_sample(job.recipes):
             check_first_batch(domain, process.streams)
     _check_same_start(domains.base, process.world)
-    if job.recipes[0].train.sharding == "full" and process.world.size > 1:
+    if job.recipes[0].train.sharding == "full" and process.world.joined:
         try:
             domains.base.learner.shard(process.device)
         except Exception as error:

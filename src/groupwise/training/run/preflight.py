@@ -8,7 +8,7 @@ from groupwise.config import ConfigError, Problem, nearest
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Matches, RewardsDecisions
 from groupwise.objective.matching import NoMatching
-from groupwise.processes import num_processes
+from groupwise.processes import is_launched, num_processes
 from groupwise.records import DECISION_FIELDS
 from groupwise.reference import resolve_reference
 from groupwise.reference.policy import switches_off
@@ -56,13 +56,13 @@ def check_configuration(job: Job) -> None:
 
 
 def check_processes(job: Job) -> None:
-    """Refuses a new run whose weights are to be spread over several processes, and which has one. A run that goes on
-    may do so with one.
+    """Refuses a new run whose weights are to be spread over processes, and which no launcher started: there is nobody
+    to spread them over. A run that goes on may do so alone.
 
     Raises:
-        ConfigError: torchrun did not start several processes.
+        ConfigError: torchrun did not start this process.
     """
-    if job.recipes[0].train.sharding == "full" and num_processes() == 1:
+    if job.recipes[0].train.sharding == "full" and num_processes() == 1 and not is_launched():
         raise ConfigError(
             'train.sharding = "full": this is one process, which has all weights; write train.sharding = none, or start'
             " several: torchrun --nproc-per-node 2 -m groupwise train ..."

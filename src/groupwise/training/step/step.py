@@ -51,7 +51,7 @@ class Step:
     @property
     def sharded(self) -> bool:
         """True where the weights are spread over the processes, so that all of them make the same passes."""
-        return self.recipe.train.sharding == "full" and self.world.size > 1
+        return self.recipe.train.sharding == "full" and self.world.joined
 
     def passes(self, lengths: Tensor) -> list[Tensor]:
         """Returns the members of each pass of this process. Where the weights are spread, a process with fewer passes
