@@ -19,6 +19,7 @@ from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
 from groupwise.causal_lm.decode import prefill
 from groupwise.causal_lm.draw import check_finite, draw, truncation_mask, uniforms
+from groupwise.causal_lm.quick_adapter import quick_adapters
 from groupwise.causal_lm.stop import Stops
 from groupwise.config import ConfigError
 
@@ -206,7 +207,7 @@ def sample(
             continue_with,
         )
         num_before = done
-        with backbone.evaluating():
+        with backbone.evaluating(), quick_adapters(backbone.model):
             parts.append(
                 run.run(
                     [prompts[p] for p in batch_prompts],
