@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from tests.domain.diffusion import small
 from tests.domain.diffusion.models.tiny import PIPELINES, saved
 from tests.domain.restoration import small as small_restoration
 
+from groupwise.cli.estimate_images import estimate_span
 from groupwise.config import ConfigError, validate
 from groupwise.domain.costs import ImageCosts, PassCost
 from groupwise.domain.diffusion.config import DiffusionConfig
@@ -18,6 +21,7 @@ from groupwise.domain.diffusion.models.open import open_denoiser
 from groupwise.domain.pass_bounds import CPU_BYTES, MOST_ROWS
 from groupwise.estimate.images import ImageStep, estimate_images
 from groupwise.estimate.machine import GPUS
+from groupwise.experiment import load_experiment
 from groupwise.memory import peak_bytes
 from groupwise.streams import Streams
 
@@ -117,6 +121,34 @@ def test_rows_operations_and_seconds_of_each_part() -> None:
     assert estimated.rows == {"sampling": 32, "decoding": 32, "scoring": 32, "update": 15}
     assert estimated.bytes["a pass of update"] == CPU_BYTES
     assert estimated.bytes["peak"] == 40 + 100 + 40 + 80 + 40 + 32 * 32 + CPU_BYTES
+
+
+def test_images_are_decoded_while_the_graph_of_sampling_waits_for_its_update() -> None:
+    step = ImageStep(prompts=1, group_size=1)
+    waiting = replace(COSTS, keeps_graph=True)
+    plain, kept = (estimate_images(costs, step).bytes for costs in (COSTS, waiting))
+    assert kept["peak"] == plain["peak"] + plain["a pass of decoding"]
+    # Where the update takes several passes, no graph is kept.
+    many = ImageStep(prompts=4, group_size=8)
+    assert estimate_images(waiting, many).bytes == estimate_images(COSTS, many).bytes
+
+
+def test_an_adapter_of_single_precision_leaves_the_products_in_half_precision(tmp_path: Path) -> None:
+    shape = {"name": "half", "method": "flow_grpo", "train": {"num_steps": 1, "prompts_per_step": 1, "group_size": 2}}
+    saved("StableDiffusion3Pipeline", tmp_path / "model")
+    (tmp_path / "prompts.txt").write_text("a\nb\n")
+    domain: dict[str, Any] = {"kind": "diffusion", "num_steps": 3, "rewards": {"small": {"kind": "jpeg_size"}}}
+    domain["data"] = {"source": {"kind": "prompts", "path": str(tmp_path / "prompts.txt")}}
+
+    def seconds(**model: object) -> float:
+        domain["model"] = {"kind": "pretrained", "path": str(tmp_path / "model"), **model}
+        (tmp_path / "half.json").write_text(json.dumps({**shape, "domain": domain}))
+        experiment = load_experiment(tmp_path / "half.json", run_code=True)
+        return estimate_span(experiment, "half", gpu="H100", gpus=1)[2].seconds["sampling"]
+
+    assert seconds(dtype="bfloat16") < 0.1 * seconds(dtype="float32")
+    # The adapter's own products add a half at this width.
+    assert seconds(dtype="bfloat16", lora={"rank": 1}) < 0.2 * seconds(dtype="float32", lora={"rank": 1})
 
 
 def test_a_pass_holds_the_same_with_ten_prompts_and_with_a_thousand() -> None:

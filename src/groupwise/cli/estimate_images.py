@@ -81,7 +81,10 @@ def estimate_span(
         # The reference of an adapter is the adapter switched off.
         copy_of_reference=reference.present and costs.trained == costs.parameters,
     )
-    half = train.autocast == "bfloat16" or costs.weight_bytes <= 2 * costs.parameters
+    # An adapter is in single precision whatever the weights below it are.
+    adapts = costs.trained < costs.parameters
+    below = costs.parameters - adapts * costs.trained
+    half = train.autocast == "bfloat16" or costs.weight_bytes - adapts * costs.trained_bytes <= 2 * below
     estimated = estimate_images(costs, step, gpu=None if gpu is None else GPUS[gpu], half=half, num_processes=gpus)
     return costs, step, estimated
 

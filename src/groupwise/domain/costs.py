@@ -80,6 +80,7 @@ class ImageCosts:
         member_bytes: what a sampled member holds until its update.
         stated_rows: rows of a pass, where the experiment states them.
         is_counted: whether sizes were counted without weights, on no device.
+        keeps_graph: whether what sampling computed is kept for the first update, where one pass holds all of it.
     """
 
     name: str
@@ -99,3 +100,4 @@ class ImageCosts:
     member_bytes: float
     stated_rows: int | None
     is_counted: bool
+    keeps_graph: bool = False

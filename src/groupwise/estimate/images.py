@@ -118,10 +118,14 @@ def estimate_images(
     rows = {part: _rows(part, cost, count, costs, budget) for part, (cost, count) in counts.items()}
     passes = {f"a pass of {part}": counts[part][0].bytes(rows[part]) for part in counts if part != "scoring"}
     seconds = {part: _seconds(part, cost, count, costs, gpu, half) for part, (cost, count) in counts.items()}
+    largest = max(passes.values())
+    if costs.keeps_graph and rows["update"] >= updated and "decoding" in counts:
+        # Images are decoded while the graph waits for the first update.
+        largest = max(largest, passes["a pass of update"] + passes["a pass of decoding"])
     return ImageEstimate(
         flops={part: cost.flops * count for part, (cost, count) in counts.items()},
         seconds={part: value for part, value in seconds.items() if value is not None},
-        bytes={**resident, **passes, "peak": sum(resident.values()) + max(passes.values())},
+        bytes={**resident, **passes, "peak": sum(resident.values()) + largest},
         rows=rows,
         assumptions=_assumptions(costs, gpu),
     )

@@ -107,6 +107,7 @@ def image_costs(config: DiffusionConfig, *, copies: int, checkpointing: bool, ti
         member_bytes=element_bytes * math.prod(denoiser.latent_shape) * 2 * ((copies or decisions) + 1),
         stated_rows=config.transitions_at_once,
         is_counted=True,
+        keeps_graph=not checkpointing and not copies and config.transitions_at_once is None,
     )
 
 
