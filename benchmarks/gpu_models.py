@@ -73,7 +73,7 @@ def made_once(folder: Path, write: Callable[[Path], None]) -> Path:
 
 
 def save_qwen(folder: Path, tiny: bool, size: str = "0.5b", device: str = "cpu") -> Path:
-    """A model folder of that shape with random weights in bfloat16, whose tokenizer knows the bytes and nothing more."""
+    """A model folder of that shape with random weights in bfloat16, whose tokenizer knows bytes and nothing more."""
     import torch
     from tokenizers import pre_tokenizers
     from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
@@ -137,7 +137,7 @@ def language_experiment(name: str, folder: Path, device: str, tiny: bool) -> dic
     }
 
 
-WORDS = "a cat and the dog in rain on snow by sea".split()
+WORDS = ("a", "cat", "and", "the", "dog", "in", "rain", "on", "snow", "by", "sea")
 
 
 def clip_tokenizer() -> Any:

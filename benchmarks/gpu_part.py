@@ -62,6 +62,8 @@ SMALL = {
     ],
     "language_smollm": ["train.num_steps=3", "train.group_size=2", "domain.data.num_held_out=4"],
 }
+
+
 def run_part(name: str, folder: Path, device: str, tiny: bool) -> Result:
     """The part's run: what it measured; raises what breaks it."""
     if name == "tests":

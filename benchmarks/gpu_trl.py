@@ -4,6 +4,7 @@ the peer of `gpu.py`. It samples with transformers, as ours does.
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
 import tempfile
@@ -17,7 +18,7 @@ Result = dict[str, Any]
 
 
 def measure(experiment: dict[str, Any], device: str) -> Result:
-    """Trains an adapter; returns seconds by part (medians after the first step), tokens a second, the peak of memory."""
+    """Trains an adapter; returns medians by part after the first step: seconds and tokens a second; and the peak."""
     import torch
     import trl
     from datasets import Dataset
@@ -89,7 +90,7 @@ def measure(experiment: dict[str, Any], device: str) -> Result:
         if device == "cuda":
             torch.cuda.reset_peak_memory_stats()
         trainer.train()
-    steps = [after - before for before, after in zip(ends, ends[1:], strict=False)][1:]
+    steps = [after - before for before, after in itertools.pairwise(ends)][1:]
     rest = [step - part for step, part in zip(steps, sampling[1:], strict=True)]
     # Members of flat groups, which Groupwise leaves out of its update, TRL computes.
     result: Result = {

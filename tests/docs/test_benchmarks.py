@@ -78,7 +78,11 @@ def test_generalised_advantages_by_hand() -> None:
     assert returns.tolist() == [[0.625, 1.0]]
 
 
-FAST, LONGER = ("language", "restoration", "qwen_lora"), ("diffusion", "selection", "qwen_full", "qwen_autocast")
+FAST = ("language", "restoration", "qwen_lora")
+LONGER = (
+    *("diffusion", "selection", "language_smollm", "qwen_full", "qwen_autocast", "qwen_shards", "qwen_7b"),
+    *("unet_512", "flow_1b"),
+)
 
 
 @pytest.mark.parametrize("name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in LONGER)])
@@ -90,20 +94,60 @@ def test_a_part_of_make_gpu_runs_on_a_cpu(name: str, tmp_path: Path) -> None:
     assert result["tokens_per_second"]["sampling"] > 0
     assert result["seconds_by_part"]["update"] > 0
     assert json.loads((tmp_path / f"{name}.json").read_text()) == result
-    if name.startswith("qwen"):
+    if name.startswith(("qwen", "unet", "flow")):
         assert any("foretold for H200" in note for note in result["notes"])
         assert result["tokens_per_second"]["scoring"] > 0
+    if name == "qwen_shards":
+        environment = json.loads((tmp_path / "qwen_shards-run" / "environment.json").read_text())
+        assert environment["starts"][-1]["num_processes"] == 2
+
+
+@pytest.mark.slow
+def test_trl_is_measured_beside_us_on_the_same_model(tmp_path: Path) -> None:
+    import gpu_part
+
+    assert gpu_part.main(["qwen_lora", str(tmp_path), "cpu", "--tiny"])["ok"]
+    result = gpu_part.main(["trl", str(tmp_path), "cpu", "--tiny"])
+    assert result["ok"], result
+    assert [note.split(":")[0] for note in result["notes"][1:]] == ["sampling", "scoring and update"]
+
+
+def test_make_gpu_knows_every_part_and_each_has_a_deadline() -> None:
+    import gpu
+    import gpu_models
+    import gpu_part
+
+    parts = {*gpu_part.RUNS, *gpu_models.LANGUAGE, *gpu_models.IMAGES, "tests", "trl"}
+    assert set(gpu.SECONDS) == parts
+    assert set(gpu_part.SMALL) == set(gpu_part.RUNS)
+    order = list(gpu.SECONDS)
+    assert order.index("trl") > order.index("qwen_lora"), "the peer stands beside a part that ran before it"
+
+
+def test_a_python_without_an_installation_knows_the_domains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry points that an installation writes down are written for the time of the parts."""
+    import gpu
+
+    assert gpu.described(tmp_path) == []
+    monkeypatch.setattr(gpu, "_installed", lambda name: False)
+    (place,) = gpu.described(tmp_path)
+    program = "from importlib.metadata import distribution as d; print(*d('groupwise').entry_points.names)"
+    paths = os.pathsep.join(map(str, [place]))
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program], env={"PYTHONPATH": paths}, capture_output=True, text=True, check=False
+    )
+    assert {"language", "diffusion", "exact_answer"} <= set(done.stdout.split()), done.stderr
 
 
 def test_qwen_has_the_shape_of_its_name() -> None:
-    import gpu_part
+    from gpu_models import qwen_shape
 
     from groupwise.estimate.shape import shape_of
 
-    # 494,032,768 in Qwen2.5-0.5B's model card; the estimate leaves out what no product reads, biases and norms.
-    assert shape_of(
-        {"model_type": "qwen2", "tie_word_embeddings": True, **gpu_part.qwen_shape(tiny=False)}
-    ).parameters == pytest.approx(494_032_768, rel=1e-3)
+    # The model cards' counts; the estimate leaves out biases and norms, which no product reads.
+    for size, count in (("0.5b", 494_032_768), ("7b", 7_615_616_512)):
+        shape = shape_of({"model_type": "qwen2", **qwen_shape(tiny=False, size=size)})
+        assert shape.parameters == pytest.approx(count, rel=1e-3)
 
 
 def test_a_part_that_breaks_is_a_row_and_the_others_run(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from groupwise.estimate.memory import Numbers, memory
@@ -80,3 +82,36 @@ def test_activations_are_what_a_pass_holds(sizes: tuple[int, int, int]):
     )["activations"]
     # A little above, for what an update keeps beside it.
     assert found == pytest.approx(1.09 * peak_bytes(run, torch.device("cpu")), rel=0.05)
+
+
+def test_an_adapter_on_weights_of_two_bytes_keeps_inputs_of_four():
+    hidden, intermediate, layers, tokens = 256, 1024, 3, 64
+    config = AutoConfig.for_model(
+        "qwen2",
+        vocab_size=320,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+    )
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    adapted = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear"))
+    weights = {parameter.untyped_storage().data_ptr() for parameter in adapted.parameters()}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        inner: Any = adapted.get_base_model()
+        states = inner.model(torch.arange(tokens).unsqueeze(0)).last_hidden_state
+    assert states.requires_grad
+    held = sum(storage.nbytes() for address, storage in kept.items() if address not in weights)
+    step = Step(prompts=1, group_size=1, prompt_tokens=0, completion_tokens=tokens, longest=tokens)
+    numbers = Numbers(weight=2, activation=2, lora_rank=4)
+    foretold = memory(shape_of(config.to_dict(), "qwen2"), step, numbers=numbers)["activations"]
+    assert 0.8 < held / foretold < 1.1
+    whole = memory(shape_of(config.to_dict(), "qwen2"), step, numbers=replace(numbers, lora_rank=None))["activations"]
+    assert held > 1.2 * whole

@@ -299,8 +299,8 @@ def test_a_process_that_a_launcher_started_alone_has_one_shard(tmp_path: Path) -
     run(load_experiment(tmp_path / "whole.json", run_code=True), tmp_path / "whole")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "-m", "groupwise"]
     command = ["train", str(tmp_path / "alone.json"), "--run-code", "--out", str(tmp_path / "alone")]
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    done = subprocess.run([*launcher, *command], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths})
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    done = subprocess.run([*launcher, *command], capture_output=True, text=True, env=paths, check=False)
     assert done.returncode == 0, done.stderr
     assert list((tmp_path / "alone" / "checkpoints").glob(f"*/{SHARDS}")), "the checkpoint is not one of shards"
     whole, alone = (newest(tmp_path / name)["learner"]["weights"] for name in ("whole", "alone"))

@@ -1,6 +1,6 @@
 """LoRA layers without their bookkeeping, for the time of sampling.
 
-A layer of peft asks at every call which adapters are active, whether they are merged, and of which variant they are. One
+A layer of peft asks at every call which adapters are active, whether they are merged, and of which variant they are. A
 token of a small batch costs more of that than of arithmetic, on a GPU most of all: the kernels are over before the next
 one is started. The operations that remain are peft's own, in its order, and so give the same bits:
 

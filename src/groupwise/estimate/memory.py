@@ -6,7 +6,8 @@
     cache                                      keys and values of the members sampled at once
     activations                                of one micro-batch, kept for the backward pass:
                                                (8 h + 5 A + 5 K + 4 f) a token and layer, or h with checkpointing and
-                                               one layer besides
+                                               one layer besides; an adapter in fp32 on weights of two bytes keeps the
+                                               inputs of its layers in fp32, 5 h + A + f, in place of 2 h + f
     head                                       the head's gradient and a tile of logits
 
 Sampling and updates are not at the same time, so the larger of the two counts: cache, with the whole weights where they
@@ -91,7 +92,12 @@ def memory(
     # A prompt is forwarded once for the members of its group.
     tokens = math.ceil(micro_batch / step.group_size) * step.prompt_tokens + micro_batch * step.completion_tokens
     layer_activations = 8 * shape.hidden + 5 * shape.attention + 5 * shape.key_value + 4 * shape.intermediate
-    layers = shape.hidden * shape.layers + layer_activations if step.checkpointing else layer_activations * shape.layers
+    layer_bytes = numbers.activation * layer_activations
+    if numbers.lora_rank is not None and numbers.weight < 4:
+        layer_bytes += 4 * (5 * shape.hidden + shape.attention + shape.intermediate)
+        layer_bytes -= numbers.activation * (2 * shape.hidden + shape.intermediate)
+    kept_bytes = numbers.activation * shape.hidden * shape.layers + layer_bytes
+    kept_bytes = kept_bytes if step.checkpointing else layer_bytes * shape.layers
     cache = numbers.activation * 2 * shape.layers * shape.key_value * members * (step.prompt_tokens + step.longest)
     part_bytes = {
         "weights": (numbers.weight * shape.parameters + adapter) / num_shards,
@@ -103,7 +109,7 @@ def memory(
         "gathered": numbers.weight * (2 * shape.layer_weights + shape.head_weights) if num_shards > 1 else 0.0,
         "sampler": numbers.weight * shape.parameters + adapter if num_shards > 1 and not step.served else 0.0,
         "cache": 0.0 if step.served else cache,
-        "activations": numbers.activation * tokens * layers,
+        "activations": tokens * kept_bytes,
         "head": numbers.activation * min(TILE, micro_batch * step.completion_tokens * shape.vocabulary),
     }
     resident, sampling, update = (
