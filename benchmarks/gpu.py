@@ -7,8 +7,8 @@
 
 Parts are the default runs of the four domains, shortened; SmolLM2-135M as `groupwise train language_smollm` trains it;
 the tests marked `gpu`; ten steps of models of published shapes with random weights, so that nothing is downloaded:
-Qwen2.5-0.5B as LoRA, whole in bfloat16, whole in fp32 under autocast, and in shards over all GPUs; Qwen2.5-7B as LoRA; at
-512 pixels Stable Diffusion's UNet and a flow transformer of a billion weights; and TRL's trainer beside the first of
+Qwen2.5-0.5B as LoRA, whole in bfloat16, whole in fp32 under autocast, and in shards over all GPUs; Qwen2.5-7B as LoRA;
+at 512 pixels Stable Diffusion's UNet and a flow transformer of a billion weights; and TRL's trainer beside the first of
 them. Each is a process of its own, so that one that breaks, hangs or loses the device leaves the others alone. Where
 Python has Groupwise's dependencies and a torch with CUDA, it runs without an installation.
 
