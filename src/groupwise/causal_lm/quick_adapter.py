@@ -54,9 +54,10 @@ def _product(layer: Any) -> Callable[[Tensor], Tensor] | None:
     names = [name for name in layer.active_adapters if name in layer.lora_A]
     if len(names) != 1 or names[0] in layer.lora_variant:
         return None
-    base, down, up = layer.base_layer, layer.lora_A[names[0]], layer.lora_B[names[0]]
+    parts: tuple[Any, Any, Any] = layer.base_layer, layer.lora_A[names[0]], layer.lora_B[names[0]]
+    base, down, up = parts
     dropout, scaling = layer.lora_dropout[names[0]], layer.scaling[names[0]]
-    if any(type(part) is not nn.Linear or _has_hooks(part) for part in (base, down, up)):
+    if any(type(part) is not nn.Linear or _has_hooks(part) for part in parts):
         return None
     if not (isinstance(dropout, nn.Identity) or (type(dropout) is nn.Dropout and not dropout.training)):
         return None
