@@ -51,3 +51,15 @@ def test_few_steps_are_called_flat_where_no_rise_can_be_hidden(
     num_steps: int, rise: float, evaluations: tuple[float, float] | None, flat: bool
 ) -> None:
     assert flat_after(num_steps, rise, evaluations) == flat
+
+
+def test_a_policy_that_has_stopped_is_no_alarm_of_its_reward() -> None:
+    def severity(third: float) -> str:
+        rows = course(num_steps=60, reward_std=(0.4, 0.4), updates__taken=(1, 1), surprisal=(0.5, 0.8))
+        for place, row in enumerate(rows):
+            row["reward"] = 0.2 + 0.03 * (-1) ** place
+        for place, value in ((0, 0.2), (29, 0.15), (59, third)):
+            rows[place]["eval/sampled/reward"] = value
+        return next(finding.severity for finding in diagnose(rows) if finding.rule == "reward_flat")
+
+    assert (severity(0.15), severity(0.16)) == ("note", "warning")

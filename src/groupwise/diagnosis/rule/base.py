@@ -90,12 +90,6 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def evaluations_rise(stage: Stage) -> bool:
-    """Returns whether the newest evaluation of a reward lies above its first by more than a hundredth of it."""
-    rewards = [seen.values for seen in stage.evaluated_rewards()]
-    return any(values[-1] > values[0] + 0.01 * abs(values[0]) for values in rewards)
-
-
 def rewards_rise(stage: Stage, count: int = WINDOW) -> bool:
     """Returns whether the newest rewards lie above those just before them, or above the first by more than noise.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from groupwise.diagnosis.rule.base import Rule, Seen, evaluations_rise, number, rewards_rise
+from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
 from groupwise.diagnosis.rule.entropy import unused
+from groupwise.diagnosis.rule.evaluation import evaluations_rise
 from groupwise.diagnosis.rule.weights import CHANGE, largest_change, path
 from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage

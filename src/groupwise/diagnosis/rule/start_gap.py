@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from groupwise.diagnosis.rule.evaluation import num_evaluated
 from groupwise.diagnosis.series import Series
 from groupwise.diagnosis.stage import Stage
 
 FEW = 5
 ERRORS = 3.0
-_COUNTS = (
-    *("domain.evaluation.num_prompts", "domain.evaluation.num_images"),
-    *("domain.data.num_held_out", "domain.source.num_held_out"),
-)
-"""Settings that bound how many members an evaluation measures."""
 
 
 @final
@@ -67,11 +63,10 @@ class StartGap:
         gap = self.side * (level - self.sampled)
         if gap <= max(spreads * self.spread.mean, share * max(abs(self.start), abs(self.sampled))):
             return False
-        counts = [count for key in _COUNTS if isinstance(count := stage.setting(key), int) and count > 0]
-        spread = stage.first("rewards_std", FEW)
+        count, spread = num_evaluated(stage), stage.first("rewards_std", FEW)
         # Before any noise members may differ more than those that are sampled: by the gap itself, as far as is known.
         size = max(gap, spread.mean if spread is not None else 0.0)
-        return not counts or gap * min(counts) ** 0.5 > ERRORS * size
+        return count is None or gap * count**0.5 > ERRORS * size
 
 
 def start_gap(stage: Stage, side: int = 1) -> StartGap | None:
