@@ -53,13 +53,22 @@ def test_few_steps_are_called_flat_where_no_rise_can_be_hidden(
     assert flat_after(num_steps, rise, evaluations) == flat
 
 
-def test_a_policy_that_has_stopped_is_no_alarm_of_its_reward() -> None:
-    def severity(third: float) -> str:
-        rows = course(num_steps=60, reward_std=(0.4, 0.4), updates__taken=(1, 1), surprisal=(0.5, 0.8))
-        for place, row in enumerate(rows):
-            row["reward"] = 0.2 + 0.03 * (-1) ** place
-        for place, value in ((0, 0.2), (29, 0.15), (59, third)):
-            rows[place]["eval/sampled/reward"] = value
-        return next(finding.severity for finding in diagnose(rows) if finding.rule == "reward_flat")
-
-    assert (severity(0.15), severity(0.16)) == ("note", "warning")
+@pytest.mark.parametrize(
+    ("change", "rate", "gradient", "severity"),
+    [
+        pytest.param((1e-3, 1e-5), (1e-3, 5e-4), (0.1, 0.1), "note", id="steps dwindle"),
+        pytest.param((1e-3, 1e-5), (1e-3, 1e-5), (0.1, 0.1), "warning", id="so does the rate"),
+        pytest.param((1e-3, 1e-5), (1e-3, 5e-4), (0.1, 0.01), "warning", id="so does the gradient"),
+        pytest.param((1e-3, 5e-4), (1e-3, 5e-4), (0.1, 0.1), "warning", id="steps as large"),
+    ],
+)
+def test_a_policy_whose_steps_dwindle_is_no_alarm_of_its_reward(
+    change: tuple[float, float], rate: tuple[float, float], gradient: tuple[float, float], severity: str
+) -> None:
+    rows = course(num_steps=60, reward_std=(0.4, 0.4), updates__taken=(1, 1), surprisal=(0.5, 0.8))
+    for place, row in enumerate(rows):
+        row["reward"] = 0.2 + 0.03 * (-1) ** place
+        late = place >= 30
+        row |= {"weights/change": change[late], "learning_rate": rate[late], "grad_norm": gradient[late]}
+    rows[0]["eval/sampled/reward"] = rows[-1]["eval/sampled/reward"] = 0.2
+    assert next(finding.severity for finding in diagnose(rows) if finding.rule == "reward_flat") == severity

@@ -1,6 +1,4 @@
-"""What the evaluations say of the policy: whether their reward rises, beyond the luck of the draw, and whether it
-answers otherwise at all.
-"""
+"""Whether the reward of the evaluations rises, beyond the luck of the draw."""
 
 from __future__ import annotations
 
@@ -64,17 +62,3 @@ def evaluations_stay(stage: Stage) -> bool:
     rise = math.fsum(values[-1] - values[0] for values in rewards) / len(rewards)
     start = math.fsum(abs(values[0]) for values in rewards) / len(rewards)
     return rise <= max(_LEAST * start, ERRORS * luck(stage))
-
-
-def answers_stay(stage: Stage) -> bool:
-    """Returns whether everything that evaluations measure is, to the last digit, what it was one evaluation before,
-    though it had changed earlier: the policy no longer answers otherwise than it did.
-
-    Args:
-        stage: of the evaluations; it needs three.
-    """
-    measured = [seen.values for seen in stage.evaluated]
-    if not measured or min(map(len, measured)) < 3:
-        return False
-    changed = any(value != values[0] for values in measured for value in values[1:-1])
-    return changed and all(values[-1] == values[-2] for values in measured)

@@ -1,18 +1,23 @@
-"""A reward that rises while a judge that is not trained on falls."""
+"""A judge that is not trained on falls while the reward rises, or collapses where it has not fallen."""
 
 from __future__ import annotations
 
 from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.rule.evaluation import ERRORS, luck
+from groupwise.diagnosis.rule.rise import rise
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
 
 _FROM_BEST = 0.2
+_HALF = 0.5
 
 
 def _look(stage: Stage) -> Seen | None:
     reward = stage.ends("reward")
-    if reward is None or not reward[1].above(reward[0]):
+    if reward is None:
         return None
+    if not reward[1].above(reward[0]):
+        return _collapses(stage, reward)
     for name in stage.rewards(weighted=False):
         judge, spread = stage.ends(f"rewards/{name}/mean"), stage.first(f"rewards/{name}/std")
         if (
@@ -54,6 +59,30 @@ def _evaluated(stage: Stage, reward: tuple[Series, Series]) -> Seen | None:
     return None
 
 
+def _collapses(stage: Stage, reward: tuple[Series, Series]) -> Seen | None:
+    """Judges a reward that has not fallen and may have risen: what it pays for is another thing where a judge of the
+    evaluations has lost half of its first value and no luck explains it.
+    """
+    earned = rise(stage, WINDOW)
+    # Where it is seen that nothing was earned, the policy drifts, and is not paid for it.
+    if reward[0].above(reward[1], errors=1.0) or (earned is not None and earned.is_none):
+        return None
+    evaluated = {seen.metric: seen for seen in stage.evaluated}
+    for seen in stage.evaluated_judges():
+        paid = evaluated.get(f"{seen.metric.rpartition('/')[0]}/reward")
+        if paid is None or len(paid) < 2 or paid.values[0] - paid.values[-1] > ERRORS * luck(stage):
+            continue
+        start, last = seen.values[0], seen.values[-1]
+        if start - last > max(_HALF * abs(start), ERRORS * luck(stage)):
+            return Seen(
+                f"The reward is {number(reward[1].mean)} ({number(reward[0].mean)} at first), and"
+                f" {seen.metric.removeprefix('eval/')} of the evaluations, which is not trained on, fell from"
+                f" {number(start)} to {number(last)}.",
+                [*reward, seen],
+            )
+    return None
+
+
 def _from_its_best(judge: Series, paid: Series | None) -> str | None:
     """Returns what to say of a judge that rose with the reward at first, and has fallen since while the reward of the
     evaluations rose on.
@@ -75,16 +104,18 @@ JUDGE_FALLS = Rule(
     "judge_falls",
     "warning",
     "Is the reward being hacked?",
-    ("reward", "rewards/JUDGE/mean", "eval/NAME"),
+    (*("reward", "reward_std", "rewards_std", "kl", "completions/mean_length", "rewards/JUDGE/mean", "eval/NAME"),),
     f"from the first to the last {WINDOW} steps the reward rose by more than two standard errors, and either a"
     " judge (weight 0) fell by more than two standard errors and a quarter of its spread, or a judge of the"
     " evaluations, or `train.metric` where it is no reward, fell by a tenth of its first value while the reward of the"
-    " evaluations did not fall, or by a fifth from its best while that reward rose",
+    " evaluations did not fall, or by a fifth from its best while that reward rose; or the reward has not fallen and"
+    f" may have risen, nor did that of the evaluations beyond {ERRORS:g} standard errors, and such a judge lost"
+    f" {_HALF:g} of its first value and as many errors",
     "The policy has found a way to earn that you did not intend: a higher reward no longer means a better answer.",
     "Look at rollouts/ and mend the reward, let the reward pay for what the judge measures, raise"
     " divergence.beta, or stop at the step where the judge was best.",
     _look,
-    phrase="the judge falls while the reward rises",
+    phrase="the judge falls and the reward does not",
     follows=(
         "held_out_unlike_training",
         "judge_disagrees",

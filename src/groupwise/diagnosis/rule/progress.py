@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from groupwise.diagnosis.rule.base import Rule, Seen, number
-from groupwise.diagnosis.rule.evaluation import ERRORS, answers_stay, evaluations_stay
+from groupwise.diagnosis.rule.evaluation import ERRORS, evaluations_stay
 from groupwise.diagnosis.rule.learning_rate import stands_still
 from groupwise.diagnosis.rule.rise import SHARE, SHARE_OF_REACH, rise
+from groupwise.diagnosis.rule.weights import CHANGE, dwindled
 from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
@@ -14,10 +15,13 @@ _LONG = 100
 """Steps from which on 40 at each end are compared, and no evaluation is asked."""
 _EARLIEST = 2 * WINDOW
 """Steps before which nothing is said."""
-_STOPPED = "The policy has stopped moving: updates are too small to change an answer, so that no reward could rise."
-_FASTER = (
-    "Take ten times optimiser.learning_rate, and look at weights/change: where it falls from step to step, updates are"
-    " what is left of an earlier stage's momentum (optimiser.moments), and the gradient of this one is too small."
+_DWINDLED = (
+    "The policy has stopped moving, whatever the reward. The optimiser divides by the larger gradients of an earlier"
+    " stage, and what moved the weights at first was its momentum."
+)
+_ANEW = (
+    "Begin the stage with new moments (optimiser.moments), or take ten times optimiser.learning_rate; where the loss is"
+    " divided by a fixed length (aggregation.length), divide by that of the answers."
 )
 
 
@@ -38,13 +42,14 @@ def _flat(stage: Stage) -> Seen | None:
         f"The reward has not risen in {count} steps: {number(seen.start.mean)} at first, {number(seen.last.mean)} now"
         f" (a rise of {number(seen.most)} at most)."
     )
-    if answers_stay(stage):
+    if (steps := dwindled(stage, _FEW)) is not None:
         return Seen(
-            f"{sentence} The evaluations measure what they did before, to the last digit.",
-            seen.evidence,
+            f"{sentence} Updates changed the weights by {number(steps[0].mean)} of their size at first, and by"
+            f" {number(steps[1].mean)} now, at a gradient of the same size.",
+            [*seen.evidence, *steps],
             severity="note",
-            means=_STOPPED,
-            advice=_FASTER,
+            means=_DWINDLED,
+            advice=_ANEW,
         )
     return Seen(sentence, seen.evidence)
 
@@ -94,14 +99,17 @@ REWARD_FLAT = Rule(
     "reward_flat",
     "warning",
     "Why is my reward flat?",
-    ("reward", "reward_std", "rewards_std", "kl", "completions/mean_length", "eval/NAME"),
+    (
+        *("reward", "reward_std", "rewards_std", "kl", "completions/mean_length", "eval/NAME", "learning_rate"),
+        *("grad_norm", CHANGE),
+    ),
     f"after {_LONG} steps the rewards of the last {2 * WINDOW} steps exceed those of the first {2 * WINDOW}"
     f" by less than {SHARE} of the spread inside groups, even with two standard errors added, although groups"
     f" differ and the policy moves (with a KL to a frozen reference: {SHARE_OF_REACH} of the spread times"
     f" sqrt(2 KL of a member), 1 at most); after {_EARLIEST} steps the same holds of {WINDOW}, the difference is within"
     " two standard errors, the reward was evaluated again, and its newest evaluations are above its first by no more"
     f" than a hundredth or {ERRORS:g} standard errors of as many members as the settings let them measure; a note where"
-    " all that evaluations measure is what it was one evaluation before",
+    " updates for one learning rate have dwindled to a tenth at a gradient that is half as large or more",
     "Groups differ and the policy changes, but the reward does not rise: noise drowns the gradient, or the"
     " reward pays for something that cannot be learnt.",
     "Take more members (train.group_size or train.prompts_per_step), a reward with more levels, or an"

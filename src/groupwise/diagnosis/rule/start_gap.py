@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from groupwise.diagnosis.rule.base import rewards_rise
 from groupwise.diagnosis.rule.evaluation import num_evaluated
 from groupwise.diagnosis.series import Series
 from groupwise.diagnosis.stage import Stage
 
 FEW = 5
 ERRORS = 3.0
+CLOSED = 0.1
+"""Share of the gap that a rise must close to be one."""
 
 
 @final
@@ -49,6 +52,16 @@ class StartGap:
     def has_fallen(self) -> bool:
         """Whether the evaluation has lost a quarter of its lead since."""
         return self.evaluation.values[-1] <= self.start - 0.25 * (self.start - self.sampled)
+
+    def is_closing(self, stage: Stage) -> bool:
+        """Returns whether the rewards rise, and have come a tenth of the way to the evaluation: noise rises and falls.
+
+        Args:
+            stage: of the rewards.
+        """
+        last = stage.last("reward")
+        risen = 0.0 if last is None else self.side * (last.mean - self.reward.mean)
+        return rewards_rise(stage) and risen > CLOSED * self.side * (self.start - self.sampled)
 
     def is_wide(self, stage: Stage, level: float, spreads: float, share: float = 0.2) -> bool:
         """Returns whether a level of the evaluation lies beyond the first rewards by more than the spread inside
