@@ -43,7 +43,7 @@ def test_the_metric_that_a_run_is_judged_by(scores: tuple[float, float], options
         pytest.param((0.3, 0.2), (0.2, 0.2), 0.2, 0.1, False, id="it falls by a third"),
         pytest.param((0.3, 0.1), (0.2, 0.15), 0.2, 0.1, True, id="what is paid falls within luck"),
         pytest.param((0.3, 0.1), (0.2, 0.02), 0.2, 0.1, False, id="what is paid falls as well"),
-        pytest.param((0.3, 0.1), (0.2, 0.2), 0.1, 0.1, False, id="the reward falls as well"),
+        pytest.param((0.3, 0.1), (0.2, 0.2), 0.05, 0.3, False, id="the reward falls as well"),
         pytest.param((0.1, 0.02), (0.2, 0.2), 0.2, 0.1, False, id="within the luck of its members"),
         pytest.param((0.3, 0.1), (0.2, 0.2), 0.2, 0.02, False, id="nothing is earned, as is seen"),
     ],
