@@ -37,26 +37,26 @@ def test_the_metric_that_a_run_is_judged_by(scores: tuple[float, float], options
 
 
 @pytest.mark.parametrize(
-    ("judged", "paid", "last", "noise", "said"),
+    ("judged", "paid", "last", "said"),
     [
-        pytest.param((0.3, 0.1), (0.2, 0.2), 0.2, 0.1, True, id="it collapses"),
-        pytest.param((0.3, 0.2), (0.2, 0.2), 0.2, 0.1, False, id="it falls by a third"),
-        pytest.param((0.3, 0.1), (0.2, 0.15), 0.2, 0.1, True, id="what is paid falls within luck"),
-        pytest.param((0.3, 0.1), (0.2, 0.02), 0.2, 0.1, False, id="what is paid falls as well"),
-        pytest.param((0.3, 0.1), (0.2, 0.2), 0.05, 0.3, False, id="the reward falls as well"),
-        pytest.param((0.1, 0.02), (0.2, 0.2), 0.2, 0.1, False, id="within the luck of its members"),
-        pytest.param((0.3, 0.1), (0.2, 0.2), 0.2, 0.02, False, id="nothing is earned, as is seen"),
+        pytest.param((0.3, 0.1), (0.2, 0.2), 0.25, True, id="it collapses"),
+        pytest.param((0.3, 0.2), (0.2, 0.2), 0.25, False, id="it falls by a third"),
+        pytest.param((0.3, 0.1), (0.2, 0.15), 0.25, True, id="what is paid falls within luck"),
+        pytest.param((0.3, 0.1), (0.2, 0.02), 0.25, False, id="what is paid falls as well"),
+        pytest.param((0.3, 0.1), (0.2, 0.2), 0.22, False, id="the reward rises by less than its error"),
+        pytest.param((0.1, 0.02), (0.2, 0.2), 0.25, False, id="within the luck of its members"),
     ],
 )
-def test_a_judge_that_collapses_where_the_reward_may_have_risen(
-    judged: tuple[float, float], paid: tuple[float, float], last: float, noise: float, said: bool
+def test_a_judge_that_collapses_where_the_reward_probably_rises(
+    judged: tuple[float, float], paid: tuple[float, float], last: float, said: bool
 ) -> None:
     settings = {
         "domain": {"rewards": {"correct": {"role": "train"}, "worked": {"role": "judge"}}, "data": {"num_held_out": 50}}
     }
-    rows = course(num_steps=60, reward=(0.2, 0.2), reward_std=(0.3, 0.3), rewards_std=(0.4, 0.4))
+    rows = course(num_steps=60, reward_std=(0.3, 0.3), rewards_std=(0.4, 0.4))
     for place, row in enumerate(rows):
-        row["reward"] = (0.2 if place < 30 else last) + noise * (-1) ** place
+        # The difference of two means of 20 steps has the standard error 0.032.
+        row["reward"] = (0.2 if place < 30 else last) + 0.1 * (-1) ** place
     before = {"step": 0, "stage": "grpo", "eval/sampled/worked": judged[0], "eval/sampled/reward": paid[0]}
     rows[-1] |= {"eval/sampled/worked": judged[1], "eval/sampled/reward": paid[1]}
     assert ("judge_falls" in {finding.rule for finding in diagnose([before, *rows], settings)}) == said

@@ -70,3 +70,13 @@ def test_a_policy_of_the_same_surprisal_whose_weights_have_moved_does_not_stand_
         return stands_still(stage)
 
     assert (stands(1e-4), stands(1e-3)) == (True, False)
+
+
+@pytest.mark.parametrize(("change", "evaluated", "said"), [(0.3, 0.2, True), (0.3, 0.35, False), (0.01, 0.2, False)])
+def test_an_update_that_breaks_the_policy_is_seen_in_evaluations_too(
+    change: float, evaluated: float, said: bool
+) -> None:
+    rows = course(num_steps=20, reward=(0.3, 0.3), reward_std=(0.4, 0.4), weights__change=(change, 0.01))
+    rows[-1]["eval/a/reward"] = evaluated
+    found = diagnose([{"step": 0, "stage": "grpo", "eval/a/reward": 0.5}, *rows])
+    assert ("learning_rate_too_high" in {finding.rule for finding in found}) == said

@@ -1,10 +1,9 @@
-"""A judge that is not trained on falls while the reward rises, or collapses where it has not fallen."""
+"""A judge that is not trained on falls while the reward rises."""
 
 from __future__ import annotations
 
 from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.rule.evaluation import ERRORS, luck
-from groupwise.diagnosis.rule.rise import rise
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
 
@@ -60,12 +59,10 @@ def _evaluated(stage: Stage, reward: tuple[Series, Series]) -> Seen | None:
 
 
 def _collapses(stage: Stage, reward: tuple[Series, Series]) -> Seen | None:
-    """Judges a reward that has not fallen and may have risen: what it pays for is another thing where a judge of the
-    evaluations has lost half of its first value and no luck explains it.
+    """Judges a rise within noise, of one to two standard errors: beside a judge of the evaluations that has lost half
+    of its first value, which no luck explains, it is one.
     """
-    earned = rise(stage, WINDOW)
-    # Where it is seen that nothing was earned, the policy drifts, and is not paid for it.
-    if reward[0].above(reward[1], errors=1.0) or (earned is not None and earned.is_none):
+    if not reward[1].above(reward[0], errors=1.0):
         return None
     evaluated = {seen.metric: seen for seen in stage.evaluated}
     for seen in stage.evaluated_judges():
@@ -104,18 +101,18 @@ JUDGE_FALLS = Rule(
     "judge_falls",
     "warning",
     "Is the reward being hacked?",
-    (*("reward", "reward_std", "rewards_std", "kl", "completions/mean_length", "rewards/JUDGE/mean", "eval/NAME"),),
+    ("reward", "rewards_std", "rewards/JUDGE/mean", "eval/NAME"),
     f"from the first to the last {WINDOW} steps the reward rose by more than two standard errors, and either a"
     " judge (weight 0) fell by more than two standard errors and a quarter of its spread, or a judge of the"
     " evaluations, or `train.metric` where it is no reward, fell by a tenth of its first value while the reward of the"
-    " evaluations did not fall, or by a fifth from its best while that reward rose; or the reward has not fallen and"
-    f" may have risen, nor did that of the evaluations beyond {ERRORS:g} standard errors, and such a judge lost"
-    f" {_HALF:g} of its first value and as many errors",
+    " evaluations did not fall, or by a fifth from its best while that reward rose; or the reward rose by more than one"
+    f" standard error, that of the evaluations did not fall beyond {ERRORS:g}, and such a judge lost {_HALF:g} of its"
+    " first value and as many errors",
     "The policy has found a way to earn that you did not intend: a higher reward no longer means a better answer.",
     "Look at rollouts/ and mend the reward, let the reward pay for what the judge measures, raise"
     " divergence.beta, or stop at the step where the judge was best.",
     _look,
-    phrase="the judge falls and the reward does not",
+    phrase="the judge falls while the reward rises",
     follows=(
         "held_out_unlike_training",
         "judge_disagrees",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
 from groupwise.diagnosis.rule.entropy import unused
-from groupwise.diagnosis.rule.evaluation import evaluations_rise, evaluations_stay
+from groupwise.diagnosis.rule.evaluation import ERRORS, evaluations_rise, evaluations_stay, luck
 from groupwise.diagnosis.rule.weights import CHANGE, largest_change, path
-from groupwise.diagnosis.series import WINDOW
+from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
 
 _FEW = 5
@@ -109,12 +109,28 @@ def _broken_by_a_step(stage: Stage) -> Seen | None:
         if loss is None or change.mean < _BREAKS_LOSS or loss[0].above(loss[1]):
             return None
         return Seen(f"{sentence}, and the supervised loss has not fallen.", [change, *loss])
-    if stage.num_steps < 2 * _FEW or last.mean > first.mean - 0.5 * spread.mean:
+    if stage.num_steps < 2 * _FEW:
         return None
+    if last.mean > first.mean - 0.5 * spread.mean:
+        return _evaluated_below(stage, sentence, change, spread)
     return Seen(
         f"{sentence}, and the reward fell from {number(first.mean)} in the first step to {number(last.mean)}.",
         [change, first, last],
     )
+
+
+def _evaluated_below(stage: Stage, sentence: str, change: Series, spread: Series) -> Seen | None:
+    """Judges the evaluations, which know better than one step where the reward began: a fall as large as is asked of
+    training, and beyond luck.
+    """
+    for seen in stage.evaluated_rewards():
+        if seen.values[0] - seen.values[-1] > max(0.5 * spread.mean, ERRORS * luck(stage)):
+            return Seen(
+                f"{sentence}, and the reward of the evaluations fell from {number(seen.values[0])} to"
+                f" {number(seen.values[-1])}.",
+                [change, seen],
+            )
+    return None
 
 
 def _worse_in_every_term(stage: Stage) -> Seen | None:
@@ -244,8 +260,8 @@ LEARNING_RATE_TOO_HIGH = Rule(
     f" ratios are above 3 or below 1/3; or the surprisal falls to a tenth of its start within {2 * WINDOW} steps, and"
     " the reward has risen by less than half the distance from its start to what the best member of a group"
     f" earned then; or updates change the weights by {_BREAKS:.0%} of their size, and the reward lies below that of"
-    f" the first step by half the spread inside groups (in a supervised stage: by {_BREAKS_LOSS:.0%}, and the loss does"
-    " not fall); or beside a policy term the supervised loss of the last steps is twice that of the first, updates"
+    f" the first step by half the spread inside groups, or evaluations have fallen as far (in a supervised"
+    f" stage: by {_BREAKS_LOSS:.0%}, and the loss does not fall); or beside a policy term the supervised loss of the last steps is twice that of the first, updates"
     " change the weights more than at first at no higher learning rate, and the reward has not risen, nor have"
     f" evaluations; or the reward lies below that of its best {WINDOW} steps, of the first {2 * WINDOW}, by {_FELL:g}"
     " of the spread inside groups and four standard errors, and the learning rate is twice what it was in them",

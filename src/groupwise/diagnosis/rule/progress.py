@@ -54,6 +54,15 @@ def _flat(stage: Stage) -> Seen | None:
     return Seen(sentence, seen.evidence)
 
 
+def _is_no_longer_flat(stage: Stage) -> bool:
+    """Returns whether a rise is seen, in training or in evaluations, or groups no longer differ. A reward that was
+    shown to be flat is so until then: the newest steps may be too noisy to show it once more.
+    """
+    seen = rise(stage, 2 * WINDOW if stage.count("reward") >= _LONG else WINDOW)
+    evaluated = bool(stage.evaluated_rewards()) and not evaluations_stay(stage)
+    return seen is None or seen.last.above(seen.start) or stage.windows.risen or evaluated or _all_flat(stage)
+
+
 def _all_flat(stage: Stage) -> bool:
     flat = stage.last("frac_reward_zero_std")
     return flat is not None and flat.mean >= 0.95
@@ -145,6 +154,7 @@ REWARD_FLAT = Rule(
         "clip_mostly_acts",
         "entropy_collapse",
     ),
+    ended=_is_no_longer_flat,
 )
 REWARD_FALLS = Rule(
     "reward_falls",
