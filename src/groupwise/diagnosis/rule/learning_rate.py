@@ -261,9 +261,10 @@ LEARNING_RATE_TOO_HIGH = Rule(
     " the reward has risen by less than half the distance from its start to what the best member of a group"
     f" earned then; or updates change the weights by {_BREAKS:.0%} of their size, and the reward lies below that of"
     f" the first step by half the spread inside groups, or evaluations have fallen as far (in a supervised"
-    f" stage: by {_BREAKS_LOSS:.0%}, and the loss does not fall); or beside a policy term the supervised loss of the last steps is twice that of the first, updates"
-    " change the weights more than at first at no higher learning rate, and the reward has not risen, nor have"
-    f" evaluations; or the reward lies below that of its best {WINDOW} steps, of the first {2 * WINDOW}, by {_FELL:g}"
+    f" stage: by {_BREAKS_LOSS:.0%}, and the loss does not fall); or beside a policy term the supervised loss of the"
+    " last steps is twice that of the first, updates change the weights more than at first at no"
+    " higher learning rate, and the reward has not risen, nor have evaluations; or"
+    f" the reward lies below that of its best {WINDOW} steps, of the first {2 * WINDOW}, by {_FELL:g}"
     " of the spread inside groups and four standard errors, and the learning rate is twice what it was in them",
     "One batch moves the policy so far that the batch is no longer a sample of it. Such a policy soon becomes"
     " deterministic and repeats the first answers that were rewarded.",
