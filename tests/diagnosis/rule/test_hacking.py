@@ -60,3 +60,14 @@ def test_a_judge_that_collapses_where_the_reward_probably_rises(
     before = {"step": 0, "stage": "grpo", "eval/sampled/worked": judged[0], "eval/sampled/reward": paid[0]}
     rows[-1] |= {"eval/sampled/worked": judged[1], "eval/sampled/reward": paid[1]}
     assert ("judge_falls" in {finding.rule for finding in diagnose([before, *rows], settings)}) == said
+
+
+@pytest.mark.parametrize(("scores", "said"), [([0.0, 0.3, 0.1], True), ([0.0, 0.02, 0.0], False)])
+def test_a_judge_that_falls_from_its_best_falls_beyond_the_luck_of_its_members(scores: list[float], said: bool) -> None:
+    settings = {
+        "domain": {"rewards": {"correct": {"role": "train"}, "worked": {"role": "judge"}}, "data": {"num_held_out": 50}}
+    }
+    rows = [{"step": 0, "stage": "grpo"}, *course(num_steps=60, reward=(0.2, 0.9), reward_std=(0.3, 0.3))]
+    for place, score, paid in zip((0, 30, 60), scores, (0.2, 0.5, 0.9), strict=True):
+        rows[place] |= {"eval/sampled/worked": score, "eval/sampled/reward": paid}
+    assert ("judge_falls" in {finding.rule for finding in diagnose(rows, settings)}) == said

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from groupwise.diagnosis.rule.base import Rule, Seen, number
-from groupwise.diagnosis.rule.evaluation import ERRORS, luck
+from groupwise.diagnosis.rule.evaluation import ERRORS, luck, num_evaluated
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
 
@@ -45,7 +47,7 @@ def _evaluated(stage: Stage, reward: tuple[Series, Series]) -> Seen | None:
             continue
         start, last = seen.values[0], seen.values[-1]
         if start - last <= 0.1 * abs(start):
-            if (fallen := _from_its_best(seen, paid)) is not None:
+            if (fallen := _from_its_best(stage, seen, paid)) is not None:
                 return Seen(fallen, [*reward, seen])
             continue
         sentence = (
@@ -80,7 +82,7 @@ def _collapses(stage: Stage, reward: tuple[Series, Series]) -> Seen | None:
     return None
 
 
-def _from_its_best(judge: Series, paid: Series | None) -> str | None:
+def _from_its_best(stage: Stage, judge: Series, paid: Series | None) -> str | None:
     """Returns what to say of a judge that rose with the reward at first, and has fallen since while the reward of the
     evaluations rose on.
     """
@@ -88,13 +90,21 @@ def _from_its_best(judge: Series, paid: Series | None) -> str | None:
     best, last = judge.values[place], judge.values[-1]
     if paid is None or paid.steps != judge.steps or best - last <= _FROM_BEST * abs(best):
         return None
-    if paid.values[-1] <= paid.values[place]:
+    if paid.values[-1] <= paid.values[place] or best - last <= ERRORS * _luck_of_a_share(stage, best, last):
         return None
     return (
         f"Since step {judge.steps[place]} the reward of the evaluations rose from {number(paid.values[place])} to"
         f" {number(paid.values[-1])} while {judge.metric.removeprefix('eval/')}, which is not trained on, fell"
         f" from {number(best)} to {number(last)}."
     )
+
+
+def _luck_of_a_share(stage: Stage, best: float, last: float) -> float:
+    """Returns the standard error of the difference of two shares of as many members as are known to be evaluated; 0
+    where it is not known, or the judge is no share.
+    """
+    count, mean = num_evaluated(stage), (best + last) / 2
+    return 0.0 if count is None or not 0 <= mean <= 1 else math.sqrt(2 * mean * (1 - mean) / count)
 
 
 JUDGE_FALLS = Rule(
@@ -105,9 +115,9 @@ JUDGE_FALLS = Rule(
     f"from the first to the last {WINDOW} steps the reward rose by more than two standard errors, and either a"
     " judge (weight 0) fell by more than two standard errors and a quarter of its spread, or a judge of the"
     " evaluations, or `train.metric` where it is no reward, fell by a tenth of its first value while the reward of the"
-    " evaluations did not fall, or by a fifth from its best while that reward rose; or the reward rose by more than one"
-    f" standard error, that of the evaluations did not fall beyond {ERRORS:g}, and such a judge lost {_HALF:g} of its"
-    " first value and as many errors",
+    " evaluations did not fall, or by a fifth from its best, beyond luck, while that reward rose; or the"
+    " reward rose by more than one standard error, that of the evaluations did not fall beyond"
+    f" {ERRORS:g}, and such a judge lost {_HALF:g} of its first value and as many errors",
     "The policy has found a way to earn that you did not intend: a higher reward no longer means a better answer.",
     "Look at rollouts/ and mend the reward, let the reward pay for what the judge measures, raise"
     " divergence.beta, or stop at the step where the judge was best.",
