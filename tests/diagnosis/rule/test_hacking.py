@@ -67,7 +67,8 @@ def test_a_judge_that_falls_from_its_best_falls_beyond_the_luck_of_its_members(s
     settings = {
         "domain": {"rewards": {"correct": {"role": "train"}, "worked": {"role": "judge"}}, "data": {"num_held_out": 50}}
     }
-    rows = [{"step": 0, "stage": "grpo"}, *course(num_steps=60, reward=(0.2, 0.9), reward_std=(0.3, 0.3))]
+    start: dict[str, Any] = {"step": 0, "stage": "grpo"}
+    rows = [start, *course(num_steps=60, reward=(0.2, 0.9), reward_std=(0.3, 0.3))]
     for place, score, paid in zip((0, 30, 60), scores, (0.2, 0.5, 0.9), strict=True):
         rows[place] |= {"eval/sampled/worked": score, "eval/sampled/reward": paid}
     assert ("judge_falls" in {finding.rule for finding in diagnose(rows, settings)}) == said
