@@ -29,6 +29,7 @@ def reads(metric: str) -> bool:
     return metric in _NAMES or metric.startswith(_PREFIXES)
 
 
+_ENDED = {rule.name: rule.ended for rule in RULES}
 _READS = frozenset(metric for rule in RULES for metric in rule.reads)
 _PREFIXES = tuple({f"{metric.partition('/')[0]}/" for metric in _READS if any(map(str.isupper, metric.split("/")))})
 _NAMES = frozenset(metric for metric in _READS if not metric.startswith(_PREFIXES))
@@ -102,7 +103,7 @@ class Watch:
             self._found = {key: finding for key, finding in self._found.items() if key[1] not in _LARGER}
         new = []
         for key, finding in self._found.items():
-            if key[0] == self._stage.name and key[1] not in current:
+            if key[0] == self._stage.name and key[1] not in current and _has_ended(key[1], self._stage):
                 self._found[key] = replace(finding, holds=False)
         for rule, finding in current.items():
             key = (self._stage.name, rule)
@@ -127,6 +128,12 @@ class Watch:
         if self._stage is None:
             return None
         return headline([finding for finding in self._found.values() if finding.stage == self._stage.name])
+
+
+def _has_ended(rule: str, stage: Stage) -> bool:
+    """Returns whether what a rule saw before and does not see now is over."""
+    ended = _ENDED[rule]
+    return ended is None or ended(stage)
 
 
 def diagnose(rows: Iterable[Row], settings: Mapping[str, Any] | None = None) -> list[Finding]:

@@ -69,6 +69,8 @@ def test_steps_that_are_too_large_are_the_cause_where_they_are_seen() -> None:
         pytest.param((0.2, 0.05), (0.6, 0.9), True, id="the evaluation falls while the reward rises"),
         pytest.param((0.2, 0.2), (0.6, 0.6), True, id="both stay apart"),
         pytest.param((0.2, 0.5), (0.6, 0.9), False, id="the evaluation follows"),
+        pytest.param((0.2, 0.3), (0.4, 0.9), True, id="the evaluation follows, and the gap grows"),
+        pytest.param((0.2, 0.3), (0.4, 0.45), False, id="the evaluation follows, and the gap closes"),
         pytest.param((0.2, 0.05), (0.6, 0.1), False, id="the policy is broken"),
         pytest.param((0.55, 0.5), (0.6, 0.9), False, id="they begin alike"),
     ],

@@ -34,6 +34,15 @@ def test_a_coefficient_that_does_not_follow_the_divergence_allows_none(beta: Any
     assert KL_RUNAWAY.look(stage(beta, top=0.08)) is not None
 
 
+@pytest.mark.parametrize(("noise", "speaks"), [(0.01, True), (0.2, False)])
+def test_a_rise_that_may_hide_in_noise_is_no_reward_that_stands(noise: float, speaks: bool) -> None:
+    watched = Stage("grpo")
+    for step in range(60):
+        kl = 0.05 if step < 40 else 0.05 + 0.02 * (step - 39)
+        watched.add({"step": step, "kl": kl, "reward": 1 + noise * (-1) ** step, "reward_std": 0.5})
+    assert (KL_RUNAWAY.look(watched) is not None) == speaks
+
+
 @pytest.mark.parametrize(("against", "speaks"), [("reference", True), ("behaviour", False)])
 def test_a_mean_over_what_another_policy_sampled_may_be_negative(against: str, speaks: bool) -> None:
     watched = Stage("grpo", {"objective": {"divergence": {"kind": "k1", "against": against}}})

@@ -41,3 +41,13 @@ def test_a_gap_within_the_errors_of_the_members_is_luck() -> None:
 @pytest.mark.parametrize(("temperature", "rules"), [(1.0, []), (1.5, ["exploration_too_strong"])])
 def test_texts_at_temperature_one_are_the_policys_own(temperature: float, rules: list[str]) -> None:
     assert said({}, temperature) == rules
+
+
+@pytest.mark.parametrize(("rise", "rules"), [(0.02, ["exploration_too_strong"]), (0.1, [])])
+def test_a_rise_that_leaves_the_gap_as_wide_is_noise(rise: float, rules: list[str]) -> None:
+    rows = course(num_steps=40, reward_std=(0.3, 0.3))
+    for place, row in enumerate(rows):
+        row["reward"] = 0.15 + rise * (place >= 20)
+    before = {"step": 0, "stage": "grpo", "eval/restored/reward": 0.55}
+    rows[-1]["eval/restored/reward"] = 0.56
+    assert [found.rule for found in diagnose([before, *rows]) if found.severity != "note" and found.holds] == rules

@@ -34,3 +34,41 @@ def alarms(scores: tuple[float, float], *, rewards: tuple[str, ...] = ("vqa",), 
 )
 def test_the_metric_that_a_run_is_judged_by(scores: tuple[float, float], options: dict[str, Any], said: bool) -> None:
     assert ("judge_falls" in alarms(scores, **options)) == said
+
+
+@pytest.mark.parametrize(
+    ("judged", "paid", "last", "said"),
+    [
+        pytest.param((0.3, 0.1), (0.2, 0.2), 0.25, True, id="it collapses"),
+        pytest.param((0.3, 0.2), (0.2, 0.2), 0.25, False, id="it falls by a third"),
+        pytest.param((0.3, 0.1), (0.2, 0.15), 0.25, True, id="what is paid falls within luck"),
+        pytest.param((0.3, 0.1), (0.2, 0.02), 0.25, False, id="what is paid falls as well"),
+        pytest.param((0.3, 0.1), (0.2, 0.2), 0.22, False, id="the reward rises by less than its error"),
+        pytest.param((0.1, 0.02), (0.2, 0.2), 0.25, False, id="within the luck of its members"),
+    ],
+)
+def test_a_judge_that_collapses_where_the_reward_probably_rises(
+    judged: tuple[float, float], paid: tuple[float, float], last: float, said: bool
+) -> None:
+    settings = {
+        "domain": {"rewards": {"correct": {"role": "train"}, "worked": {"role": "judge"}}, "data": {"num_held_out": 50}}
+    }
+    rows = course(num_steps=60, reward_std=(0.3, 0.3), rewards_std=(0.4, 0.4))
+    for place, row in enumerate(rows):
+        # The difference of two means of 20 steps has the standard error 0.032.
+        row["reward"] = (0.2 if place < 30 else last) + 0.1 * (-1) ** place
+    before = {"step": 0, "stage": "grpo", "eval/sampled/worked": judged[0], "eval/sampled/reward": paid[0]}
+    rows[-1] |= {"eval/sampled/worked": judged[1], "eval/sampled/reward": paid[1]}
+    assert ("judge_falls" in {finding.rule for finding in diagnose([before, *rows], settings)}) == said
+
+
+@pytest.mark.parametrize(("scores", "said"), [([0.0, 0.3, 0.1], True), ([0.0, 0.02, 0.0], False)])
+def test_a_judge_that_falls_from_its_best_falls_beyond_the_luck_of_its_members(scores: list[float], said: bool) -> None:
+    settings = {
+        "domain": {"rewards": {"correct": {"role": "train"}, "worked": {"role": "judge"}}, "data": {"num_held_out": 50}}
+    }
+    start: dict[str, Any] = {"step": 0, "stage": "grpo"}
+    rows = [start, *course(num_steps=60, reward=(0.2, 0.9), reward_std=(0.3, 0.3))]
+    for place, score, paid in zip((0, 30, 60), scores, (0.2, 0.5, 0.9), strict=True):
+        rows[place] |= {"eval/sampled/worked": score, "eval/sampled/reward": paid}
+    assert ("judge_falls" in {finding.rule for finding in diagnose(rows, settings)}) == said

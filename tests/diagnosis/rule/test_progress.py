@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.diagnosis.rule.test_advice import course
+from tests.diagnosis.rule.test_advice import course, finding
 
 from groupwise.diagnosis import diagnose, headline
 
@@ -51,3 +51,41 @@ def test_few_steps_are_called_flat_where_no_rise_can_be_hidden(
     num_steps: int, rise: float, evaluations: tuple[float, float] | None, flat: bool
 ) -> None:
     assert flat_after(num_steps, rise, evaluations) == flat
+
+
+@pytest.mark.parametrize(
+    ("change", "rate", "gradient", "severity"),
+    [
+        pytest.param((1e-3, 1e-5), (1e-3, 5e-4), (0.1, 0.1), "note", id="steps dwindle"),
+        pytest.param((1e-3, 1e-5), (1e-3, 1e-5), (0.1, 0.1), "warning", id="so does the rate"),
+        pytest.param((1e-3, 1e-5), (1e-3, 5e-4), (0.1, 0.01), "warning", id="so does the gradient"),
+        pytest.param((1e-3, 5e-4), (1e-3, 5e-4), (0.1, 0.1), "warning", id="steps as large"),
+    ],
+)
+def test_a_policy_whose_steps_dwindle_is_no_alarm_of_its_reward(
+    change: tuple[float, float], rate: tuple[float, float], gradient: tuple[float, float], severity: str
+) -> None:
+    rows = course(num_steps=60, reward_std=(0.4, 0.4), updates__taken=(1, 1), surprisal=(0.5, 0.8))
+    for place, row in enumerate(rows):
+        row["reward"] = 0.2 + 0.03 * (-1) ** place
+        late = place >= 30
+        row |= {"weights/change": change[late], "learning_rate": rate[late], "grad_norm": gradient[late]}
+    rows[0]["eval/sampled/reward"] = rows[-1]["eval/sampled/reward"] = 0.2
+    assert next(finding.severity for finding in diagnose(rows) if finding.rule == "reward_flat") == severity
+
+
+@pytest.mark.parametrize(
+    ("newest", "holds"),
+    [
+        pytest.param([0.23, 0.17], True, id="it stands"),
+        pytest.param([0.4, 0.05], True, id="noise that could hide a rise"),
+        pytest.param([0.36, 0.16], False, id="a rise of two to three errors"),
+        pytest.param([0.33, 0.27], False, id="a rise beyond doubt"),
+    ],
+)
+def test_a_reward_that_was_flat_is_so_until_a_rise_is_seen(newest: list[float], holds: bool) -> None:
+    rows = course(num_steps=60, reward_std=(0.4, 0.4), surprisal=(0.5, 0.8), updates__taken=(1, 1))
+    for place, row in enumerate(rows):
+        row["reward"] = newest[place % 2] if place >= 40 else 0.2 + 0.03 * (-1) ** place
+    rows[0]["eval/sampled/reward"] = rows[39]["eval/sampled/reward"] = 0.2
+    assert finding("reward_flat", rows).holds == holds

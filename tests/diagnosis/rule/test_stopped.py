@@ -38,3 +38,21 @@ def test_a_metric_that_should_fall_gains_by_falling() -> None:
     rule = {"patience": 1, "min_gain": 0.05}
     assert "stopped_early" in alarms([0.5, 0.6], rule, "min")
     assert "stopped_early" not in alarms([0.5, 0.4], rule, "min")
+
+
+@pytest.mark.parametrize(
+    ("losses", "rewards", "said"),
+    [
+        pytest.param([0.5, 0.4, 0.6, 0.7], [0.2, 0.2, 0.3, 0.4], True, id="what counts as worse is what is paid"),
+        pytest.param([0.5, 0.4, 0.6, 0.7], [0.2, 0.4, 0.3, 0.4], False, id="the reward stands as well"),
+        pytest.param([0.5, 0.4, 0.6, 0.3], [0.2, 0.2, 0.3, 0.4], False, id="it gains"),
+        pytest.param([0.5, 0.4, 0.6], [0.2, 0.2, 0.4], False, id="it still waits"),
+    ],
+)
+def test_a_stop_while_the_reward_rises_is_said(losses: list[float], rewards: list[float], said: bool) -> None:
+    settings = {"train": {"metric": "a/loss", "metric_goal": "min", "early_stopping": {"patience": 2}}}
+    rows: list[dict[str, Any]] = [
+        {"step": step, "eval/a/loss": loss, "eval/a/reward": reward} | ({"reward": 0.5} if step else {})
+        for step, (loss, reward) in enumerate(zip(losses, rewards, strict=True))
+    ]
+    assert ("stopped_early" in {finding.rule for finding in diagnose(rows, settings) if finding.holds}) == said

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from groupwise.diagnosis.rule.base import Rule, Seen, evaluations_rise, number, rewards_rise
+from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
+from groupwise.diagnosis.rule.evaluation import evaluations_rise
 from groupwise.diagnosis.rule.learning_rate import stands_still
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import PLAIN_SUPERVISED, Stage

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from groupwise.diagnosis.rule.base import Rule, Seen, evaluations_rise, number
+from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.rule.evaluation import evaluations_rise
 from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 

@@ -46,6 +46,8 @@ class Rule:
         follows: names of rules whose findings may be the cause of this one.
         steps: what the advice does to the size of updates; a run is never told both, and smaller ones win, since that
             the policy moved too far is seen, while that it could move further is supposed.
+        ended: returns whether what was seen is over. Unset, a finding is over where `look` no longer sees it; a rule
+            that shows the absence of something sets it, since noise alone may hide that again.
 
     Example:
         >>> silent = Rule("silent", "note", "Why?", ("reward",), "never", "nothing", "nothing", lambda stage: None)
@@ -64,6 +66,7 @@ class Rule:
     phrase: str = ""
     follows: tuple[str, ...] = ()
     steps: Literal["smaller", "larger"] | None = None
+    ended: Callable[[Stage], bool] | None = None
 
     def judge(self, stage: Stage) -> Finding | None:
         """Returns the finding of the rows so far, or `None`.
@@ -88,12 +91,6 @@ def number(value: float) -> str:
         ('0.123', '1e-07')
     """
     return f"{value:.3g}"
-
-
-def evaluations_rise(stage: Stage) -> bool:
-    """Returns whether the newest evaluation of a reward lies above its first by more than a hundredth of it."""
-    rewards = [seen.values for seen in stage.evaluated_rewards()]
-    return any(values[-1] > values[0] + 0.01 * abs(values[0]) for values in rewards)
 
 
 def rewards_rise(stage: Stage, count: int = WINDOW) -> bool:

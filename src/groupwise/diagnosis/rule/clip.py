@@ -6,7 +6,8 @@ from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
 
-_MOST = 0.6
+_MOST = 0.5
+"""A region of no width stops all that earlier updates of the batch moved as they should: half by chance, and more."""
 _WHOLE = frozenset({"geometric", "arithmetic", "product"})
 """Kinds of ratio that are one number a member."""
 
@@ -84,8 +85,8 @@ CLIP_MOSTLY_ACTS = Rule(
     "warning",
     "Why is nearly everything clipped?",
     ("clip_ratio/region_mean", "on_policy_share"),
-    f"more than 60 % of the decisions of off-policy updates are clipped over {WINDOW} steps; where a member"
-    " has one ratio as a whole, this is a note unless more than 60 % of the decisions of all updates are"
+    f"more than {_MOST:.0%} of the decisions of off-policy updates are clipped over {WINDOW} steps; where a member"
+    f" has one ratio as a whole, this is a note unless more than {_MOST:.0%} of the decisions of all updates are"
     " clipped",
     "Most decisions give no gradient: the step is too large for the bounds, or the bounds do not fit the"
     " scale of the log-prob, as with decisions of many dimensions.",

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
-from groupwise.diagnosis.rule.start_gap import ERRORS, FEW, start_gap
+from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.rule.start_gap import CLOSED, ERRORS, FEW, start_gap
 from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
 _BELOW = 0.5
 _ABOVE = 0.25
-_CLOSED = 0.1
 _FALLEN = 0.5
 
 
 def _look(stage: Stage) -> Seen | None:
-    if stage.num_steps < WINDOW or rewards_rise(stage):
-        return None
     gap = start_gap(stage)
-    if gap is None or not gap.has_fallen or not gap.is_wide(stage, gap.start, _BELOW):
+    if (
+        gap is None
+        or stage.num_steps < WINDOW
+        or gap.is_closing(stage)
+        or not gap.has_fallen
+        or not gap.is_wide(stage, gap.start, _BELOW)
+    ):
         return None
     name, now = gap.evaluation.metric.removeprefix("eval/"), gap.evaluation.values[-1]
     return Seen(
@@ -33,8 +36,10 @@ def _look_below(stage: Stage) -> Seen | None:
     if gap is None or last is None or stage.num_steps < WINDOW or not gap.is_wide(stage, gap.start, _ABOVE, 0.1):
         return None
     width, now = gap.sampled - gap.start, gap.evaluation.values[-1]
-    # Where the training reward has fallen as well, the policy is broken; where the evaluation rises, it follows.
-    if now - gap.start > _CLOSED * width or gap.reward.mean - last.mean > _FALLEN * width:
+    # Where the training reward has fallen as well, the policy is broken; where the evaluation rises, it follows, unless
+    # the reward runs away from it all the same.
+    narrowed = now - gap.start > CLOSED * width and last.mean - now < width
+    if narrowed or gap.reward.mean - last.mean > _FALLEN * width:
         return None
     name = gap.evaluation.metric.removeprefix("eval/")
     return Seen(
@@ -53,7 +58,8 @@ HELD_OUT_UNLIKE_TRAINING = Rule(
     f"the first evaluation of a reward (the highest of several) lies below the mean reward of the first {FEW} steps"
     f" less two standard errors, by {_ABOVE} of the spread inside groups, by a tenth of the larger of the two and by"
     f" {ERRORS:g} standard errors of as many members as the settings let it measure; after {WINDOW} steps the newest"
-    f" evaluation has not closed {_CLOSED:.0%} of that gap, nor has the reward fallen by {_FALLEN:.0%} of it",
+    f" evaluation has not closed {CLOSED:.0%} of that gap, or it has become no narrower, nor has the reward fallen by"
+    f" {_FALLEN:.0%} of it",
     "The policy that earns the training rewards does not earn them where it is evaluated, and did not before its first"
     " update. Prompts of the evaluation have another form (template, system message, a missing mark at the end), or"
     " training prompts hold their own answer, or they were learnt by heart in an earlier stage. Evaluated prompts that"
@@ -78,7 +84,7 @@ TRAINING_UNLIKE_HELD_OUT = Rule(
     f"the first evaluation of a reward (the lowest of several) lies above the mean reward of the first {FEW} steps and"
     f" two standard errors, by {_BELOW} of the spread inside groups and by a fifth of the larger of the two, and by"
     f" {ERRORS:g} standard errors of as many members as the settings let it measure; after {WINDOW} steps the reward"
-    " has not risen; and the evaluation has lost a quarter of that lead",
+    f" has not risen by {CLOSED:.0%} of that gap; and the evaluation has lost a quarter of that lead",
     "Training prompts pay for something else than those of the evaluation: answers, targets or examples that belong to"
     " other prompts, another column, another form. What is learnt from them makes the policy worse at the task.",
     "Look at some training rows beside evaluated ones (`groupwise sample`): does each answer, target or example belong"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.rule.learning_rate import UNMOVED
+from groupwise.diagnosis.rule.rise import SHARE_OF_REACH, rise
 from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
@@ -29,7 +30,7 @@ def _look(stage: Stage) -> Seen | None:
     allowed = _allowed(stage)
     if allowed is not None and last.mean <= allowed:
         return None
-    if not (accelerates or far) or reward[1].above(reward[0]):
+    if not (accelerates or far) or reward[1].above(reward[0]) or _may_have_risen(stage):
         return None
     sentence = (
         f"The divergence from the reference went from {number(before.mean)} to {number(last.mean)} nats a decision in"
@@ -39,6 +40,14 @@ def _look(stage: Stage) -> Seen | None:
         f"{sentence}, and the reward has not risen ({number(reward[0].mean)} at first, {number(reward[1].mean)} now).",
         [before, last, reward[1]],
     )
+
+
+def _may_have_risen(stage: Stage) -> bool:
+    """Returns whether, from the first third of the steps to the last, a rise that is worth what the KL allowed may hide
+    in the noise of the rewards. Where groups have no spread of their own, none is looked for.
+    """
+    earned = rise(stage, min(2 * WINDOW, stage.count("reward") // 3))
+    return earned is not None and not earned.is_none
 
 
 def _allowed(stage: Stage) -> float | None:
@@ -131,10 +140,11 @@ KL_RUNAWAY = Rule(
     "kl_runaway",
     "warning",
     "Why does my KL explode?",
-    ("kl", "reward"),
+    ("kl", "reward", "reward_std", "completions/mean_length"),
     f"after {2 * WINDOW} steps the KL is above 1 nat a decision, or it is above {UNMOVED:g} and grew three"
     " times as much in the last third as before; it is also above the target or upper bound of a beta that"
-    " adapts; and the reward has not risen",
+    " adapts; and the reward has not risen: from the first to the last third of the steps by less than"
+    f" {SHARE_OF_REACH} of the spread inside groups, even with two standard errors added",
     "The policy moves away from its reference and earns no more for it.",
     "Lower optimiser.learning_rate, raise divergence.beta or set divergence.beta.kind = adaptive, narrow the"
     " trust region, or lower train.max_grad_norm.",

@@ -73,6 +73,9 @@ ENTROPY_COLLAPSE = Rule(
     " divergence.beta above 0, or take a larger train.group_size.",
     _look,
     phrase="the policy has collapsed",
-    follows=("learning_rate_too_high", "judge_falls", "judge_disagrees", "reward_dominates", "weight_decay_too_high"),
+    follows=(
+        *("learning_rate_too_high", "judge_falls", "judge_disagrees", "reward_dominates", "weight_decay_too_high"),
+        "decisions_left_out",
+    ),
     steps="smaller",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
-from groupwise.diagnosis.rule.start_gap import ERRORS, FEW, start_gap
+from groupwise.diagnosis.rule.start_gap import CLOSED, ERRORS, FEW, start_gap
 from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
@@ -15,14 +15,14 @@ def _look(stage: Stage) -> Seen | None:
     temperature = stage.last("settings/temperature", FEW)
     hot = temperature if temperature is not None and temperature.mean >= _HOT else None
     is_below = hot is not None and _earns_less_than_without(stage)
-    if stage.num_steps < WINDOW or (rewards_rise(stage) and not is_below):
+    if stage.num_steps < WINDOW:
         return None
     if temperature is None or temperature.mean > 1:
         # At 1 or less texts are drawn from the policy itself, without noise of the sampler.
         seen = _noisy(stage)
         if seen is not None:
             return seen
-    if hot is not None:
+    if hot is not None and (is_below or not rewards_rise(stage)):
         risen = " to what an evaluation earned before" if is_below else ""
         return Seen(
             f"Members are sampled at temperature {number(hot.mean)}, and the reward has not risen{risen}.", [hot]
@@ -41,7 +41,9 @@ def _noisy(stage: Stage) -> Seen | None:
     # Every evaluation lies above the first steps, so that one of few members cannot look like noise of the sampler.
     gap = start_gap(stage)
     # Where the evaluation has fallen as well, it is the policy or the data that is broken.
-    if gap is None or gap.has_fallen or not gap.is_wide(stage, min(gap.evaluation.values), _BELOW):
+    if gap is None or gap.has_fallen or gap.is_closing(stage):
+        return None
+    if not gap.is_wide(stage, min(gap.evaluation.values), _BELOW):
         return None
     return Seen(
         f"What was sampled in the first {FEW} steps earned {number(gap.reward.mean)} in the mean; without that noise"
@@ -59,8 +61,8 @@ EXPLORATION_TOO_STRONG = Rule(
     f"every evaluation of a reward (the lowest of several) lies above the mean reward of the first {FEW} steps and two"
     f" standard errors, by {_BELOW} of the spread inside groups and by a fifth of the larger of the two, and by"
     f" {ERRORS:g} standard errors of as many members as the settings let it measure, and has not fallen (of texts, at a"
-    f" temperature above 1); or the temperature is {_HOT:g} or more; and after {WINDOW} steps the reward has not risen,"
-    f" or at a temperature of {_HOT:g} or more it lies below the first evaluation",
+    f" temperature above 1), and after {WINDOW} steps the reward has not risen by {CLOSED:.0%} of that gap; or the"
+    f" temperature is {_HOT:g} or more, and the reward has not risen, or lies below the first evaluation",
     "Members are drawn so far from what the policy would do that their rewards hardly depend on the policy: groups"
     " compare noise. Evaluated prompts that are far easier than the trained ones raise the same finding.",
     "Lower domain.sampling.temperature (domain.temperature of a selector) to about 1, domain.policy.sigma or the"

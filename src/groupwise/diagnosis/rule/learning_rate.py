@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from groupwise.diagnosis.rule.base import Rule, Seen, evaluations_rise, number, rewards_rise
+from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
 from groupwise.diagnosis.rule.entropy import unused
+from groupwise.diagnosis.rule.evaluation import ERRORS, evaluations_rise, evaluations_stay, luck
 from groupwise.diagnosis.rule.weights import CHANGE, largest_change, path
-from groupwise.diagnosis.series import WINDOW
+from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
 
 _FEW = 5
+_DOUBLED = 2.0
+_FELL = 0.5
+_WORSE = (
+    "A step of the right size lowers what it is the gradient of. These make every term of the loss worse and grow:"
+    " they overshoot, or their direction is not that of this step's loss."
+)
+_CHECK = (
+    "Take a tenth of optimiser.learning_rate, or set optimiser.warm_up_steps. If that does not help, compute the"
+    " gradient of one batch twice from the same weights: the two are equal."
+)
 UNMOVED = 1e-3
 """Nats a decision from the reference, below which a policy has hardly moved."""
 _BREAKS_LOSS = 0.1
@@ -24,16 +35,17 @@ that is seen in no other number, and above the third they have moved.
 
 def stands_still(stage: Stage) -> bool:
     """Returns whether most steps make updates and the policy is where it was: its surprisal has changed by less than 2
-    % and less than two standard errors.
+    % and less than two standard errors, and its weights have not gone a hundredth of their size. A policy may be
+    another one at the same surprisal.
 
     Densities have no surprisal: there the KL alone tells, where there is one.
-
     """
     ends, taken, kl = stage.ends("surprisal"), stage.last("updates/taken"), stage.last("kl")
     if (
         taken is None
         or sum(value > 0 for value in taken.values) < len(taken) / 2
         or (kl is not None and abs(kl.mean) >= UNMOVED)
+        or _moved(stage)
     ):
         return False
     if ends is None:
@@ -60,8 +72,9 @@ def _high(stage: Stage) -> Seen | None:
             f" effective sample size {number(sample.mean)}."
         )
         return Seen(sentence, [low, high, sample])
-    if (broken := _broken_by_a_step(stage)) is not None:
-        return broken
+    for look in (_broken_by_a_step, _worse_in_every_term, _falls_with_the_rate):
+        if (seen := look(stage)) is not None:
+            return seen
     # On-policy: how fast the sampler itself turns deterministic.
     surprisal = stage.ends("surprisal", _FEW)
     if (
@@ -96,11 +109,74 @@ def _broken_by_a_step(stage: Stage) -> Seen | None:
         if loss is None or change.mean < _BREAKS_LOSS or loss[0].above(loss[1]):
             return None
         return Seen(f"{sentence}, and the supervised loss has not fallen.", [change, *loss])
-    if stage.num_steps < 2 * _FEW or last.mean > first.mean - 0.5 * spread.mean:
+    if stage.num_steps < 2 * _FEW:
         return None
+    if last.mean > first.mean - 0.5 * spread.mean:
+        return _evaluated_below(stage, sentence, change, spread)
     return Seen(
         f"{sentence}, and the reward fell from {number(first.mean)} in the first step to {number(last.mean)}.",
         [change, first, last],
+    )
+
+
+def _evaluated_below(stage: Stage, sentence: str, change: Series, spread: Series) -> Seen | None:
+    """Judges the evaluations, which know better than one step where the reward began: a fall as large as is asked of
+    training, and beyond luck.
+    """
+    for seen in stage.evaluated_rewards():
+        if seen.values[0] - seen.values[-1] > max(0.5 * spread.mean, ERRORS * luck(stage)):
+            return Seen(
+                f"{sentence}, and the reward of the evaluations fell from {number(seen.values[0])} to"
+                f" {number(seen.values[-1])}.",
+                [change, seen],
+            )
+    return None
+
+
+def _worse_in_every_term(stage: Stage) -> Seen | None:
+    """Judges whether steps go down any term of the loss: beside a reward that neither rises nor is evaluated higher,
+    the supervised loss has doubled, while updates have grown and the learning rate has not. A step of the right size
+    lowers what it is the gradient of.
+    """
+    loss, reward = stage.ends("loss_sup"), stage.ends("reward")
+    start, change, rate = (
+        stage.first("loss_sup", _FEW),
+        stage.first(CHANGE, _FEW),
+        stage.first("learning_rate", _FEW),
+    )
+    grown, fallen = stage.last(CHANGE), stage.last("learning_rate")
+    if not (loss and reward and start and change and rate and grown and fallen) or reward[1].above(reward[0]):
+        return None
+    if loss[1].mean < _DOUBLED * start.mean or not loss[1].above(start) or not grown.above(change):
+        return None
+    if fallen.mean > rate.mean or not evaluations_stay(stage):
+        return None
+    return Seen(
+        f"Updates changed the weights by {number(change.mean)} of their size at first and by {number(grown.mean)} now,"
+        f" at no higher learning rate; the supervised loss rose from {number(start.mean)} to {number(loss[1].mean)},"
+        f" and the reward has not risen ({number(reward[0].mean)} at first, {number(reward[1].mean)} now).",
+        [change, grown, start, *loss[1:], *reward],
+        means=_WORSE,
+        advice=_CHECK,
+    )
+
+
+def _falls_with_the_rate(stage: Stage) -> Seen | None:
+    """Judges a reward that fell after its best window, where the learning rate is higher than it was then."""
+    last, spread, now = stage.last("reward"), stage.first("reward_std"), stage.last("learning_rate", _FEW)
+    best, first = stage.windows.best, stage.first("learning_rate", 2 * WINDOW)
+    if not (last and spread and now and best and first) or not best.above(last, errors=4.0):
+        return None
+    if best.mean - last.mean < _FELL * spread.mean:
+        return None
+    then = [rate for step, rate in zip(first.steps, first.values, strict=True) if step in best.steps]
+    if not then or now.mean < _DOUBLED * max(then):
+        return None
+    return Seen(
+        f"In steps {best.steps[0]} to {best.steps[-1]}, at a learning rate of {number(max(then))} at most, the reward"
+        f" was {number(best.mean)}; at {number(now.mean)} it is {number(last.mean)}.",
+        [best, last, now],
+        advice="Let the schedule of optimiser.learning_rate end its rise before that, or fall.",
     )
 
 
@@ -156,11 +232,7 @@ def _hardly_moved(stage: Stage) -> Seen | None:
         reward is None
         or rate is None
         or reward[1].above(reward[0])
-        or not (
-            _unmoved(stage)
-            or _short_way(stage)
-            or (stage.num_steps >= 3 * WINDOW and stands_still(stage) and not _moved(stage))
-        )
+        or not (_unmoved(stage) or _short_way(stage) or (stage.num_steps >= 3 * WINDOW and stands_still(stage)))
     ):
         return None
     way = path(stage, _FEW)
@@ -182,14 +254,18 @@ LEARNING_RATE_TOO_HIGH = Rule(
     "Is my learning rate too high?",
     (
         *("effective_sample_size", "ratio/p1", "ratio/p99", "on_policy_share", "surprisal", "groups/best", "reward"),
-        *("reward_std", "weights/change", "loss_sup"),
+        *("reward_std", "weights/change", "loss_sup", "learning_rate", "rewards_std", "eval/NAME"),
     ),
     f"over {_FEW} steps the effective sample size of off-policy ratios is below 0.5, or below 0.8 where 1 % of these"
     f" ratios are above 3 or below 1/3; or the surprisal falls to a tenth of its start within {2 * WINDOW} steps, and"
     " the reward has risen by less than half the distance from its start to what the best member of a group"
     f" earned then; or updates change the weights by {_BREAKS:.0%} of their size, and the reward lies below that of"
-    f" the first step by half the spread inside groups (in a supervised stage: by {_BREAKS_LOSS:.0%}, and the loss does"
-    " not fall)",
+    f" the first step by half the spread inside groups, or evaluations have fallen as far (in a supervised"
+    f" stage: by {_BREAKS_LOSS:.0%}, and the loss does not fall); or beside a policy term the supervised loss of the"
+    " last steps is twice that of the first, updates change the weights more than at first at no"
+    " higher learning rate, and the reward has not risen, nor have evaluations; or"
+    f" the reward lies below that of its best {WINDOW} steps, of the first {2 * WINDOW}, by {_FELL:g}"
+    " of the spread inside groups and four standard errors, and the learning rate is twice what it was in them",
     "One batch moves the policy so far that the batch is no longer a sample of it. Such a policy soon becomes"
     " deterministic and repeats the first answers that were rewarded.",
     "Take a tenth of optimiser.learning_rate, set optimiser.warm_up_steps, lower train.max_grad_norm, or take"
@@ -203,7 +279,7 @@ LEARNING_RATE_TOO_LOW = Rule(
     "learning_rate_too_low",
     "warning",
     "Is my learning rate too low?",
-    ("learning_rate", "surprisal", "kl", "updates/taken", "reward", "weights/change"),
+    ("learning_rate", "surprisal", "kl", "updates/taken", "reward", "weights/change", "eval/NAME"),
     f"the learning rate is 0 for {WINDOW} steps (a note where the reward has risen); or"
     f" the reward has not risen, and after {2 * WINDOW} steps the changes of the weights sum to less than {_NOWHERE:g}"
     f" of their size, or after {3 * WINDOW} to less than {_SOMEWHERE:g}, the surprisal has not changed beyond two"

@@ -7,6 +7,8 @@ from groupwise.diagnosis.stage import Stage
 
 _FEW = 5
 _SHARE = 0.5
+_CUT = 0.2
+"""Share of members that are cut off, beyond which it is the length limit that makes them short."""
 _SAMPLED = "eval/sampled/length"
 
 
@@ -14,6 +16,9 @@ def _look(stage: Stage) -> Seen | None:
     lengths = stage.first("completions/mean_length", _FEW)
     evaluated = next((seen for seen in stage.evaluated if seen.metric == _SAMPLED), None)
     if lengths is None or evaluated is None or evaluated.steps[0] >= lengths.steps[0]:
+        return None
+    cut, limit = stage.first("completions/clipped_ratio", _FEW), stage.setting("domain.sampling.max_new_tokens")
+    if cut is not None and cut.mean > _CUT and isinstance(limit, int) and lengths.mean >= _SHARE * limit:
         return None
     # Answers of several turns are measured with the words of others between them, which nobody trains on.
     if stage.setting("domain.environment") or lengths.mean + 2 * lengths.error >= _SHARE * evaluated.values[0]:
@@ -29,9 +34,10 @@ DECISIONS_LEFT_OUT = Rule(
     "decisions_left_out",
     "warning",
     "Is the whole answer trained on?",
-    ("completions/mean_length", "eval/NAME"),
+    ("completions/mean_length", "completions/clipped_ratio", "eval/NAME"),
     f"in the first {_FEW} steps members have less than {_SHARE} of the decisions that sampled answers had in the"
-    " evaluation before, in a run without an environment",
+    f" evaluation before, in a run without an environment; silent where more than {_CUT} of the members were cut off at"
+    f" a length limit that is not {1 / _SHARE:g} times as long",
     "A mask leaves out most of what the policy writes: tokens before or after some mark are never made more or less"
     " probable, though the reward judges them.",
     "Train on the whole completion; look at the mask of one member beside its tokens. Where evaluated"
@@ -39,5 +45,4 @@ DECISIONS_LEFT_OUT = Rule(
     " reason.",
     _look,
     phrase="most of an answer is not trained on",
-    follows=("all_truncated", "limit_teaches_brevity"),
 )

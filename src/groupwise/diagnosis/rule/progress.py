@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
-from groupwise.diagnosis.rule.base import Rule, Seen, evaluations_rise, number
+from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.rule.evaluation import ERRORS, evaluations_stay
 from groupwise.diagnosis.rule.learning_rate import stands_still
+from groupwise.diagnosis.rule.rise import SHARE, SHARE_OF_REACH, rise
+from groupwise.diagnosis.rule.weights import CHANGE, dwindled
 from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
@@ -14,40 +15,52 @@ _LONG = 100
 """Steps from which on 40 at each end are compared, and no evaluation is asked."""
 _EARLIEST = 2 * WINDOW
 """Steps before which nothing is said."""
-_RISE = 0.1
-"""Share of the spread inside groups that a rise may be, with two standard errors added, and still is none."""
+_DWINDLED = (
+    "The policy has stopped moving, whatever the reward. The optimiser divides by the larger gradients of an earlier"
+    " stage, and what moved the weights at first was its momentum."
+)
+_ANEW = (
+    "Begin the stage with new moments (optimiser.moments), or take ten times optimiser.learning_rate; where the loss is"
+    " divided by a fixed length (aggregation.length), divide by that of the answers."
+)
 
 
 def _flat(stage: Stage) -> Seen | None:
     count = stage.count("reward")
     long = count >= _LONG
-    ends = stage.ends("reward", 2 * WINDOW if long else WINDOW)
-    spread = stage.first("reward_std")
-    if ends is None or spread is None or count < _EARLIEST or stands_still(stage):
-        return None
-    # Not having seen a rise is no reason to speak; having seen that there is none worth the name is.
-    most = ends[1].mean - ends[0].mean + 2 * math.hypot(ends[0].error, ends[1].error)
-    if most >= _RISE * spread.mean:
+    seen = rise(stage, 2 * WINDOW if long else WINDOW)
+    if seen is None or count < _EARLIEST or not seen.is_none or stands_still(stage):
         return None
     # A reward that had risen and stays is at its end, not flat. Over few steps a small rise that is seen is one.
     if (
         stage.windows.risen
         or _all_flat(stage)
-        or (not long and (ends[1].above(ends[0]) or not _is_evaluated_alike(stage)))
+        or (not long and (seen.last.above(seen.start) or not evaluations_stay(stage)))
     ):
         return None
     sentence = (
-        f"The reward has not risen in {count} steps: {number(ends[0].mean)} at first, {number(ends[1].mean)} now (a"
-        f" rise of {number(most)} at most)."
+        f"The reward has not risen in {count} steps: {number(seen.start.mean)} at first, {number(seen.last.mean)} now"
+        f" (a rise of {number(seen.most)} at most)."
     )
-    return Seen(sentence, [*ends, spread])
+    if (steps := dwindled(stage, _FEW)) is not None:
+        return Seen(
+            f"{sentence} Updates changed the weights by {number(steps[0].mean)} of their size at first, and by"
+            f" {number(steps[1].mean)} now, at a gradient of the same size.",
+            [*seen.evidence, *steps],
+            severity="note",
+            means=_DWINDLED,
+            advice=_ANEW,
+        )
+    return Seen(sentence, seen.evidence)
 
 
-def _is_evaluated_alike(stage: Stage) -> bool:
-    """Returns whether the reward was evaluated again, and its newest evaluations are no more than a hundredth above its
-    first.
+def _is_no_longer_flat(stage: Stage) -> bool:
+    """Returns whether a rise is seen, in training or in evaluations, or groups no longer differ. A reward that was
+    shown to be flat is so until then: the newest steps may be too noisy to show it once more.
     """
-    return bool(stage.evaluated_rewards()) and not evaluations_rise(stage)
+    seen = rise(stage, 2 * WINDOW if stage.count("reward") >= _LONG else WINDOW)
+    evaluated = bool(stage.evaluated_rewards()) and not evaluations_stay(stage)
+    return seen is None or seen.last.above(seen.start) or stage.windows.risen or evaluated or _all_flat(stage)
 
 
 def _all_flat(stage: Stage) -> bool:
@@ -95,12 +108,17 @@ REWARD_FLAT = Rule(
     "reward_flat",
     "warning",
     "Why is my reward flat?",
-    ("reward", "reward_std", "eval/NAME"),
+    (
+        *("reward", "reward_std", "rewards_std", "kl", "completions/mean_length", "eval/NAME", "learning_rate"),
+        *("grad_norm", CHANGE),
+    ),
     f"after {_LONG} steps the rewards of the last {2 * WINDOW} steps exceed those of the first {2 * WINDOW}"
-    f" by less than {_RISE} of the spread inside groups, even with two standard errors added, although groups"
-    f" differ and the policy moves; after {_EARLIEST} steps the same holds of {WINDOW}, the difference is within two"
-    " standard errors, the reward was evaluated again, and its newest evaluations are no more than a hundredth above"
-    " its first",
+    f" by less than {SHARE} of the spread inside groups, even with two standard errors added, although groups"
+    f" differ and the policy moves (with a KL to a frozen reference: {SHARE_OF_REACH} of the spread times"
+    f" sqrt(2 KL of a member), 1 at most); after {_EARLIEST} steps the same holds of {WINDOW}, the difference is within"
+    " two standard errors, the reward was evaluated again, and its newest evaluations are above its first by no more"
+    f" than a hundredth or {ERRORS:g} standard errors of as many members as the settings let them measure; a note where"
+    " updates for one learning rate have dwindled to a tenth at a gradient that is half as large or more",
     "Groups differ and the policy changes, but the reward does not rise: noise drowns the gradient, or the"
     " reward pays for something that cannot be learnt.",
     "Take more members (train.group_size or train.prompts_per_step), a reward with more levels, or an"
@@ -136,6 +154,7 @@ REWARD_FLAT = Rule(
         "clip_mostly_acts",
         "entropy_collapse",
     ),
+    ended=_is_no_longer_flat,
 )
 REWARD_FALLS = Rule(
     "reward_falls",

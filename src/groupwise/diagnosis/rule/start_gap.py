@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from groupwise.diagnosis.rule.base import rewards_rise
+from groupwise.diagnosis.rule.evaluation import num_evaluated
 from groupwise.diagnosis.series import Series
 from groupwise.diagnosis.stage import Stage
 
 FEW = 5
 ERRORS = 3.0
-_COUNTS = (
-    *("domain.evaluation.num_prompts", "domain.evaluation.num_images"),
-    *("domain.data.num_held_out", "domain.source.num_held_out"),
-)
-"""Settings that bound how many members an evaluation measures."""
+CLOSED = 0.1
+"""Share of the gap that a rise must close to be one."""
 
 
 @final
@@ -54,6 +53,16 @@ class StartGap:
         """Whether the evaluation has lost a quarter of its lead since."""
         return self.evaluation.values[-1] <= self.start - 0.25 * (self.start - self.sampled)
 
+    def is_closing(self, stage: Stage) -> bool:
+        """Returns whether the rewards rise, and have come a tenth of the way to the evaluation: noise rises and falls.
+
+        Args:
+            stage: of the rewards.
+        """
+        last = stage.last("reward")
+        risen = 0.0 if last is None else self.side * (last.mean - self.reward.mean)
+        return rewards_rise(stage) and risen > CLOSED * self.side * (self.start - self.sampled)
+
     def is_wide(self, stage: Stage, level: float, spreads: float, share: float = 0.2) -> bool:
         """Returns whether a level of the evaluation lies beyond the first rewards by more than the spread inside
         groups, the size of both, and the luck of the draw of its members explain.
@@ -67,11 +76,10 @@ class StartGap:
         gap = self.side * (level - self.sampled)
         if gap <= max(spreads * self.spread.mean, share * max(abs(self.start), abs(self.sampled))):
             return False
-        counts = [count for key in _COUNTS if isinstance(count := stage.setting(key), int) and count > 0]
-        spread = stage.first("rewards_std", FEW)
+        count, spread = num_evaluated(stage), stage.first("rewards_std", FEW)
         # Before any noise members may differ more than those that are sampled: by the gap itself, as far as is known.
         size = max(gap, spread.mean if spread is not None else 0.0)
-        return not counts or gap * min(counts) ** 0.5 > ERRORS * size
+        return count is None or gap * count**0.5 > ERRORS * size
 
 
 def start_gap(stage: Stage, side: int = 1) -> StartGap | None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.series import Series
 from groupwise.diagnosis.stage import Stage
 
 _PATIENCE, _MIN_GAIN = 5, 0.0
 """What `train.early_stopping` sets where a table of a stage leaves it out."""
+_RISE = 0.01
+_GOAL = (
+    "Look at train.metric and train.metric_goal: is what counts as a gain what you want? Otherwise raise"
+    " train.early_stopping.patience."
+)
 
 
 def _look(stage: Stage) -> Seen | None:
@@ -15,19 +23,48 @@ def _look(stage: Stage) -> Seen | None:
         return None
     patience, least = (stage.setting(f"train.early_stopping.{name}") for name in ("patience", "min_gain"))
     patience, least = _PATIENCE if patience is None else patience, _MIN_GAIN if least is None else least
-    # A stage that goes on after that many does not stop early.
-    if len(goal) - 1 != patience:
-        return None
     sign = -1.0 if stage.setting("train.metric_goal") == "min" else 1.0
-    most = max(sign * (value - goal.values[0]) for value in goal.values[1:])
-    if most > least:
+    best = _best(goal.values, sign, least)
+    # A stage that goes on after that many does not stop early.
+    if len(goal) - 1 - best != patience:
         return None
     name = goal.metric.removeprefix("eval/")
+    if best > 0:
+        return _while_the_reward_rises(stage, goal, best)
+    most = max(sign * (value - goal.values[0]) for value in goal.values[1:])
     return Seen(
         f"Early stopping ends the stage after {patience} evaluations without a gain: {name} gained {number(most)} at"
         f" most, and more than {number(least)} counts (train.early_stopping.min_gain).",
         [goal],
     )
+
+
+def _best(values: Sequence[float], sign: float, least: float) -> int:
+    """Returns the place of the last evaluation that early stopping counts as a gain; 0 where none is."""
+    best = 0
+    for place, value in enumerate(values):
+        if sign * (value - values[best]) > least:
+            best = place
+    return best
+
+
+def _while_the_reward_rises(stage: Stage, goal: Series, best: int) -> Seen | None:
+    """Judges a stage that had gained something: whether the reward of the same evaluations has risen since by more
+    than a hundredth.
+    """
+    for seen in stage.evaluated_rewards():
+        if seen.metric == goal.metric or seen.steps != goal.steps:
+            continue
+        then, now = seen.values[best], seen.values[-1]
+        if now > then + _RISE * abs(then):
+            return Seen(
+                f"Early stopping ends the stage since {goal.metric.removeprefix('eval/')} has gained nothing since step"
+                f" {goal.steps[best]}, while {seen.metric.removeprefix('eval/')} rose from {number(then)} to"
+                f" {number(now)}.",
+                [goal, seen],
+                advice=_GOAL,
+            )
+    return None
 
 
 STOPPED_EARLY = Rule(
@@ -36,7 +73,8 @@ STOPPED_EARLY = Rule(
     "Why did my run end so early?",
     ("eval/NAME",),
     "`train.early_stopping` is set, and as many evaluations as its patience have passed without one that lies above the"
-    " first by more than its min_gain",
+    " first by more than its min_gain; or without one above the best, while the reward of the evaluations has risen by"
+    f" more than {_RISE:g} of its value",
     "Early stopping ends the stage, and nothing had counted as a gain by then: the policy has hardly been trained, or"
     " what is asked of an evaluation is more than the metric can gain.",
     "Write train.early_stopping.min_gain in the unit of train.metric (0.01 for a hundredth), raise"
