@@ -374,11 +374,9 @@ class LanguageDomain(Domain):
 
     @cached_property
     def _corpus(self) -> list[Example]:
-        eos = self.tokenizer.eos_token_id
-        stop = self._stop()
-        limit = self.policy.max_positions
+        ends, stop, limit = self.policy.end_ids, self._stop(), self.policy.max_positions
         return [
-            encode_demonstration(demonstration, self._chat, self._environment, eos, stop, limit)
+            encode_demonstration(demonstration, self._chat, self._environment, ends, stop, limit)
             for demonstration in self._splits.demonstrations
         ]
 
