@@ -94,3 +94,20 @@ def test_a_checkpoint_is_exported_where_no_model_of_its_step_was_kept(groupwise,
     assert "run has no 1 model; it has final; `groupwise export run --which N` takes a checkpoint: 2, 3" in " ".join(
         refused.err.split()
     )
+
+
+def test_a_domain_that_no_file_describes_is_handed_over_again(groupwise, tmp_path: Path):
+    from tests.experiment.test_from_python import WALK, Walk
+
+    import groupwise as library
+    from groupwise.streams import Streams
+
+    class Local(Walk):
+        """A class inside a function, which no import path finds."""
+
+    run, out = tmp_path / "run", tmp_path / "out"
+    library.train(domain=Local(Walk.Settings(), streams=Streams(0)), out=run, **WALK)
+    ended = groupwise("export", run, "--out", out)
+    assert ended.status == 0, ended
+    assert f"Load it: groupwise.load_run({str(run)!r}).domain(domain=...)" in ended.out
+    assert "a Python object that no file describes" in ended.out + ended.err

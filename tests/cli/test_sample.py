@@ -141,3 +141,10 @@ def test_tools_that_no_file_describes_are_left_out_of_an_answer() -> None:
     to_sample = settings("my_tools:add").to_sample(data=False)
     assert to_sample.environment is not None
     assert to_sample.asked_raw().environment is None
+
+
+def test_a_domain_whose_module_is_absent_is_named_by_its_key(groupwise, tmp_path: Path) -> None:
+    (tmp_path / "away.toml").write_text('[domain]\nkind = "callable"\npath = "absent_module:Walk"\n')
+    (tmp_path / "model").mkdir()
+    ended = groupwise("sample", tmp_path / "model", "--experiment", tmp_path / "away.toml")
+    assert "error: domain.path = 'absent_module:Walk': the module 'absent_module' cannot be imported" in ended.err

@@ -29,6 +29,7 @@ def evaluate(
     from groupwise.cli.ending import printed, texts
     from groupwise.cli.output import console, table
     from groupwise.cli.trained import trained
+    from groupwise.domain.failed_method import calling
     from groupwise.domain.protocol import Deploys, Tabulates
     from groupwise.experiment.runner import open_domain
     from groupwise.runs import EvaluatedOn
@@ -46,7 +47,8 @@ def evaluate(
         if used is not None:
             evaluation, tables = used
         else:
-            evaluation = domain.evaluate(streams=Streams(loaded.seed))
+            with calling(domain, "evaluate"):
+                evaluation = domain.evaluate(streams=Streams(loaded.seed))
             tables = domain.tables(streams=Streams(loaded.seed)) if isinstance(domain, Tabulates) else []
     if out is not None:
         write_pictures(out, evaluation.pictures)

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from pydantic import create_model
 
-from groupwise.config import Config, ConfigError, FromPath, ImportPath, Problem, check_class, user_class, why_failed
+from groupwise.config import (
+    Config,
+    ConfigError,
+    FromPath,
+    ImportPath,
+    Problem,
+    check_class,
+    is_object,
+    user_class,
+    why_failed,
+)
+from groupwise.domain.exported import Card, Export
 from groupwise.domain.settings import DomainConfig
 
 if TYPE_CHECKING:
@@ -66,7 +78,21 @@ class CallableDomain(FromPath, UserDomainConfig):
         return _settings_of(user_class(path), f"path = {str(path)!r}")
 
     def _parts(self) -> tuple[type[Domain], Config]:
-        return user_class(self.path), self.validated_settings
+        # The code of a run folder is imported here at first, where no table says the key.
+        return user_class(self.path, key="domain.path"), self.validated_settings
+
+    @classmethod
+    def card(cls, request: Export) -> Card:
+        """Describes a copied model on its card; a class that a program held is handed over again."""
+        card = super().card(request)
+        if not is_object(ImportPath(str(request.settings.get("path")))):
+            return card
+        loading = f"groupwise.load_run({str(request.run)!r}).domain(domain=...)"
+        remark = (
+            "the run's domain is a Python object that no file describes: no command opens the folder; hand the class"
+            " or the object over again, as the line below says"
+        )
+        return replace(card, loading=loading, remarks=(*card.remarks, remark))
 
 
 class _Installed(UserDomainConfig):

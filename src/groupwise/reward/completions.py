@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 from groupwise.reward.text import Message, completion_text
 
@@ -18,6 +18,33 @@ _DESCRIPTIONS = {
     "text": 'texts ("...")',
     "messages": 'lists of messages ([{"role": "assistant", "content": "..."}])',
 }
+
+
+@final
+class ParsedText(str):
+    """The text of a completion with the message that its model's response template reads in it.
+
+    Rewards that read texts find all of it, thoughts included; those that read messages get the message.
+
+    Args:
+        text: the completion.
+        message: of the assistant, `reasoning_content` apart from `content`.
+
+    Example:
+        >>> parsed = ParsedText("<think>so</think>4", {"role": "assistant", "reasoning_content": "so", "content": "4"})
+        >>> parsed, as_messages(parsed)[0]["content"]
+        ('<think>so</think>4', '4')
+    """
+
+    __slots__ = ("message",)
+
+    def __new__(cls, text: str, message: Message) -> ParsedText:
+        """Makes the text."""
+        made = super().__new__(cls, text)
+        made.message = message
+        return made
+
+    message: Message
 
 
 def in_form(prompts: Sequence[Any], completions: Sequence[Any], form: CompletionForm | None) -> list[Any]:
@@ -42,19 +69,19 @@ def in_form(prompts: Sequence[Any], completions: Sequence[Any], form: Completion
 
 def _converted(completion: Any, form: CompletionForm, explicit: bool) -> Any:
     if isinstance(completion, str):
-        return completion if form == "text" else as_messages(completion)
+        return str(completion) if form == "text" else as_messages(completion)
     # A conversation stays whole, unless its text is asked for.
     return completion_text(completion) if explicit and form == "text" and isinstance(completion, list) else completion
 
 
 def as_messages(text: str) -> list[Message]:
-    """Returns a completion as the one message of an assistant.
+    """Returns a completion as the one message of an assistant: the one that was read in it, where one was.
 
     Example:
         >>> as_messages("4")
         [{'role': 'assistant', 'content': '4'}]
     """
-    return [{"role": "assistant", "content": text}]
+    return [dict(text.message)] if isinstance(text, ParsedText) else [{"role": "assistant", "content": text}]
 
 
 def shape_advice(error: str, completions: Sequence[Any]) -> str:

@@ -17,6 +17,7 @@ from groupwise.schedule.cosine import Cosine
 from groupwise.schedule.linear import Linear
 from groupwise.schedule.multiplicative import Multiplicative
 from groupwise.schedule.threshold import Threshold
+from groupwise.schedule.warm_up import WarmUp
 
 __all__ = [
     "Adaptive",
@@ -31,6 +32,7 @@ __all__ = [
     "NotNegative",
     "Schedule",
     "Threshold",
+    "WarmUp",
 ]
 
 
@@ -47,9 +49,9 @@ def _number(value: Any) -> Any:
     return Constant(value=float(value))
 
 
-_Fixed = Constant | Linear | Cosine | CallableFixed
-_Entropy = Constant | Linear | Cosine | Threshold | CallableSchedule
-_Any = Constant | Linear | Cosine | Adaptive | Multiplicative | CallableSchedule
+_Fixed = Constant | Linear | Cosine | WarmUp | CallableFixed
+_Entropy = Constant | Linear | Cosine | WarmUp | Threshold | CallableSchedule
+_Any = Constant | Linear | Cosine | WarmUp | Adaptive | Multiplicative | CallableSchedule
 
 
 def _not_negative(schedule: Any) -> Any:

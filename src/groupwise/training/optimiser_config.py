@@ -22,7 +22,8 @@ class Steps(Config):
 
     Args:
         learning_rate: a number or a schedule over the steps of the stage.
-        warm_up_steps: steps over which the rate rises from nearly nothing; 0 starts at the full rate.
+        warm_up_steps: steps over which the rate rises from nearly nothing; 0 starts at the full rate. On a falling
+            schedule the peak is not reached; the schedule `kind = "warm_up"` falls from its peak on.
         moments: the optimiser's state at the start of a stage: `kept` goes on with the present one, `fresh` forgets it.
             After a warm-up whose gradients were larger, kept moments slow a stage down until they have decayed, for
             some `1 / (1 - beta2)` steps.

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from tests.domain.language.calling_model import calling_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from groupwise.causal_lm import sampler
-from groupwise.causal_lm.config import SamplingConfig
+from groupwise.causal_lm.config import SamplingConfig, SmallModelConfig
+from groupwise.causal_lm.scratch import small_model
 from groupwise.config import ConfigError
 from groupwise.domain.protocol import Prompt, Samples
 from groupwise.records import Scored
@@ -144,6 +148,31 @@ def test_demonstrations_are_the_cross_entropy_of_their_targets(build):
     )
     for parameter, gradient in zip(domain.module.parameters(), expected_gradient, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, atol=1e-10, rtol=1e-8)
+
+
+def test_demonstrations_of_a_chat_end_where_sampling_of_the_folder_ends(build, tmp_path):
+    tokenizer = calling_tokenizer()
+    tokenizer.add_special_tokens({"eos_token": "<eos>", "additional_special_tokens": ["<end_of_turn>"]})
+    tokenizer.chat_template = tokenizer.chat_template.replace("{{ eos_token }}", "<end_of_turn>")
+    model: Any = small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0)
+    model.generation_config.eos_token_id = [tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<end_of_turn>")]
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    rows = [{"prompt": [{"role": "user", "content": f"{a} plus 3 ?"}], "answer": f"answer {a + 3}"} for a in range(4)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    domain = build(
+        model={"kind": "pretrained", "path": str(tmp_path / "model"), "dtype": "float32"},
+        data={
+            "source": {"kind": "files", "paths": [str(tmp_path / "rows.json")]},
+            "num_train": None,
+            "num_held_out": 1,
+        },
+        demonstrations={"num": None, "column": "answer"},
+        rewards={"worked": None},
+    )
+    samples = domain.demonstrations(1, streams=Streams(0), step=0)
+    text = domain.tokenizer.decode(samples.payload["tokens"][0])
+    assert re.fullmatch(r"answer \d ?<end_of_turn>", text), text
 
 
 def test_demonstrations_of_a_step_are_a_function_of_the_step(build):

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from datasets import Dataset
 from tests.integrations.trl import tiny
 from tests.integrations.trl.test_shipped_rewards import model, rows
+from transformers import get_scheduler
 from trl import GRPOConfig, GRPOTrainer
 
 import groupwise
 from groupwise.config import ConfigError
 from groupwise.integrations.trl import objective_of
 from groupwise.integrations.trl.fields import _OF_THE_OBJECTIVE_OR_UNUSED, MAPPED, REFUSED, ignored_fields
+from groupwise.training import OptimiserConfig
 
 
 def short(completions: Any, **columns: Any) -> list[float]:
@@ -139,7 +142,10 @@ def test_it_trains_with_the_weights_of_the_rewards(tmp_path: Path) -> None:
     weights = {name: reward["weight"] for name, reward in config["domain"]["rewards"].items()}
     assert weights == {"short": 0.25, "even": 2.0}
     assert config["reference"] == {"kind": "periodic", "sync_steps": 1, "alpha": 0.6}
-    assert config["optimiser"]["warm_up_steps"] == 1
+    # Half of two steps rises: 0 and the peak, as in TRL.
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    rates = [row["learning_rate"] for row in map(json.loads, lines) if "learning_rate" in row]
+    assert rates == pytest.approx([0.0, args.learning_rate])
     assert (config["train"]["prompts_per_step"], config["train"]["group_size"]) == (2, 4)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert sum("eval/b/greedy/even" in line for line in lines) == 3
@@ -198,13 +204,26 @@ def test_other_objects_and_too_few_rows_are_refused(tmp_path: Path) -> None:
     assert groupwise.from_trl(tiny.settings(tmp_path, reward_weights=[1.0, 1.0])), "weights of 1 ask for no function"
 
 
-def test_a_constant_rate_does_not_warm_up_as_in_transformers(tmp_path: Path) -> None:
-    def warm_up(kind: str) -> tuple[int, bool]:
-        translated = groupwise.from_trl(tiny.settings(tmp_path, lr_scheduler_type=kind, warmup_steps=2))
-        return translated["optimiser.warm_up_steps"], "the rate rises" in str(translated)
-
-    assert warm_up("constant") == (0, False)
-    assert warm_up("constant_with_warmup") == (2, True)
+@pytest.mark.parametrize("kind", ["linear", "cosine", "constant", "constant_with_warmup"])
+@pytest.mark.parametrize("warm_up", [0, 3, 0.25])
+@pytest.mark.parametrize("updates", [1, 2])
+def test_the_learning_rate_is_trls_at_every_step(tmp_path: Path, kind: str, warm_up: float, updates: int) -> None:
+    keys = {"lr_scheduler_type": kind, "warmup_steps": warm_up, "learning_rate": 3e-4, "num_iterations": updates}
+    args = tiny.settings(tmp_path, max_steps=13, **keys)
+    translated = groupwise.from_trl(args)
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=args.learning_rate)
+    scheduler = get_scheduler(kind, optimiser, args.get_warmup_steps(13), 13)
+    theirs = []
+    for _ in range(updates * translated["train.num_steps"]):
+        theirs.append(scheduler.get_last_lr()[0])
+        optimiser.step()
+        scheduler.step()
+    keys = ("learning_rate", "warm_up_steps")
+    ours = OptimiserConfig.model_validate({key: translated[f"optimiser.{key}"] for key in keys})
+    generations = [theirs[start : start + updates] for start in range(0, len(theirs), updates)]
+    expected = [sum(rates) / updates for rates in generations]
+    assert [ours.rate(step) for step in range(len(expected))] == pytest.approx(expected, abs=1e-18)
+    assert ("at the mean of TRL's rates" in str(translated)) == (updates > 1)
 
 
 def test_steps_without_a_gradient_and_the_best_model_are_told(tmp_path: Path) -> None:

@@ -40,6 +40,13 @@ def test_probabilities_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) ->
     assert score({"c": reward}, [""] * 3, GREY, {"label": [2, 2, 2]}).values["c"] == [-100.0] * 3
 
 
+def test_an_image_whose_row_names_no_class_has_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, lambda images: torch.tensor([[0.0, float(image.mean())] for image in images]))
+    reward = Classifier(function="mine:classify", output="correct", batch_size=1)
+    assert score({"c": reward}, [""] * 3, GREY, {"label": [None, 1, 0]}).values["c"] == [None, 1.0, 0.0]
+    assert reward.open()([""] * 3, GREY, label=[None] * 3) == [None, None, None]
+
+
 def test_wrong_rows_wrong_classes_and_a_missing_column_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, lambda images: torch.zeros(2, 2))
     reward = Classifier(function="mine:classify")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -36,5 +37,11 @@ def restored_picture(
     degraded, clean = ([prompt.columns[name].picture for prompt in prompts] for name in ("degraded", "clean"))
     first = table.select(range(0, len(prompts) * num_images, num_images))
     answers = answers_in(first, {"degraded": degraded, "clean": clean}, read)
-    words = [str(prompt.columns.get("text", prompt.columns.get("label", ""))) for prompt in prompts]
+    words = [_word(prompt.columns) for prompt in prompts]
     return side_by_side(degraded, restored, clean, answers, words)
+
+
+def _word(columns: Mapping[str, Any]) -> str:
+    """Returns what a prompt asks for: its text, or else its class; empty where its row has neither."""
+    present = [columns[name] for name in ("text", "label") if columns.get(name) is not None]
+    return str(present[0]) if present else ""

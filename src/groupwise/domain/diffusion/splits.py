@@ -15,6 +15,7 @@ from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.image_prompts import ImagePrompts
 from groupwise.domain.diffusion.source.image_pairs import ImagePairs
 from groupwise.domain.diffusion.source.nothing import Nothing
+from groupwise.domain.filled_columns import filled_columns
 from groupwise.domain.protocol import Prompt
 from groupwise.streams import Streams
 
@@ -115,7 +116,9 @@ def split(config: DataConfig) -> Splits:
     if isinstance(config.source, ImagePairs):
         return _images(config.source, config)
     content = config.source.read()
-    prompts = [as_prompt(columns) for columns in content.prompts]
+    # The key is that of the row as it is written, so that a column of other rows does not change it.
+    filled = zip(content.prompts, filled_columns(content.prompts), strict=True)
+    prompts = [Prompt(as_prompt(row).key, columns) for row, columns in filled]
     total = len(prompts)
     num_needed = config.num_held_out + (config.num_train or 1)
     if num_needed > total:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, final
 
@@ -9,6 +10,7 @@ from pydantic import Field
 
 from groupwise.config import Config, ConfigError, nearest, read_json_lines
 from groupwise.config.numbers import Positive
+from groupwise.domain.filled_columns import filled_columns
 from groupwise.domain.image_source.base import Picture, Pictures
 from groupwise.domain.image_source.image_file import UnreadableImage, read_image
 
@@ -19,7 +21,8 @@ _READ_UNDER = {"degraded": "image_column", "clean": "target_column"}
 
 @final
 class Table(Config):
-    """Images of the rows of a `.jsonl` file, in the file's order; the other columns are for rewards.
+    """Images of the rows of a `.jsonl` file, in the file's order; the other columns are for rewards, None where a
+    row lacks one.
 
     A path is relative to the folder of the table. An image's name is its path as the row has it.
 
@@ -79,7 +82,9 @@ class Table(Config):
                 f"{key}.path = {self.path!r} has {len(pictures)} rows, and {self.num_held_out} are to be held out;"
                 f" write num_held_out = {max(1, len(pictures) - 1)}, or give at least {self.num_held_out + 1} rows"
             )
-        return Pictures.spread(pictures, self.num_held_out)
+        columns = filled_columns([picture.columns for picture in pictures])
+        filled = [replace(picture, columns=row) for picture, row in zip(pictures, columns, strict=True)]
+        return Pictures.spread(filled, self.num_held_out)
 
     def _picture(self, place: str, row: dict[str, Any], key: str) -> Picture:
         columns = {name: value for name, value in row.items() if name not in (self.image_column, self.target_column)}

@@ -76,6 +76,26 @@ class Chat:
         """Encodes a text in the middle, without special tokens around it."""
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
+    def encode_turn(self, prompt: str | Sequence[Mapping[str, Any]], text: str, ends: Sequence[int]) -> list[int]:
+        """Encodes a turn of the policy and its end: in a chat, what the template writes after an assistant's message,
+        up to a token at which sampling ends; elsewhere the tokenizer's `eos_token`.
+
+        Args:
+            prompt: the conversation's prompt, which decides whether it is a chat.
+            text: of the turn; one that ends with such a token gets no other.
+            ends: ids that end a turn by themselves.
+        """
+        ids = self.encode_text(text)
+        if ids and ids[-1] in ends:
+            return ids
+        if self.messages(prompt) is not None and (end := self._written_end(self._after_turn, ends)):
+            # Encoded as one text, since a template may begin the end with a space.
+            ended = self.encode_text(text + end)
+            if ended and ended[-1] in ends:
+                return ended
+        eos = self.tokenizer.eos_token_id
+        return [*ids, ends[0] if eos is None else eos]
+
     def reply_message(self, text: str) -> dict[str, Any]:
         """Returns an environment's text as a message; beside tools, as the result of one."""
         if not self.tools:
@@ -110,8 +130,28 @@ class Chat:
                 "the tokenizer's chat template does not write an assistant's message as it is, so that a conversation"
                 " cannot go on; write chat.use = 'never'"
             )
-        # A model may end its turns with another token than the tokenizer's eos_token (Gemma's <end_of_turn>).
-        return continuation if end is None else continuation.removeprefix(self.tokenizer.decode([end]))
+        return continuation if end is None else continuation.removeprefix(self._written_end(continuation, [end]))
+
+    @cached_property
+    def _after_turn(self) -> str:
+        """What the template writes after the last message, one of an assistant; empty where it does not take one."""
+        turn: Messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _MARK}]
+        try:
+            _, mark, after = self._render(turn, add_generation_prompt=False).rpartition(_MARK)
+        except ConfigError:
+            return ""
+        return after if mark else ""
+
+    def _written_end(self, after: str, ends: Sequence[int]) -> str:
+        """Returns the end of a turn at the start of what follows it, with the white space before it; empty where none
+        stands there. A model may end its turns with another token than the tokenizer's eos_token (Gemma's
+        <end_of_turn>, Phi-3's <|end|>).
+        """
+        space = after[: len(after) - len(after.lstrip())]
+        for end in ends:
+            if (text := self.tokenizer.decode([end])) and after.startswith(space + text):
+                return space + text
+        return ""
 
     def _without_control(self, text: str) -> str:
         """Breaks the texts of control tokens in the result of a tool, so that no result ends its own message."""

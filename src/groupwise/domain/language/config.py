@@ -153,6 +153,9 @@ class ChatConfig(Config):
 class DemonstrationsConfig(Config):
     """Texts to learn from by supervision: a warm-up, or a supervised term beside the policy's.
 
+    A turn of the policy ends, in a chat, with the token that its template writes after an assistant's message
+    (`<end_of_turn>` of Gemma), where sampling ends at that token; elsewhere with the tokenizer's `eos_token`.
+
     Args:
         num: prompts made for demonstrations alone, apart from those trained and evaluated on; unset demonstrates the
             training prompts.

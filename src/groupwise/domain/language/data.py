@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from groupwise.config import ConfigError, check_plain, nearest, user_callable, why_failed
+from groupwise.domain.filled_columns import filled_columns
 from groupwise.domain.language.config import DataConfig, DemonstrationsConfig
 from groupwise.domain.language.source import Row, Source
 from groupwise.domain.language.source.base import distinct
@@ -191,9 +192,7 @@ def _rows_with_prompts(rows: Sequence[Row], data: DataConfig) -> list[Row]:
         # UTF-8 cannot hold.
         check_plain(row, f"data: {_row_text(row)}", config=False)
         prompted_rows.append(row)
-    # As `datasets` reads rows: without it, one row that lacks a column would take it from its whole batch.
-    names = dict.fromkeys(name for row in prompted_rows for name in row)
-    return [{**dict.fromkeys(names), **row} for row in prompted_rows]
+    return filled_columns(prompted_rows)
 
 
 def column(row: Mapping[str, Any], name: str, key: str) -> Any:

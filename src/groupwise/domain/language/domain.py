@@ -21,6 +21,7 @@ from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.conversation import Conversations
 from groupwise.domain.language.data import Splits, split
+from groupwise.domain.language.parsed_turn import read_texts
 from groupwise.domain.language.policy import LocalPolicy, Policy, open_policy
 from groupwise.domain.language.prompts import tokenize
 from groupwise.domain.language.scored import as_scored, by_temperature, scoring_inputs
@@ -374,11 +375,9 @@ class LanguageDomain(Domain):
 
     @cached_property
     def _corpus(self) -> list[Example]:
-        eos = self.tokenizer.eos_token_id
-        stop = self._stop()
-        limit = self.policy.max_positions
+        ends, stop, limit = self.policy.end_ids, self._stop(), self.policy.max_positions
         return [
-            encode_demonstration(demonstration, self._chat, self._environment, eos, stop, limit)
+            encode_demonstration(demonstration, self._chat, self._environment, ends, stop, limit)
             for demonstration in self._splits.demonstrations
         ]
 
@@ -487,7 +486,7 @@ class LanguageDomain(Domain):
             for tokens, length in zip(samples.payload["tokens"].tolist(), columns["num_tokens"], strict=True)
         ]
         columns["truncated"] = [False] * len(samples) if samples.truncated is None else samples.truncated.tolist()
-        completions = samples.payload.get("messages") or self._texts(samples)
+        completions = samples.payload.get("messages") or read_texts(self.tokenizer, samples, self._texts(samples))
         table = self.rewards.score(
             [prompt_columns["prompt"] for prompt_columns in member_columns], completions, columns, judges=judges
         )

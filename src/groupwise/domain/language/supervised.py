@@ -40,16 +40,15 @@ def encode_demonstration(
     demonstration: Demonstration,
     chat: Chat,
     environment: EnvironmentKind | None,
-    eos: int,
+    ends: Sequence[int],
     stop: Sequence[str],
     limit: int | None,
 ) -> Example:
-    """Encodes a demonstration. A turn of the policy ends with the end-of-sequence token, unless it ends with a stop
-    text.
+    """Encodes a demonstration. A turn of the policy ends as `Chat.encode_turn` says, unless it ends with a stop text.
 
     Args:
         chat, environment: how prompts and answers are written.
-        eos: id of the end-of-sequence token.
+        ends: ids that end a turn by themselves.
         stop: texts that end a turn.
         limit: longest prompt and completion together.
 
@@ -59,15 +58,16 @@ def encode_demonstration(
     prompt = encode(demonstration.prompt, chat, environment)
     tokens: list[int] = []
     target: list[bool] = []
-    stopped = False
+    content = demonstration.prompt.columns["prompt"]
+    end: int | None = None
     for number, text in enumerate(demonstration.turns):
         policy = number % 2 == 0
         if policy:
             stopped = any(text.endswith(stop_text) for stop_text in stop)
-            ids = chat.encode_text(text) + ([] if stopped else [eos])
+            ids = chat.encode_text(text) if stopped else chat.encode_turn(content, text, ends)
+            end = None if stopped else ids[-1]
         else:
-            reply = [chat.reply_message(text)]
-            ids = chat.encode_reply(demonstration.prompt.columns["prompt"], reply, None if stopped else eos)
+            ids = chat.encode_reply(content, [chat.reply_message(text)], end)
         tokens += ids
         target += [policy] * len(ids)
     if limit is not None and len(prompt) + len(tokens) > limit:

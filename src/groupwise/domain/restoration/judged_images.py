@@ -85,7 +85,7 @@ class JudgedImages:
 
         reads = bool(pictures) and "text" in pictures[0].columns
         answers = answers_in(self.table.select(places), {"degraded": degraded, "clean": clean}, read) if reads else {}
-        words = [str(picture.columns.get("text", "")) for picture in pictures]
+        words = [str(picture.columns.get("text") or "") for picture in pictures]
         return side_by_side(degraded, [image.restored for image in shown], clean, answers, words)
 
 

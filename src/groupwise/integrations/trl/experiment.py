@@ -204,17 +204,15 @@ def _sampling(args: GRPOConfig) -> dict[str, dict[str, Any]]:
 
 
 def _training(args: GRPOConfig, lengths: _Lengths) -> dict[str, dict[str, Any]]:
-    rate = float(args.learning_rate)
-    kind = {"linear": "linear", "cosine": "cosine"}.get(_text(args.lr_scheduler_type))
-    schedule = rate if kind is None else {"kind": kind, "start": rate, "end": 0.0, "num_steps": lengths.num_steps}
-    warm_up = args.get_warmup_steps(lengths.optimiser_steps) if _warms_up(args) else 0
     return {
         "max_steps, num_train_epochs": {"train.num_steps": lengths.num_steps},
         "num_iterations": {"train.updates_per_batch": args.num_iterations},
         "steps_per_generation, gradient_accumulation_steps": {"train.minibatches": _minibatches(args)},
         "per_device_train_batch_size": {"train.micro_batch_members": args.per_device_train_batch_size},
-        "learning_rate, lr_scheduler_type": {"optimiser.learning_rate": schedule},
-        "warmup_steps": {"optimiser.warm_up_steps": lengths.in_steps(warm_up) if warm_up else 0},
+        "learning_rate, lr_scheduler_type, warmup_steps": {
+            "optimiser.learning_rate": _learning_rate(args, lengths),
+            "optimiser.warm_up_steps": 0,
+        },
         "weight_decay, adam_beta1, adam_beta2, adam_epsilon": {
             "optimiser.weight_decay": float(args.weight_decay),
             "optimiser.beta1": float(args.adam_beta1),
@@ -230,9 +228,21 @@ def _training(args: GRPOConfig, lengths: _Lengths) -> dict[str, dict[str, Any]]:
     }
 
 
-def _warms_up(args: GRPOConfig) -> bool:
-    """Tests whether the rate rises first: transformers' schedule `constant` leaves `warmup_steps` out."""
-    return bool(args.warmup_steps) and _text(args.lr_scheduler_type) != "constant"
+def _learning_rate(args: GRPOConfig, lengths: _Lengths) -> float | dict[str, Any]:
+    """Returns the schedule whose rates are TRL's. transformers' schedule `constant` leaves `warmup_steps` out."""
+    rate, kind = float(args.learning_rate), _text(args.lr_scheduler_type)
+    warm_up = 0 if kind == "constant" else args.get_warmup_steps(lengths.optimiser_steps)
+    falls = kind in ("linear", "cosine")
+    if warm_up or (falls and lengths.updates > 1):
+        return {
+            "kind": "warm_up",
+            "peak": rate,
+            "warm_up_updates": warm_up,
+            "num_updates": max(lengths.optimiser_steps, 1),
+            "fall": kind if falls else "none",
+            "updates_per_step": lengths.updates,
+        }
+    return {"kind": kind, "start": rate, "end": 0.0, "num_steps": lengths.num_steps} if falls else rate
 
 
 def _following(args: GRPOConfig, lengths: _Lengths) -> dict[str, dict[str, Any]]:
@@ -315,9 +325,10 @@ def _differences(
             f" {lengths.optimiser_steps} in TRL"
         )
     if lengths.updates > 1:
-        yield f"the learning rate stands still for the {lengths.updates} optimiser steps of a generation"
-    if _warms_up(args):
-        yield "the rate rises from rate / warm_up_steps on the falling schedule, TRL's from 0 to its peak first"
+        yield (
+            f"the learning rate stands still for the {lengths.updates} optimiser steps of a generation, at the mean of"
+            " TRL's rates"
+        )
     yield "an optimiser step whose gradient is 0 (all groups flat) is left out; TRL's moves on by AdamW's momentum"
     if args.load_best_model_at_end:
         yield (

@@ -137,11 +137,14 @@ class ClassifierReward:
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> list[Value]:
         labels = columns[self.config.column]
+        labelled = [member for member, label in enumerate(labels) if label is not None]
 
-        def score(images: Sequence[Any], members: Sequence[int]) -> list[float]:
-            return self._score(images, [labels[member] for member in members])
+        def score(images: Sequence[Any], places: Sequence[int]) -> list[float]:
+            return self._score(images, [labels[labelled[place]] for place in places])
 
-        return list(in_batches(completions, self.config.batch_size, score))
+        values = in_batches([completions[member] for member in labelled], self.config.batch_size, score)
+        by_member = dict(zip(labelled, values, strict=True))
+        return [by_member.get(member) for member in range(len(completions))]
 
     def _score(self, images: Sequence[Any], labels: Sequence[Any]) -> list[float]:
         import torch

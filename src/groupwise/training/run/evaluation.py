@@ -10,6 +10,7 @@ import torch
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
+from groupwise.domain.failed_method import calling
 from groupwise.domain.first_batch import Fault, checked_evaluation
 from groupwise.domain.protocol import Evaluation, SharesEvaluation
 from groupwise.processes import is_out_of_memory
@@ -37,7 +38,7 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
         the domain's evaluation; records and pictures on the first process at least.
 
     Raises:
-        ConfigError: the domain returned no evaluation, or a metric that is no number.
+        ConfigError: a user's domain raised, returned no evaluation, or a metric that is no number.
     """
     evaluation = Evaluation({})
     metrics: dict[str, float] | None = None
@@ -49,7 +50,9 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
                     evaluation = domain.evaluate_shared(streams=streams, peers=world)
                     metrics = dict(evaluation.metrics)
                 elif world.first:
-                    evaluation = _checked(domain, domain.evaluate(streams=streams))
+                    with calling(domain, "evaluate"):
+                        returned = domain.evaluate(streams=streams)
+                    evaluation = _checked(domain, returned)
                     metrics = dict(evaluation.metrics)
         except ConfigError:
             raise

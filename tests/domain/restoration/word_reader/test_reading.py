@@ -47,6 +47,7 @@ def test_the_reward_is_the_share_of_letters_or_the_exact_word(monkeypatch: pytes
     assert letters == [1.0, 0.75, 0.0, 0.0]
     assert logged == {"read by tesseract": ["word", "ward", "", "sixteen letters!"]}
     assert Reading(["tesseract"], "word")(images, images, ["word"] * 4) == [1.0, 0.0, 0.0, 0.0]
+    assert Reading(["tesseract"])(images, images, ["word", None, None, "word"]) == [1.0, None, None, 0.0]
 
 
 def test_the_first_installed_reader_reads_and_a_fallback_is_announced(

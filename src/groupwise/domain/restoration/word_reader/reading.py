@@ -71,13 +71,14 @@ class Reading:
         self,
         prompts: Sequence[Any],
         completions: Sequence[Any],
-        text: Sequence[str],
+        text: Sequence[str | None],
         log_extra: Callable[[str, Sequence[Any]], None] | None = None,
-    ) -> list[float]:
+    ) -> list[float | None]:
         answers = self.read(completions)
         if log_extra is not None and self.measure == "letters":
             log_extra(f"read by {self.name}", answers)
-        return [self.score(answer, word) for answer, word in zip(answers, text, strict=True)]
+        pairs = zip(answers, text, strict=True)
+        return [None if word is None else self.score(answer, word) for answer, word in pairs]
 
     def score(self, answer: str, word: str) -> float:
         """Computes the reward of a word that was read as `answer`."""

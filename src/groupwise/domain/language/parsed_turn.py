@@ -1,0 +1,61 @@
+"""Turns as the messages that a model's response template reads in them: thoughts and calls apart from the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from groupwise.domain.protocol import Samples
+from groupwise.reward.completions import ParsedText
+
+
+def read_texts(tokenizer: Any, samples: Samples, texts: Sequence[str]) -> Sequence[str]:
+    """Returns the texts of completions; in a chat each with the message that is read in it, where the tokenizer's
+    folder says how (`response_template` in tokenizer_config.json).
+    """
+    if getattr(tokenizer, "response_template", None) is None:
+        return texts
+    rows = zip(samples.payload["tokens"].tolist(), samples.payload["length"].tolist(), strict=True)
+    ids = [tokens[:length] for tokens, length in rows]
+    members = zip(texts, ids, samples.payload["prompt_ids"], samples.group.tolist(), strict=True)
+    return [
+        text
+        if isinstance(samples.prompts[group].columns["prompt"], str)
+        else parsed_turn(tokenizer, text, turn, prefix)
+        for text, turn, prefix, group in members
+    ]
+
+
+def parsed_turn(tokenizer: Any, text: str, ids: Sequence[int], prefix: Sequence[int]) -> ParsedText:
+    """Returns the text of a turn with its message, as TRL reads it: `content`, `reasoning_content` or another field
+    that the response template names, and `tool_calls`. A turn that cannot be read is a message of its text.
+
+    Args:
+        tokenizer: one with a `response_template`.
+        text: of the turn, without special tokens.
+        ids: its tokens.
+        prefix: the tokens before it; a template may have opened a thought there.
+    """
+    message: Mapping[str, Any] = {"role": "assistant", "content": text}
+    try:
+        if ids:
+            message = _read(tokenizer, ids, prefix)
+    # A turn is the model's, and may break every rule of its own format.
+    except (ValueError, TypeError):
+        pass
+    return ParsedText(text, message)
+
+
+def _read(tokenizer: Any, ids: Sequence[int], prefix: Sequence[int]) -> dict[str, Any]:
+    message = tokenizer.parse_response(list(ids), prefix=list(prefix))
+    if message is None:
+        raise ValueError("nothing was read")
+    content = message.get("content")
+    message["content"] = content.removesuffix(tokenizer.eos_token or "") if isinstance(content, str) else content or ""
+    for call in message.get("tool_calls") or ():
+        function = call.get("function", call)
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise TypeError("a call without a name")
+        if function.get("arguments") is None:
+            function["arguments"] = {}
+    return message

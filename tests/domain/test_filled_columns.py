@@ -1,0 +1,76 @@
+"""A column that some rows lack is None for these, in every domain that reads rows, and reaches the rewards of all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from tests.domain.diffusion.small import domain
+from tests.domain.diffusion.small_pairs import PAIRS
+
+from groupwise.config import merge, validate
+from groupwise.domain.diffusion.config import DiffusionConfig
+from groupwise.domain.diffusion.domain import DiffusionDomain
+from groupwise.domain.diffusion.restored_picture import _word
+from groupwise.domain.diffusion.splits import as_prompt
+from groupwise.domain.filled_columns import filled_columns
+from groupwise.streams import Streams
+
+GIVEN: list[list[Any]] = []
+
+
+def hinted(completions: Sequence[Any], hint: Sequence[Any]) -> list[float]:
+    """Keeps the column as it was given."""
+    GIVEN.append(list(hint))
+    return [0.0] * len(completions)
+
+
+def hints(given: DiffusionDomain, indices: Sequence[int]) -> list[list[Any]]:
+    """Returns what the reward was given of two images of each prompt."""
+    GIVEN.clear()
+    requires = frozenset({"log_prob"})
+    given.reward(given.sample(given.prompts(indices), 2, streams=Streams(0), step=0, settings={}, requires=requires))
+    return GIVEN
+
+
+HINTED = {"bright": None, "hinted": {"kind": "callable", "path": "tests.domain.test_filled_columns:hinted"}}
+
+
+def test_rows_keep_their_own_values_in_any_order_of_columns() -> None:
+    rows = [{"a": 1}, {"b": 2, "a": 3}, {"b": None, "a": 0}]
+    assert filled_columns(rows) == [{"a": 1, "b": None}, {"a": 3, "b": 2}, {"a": 0, "b": None}]
+    assert filled_columns([]) == []
+
+
+def test_a_reward_of_drawn_images_gets_the_column_of_the_other_rows(tmp_path: Path) -> None:
+    # The first row lacks the column, so that neither the check of columns nor a batch may read it off one row.
+    rows = [{"prompt": "zero", "label": 0}, {"prompt": "one", "label": 1, "hint": "thin"}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    source = {"kind": "prompts", "path": str(tmp_path / "rows.jsonl")}
+    given = domain({"data": {"source": source}, "demonstrations": None, "rewards": HINTED})
+    own = [as_prompt(row).key for row in rows]
+    assert [prompt.key for prompt in given.prompts([0, 1])] == own, "a column of other rows leaves keys as they are"
+    assert hints(given, [0, 1]) == [[None, None, "thin", "thin"]]
+
+
+def test_a_reward_of_images_of_a_table_gets_the_column_of_the_other_rows(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = []
+    for number in range(4):
+        for name, level in (("degraded", 40), ("target", 60)):
+            Image.new("L", (8, 8), level + number).save(tmp_path / f"{name}{number}.png")
+        rows.append({"image": f"degraded{number}.png", "target": f"target{number}.png"})
+    # The first row that is trained on lacks the columns, and so does the one that is held out.
+    rows[3] |= {"hint": "bright", "text": "seven"}
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    images = {"kind": "table", "path": str(tmp_path / "pairs.jsonl"), "channels": 1, "num_held_out": 1}
+    changes = {"data": {"source": {"kind": "image_pairs", "images": images}}, "rewards": {"hinted": HINTED["hinted"]}}
+    table = merge({**PAIRS, "data": {}, "rewards": {}}, changes)
+    given = DiffusionDomain(validate(DiffusionConfig, table), streams=Streams(0))
+    assert hints(given, [0, 2]) == [[None, None, "bright", "bright"]]
+    evaluated = given.evaluate(streams=Streams(0))
+    assert GIVEN[1:] == [[None]]
+    assert "images" in evaluated.pictures
+    assert (_word({"text": None, "label": 0}), _word({"text": None})) == ("0", "")
