@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from groupwise.config import ConfigError, Problem, nearest
+import pytest
+
+from groupwise.config import ConfigError, Problem, keys_under, nearest
 
 
 def test_one_problem_stands_behind_its_source_and_several_below_it():
@@ -22,3 +24,13 @@ def test_the_nearest_name_is_near():
     assert nearest("kl", ["k1", "clip"]) == "k1"
     assert nearest("member", ["token_mean", "member_mean"]) == "member_mean"
     assert nearest(3, ["clip"]) is None
+
+
+def test_keys_stand_under_the_place_of_their_configuration() -> None:
+    with pytest.raises(ConfigError, match=r"^domain\.model\.path = 'a': no such folder$"), keys_under("domain.model"):
+        raise ConfigError("path = 'a': no such folder")
+    # A sentence that names no key has no place, and an error of another kind is not one of a configuration.
+    with pytest.raises(ConfigError, match=r"^the model gives NaN$"), keys_under("domain.model"):
+        raise ConfigError("the model gives NaN")
+    with pytest.raises(ZeroDivisionError), keys_under("domain.model"):
+        raise ZeroDivisionError

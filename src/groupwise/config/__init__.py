@@ -8,7 +8,7 @@ from groupwise.config.base import Config
 from groupwise.config.defaults import fill_kinds
 from groupwise.config.difference import difference, flatten
 from groupwise.config.entry_points import installed_names, load_installed
-from groupwise.config.errors import ConfigError, Problem, nearest
+from groupwise.config.errors import ConfigError, Problem, keys_under, nearest
 from groupwise.config.from_path import CalledFromPath, FromPath, PieceError, PieceFromPath, same_kind
 from groupwise.config.import_path import ImportPath, InModule, Named, import_paths
 from groupwise.config.json_lines import read_json_lines
@@ -48,6 +48,7 @@ __all__ = [
     "installed_names",
     "is_object",
     "json_schema",
+    "keys_under",
     "load_installed",
     "may_run",
     "merge",

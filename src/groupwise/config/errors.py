@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import final
 
@@ -96,3 +98,28 @@ class ConfigError(ValueError):
             super().__init__(f"{head}{self.problems[0]}")
         else:
             super().__init__("\n  ".join([f"{head}{len(self.problems)} problems", *map(str, self.problems)]))
+
+
+@contextmanager
+def keys_under(place: str) -> Iterator[None]:
+    """Puts the place of a configuration before the keys that errors inside the block name, where what raises them does
+    not know whose configuration it reads.
+
+    Args:
+        place: the dotted path of the configuration.
+
+    Example:
+        >>> with keys_under("domain.model"):
+        ...     raise ConfigError("path = 'nowhere': no such folder")
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: domain.model.path = 'nowhere': no such folder
+    """
+    try:
+        yield
+    except ConfigError as error:
+        if _STARTS_WITH_A_KEY.match(str(error)) is None:
+            raise
+        raise ConfigError(f"{place}.{error}") from error
+
+
+_STARTS_WITH_A_KEY = re.compile(r"[a-z_]+ = ")

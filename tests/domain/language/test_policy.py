@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from tests.domain.language.conftest import tiny_config
 from tests.training.toy import job, recipe, supervised
 
+from groupwise.config import ConfigError
 from groupwise.domain.language.data import split
 from groupwise.domain.language.domain import LanguageDomain
 from groupwise.domain.language.policy import LocalPolicy, open_policy
@@ -138,3 +139,9 @@ def test_the_domain_reaches_for_nothing_beside_the_policy() -> None:
     assert policy.learner.num_closed == 0, "the weights belong to the domain that opened them"
     domain.close()
     assert policy.learner.num_closed == 1
+
+
+def test_a_folder_without_a_model_is_named_by_its_key(tmp_path: Path) -> None:
+    config = tiny_config(model={"kind": "pretrained", "path": str(tmp_path)})
+    with pytest.raises(ConfigError, match=r"^domain\.model\.path = .*: no config\.json in it"):
+        open_policy(config, split(config.data), Streams(0), torch.device("cpu"))

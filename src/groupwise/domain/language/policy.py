@@ -21,7 +21,7 @@ from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, prepared,
 from groupwise.causal_lm.sampler import Completions, Continue, end_ids
 from groupwise.causal_lm.scratch import small_model
 from groupwise.causal_lm.sharded import ShardedLM
-from groupwise.config import ConfigError, user_object
+from groupwise.config import ConfigError, keys_under, user_object
 from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.data import Splits
 from groupwise.domain.language.model import ModelObjects, Scratch, Tinker
@@ -276,7 +276,9 @@ def open_policy(config: LanguageConfig, splits: Splits, streams: Streams, device
         module, words = user_object(model.model, "model"), user_object(model.tokenizer, "tokenizer")
         return LocalPolicy(prepared(module, words, model.dropout, model.lora, device), config.engine)
     if not isinstance(model, Scratch):
-        return LocalPolicy(load(model.loading, device), config.engine)
+        with keys_under("domain.model"):
+            loaded = load(model.loading, device)
+        return LocalPolicy(loaded, config.engine)
     replies = config.environment.replies if config.environment is not None else ()
     texts = [prompt.columns["prompt"] for prompt in (*splits.train, *splits.held_out)]
     texts += [text for example in splits.demonstrations for text in (example.prompt.columns["prompt"], *example.turns)]

@@ -238,3 +238,8 @@ def test_the_fingerprint_is_of_weights_and_template(causal, causal_folder):
     with torch.no_grad():
         next(changed.model.parameters()).view(-1)[0] += 1e-6
     assert len({first, *(model.fingerprint() for model in [*others, CausalLMTaskModel(changed)])}) == 4
+
+
+def test_a_folder_without_a_model_is_named_by_its_key(tmp_path):
+    with pytest.raises(ConfigError, match=r"^domain\.task_model\.path = .*: no config\.json in it"):
+        CausalLM(path=str(tmp_path)).open("cpu")

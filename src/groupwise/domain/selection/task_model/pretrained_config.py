@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 
 from pydantic import Field
 
-from groupwise.config import Config
+from groupwise.config import Config, keys_under
 from groupwise.config.numbers import PerStep, Positive
 from groupwise.domain.selection.task_model.template import Template, TextTemplate
 
@@ -64,9 +64,9 @@ class CausalLM(_Pretrained):
         from groupwise.causal_lm.loading import load
         from groupwise.domain.selection.task_model.causal_lm import CausalLMTaskModel
 
-        loaded = load(
-            CausalLMConfig(path=self.path, dtype=self.dtype, attention=self.attention, revision=self.revision), device
-        )
+        settings = CausalLMConfig(path=self.path, dtype=self.dtype, attention=self.attention, revision=self.revision)
+        with keys_under("domain.task_model"):
+            loaded = load(settings, device)
         model = CausalLMTaskModel(
             loaded, self.template, max_new_tokens=self.max_new_tokens, batch_tokens=self.batch_tokens
         )
