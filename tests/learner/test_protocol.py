@@ -158,7 +158,7 @@ def test_a_run_that_was_interrupted_goes_on_from_its_path(tmp_path: Path, proces
             return super().sample(*arguments, step=step, **options)
 
     folder = tmp_path / "cut"
-    with pytest.raises(RuntimeError, match="the line is cut"):
+    with pytest.raises(ConfigError, match=r"Fails\.sample raised RuntimeError: the line is cut"):
         train(job(SIX, domain=lambda device: Fails(process, folder / "states"), checkpoint=EVERY), folder / "run")
     # Other weights, which the checkpoint has to replace.
     again = resume(
