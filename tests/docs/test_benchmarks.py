@@ -183,6 +183,29 @@ def test_a_part_that_breaks_is_a_row_and_the_others_run(
     assert [part["ok"] for part in kept["parts"]] == [False, False, False, True]
 
 
+def test_a_part_that_is_ended_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it started would hold the device while the next part is measured."""
+    import gpu
+
+    heavy = [tmp_path / "out" / name for name in ("model-7b-ab12", "language-run/checkpoints", "language-run/model")]
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "gpu_part.py").write_text(
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen(['sleep', '60'])\n"
+        "open(sys.argv[2] + '/child', 'w').write(str(child.pid))\n"
+        "time.sleep(60)\n"
+    )
+    for folder in heavy:
+        folder.mkdir(parents=True)
+    shutil.copy(BENCHMARKS.parent / "pyproject.toml", tmp_path)
+    monkeypatch.setattr(gpu, "ROOT", tmp_path)
+    monkeypatch.setitem(gpu.SECONDS, "language", 1)
+    assert gpu.main(["--device", "cpu", "--out", str(tmp_path / "out"), "--only", "language"]) == 1
+    status = Path(f"/proc/{(tmp_path / 'out' / 'child').read_text()}/stat")
+    assert not status.exists() or status.read_text().split()[2] == "Z"
+    assert not any(folder.exists() for folder in heavy)
+
+
 def test_without_a_gpu_make_gpu_says_so_and_ends_with_two(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "gpu.py"), "--out", str(tmp_path / "out")]
     done = subprocess.run(
