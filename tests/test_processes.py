@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from groupwise.processes import is_first_process
+from groupwise.processes import is_first_process, is_launched
 
 
 @pytest.mark.parametrize(("rank", "first"), [(None, True), ("0", True), ("1", False)])
@@ -58,3 +58,14 @@ def _state(process: int) -> str:
             return file.read().rpartition(") ")[2][:1]
     except FileNotFoundError:
         return ""
+
+
+@pytest.mark.parametrize("missing", ["", "WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"])
+def test_a_launcher_says_all_that_a_meeting_needs(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of it, as a notebook or a cluster sets it, is no launcher: processes would look for a place in vain."""
+    said = {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    if missing:
+        monkeypatch.delenv(missing)
+    assert is_launched() == (not missing)

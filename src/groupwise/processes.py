@@ -51,13 +51,14 @@ def num_processes() -> int:
 
 
 def is_launched() -> bool:
-    """Returns whether a launcher such as torchrun started this process, be it the only one.
+    """Returns whether a launcher such as torchrun started this process, be it the only one: it says where processes
+    meet, and which of them this one is. Notebooks and clusters set some of that alone.
 
     Example:
         >>> is_launched()
         False
     """
-    return "WORLD_SIZE" in os.environ and "MASTER_ADDR" in os.environ
+    return all(name in os.environ for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -96,6 +96,13 @@ def hooked(model: Any) -> Any:
     return nullcontext()
 
 
+def wrapped(model: Any) -> Any:
+    for layer in layers(model):
+        product = layer.base_layer.forward
+        layer.base_layer.forward = lambda x, product=product: product(x) + 1
+    return nullcontext()
+
+
 def merged(model: Any) -> Any:
     model.merge_adapter()
     return nullcontext()
@@ -112,7 +119,7 @@ def two(model: Any) -> Any:
     return nullcontext()
 
 
-@pytest.mark.parametrize("change", [off, hooked, merged, dropping, two])
+@pytest.mark.parametrize("change", [off, hooked, wrapped, merged, dropping, two])
 def test_what_is_no_plain_product_is_left_to_peft(change: Callable[[Any], Any]) -> None:
     model = adapted(lora_dropout=0.5)
     assert replaced(model) > 0

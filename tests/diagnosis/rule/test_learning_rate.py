@@ -78,5 +78,17 @@ def test_an_update_that_breaks_the_policy_is_seen_in_evaluations_too(
 ) -> None:
     rows = course(num_steps=20, reward=(0.3, 0.3), reward_std=(0.4, 0.4), weights__change=(change, 0.01))
     rows[-1]["eval/a/reward"] = evaluated
-    found = diagnose([{"step": 0, "stage": "grpo", "eval/a/reward": 0.5}, *rows])
-    assert ("learning_rate_too_high" in {finding.rule for finding in found}) == said
+    before = {"step": 0, "stage": "grpo", "eval/a/reward": 0.5}
+    assert ("learning_rate_too_high" in {found.rule for found in diagnose([before, *rows])}) == said
+    # Without a spread nothing says how much of a fall is one.
+    rows[0]["reward_std"] = 0.0
+    assert "learning_rate_too_high" not in {found.rule for found in diagnose([before, *rows])}
+
+
+def test_a_supervised_loss_that_grows_by_its_coefficient_is_no_worse() -> None:
+    rows = course(num_steps=60, reward_std=(0.4, 0.4), weights__change=(1e-3, 3e-3), learning_rate=(1e-3, 1e-3))
+    for place, row in enumerate(rows):
+        coefficient = min(1.0, 0.1 + place / 30)
+        row |= {"reward": 0.5 + 0.02 * (-1) ** place, "lambda_sup": coefficient, "loss_sup": 0.01 * coefficient}
+    rows[0]["eval/a/reward"] = rows[-1]["eval/a/reward"] = 0.5
+    assert "learning_rate_too_high" not in {found.rule for found in diagnose(rows)}

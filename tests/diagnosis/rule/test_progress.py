@@ -89,3 +89,12 @@ def test_a_reward_that_was_flat_is_so_until_a_rise_is_seen(newest: list[float], 
         row["reward"] = newest[place % 2] if place >= 40 else 0.2 + 0.03 * (-1) ** place
     rows[0]["eval/sampled/reward"] = rows[39]["eval/sampled/reward"] = 0.2
     assert finding("reward_flat", rows).holds == holds
+
+
+def test_a_rate_that_was_zero_at_first_says_nothing_of_steps_that_dwindle() -> None:
+    rows = course(num_steps=60, reward_std=(0.4, 0.4), updates__taken=(1, 1), surprisal=(0.5, 0.8))
+    for place, row in enumerate(rows):
+        row |= {"reward": 0.2 + 0.03 * (-1) ** place, "learning_rate": 1e-3 * (place >= 5), "grad_norm": 0.1}
+        row |= {"weights/change": 1e-3} if place >= 5 else {}
+    rows[0]["eval/sampled/reward"] = rows[-1]["eval/sampled/reward"] = 0.2
+    assert finding("reward_flat", rows).severity == "warning"

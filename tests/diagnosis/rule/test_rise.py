@@ -68,3 +68,10 @@ def test_a_tenth_of_the_spread_is_no_rise_where_no_divergence_is_known() -> None
     assert below is not None
     assert above is not None
     assert (below.is_none, above.is_none) == (True, False)
+
+
+def test_groups_without_a_spread_have_no_rise_to_look_for() -> None:
+    watched = Stage("grpo")
+    for step in range(40):
+        watched.add({"step": step, "reward": 0.5, "reward_std": 0.0})
+    assert rise(watched, 20) is None

@@ -27,3 +27,14 @@ def test_a_term_that_is_learnt_alone(last: float, gain: float, evaluated: float 
     if evaluated is not None:
         rows[-1]["eval/a/reward"] = evaluated
     assert ("policy_term_drowned" in {found.rule for found in diagnose([before, *rows])}) == said
+
+
+@pytest.mark.parametrize("term", ["loss_sup", "loss_l2"])
+def test_a_loss_that_falls_with_its_coefficient_or_has_no_targets_is_not_learnt(term: str) -> None:
+    rows = course(num_steps=40, advantages_std=(0.7, 0.7), frac_reward_zero_std=(0.3, 0.3), reward_std=(0.4, 0.4))
+    for place, row in enumerate(rows):
+        share = max(0.05, 1 - place / 20)
+        row |= {"reward": 0.5 + 0.02 * (-1) ** place, term: 0.1 * share}
+        row |= {"lambda_sup": share} if term == "loss_sup" else {}
+    rows[0]["eval/a/reward"] = rows[-1]["eval/a/reward"] = 0.5
+    assert "policy_term_drowned" not in {found.rule for found in diagnose(rows)}

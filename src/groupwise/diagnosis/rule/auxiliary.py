@@ -5,23 +5,13 @@ from __future__ import annotations
 from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
 from groupwise.diagnosis.rule.evaluation import evaluations_rise
 from groupwise.diagnosis.rule.learning_rate import stands_still
-from groupwise.diagnosis.series import WINDOW, Series
-from groupwise.diagnosis.stage import PLAIN_SUPERVISED, Stage
-
-
-def _plain(stage: Stage, pick: str, count: int) -> Series | None:
-    """Returns the supervised loss without its coefficient, which a schedule may change."""
-    if not stage.count("lambda_sup"):
-        return stage.first("loss_sup", count) if pick == "first" else stage.last("loss_sup", count)
-    loss, plain = (
-        stage.first(name, count) if pick == "first" else stage.last(name, count)
-        for name in ("loss_sup", PLAIN_SUPERVISED)
-    )
-    return plain if loss and plain and loss.steps == plain.steps else None
+from groupwise.diagnosis.rule.supervised_loss import first_loss, last_loss
+from groupwise.diagnosis.series import WINDOW
+from groupwise.diagnosis.stage import Stage
 
 
 def _supervised(stage: Stage) -> Seen | None:
-    start, last = (_plain(stage, pick, WINDOW) for pick in ("first", "last"))
+    start, last = first_loss(stage, WINDOW), last_loss(stage, WINDOW)
     if start is None or last is None or stage.count("loss_sup") < 3 * WINDOW:
         return None
     rate = stage.last("learning_rate")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
 from groupwise.diagnosis.rule.entropy import unused
 from groupwise.diagnosis.rule.evaluation import ERRORS, evaluations_rise, evaluations_stay, luck
+from groupwise.diagnosis.rule.supervised_loss import first_loss, last_loss
 from groupwise.diagnosis.rule.weights import CHANGE, largest_change, path
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
@@ -111,7 +112,7 @@ def _broken_by_a_step(stage: Stage) -> Seen | None:
         return Seen(f"{sentence}, and the supervised loss has not fallen.", [change, *loss])
     if stage.num_steps < 2 * _FEW:
         return None
-    if last.mean > first.mean - 0.5 * spread.mean:
+    if last.mean >= first.mean - 0.5 * spread.mean:
         return _evaluated_below(stage, sentence, change, spread)
     return Seen(
         f"{sentence}, and the reward fell from {number(first.mean)} in the first step to {number(last.mean)}.",
@@ -121,8 +122,10 @@ def _broken_by_a_step(stage: Stage) -> Seen | None:
 
 def _evaluated_below(stage: Stage, sentence: str, change: Series, spread: Series) -> Seen | None:
     """Judges the evaluations, which know better than one step where the reward began: a fall as large as is asked of
-    training, and beyond luck.
+    training, and beyond luck. Where all groups of that step were flat, nothing says how large that is.
     """
+    if spread.mean <= 0:
+        return None
     for seen in stage.evaluated_rewards():
         if seen.values[0] - seen.values[-1] > max(0.5 * spread.mean, ERRORS * luck(stage)):
             return Seen(
@@ -138,24 +141,20 @@ def _worse_in_every_term(stage: Stage) -> Seen | None:
     the supervised loss has doubled, while updates have grown and the learning rate has not. A step of the right size
     lowers what it is the gradient of.
     """
-    loss, reward = stage.ends("loss_sup"), stage.ends("reward")
-    start, change, rate = (
-        stage.first("loss_sup", _FEW),
-        stage.first(CHANGE, _FEW),
-        stage.first("learning_rate", _FEW),
-    )
+    start, loss, reward = first_loss(stage, _FEW), last_loss(stage, WINDOW), stage.ends("reward")
+    change, rate = stage.first(CHANGE, _FEW), stage.first("learning_rate", _FEW)
     grown, fallen = stage.last(CHANGE), stage.last("learning_rate")
     if not (loss and reward and start and change and rate and grown and fallen) or reward[1].above(reward[0]):
         return None
-    if loss[1].mean < _DOUBLED * start.mean or not loss[1].above(start) or not grown.above(change):
+    if loss.mean < _DOUBLED * start.mean or not loss.above(start) or not grown.above(change):
         return None
     if fallen.mean > rate.mean or not evaluations_stay(stage):
         return None
     return Seen(
         f"Updates changed the weights by {number(change.mean)} of their size at first and by {number(grown.mean)} now,"
-        f" at no higher learning rate; the supervised loss rose from {number(start.mean)} to {number(loss[1].mean)},"
+        f" at no higher learning rate; the supervised loss rose from {number(start.mean)} to {number(loss.mean)},"
         f" and the reward has not risen ({number(reward[0].mean)} at first, {number(reward[1].mean)} now).",
-        [change, grown, start, *loss[1:], *reward],
+        [change, grown, start, loss, *reward],
         means=_WORSE,
         advice=_CHECK,
     )
@@ -254,7 +253,8 @@ LEARNING_RATE_TOO_HIGH = Rule(
     "Is my learning rate too high?",
     (
         *("effective_sample_size", "ratio/p1", "ratio/p99", "on_policy_share", "surprisal", "groups/best", "reward"),
-        *("reward_std", "weights/change", "loss_sup", "learning_rate", "rewards_std", "eval/NAME"),
+        *("reward_std", "weights/change", "loss_sup", "lambda_sup", "learning_rate", "rewards_std"),
+        "eval/NAME",
     ),
     f"over {_FEW} steps the effective sample size of off-policy ratios is below 0.5, or below 0.8 where 1 % of these"
     f" ratios are above 3 or below 1/3; or the surprisal falls to a tenth of its start within {2 * WINDOW} steps, and"

@@ -62,7 +62,7 @@ def rise(stage: Stage, count: int) -> Rise | None:
         count: steps at either end.
     """
     ends, spread = stage.ends("reward", count), stage.first("reward_std")
-    return None if ends is None or spread is None else Rise(*ends, spread, _reach(stage))
+    return None if ends is None or spread is None or spread.mean <= 0 else Rise(*ends, spread, _reach(stage))
 
 
 def _reach(stage: Stage) -> float | None:

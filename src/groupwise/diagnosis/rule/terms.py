@@ -4,11 +4,10 @@ drowns it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
 from groupwise.diagnosis.rule.evaluation import evaluations_stay
-from groupwise.diagnosis.series import WINDOW, Series
+from groupwise.diagnosis.rule.supervised_loss import first_loss, last_loss
+from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
 _FEW = 10
@@ -16,7 +15,7 @@ _ALLOWED = 0.1
 _DROWNED = 20.0
 _START = 5
 _LEARNT = 0.25
-"""Share of its first value to which a term has fallen that was learnt."""
+"""Share of its first value to which a supervised loss has fallen that was learnt."""
 _AUXILIARY = ("loss_sup", "loss_cons", "loss_l2")
 
 
@@ -49,7 +48,7 @@ def _drowned(stage: Stage) -> Seen | None:
         return None
     largest = max(terms, key=lambda term: term.mean)
     if largest.mean < _DROWNED * size:
-        return _learnt_alone(stage, terms)
+        return _learnt_alone(stage)
     return Seen(
         f"{largest.metric} is {number(largest.mean)}, and advantages have a spread of {number(size)}: nearly the whole"
         " gradient is that term's. The reward has not risen.",
@@ -57,22 +56,20 @@ def _drowned(stage: Stage) -> Seen | None:
     )
 
 
-def _learnt_alone(stage: Stage, terms: Sequence[Series]) -> Seen | None:
-    """Judges what was learnt: a term that fell to a small part of what it was, beside a reward that stands still and is
-    evaluated no higher. Its targets do not earn, and the weights went after them.
+def _learnt_alone(stage: Stage) -> Seen | None:
+    """Judges what was learnt: a supervised loss that fell to a small part of what it was, beside a reward that stands
+    still and is evaluated no higher. Its targets do not earn, and the weights went after them.
     """
-    earned = stage.ends("reward")
+    earned, start, last = stage.ends("reward"), first_loss(stage, _START), last_loss(stage, _FEW)
     if earned is None or earned[1].above(earned[0]) or not evaluations_stay(stage):
         return None
-    for last in terms:
-        start = stage.first(last.metric, _START)
-        if start is not None and 0 < last.mean < _LEARNT * start.mean:
-            return Seen(
-                f"{last.metric} fell from {number(start.mean)} to {number(last.mean)}, and the reward has not risen"
-                f" ({number(earned[0].mean)} at first, {number(earned[1].mean)} now): what was learnt is that term.",
-                [start, last, *earned],
-            )
-    return None
+    if start is None or last is None or not 0 < last.mean < _LEARNT * start.mean:
+        return None
+    return Seen(
+        f"The supervised loss fell from {number(start.mean)} to {number(last.mean)}, and the reward has not risen"
+        f" ({number(earned[0].mean)} at first, {number(earned[1].mean)} now): what was learnt is that term.",
+        [start, last, *earned],
+    )
 
 
 DIVERGENCE_HOLDS = Rule(
@@ -92,9 +89,10 @@ POLICY_TERM_DROWNED = Rule(
     "policy_term_drowned",
     "warning",
     "Does another term of the loss decide alone?",
-    (*_AUXILIARY, "advantages_std", "frac_reward_zero_std", "reward", "rewards_std", "eval/NAME"),
+    (*_AUXILIARY, "lambda_sup", "advantages_std", "frac_reward_zero_std", "reward", "rewards_std", "eval/NAME"),
     f"over {_FEW} steps, after {WINDOW}, an auxiliary term of the loss is {_DROWNED:g} times the spread of the"
-    f" advantages of groups that differ, or it has fallen to {_LEARNT:g} of what it was in the first {_START} steps;"
+    f" advantages of groups that differ, or the supervised loss, without its coefficient, has fallen to {_LEARNT:g} of"
+    f" what it was in the first {_START} steps;"
     " and the reward has not risen, in the second case in evaluations either",
     "The gradient is that of the auxiliary term: the reward has next to no part in what is learnt. Where such a term"
     " is learnt and nothing is earned with it, its targets may not be what the reward wants.",

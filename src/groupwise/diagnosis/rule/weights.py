@@ -52,5 +52,7 @@ def dwindled(stage: Stage, count: int) -> tuple[Series, Series] | None:
     change, rate, gradient = (stage.ends(name, count) for name in (CHANGE, "learning_rate", "grad_norm"))
     if change is None or rate is None or gradient is None or min(rate[1].values) <= 0:
         return None
-    share = (change[1].mean / rate[1].mean) / (change[0].mean / rate[0].mean) if change[0].mean > 0 else 1.0
+    if change[0].mean <= 0 or rate[0].mean <= 0:
+        return None
+    share = (change[1].mean / rate[1].mean) / (change[0].mean / rate[0].mean)
     return change if share < _DWINDLED and gradient[1].mean >= _AS_LARGE * gradient[0].mean else None
