@@ -27,7 +27,7 @@ from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.checkpoint.tree import SHARDS
 from groupwise.config import ConfigError
 from groupwise.experiment import load_experiment
-from groupwise.experiment.runner import open_domain, run
+from groupwise.experiment.runner import open_domain, resume, run
 from groupwise.learner.stored_shards import read_whole
 from groupwise.runs import read_lines
 from groupwise.training.run.checkpoint_model import write_model_of
@@ -305,3 +305,9 @@ def test_a_process_that_a_launcher_started_alone_has_one_shard(tmp_path: Path) -
     assert list((tmp_path / "alone" / "checkpoints").glob(f"*/{SHARDS}")), "the checkpoint is not one of shards"
     whole, alone = (newest(tmp_path / name)["learner"]["weights"] for name in ("whole", "alone"))
     assert max(gaps(alone, whole).values()) <= BOUND
+    # A plain process goes on with what the launcher's began, from its checkpoint of shards.
+    for done in ("model", "checkpoints/step-2"):
+        shutil.rmtree(tmp_path / "alone" / done)
+    (tmp_path / "alone" / "summary.json").unlink()
+    resume(tmp_path / "alone", run_code=True)
+    assert max(gaps(newest(tmp_path / "alone")["learner"]["weights"], whole).values()) <= BOUND

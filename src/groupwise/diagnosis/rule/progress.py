@@ -16,8 +16,8 @@ _LONG = 100
 _EARLIEST = 2 * WINDOW
 """Steps before which nothing is said."""
 _DWINDLED = (
-    "The policy has stopped moving, whatever the reward. The optimiser divides by the larger gradients of an earlier"
-    " stage, and what moved the weights at first was its momentum."
+    "The policy has stopped moving, whatever the reward. The optimiser divides by larger gradients of before, mostly"
+    " of an earlier stage, and what moved the weights at first was its momentum."
 )
 _ANEW = (
     "Begin the stage with new moments (optimiser.moments), or take ten times optimiser.learning_rate; where the loss is"
