@@ -41,6 +41,17 @@ def serving_vllm(model: object, tokenizer: object, *more: str) -> Iterator[Start
 
 
 def processes_of(executable: Path) -> list[str]:
-    """The processes whose command line names an executable."""
-    lines = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [line for line in lines if str(executable) in line]
+    """The processes whose command line names an executable, without those that another worker of the tests started."""
+    command = ["ps", "-eo", "pid,ppid,args"]
+    rows = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[1:]
+    parents = {int(row.split(None, 2)[0]): int(row.split(None, 2)[1]) for row in rows}
+
+    def is_of_another_worker(process: int) -> bool:
+        """Started below the process that started this one, and not below this one."""
+        lineage = [process]
+        while lineage[-1] in parents and parents[lineage[-1]] > 1:
+            lineage.append(parents[lineage[-1]])
+        return os.getpid() not in lineage and os.getppid() in lineage
+
+    named = [row for row in rows if str(executable) in row]
+    return [row for row in named if not is_of_another_worker(int(row.split(None, 1)[0]))]
