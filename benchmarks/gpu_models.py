@@ -137,6 +137,7 @@ def language_experiment(name: str, folder: Path, device: str, tiny: bool) -> dic
     }
 
 
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 WORDS = ("a", "cat", "and", "the", "dog", "in", "rain", "on", "snow", "by", "sea")
 
 
@@ -144,8 +145,7 @@ def clip_tokenizer() -> Any:
     """CLIP's tokenizer for letters: every letter is a token, 77 of them at most."""
     from transformers import CLIPTokenizer
 
-    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
-    words = ["<|startoftext|>", "<|endoftext|>", *letters, *(f"{letter}</w>" for letter in letters)]
+    words = ["<|startoftext|>", "<|endoftext|>", *LETTERS, *(f"{letter}</w>" for letter in LETTERS)]
     return CLIPTokenizer(
         vocab={word: number for number, word in enumerate(words)}, merges=[], model_max_length=77, pad_token=words[1]
     )
@@ -222,8 +222,7 @@ def flow(tiny: bool) -> Any:
 
     first, second = (64, 64) if tiny else (768, 1280)
     width = first + second if tiny else 4096
-    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
-    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), *((letter, -3.0) for letter in letters)]
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), *((letter, -3.0) for letter in LETTERS)]
     heads = 2 if tiny else 24
     transformer = SD3Transformer2DModel(
         sample_size=8 if tiny else 64,

@@ -61,6 +61,16 @@ def is_launched() -> bool:
     return all(name in os.environ for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"))
 
 
+def can_spread() -> bool:
+    """Returns whether weights can be spread: over several processes, or in a group of one that a launcher started.
+
+    Example:
+        >>> can_spread()
+        False
+    """
+    return num_processes() > 1 or is_launched()
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether an error says that an allocation failed, on a device or on the CPU.
 

@@ -14,5 +14,5 @@ def filled_columns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         >>> filled_columns([{"prompt": "1 ?"}, {"prompt": "2 ?", "hint": "two"}])
         [{'prompt': '1 ?', 'hint': None}, {'prompt': '2 ?', 'hint': 'two'}]
     """
-    names = dict.fromkeys(name for row in rows for name in row)
-    return [{**dict.fromkeys(names), **row} for row in rows]
+    empty = dict.fromkeys(name for row in rows for name in row)
+    return [{**empty, **row} for row in rows]

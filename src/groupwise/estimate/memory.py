@@ -96,8 +96,8 @@ def memory(
     if numbers.lora_rank is not None and numbers.weight < 4:
         layer_bytes += 4 * (5 * shape.hidden + shape.attention + shape.intermediate)
         layer_bytes -= numbers.activation * (2 * shape.hidden + shape.intermediate)
-    kept_bytes = numbers.activation * shape.hidden * shape.layers + layer_bytes
-    kept_bytes = kept_bytes if step.checkpointing else layer_bytes * shape.layers
+    layer_inputs = numbers.activation * shape.hidden * shape.layers
+    kept_bytes = layer_inputs + layer_bytes if step.checkpointing else layer_bytes * shape.layers
     cache = numbers.activation * 2 * shape.layers * shape.key_value * members * (step.prompt_tokens + step.longest)
     part_bytes = {
         "weights": (numbers.weight * shape.parameters + adapter) / num_shards,

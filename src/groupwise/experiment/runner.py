@@ -19,7 +19,7 @@ from groupwise.experiment.python_objects import DOMAIN_INSTANCE, MODULE
 from groupwise.experiment.same_settings import check_same_settings
 from groupwise.experiment.schema import Experiment, read
 from groupwise.experiment.start import check_start
-from groupwise.processes import is_launched, num_processes
+from groupwise.processes import can_spread
 from groupwise.runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _opened_on(experiment: Experiment, device: torch.device) -> torch.device:
     """
     import torch
 
-    spreads = experiment.spans[0].train.sharding == "full" and (num_processes() > 1 or is_launched())
+    spreads = experiment.spans[0].train.sharding == "full" and can_spread()
     return torch.device("cpu") if spreads and experiment.domain.spreads_from_cpu else device
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.rule.evaluation import ERRORS, evaluations_stay
 from groupwise.diagnosis.rule.learning_rate import stands_still
-from groupwise.diagnosis.rule.rise import SHARE, SHARE_OF_REACH, rise
+from groupwise.diagnosis.rule.rise import SHARE, SHARE_OF_REACH, Rise, rise
 from groupwise.diagnosis.rule.weights import CHANGE, dwindled
 from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
@@ -28,7 +28,7 @@ _ANEW = (
 def _flat(stage: Stage) -> Seen | None:
     count = stage.count("reward")
     long = count >= _LONG
-    seen = rise(stage, 2 * WINDOW if long else WINDOW)
+    seen = _rise(stage)
     if seen is None or count < _EARLIEST or not seen.is_none or stands_still(stage):
         return None
     # A reward that had risen and stays is at its end, not flat. Over few steps a small rise that is seen is one.
@@ -54,11 +54,16 @@ def _flat(stage: Stage) -> Seen | None:
     return Seen(sentence, seen.evidence)
 
 
+def _rise(stage: Stage) -> Rise | None:
+    """Returns the rise of the reward from the first window to the newest, twice as wide in a long stage."""
+    return rise(stage, 2 * WINDOW if stage.count("reward") >= _LONG else WINDOW)
+
+
 def _is_no_longer_flat(stage: Stage) -> bool:
     """Returns whether a rise is seen, in training or in evaluations, or groups no longer differ. A reward that was
     shown to be flat is so until then: the newest steps may be too noisy to show it once more.
     """
-    seen = rise(stage, 2 * WINDOW if stage.count("reward") >= _LONG else WINDOW)
+    seen = _rise(stage)
     evaluated = bool(stage.evaluated_rewards()) and not evaluations_stay(stage)
     return seen is None or seen.last.above(seen.start) or stage.windows.risen or evaluated or _all_flat(stage)
 

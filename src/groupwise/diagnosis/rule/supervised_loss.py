@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from groupwise.diagnosis.series import Series
 from groupwise.diagnosis.stage import PLAIN_SUPERVISED, Stage
 
@@ -13,22 +15,17 @@ def first_loss(stage: Stage, count: int) -> Series | None:
         stage: of the losses.
         count: how many.
     """
-    if not stage.count("lambda_sup"):
-        return stage.first("loss_sup", count)
-    return _of_the_same_steps(stage.first("loss_sup", count), stage.first(PLAIN_SUPERVISED, count))
+    return _plain(stage, stage.first, count)
 
 
 def last_loss(stage: Stage, count: int) -> Series | None:
-    """Returns the newest values of the supervised loss without its coefficient; `None` where there are fewer.
+    """Returns the newest values of the supervised loss without its coefficient; arguments as of `first_loss`."""
+    return _plain(stage, stage.last, count)
 
-    Args:
-        stage: of the losses.
-        count: how many.
-    """
+
+def _plain(stage: Stage, values: Callable[[str, int], Series | None], count: int) -> Series | None:
+    loss = values("loss_sup", count)
     if not stage.count("lambda_sup"):
-        return stage.last("loss_sup", count)
-    return _of_the_same_steps(stage.last("loss_sup", count), stage.last(PLAIN_SUPERVISED, count))
-
-
-def _of_the_same_steps(loss: Series | None, plain: Series | None) -> Series | None:
+        return loss
+    plain = values(PLAIN_SUPERVISED, count)
     return plain if loss and plain and loss.steps == plain.steps else None

@@ -8,7 +8,7 @@ from groupwise.config import ConfigError, Problem, nearest
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Matches, RewardsDecisions
 from groupwise.objective.matching import NoMatching
-from groupwise.processes import is_launched, num_processes
+from groupwise.processes import can_spread
 from groupwise.records import DECISION_FIELDS
 from groupwise.reference import resolve_reference
 from groupwise.reference.policy import switches_off
@@ -62,7 +62,7 @@ def check_processes(job: Job) -> None:
     Raises:
         ConfigError: torchrun did not start this process.
     """
-    if job.recipes[0].train.sharding == "full" and num_processes() == 1 and not is_launched():
+    if job.recipes[0].train.sharding == "full" and not can_spread():
         raise ConfigError(
             'train.sharding = "full": this is one process, which has all weights; write train.sharding = none, or start'
             " several: torchrun --nproc-per-node 2 -m groupwise train ..."
