@@ -61,6 +61,12 @@ VARIANTS: dict[str, tuple[Case, dict[str, Any]]] = {
         {"train": {"micro_batch_members": "auto", "memory_limit_gib": 16.0}},
     ),
     "untied": (Case("kl_cov", processes=2, minibatches=3), {"model": {"path": "untied"}}),
+    # Files in half precision, which only shards are converted from.
+    "converted": (Case("grpo", processes=2), {"model": {"path": "half"}}),
+    "converted_adapter": (
+        Case("grpo", lora=True, processes=2, minibatches=2),
+        {"model": {"path": "half"}, "reference": {"kind": "frozen", "adapter": "copy"}},
+    ),
     # FSDP sums fp32 in another way than fp64.
     "master_weights": (Case("grpo", processes=2), {"model": {"dtype": "float32"}, "train": {"autocast": "bfloat16"}}),
 }
@@ -132,6 +138,14 @@ def gaps(actual: Any, expected: Any, place: str = "") -> dict[str, float]:
     return {}
 
 
+def write_half(folder: Path) -> None:
+    """The GPT-2 folder with its weights in bfloat16."""
+    model = AutoModelForCausalLM.from_pretrained(folder / "gpt2", dtype=torch.bfloat16)
+    shutil.copytree(folder / "gpt2", folder / "half")
+    (folder / "half" / "model.safetensors").unlink()
+    model.save_pretrained(folder / "half")
+
+
 def write_untied(folder: Path) -> None:
     """The GPT-2 folder with a head of its own, in fp64."""
     torch.manual_seed(1)
@@ -146,6 +160,7 @@ def write_untied(folder: Path) -> None:
 def test_shards_end_where_whole_weights_end(tmp_path: Path) -> None:
     write_inputs(tmp_path)
     write_untied(tmp_path)
+    write_half(tmp_path)
     tasks = []
     for name, (case, changes) in VARIANTS.items():
         for sharding in ("none", "full"):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, final
 
 import httpx
 import torch
 from huggingface_hub import constants, try_to_load_from_cache
-from torch import nn
+from torch import Tensor, nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
@@ -38,11 +38,13 @@ class LoadedLM:
         model: the module that is trained (with its adapter, if any).
         tokenizer: its tokenizer, with an end and a pad token.
         backbone: the model taken apart at its head.
+        dtypes: the dtypes that weights get in shards, by parameter; others keep theirs.
     """
 
     model: nn.Module
     tokenizer: Any
     backbone: Backbone
+    dtypes: Mapping[nn.Parameter, torch.dtype] = field(default_factory=dict)
 
 
 def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM:
@@ -72,11 +74,34 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
         ... )
         ('<|end|>', True)
     """
+    config = checked(config)
+    tokenizer = load_tokenizer(config.path, config.revision)
+    model = load_model(config, "auto" if config.dtype == "auto" else getattr(torch, config.dtype))
+    return prepared(model, tokenizer, config.dropout, config.lora, device, config.path)
+
+
+def checked(config: CausalLMConfig) -> CausalLMConfig:
+    """Returns the settings with the path of a plain folder or a hub id, whose files say that they are a causal LM.
+
+    Raises:
+        ConfigError: as `load`, before any weight is read.
+    """
     config = config.model_copy(update={"path": plain_folder(config.path)})
     check_folder(config.path)
     _check_kind(config)
-    tokenizer = load_tokenizer(config.path, config.revision)
-    dtype = "auto" if config.dtype == "auto" else getattr(torch, config.dtype)
+    return config
+
+
+def load_model(config: CausalLMConfig, dtype: torch.dtype | str) -> Any:
+    """Loads the model alone, as transformers makes it.
+
+    Args:
+        config: as `checked` returned it.
+        dtype: of its weights, or `"auto"`.
+
+    Raises:
+        ConfigError: as `load`.
+    """
     arguments: dict[str, Any] = {
         "dtype": dtype,
         "revision": config.revision or "main",
@@ -104,7 +129,7 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
             f"path = {config.path!r}: its weights lack {len(missing)} tensors ({missing_sample}); they would be random."
             " Save the whole model into the folder"
         )
-    return prepared(model, tokenizer, config.dropout, config.lora, device, config.path)
+    return model
 
 
 def prepared(
@@ -114,6 +139,7 @@ def prepared(
     lora: LoraConfig | None = None,
     device: str | torch.device = "cpu",
     path: str = "",
+    stored: Sequence[tuple[nn.Parameter, Tensor]] = (),
 ) -> LoadedLM:
     """Prepares a model and a tokenizer that a program holds, as `load` does with those of a folder; both are changed in
     place.
@@ -125,6 +151,7 @@ def prepared(
         lora: an adapter to add.
         device: where the weights go.
         path: what an error calls the model.
+        stored: parameters, and the weights that they take before the model is tried, of another dtype than theirs.
 
     Raises:
         ConfigError: no end token, more tokens than embeddings, a family that is not supported, or an adapter whose
@@ -135,7 +162,10 @@ def prepared(
     if dropout == "off":
         _without_dropout(model)
     trained: nn.Module = model if lora is None else add_lora(model, lora)
-    return LoadedLM(trained, tokenizer, Backbone(trained))
+    dtypes = {parameter: parameter.dtype for parameter, _ in stored}
+    for parameter, weights in stored:
+        parameter.data = weights
+    return LoadedLM(trained, tokenizer, Backbone(trained), dtypes)
 
 
 def check_folder(path: str) -> None:

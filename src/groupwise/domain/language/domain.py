@@ -49,6 +49,7 @@ class LanguageDomain(Domain):
         device: where the model lives.
         parent: a domain whose policy is shared, where only other settings changed.
         policy: the policy in place of the one that `config.model` names.
+        spreads: whether the weights go to shards.
 
     Raises:
         ConfigError: data or a model that cannot be used.
@@ -72,6 +73,7 @@ class LanguageDomain(Domain):
         device: str | torch.device = "cpu",
         parent: LanguageDomain | None = None,
         policy: Policy | None = None,
+        spreads: bool = False,
     ) -> None:
         self.config, self._streams = config, streams
         if parent is not None and parent.config.model != config.model:
@@ -86,7 +88,8 @@ class LanguageDomain(Domain):
         if parent is not None:
             self.policy = parent.policy.with_engine(config.engine)
         else:
-            self.policy = open_policy(config, splits, streams, torch.device(device)) if policy is None else policy
+            device = torch.device(device)
+            self.policy = open_policy(config, splits, streams, device, spreads=spreads) if policy is None else policy
         self.learner, self.supplies, self.tokenizer = self.policy.learner, self.policy.supplies, self.policy.tokenizer
         if isinstance(self.policy, LocalPolicy):
             self.module = self.policy.module
