@@ -203,10 +203,10 @@ class LocalLearner:
         release(self._whole)
 
     @contextmanager
-    def gathered(self, *, on_cpu: bool = False) -> Iterator[None]:
+    def gathered(self, *, on_cpu: bool = False, here: bool = True) -> Iterator[None]:
         """Gives the whole module the live weights within the block, where they are spread."""
         device = torch.device("cpu") if on_cpu else self._device
-        with nullcontext() if self._whole is None else gathered(self.module, self._whole, device):
+        with nullcontext() if self._whole is None else gathered(self.module, self._whole, device, here=here):
             yield
 
     @contextmanager

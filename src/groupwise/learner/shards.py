@@ -191,7 +191,7 @@ def sum_over_shards(value: Tensor, tensors: Sequence[Tensor]) -> Tensor:
 
 
 @contextmanager
-def gathered(sharded: nn.Module, whole: nn.Module, device: torch.device) -> Iterator[None]:
+def gathered(sharded: nn.Module, whole: nn.Module, device: torch.device, *, here: bool = True) -> Iterator[None]:
     """Gives a plain module the weights of a sharded one within the block; after it the plain one holds none. Every
     process must enter the block, and nothing that computes with the plain module waits for another process.
 
@@ -199,6 +199,8 @@ def gathered(sharded: nn.Module, whole: nn.Module, device: torch.device) -> Iter
         sharded: the module that is trained.
         whole: a plain module of the same parameters and buffers.
         device: where the whole weights lie. On the CPU the device of the shards holds one whole weight at a time.
+        here: whether this process needs them; otherwise it gives its shards to the others, and its plain module stays
+            empty.
     """
     # The processes may come at different times, and this group waits longer than that of the shards.
     dist.barrier()
@@ -206,8 +208,10 @@ def gathered(sharded: nn.Module, whole: nn.Module, device: torch.device) -> Iter
     try:
         whole.to(device)
         for parameter, shard in zip(whole.parameters(), sharded.parameters(), strict=True):
+            weight = whole_tensor(shard.detach())
             # Nothing else of the plain module refers to the old storage, which `release` has emptied.
-            parameter.data = whole_tensor(shard.detach()).to(device)
+            parameter.data = weight.to(device) if here else parameter.data
+            del weight
         with torch.no_grad():
             for buffer, trained in zip(whole.buffers(), sharded.buffers(), strict=True):
                 buffer.copy_(trained)

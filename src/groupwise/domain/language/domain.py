@@ -120,6 +120,11 @@ class LanguageDomain(Domain):
         """True where a server samples from a model in shards."""
         return isinstance(self.policy, LocalPolicy) and self.policy.draws_elsewhere
 
+    @property
+    def sends_weights(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """False where another process sends the weights to servers that all of them share."""
+        return not isinstance(self.policy, LocalPolicy) or self.policy.sends_weights
+
     def send_weights(self, peers: Peers) -> None:
         """Has the policy send its weights, and prove them with prompts that are trained on."""
         if isinstance(self.policy, LocalPolicy):

@@ -175,6 +175,11 @@ class LocalPolicy:
         """True where the weights are in shards and go to a server that samples in training and in evaluations."""
         return self._engine.leaves_scores
 
+    @property
+    def sends_weights(self) -> bool:
+        """False where another process sends the weights to servers that all of them share."""
+        return self._engine.sends_weights
+
     def sample(
         self,
         prompts: Sequence[Sequence[int]],
