@@ -5,9 +5,11 @@ RANK=0 WORLD_SIZE=2 ... python benchmarks/scale_process.py SPECIFICATION.json
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -24,6 +26,7 @@ from groupwise.learner.protocol import StepNumbers
 from groupwise.learner.shards import local_part
 from groupwise.runs import read_lines
 from groupwise.training.distributed import World
+from groupwise.training.run import launch
 
 
 class Waiting:
@@ -149,14 +152,51 @@ def engine_seconds(run: Path, skip: int) -> dict[str, list[float]]:
     return {name: [row[f"sampling/{name}_seconds"] for row in rows] for name in ("sync", "proof") if rows}
 
 
+class Started(Exception):
+    """The run is ready to train, and is not to."""
+
+
+def at_start(file: Path, out: Path) -> dict[str, Any]:
+    """Memory of this process that lies in no file, at its highest until domain and shards are made."""
+    for name in ("groupwise.domain.language.domain", "torch.distributed.fsdp"):
+        importlib.import_module(name)
+    level = peak = measure.memory_bytes("RssAnon")
+    done = threading.Event()
+
+    def look() -> None:
+        nonlocal peak
+        while not done.wait(0.002):
+            peak = max(peak, measure.memory_bytes("RssAnon"))
+
+    build = launch._build
+
+    def build_and_end(*arguments: Any, **keywords: Any) -> Any:
+        build(*arguments, **keywords)
+        raise Started
+
+    launch._build = build_and_end
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        groupwise.train(groupwise.load_experiment(file, run_code=True), out=out / "run")
+    except Started:
+        pass
+    finally:
+        done.set()
+        watcher.join()
+    return {"peak_bytes": peak - level, "file_bytes": measure.memory_bytes("RssFile")}
+
+
 def main(specification: dict[str, Any]) -> dict[str, Any]:
     """The medians are taken by the caller: every list has one entry a measured step."""
     torch.set_num_threads(1)
-    watch(specification["sharding"] == "full")
-    level = measure.reset_peak()
     out = Path(specification["out"])
     file = out / f"experiment-{os.environ['RANK']}.json"
     file.write_text(json.dumps(experiment(specification)), encoding="utf-8")
+    if specification.get("start"):
+        return at_start(file, out)
+    watch(specification["sharding"] == "full")
+    level = measure.reset_peak()
     groupwise.train(groupwise.load_experiment(file, run_code=True), out=out / "run")
     skip = specification["num_warm_up"]
     waited = [
