@@ -88,6 +88,14 @@ def summed(results: list[dict[str, Any]]) -> dict[str, Any]:
         "shares": {
             name: sum(seconds) / sum(results[0]["wall"]) for name, seconds in results[0]["engine_seconds"].items()
         },
+        # Of all processes, a step.
+        "worked": {
+            part: statistics.median(
+                sum(step.get(part, 0.0) for step in steps)
+                for steps in zip(*(result["worked"] for result in results), strict=True)
+            )
+            for part in sorted({part for result in results for step in result["worked"] for part in step})
+        },
         "waited": {
             cause: sum(step.get(cause, 0.0) for result in results for step in result["waited"]) / wall
             for cause in causes
@@ -115,11 +123,9 @@ def ratios(runs: dict[str, list[dict[str, Any]]]) -> dict[str, list[float]]:
     def of(key: str, above: str, below: str) -> list[float]:
         return [a[key] / b[key] for a, b in zip(runs[above], runs[below], strict=True)]
 
-    return {
-        "CPU of two / one": of("cpu", "two", "one"),
-        "CPU of shards / two": of("cpu", "shards", "two"),
-        "state of shards / two": of("state_mib", "shards", "two"),
-    }
+    keys = {"CPU": "cpu", "state": "state_mib"}
+    pairs = {name: (keys[name.split()[0]], name.split()[2], name.split()[4]) for name in TARGETS}
+    return {name: of(*pair) for name, pair in pairs.items() if runs.keys() >= set(pair[1:])}
 
 
 def main() -> None:
@@ -128,13 +134,17 @@ def main() -> None:
     parser.add_argument("--size", choices=("default", "20m", "150m"), default="20m")
     parser.add_argument("--num-steps", type=int, default=3, help="measured steps of a run, after one")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--members", type=int, help="members of a group; unset takes the size's")
+    parser.add_argument(
+        "--members", type=int, help="members of a group (there are four groups a step); unset takes the size's"
+    )
     parser.add_argument("--tokens", type=int, help="tokens of a prompt and of a completion; unset takes the size's")
     parser.add_argument("--out", type=Path, help="a JSON file for the numbers")
     parser.add_argument("--served", help="a vLLM executable: one process trains beside its server")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="which take turns")
     parser.add_argument("--start", action="store_true", help="memory until the run is ready to train, and no step")
     arguments = parser.parse_args()
-    variants = {"served": (1, "none")} if arguments.served else STARTS if arguments.start else VARIANTS
+    chosen = {name: VARIANTS[name] for name in arguments.variants}
+    variants = {"served": (1, "none")} if arguments.served else STARTS if arguments.start else chosen
     size = SIZES[arguments.size]
     machine, runs = describe(), {name: list[dict[str, Any]]() for name in variants}
     tokens = {} if arguments.tokens is None else dict.fromkeys(("prompt_tokens", "completion_tokens"), arguments.tokens)
@@ -163,7 +173,7 @@ def main() -> None:
                     add_up = started if arguments.start else summed
                     runs[name].append(add_up(measured(processes, specification)))
     result = {"machine": machine, "settings": {**vars(arguments), "out": None}, "made": made, "runs": runs}
-    result["ratios"] = ratios(runs) if variants is VARIANTS else {}
+    result["ratios"] = ratios(runs)
     (report_start if arguments.start else report)(result)
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -178,6 +188,8 @@ def report(result: dict[str, Any]) -> None:
         for share in runs[0]["shares"]:
             meant = f", at most {SYNC_TARGET} is meant" if share == "sync" else ""
             print(f"    {share}: {_spread([run['shares'][share] for run in runs])} of a step's time{meant}")
+        for part in sorted({part for run in runs for part in run["worked"]}):
+            print(f"    CPU of {part}: {_spread([run['worked'].get(part, 0.0) for run in runs])} s a step")
         for cause in sorted({cause for run in runs for cause in run["waited"]}):
             print(f"    waits for {cause}: {_spread([run['waited'].get(cause, 0.0) for run in runs])} of its time")
     for name, values in result["ratios"].items():
