@@ -23,7 +23,9 @@ from transformers import (
     LlamaForCausalLM,
 )
 
-from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig
+from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig, VllmEngine
+from groupwise.causal_lm.engine import open_engine
+from groupwise.causal_lm.engine.server import EngineError
 from groupwise.causal_lm.loading import LoadedLM, load, save
 from groupwise.causal_lm.scratch import character_tokenizer, small_model
 from groupwise.causal_lm.sharded import ShardedLM
@@ -119,6 +121,7 @@ def test_the_shards_are_those_of_a_model_in_the_dtype_asked_for(
     assert {parameter.dtype for parameter in weights} == {getattr(torch, stored)}
     assert loaded.backbone.config.to_dict() == plain.backbone.config.to_dict()
     assert loaded.backbone.config.dtype == plain.backbone.config.dtype
+    assert loaded.backbone.trained_dtype == plain.backbone.trained_dtype == getattr(torch, dtype)
     assert {name: parameter.requires_grad for name, parameter in loaded.model.named_parameters()} == {
         name: parameter.requires_grad for name, parameter in plain.model.named_parameters()
     }
@@ -199,3 +202,16 @@ def test_a_family_that_does_not_compute_so_is_loaded_in_the_dtype_asked_for(tmp_
         name: torch.equal(weights[name], tensor) for name, tensor in expected.state_dict().items()
     } == dict.fromkeys(weights, True)
     assert opened(folder_of(gpt2(), torch.bfloat16, tmp_path / "gpt2"), "float32").module.dtype == torch.bfloat16
+
+
+def test_a_server_that_is_started_on_stored_weights_computes_in_the_dtype_that_is_trained(tmp_path: Path) -> None:
+    program = tmp_path / "vllm"
+    program.write_text('#!/bin/sh\necho "Error: $*" >&2\nexit 3\n')
+    program.chmod(0o755)
+    path = folder_of(qwen3(tied=True), torch.bfloat16, tmp_path / "model")
+    loaded = load_stored(CausalLMConfig(path=path, dtype="float32"))
+    assert loaded is not None
+    engine: Any = open_engine(VllmEngine(start=True, executable=str(program)), loaded.backbone, TOKENIZER)
+    with pytest.raises(EngineError, match="--dtype float32"):
+        engine._started.wait()
+    engine.close()

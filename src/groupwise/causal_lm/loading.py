@@ -165,7 +165,9 @@ def prepared(
     dtypes = {parameter: parameter.dtype for parameter, _ in stored}
     for parameter, weights in stored:
         parameter.data = weights
-    return LoadedLM(trained, tokenizer, Backbone(trained), dtypes)
+    backbone = Backbone(trained)
+    backbone.trained_dtype = dtypes.get(backbone.head.weight, backbone.trained_dtype)
+    return LoadedLM(trained, tokenizer, backbone, dtypes)
 
 
 def check_folder(path: str) -> None:

@@ -51,7 +51,8 @@ class Vllm(Engine):
         addresses, self._shares = _addresses(config)
         self.sends_weights = not self._shares or process_rank() == 0
         self._transport = open_transport(config, backbone.model, tokenizer) if self.sends_weights else None
-        self._started = StartedServer(config, backbone.model, tokenizer) if config.start else None
+        dtype = backbone.trained_dtype
+        self._started = StartedServer(config, backbone.model, tokenizer, dtype) if config.start else None
         self._proof = Proof(backbone)
         if self._started is not None:
             addresses = (self._started.address,)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig, VllmEngine
+from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.experts import router_remark
 from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, prepared, save
@@ -309,9 +309,6 @@ def open_policy(
 
 def _stored_policy(model: Pretrained, engine: EngineConfig) -> LocalPolicy | None:
     """Opens a model with its weights as they are stored; None where it has to be loaded in the dtype asked for."""
-    if isinstance(engine, VllmEngine) and engine.start:
-        # The server that is started serves the folder that this process writes for it, in the trained dtype.
-        return None
     try:
         loaded = load_stored(model.loading)
         return None if loaded is None else LocalPolicy(loaded, engine)
