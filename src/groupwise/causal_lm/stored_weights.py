@@ -21,12 +21,12 @@ from transformers import AutoConfig
 from groupwise.causal_lm.config import CausalLMConfig
 from groupwise.causal_lm.loading import (
     LoadedLM,
-    checked,
     load_model,
     load_tokenizer,
     prepared,
     without_progress_bars,
 )
+from groupwise.causal_lm.model_folder import NO_CODE, checked
 
 _DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64}
 _INDEX = "model.safetensors.index.json"
@@ -72,7 +72,7 @@ def load_stored(config: CausalLMConfig) -> LoadedLM | None:
     with without_progress_bars():
         model: Any = type(stored).from_pretrained(
             None,
-            config=AutoConfig.from_pretrained(config.path, revision=config.revision or "main", trust_remote_code=False),
+            config=AutoConfig.from_pretrained(config.path, revision=config.revision or "main", **NO_CODE),
             state_dict=stand_ins(tensors, dtype),
             dtype=dtype,
             **arguments,
