@@ -106,8 +106,8 @@ class DiffusionDomain(Domain):
             value != 1 for schedule in config.sampling_schedule.values() for value in schedule.extremes()
         )
         guidance = config.evaluation.guidance
-        # Guidance makes two rows of the model of one row here, unless it is an input.
-        self._rows_of_model = 2 if self._guided or guidance not in (None, 1) else 1
+        # Guidance makes several rows of the model of one row here, unless it is an input.
+        self._rows_of_model = self.denoiser.guided_rows if self._guided or guidance not in (None, 1) else 1
         self._encoded = EncodedPrompts(self.denoiser) if parent is None else parent._encoded
         self.pass_sizes = self._opened_pass_sizes(parent)
         self._sampler_graph: SamplerGraph | None = None

@@ -333,3 +333,16 @@ def wan(**changes: Any) -> Any:
         text_encoder=UMT5EncoderModel(encoder),
         tokenizer=t5_tokenizer(),
     )
+
+
+def instruct_pix2pix(**changes: Any) -> Any:
+    return diffusers.StableDiffusionInstructPix2PixPipeline(
+        vae=autoencoder(),
+        text_encoder=text_encoder(),
+        tokenizer=clip_tokenizer(),
+        unet=unet(**({"in_channels": 8} | changes)),
+        scheduler=ddim(),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
