@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,11 +27,23 @@ from groupwise.domain.diffusion.sampler import ODE, Step
 from groupwise.domain.diffusion.transition import transition
 from groupwise.streams import Streams
 from groupwise.testing.broken import BrokenLaws
+from groupwise.testing.pipeline_prompts import (
+    Rows,
+    as_source,
+    exchanged,
+    for_people,
+    reads_words,
+    rows_of,
+    with_images,
+)
 
 _ADAPTER = "adapter"
 """The name by which a configuration refers to the class under test."""
 
 _CPU = torch.device("cpu")
+
+_IMAGE_GUIDANCE = 1.5
+"""Beside 1, which is without."""
 
 
 @final
@@ -41,7 +52,7 @@ class _Trial:
     """An opened pipeline, two prompts, and one initial latent for each of them."""
 
     model: Pretrained
-    prompts: list[dict[str, Any]]
+    prompts: Rows
     tolerance: float
     num_steps: int
     guidance: float
@@ -51,6 +62,10 @@ class _Trial:
     @property
     def adapter(self) -> PipelineAdapter:
         return self.denoiser.adapter
+
+    @property
+    def takes_image(self) -> bool:
+        return self.adapter.takes_image
 
     def opened(self, **changes: Any) -> PipelineDenoiser:
         """Opens the folder once more, with other keys of the model."""
@@ -76,7 +91,7 @@ class _Trial:
         can_be_guided = self.denoiser.distilled or self.encode().unconditional is not None
         return [1.0, self.guidance] if can_be_guided else [1.0]
 
-    def with_negatives(self) -> list[dict[str, Any]] | None:
+    def with_negatives(self) -> Rows | None:
         """Returns the prompts with negative ones; None where the model takes none."""
         rows = [row | {"negative_prompt": text} for row, text in zip(self.prompts, ("grey", "blue"), strict=True)]
         try:
@@ -99,7 +114,7 @@ def check_pipeline(
     """Tests a pipeline's adapter against every law that training relies on, on a pipeline in a folder.
 
     Conditions have one row a prompt, which depends on that prompt alone; predictions are the same at every call, depend
-    on nothing beside their row, and read latents, time, prompt and guidance; the noise levels are those of the
+    on nothing beside their row, and read latents, time, prompt, its image and guidance; the noise levels are those of the
     pipeline's own call, and the images drawn without noise are its images, with and without guidance; `unpack` and
     `pack` are inverse; decoded images are finite, in range and of the size asked for; recorded log-probs are those that
     a score gives; weights have gradients, in half precision too; saved weights and LoRA adapters give the same images
@@ -112,7 +127,8 @@ def check_pipeline(
         adapter: the class.
         folder: of a pipeline that the adapter is for.
         size: of the images, as `domain.model.size`; unset is the pipeline's own.
-        prompts: two different ones, texts or columns.
+        prompts: two different ones, texts or columns. An adapter that takes an image is given two that are made here,
+            unless the columns hold them (`degraded`).
         tolerance: by which two computations of an image in [0, 1], a log-prob or a prediction may differ.
         num_steps: transitions from noise to an image.
         guidance: beside 1, which is without.
@@ -128,9 +144,9 @@ def check_pipeline(
     """  # noqa: E501
     if not (isinstance(adapter, type) and issubclass(adapter, PipelineAdapter)):
         raise ValueError(f"{adapter!r} is no adapter; pass a class that extends {NAME}")
-    rows: list[dict[str, Any]] = [{"prompt": row} if isinstance(row, str) else dict(row) for row in prompts]
-    if len(rows) != 2 or rows[0] == rows[1]:
+    if len(prompts) != 2 or prompts[0] == prompts[1]:
         raise ValueError(f"prompts = {list(prompts)}: pass two different ones")
+    rows = rows_of(prompts, adapter.takes_image)
     with holding({_ADAPTER: adapter}):
         try:
             model = validate(
@@ -140,6 +156,8 @@ def check_pipeline(
         # An author's code may fail in any way, so that the message names the call that failed.
         except Exception as error:
             raise BrokenLaws([f"open: {_reason(error)}"], adapter.__name__, GUIDE) from error
+        if denoiser.condition_shape is not None:
+            rows = with_images(rows, denoiser.condition_shape)
         noise = torch.randn(2, *denoiser.latent_shape, generator=torch.Generator().manual_seed(1))
         trial = _Trial(model, rows, tolerance, num_steps, guidance, denoiser, noise)
         broken: list[str] = []
@@ -178,6 +196,12 @@ def _conditions(trial: _Trial) -> Iterator[str]:
         yield "check accepts a prompt without any column; refuse with a ConfigError what encode cannot read"
     except ConfigError:
         pass
+    if trial.takes_image:
+        try:
+            trial.denoiser.check([for_people(trial.prompts[0])])
+            yield "check accepts a prompt without its image; refuse with a ConfigError what encode cannot read"
+        except ConfigError:
+            pass
     together = trial.encode()
     apart = [trial.encode([row]) for row in trial.prompts]
     halves: list[tuple[str, Any]] = [("", lambda condition: condition.tensors)]
@@ -199,7 +223,7 @@ def _conditions(trial: _Trial) -> Iterator[str]:
                     yield f"the {half}{name!r} of a prompt depends on the prompts that are encoded beside it"
                     break
     if all(torch.equal(value[0], value[1]) for value in together.tensors.values()):
-        yield f"{trial.prompts[0]} and {trial.prompts[1]} have the same condition"
+        yield f"{for_people(trial.prompts[0])} and {for_people(trial.prompts[1])} have the same condition"
 
 
 def _predictions(trial: _Trial) -> Iterator[str]:
@@ -221,6 +245,10 @@ def _predictions(trial: _Trial) -> Iterator[str]:
         "the time": trial.predict(trial.noise, condition, place=trial.num_steps - 1),
         "the prompt": trial.predict(trial.noise, condition.select(swapped)),
     }
+    if trial.takes_image:
+        others["the image"] = trial.predict(trial.noise, trial.encode(exchanged(trial.prompts, image=True)))
+        if reads_words(trial.adapter, trial.denoiser.pipe, trial.prompts[0]):
+            others["the instruction"] = trial.predict(trial.noise, trial.encode(exchanged(trial.prompts, image=False)))
     for name, other in others.items():
         if torch.equal(other, prediction):
             yield f"{name} changes nothing in a prediction; does forward read it, and are all weights other than 0?"
@@ -246,7 +274,7 @@ def _images(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of the noise levels and of images: both are those of the pipeline's own call."""
     with _first_order(trial.denoiser) as pipe:
         schedule = None
-        calls: list[tuple[float, list[dict[str, Any]], list[str] | None]] = [
+        calls: list[tuple[float, Rows, list[str] | None]] = [
             (guidance, trial.prompts, None) for guidance in trial.guidances
         ]
         negative_rows = trial.with_negatives()
@@ -267,11 +295,22 @@ def _images(trial: _Trial) -> Iterator[str]:
                     f"{where} the pipeline's own images from the same noise differ by up to {distance:.2g}; "
                     + (
                         "see the time, the sign and the axes in forward, and unpack"
+                        + (", and the image in encode" if trial.takes_image else "")
                         if guidance == 1
                         else "see guided, takes_guidance, and the second condition of encode"
                     )
                 )
                 return
+        if trial.adapter.guided_by_image and len(trial.guidances) > 1:
+            denoiser = trial.opened(image_guidance=_IMAGE_GUIDANCE)
+            expected = _by_the_pipeline(trial, pipe, trial.guidance, image_guidance_scale=_IMAGE_GUIDANCE)
+            assert schedule is not None
+            drawn = _drawn(denoiser, schedule, trial.noise, trial.prompts, trial.guidance)
+            if (distance := _distance(drawn, expected)) > trial.tolerance:
+                yield (
+                    f"at image guidance {_IMAGE_GUIDANCE:g} the pipeline's own images from the same noise differ by up"
+                    f" to {distance:.2g}; see without_image"
+                )
 
 
 def _levels(trial: _Trial, pipe: Any) -> tuple[Schedule, list[str]]:
@@ -302,10 +341,12 @@ def _first_order(denoiser: PipelineDenoiser) -> Iterator[Any]:
         denoiser.pipe.scheduler = scheduler
 
 
-def _by_the_pipeline(trial: _Trial, pipe: Any, guidance: float, negatives: Sequence[str] | None = None) -> Tensor:
+def _by_the_pipeline(
+    trial: _Trial, pipe: Any, guidance: float, negatives: Sequence[str] | None = None, **arguments: Any
+) -> Tensor:
     with quiet(), torch.no_grad():
         return trial.adapter.call_pipeline(
-            pipe, trial.prompts, negatives, trial.noise, guidance, trial.num_steps, trial.denoiser.size
+            pipe, trial.prompts, negatives, trial.noise, guidance, trial.num_steps, trial.denoiser.size, **arguments
         )
 
 
@@ -347,12 +388,9 @@ def _decoded(trial: _Trial) -> Iterator[str]:
 def _scores(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of log-probs: a score gives what sampling recorded, whichever members are scored together."""
     with tempfile.TemporaryDirectory() as temporary, quiet():
-        file = Path(temporary) / "prompts.jsonl"
-        rows = [{"prompt": f"prompt {place}"} | row for place, row in enumerate(trial.prompts)]
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         table = {
             "model": trial.model.model_dump(),
-            "data": {"source": {"kind": "prompts", "path": str(file)}},
+            "data": {"source": as_source(trial.prompts, Path(temporary))},
             "rewards": {"small": {"kind": "jpeg_size"}},
             "num_steps": trial.num_steps,
             "guidance": trial.guidances[-1],

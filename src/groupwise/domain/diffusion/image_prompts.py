@@ -82,6 +82,13 @@ class ImagePrompts:
             for prompt, number in zip(prompts, numbers, strict=True)
         ]
 
+    @staticmethod
+    def described(prompt: Prompt) -> dict[str, Any]:
+        """Returns what people see of a prompt that is shown, beside its name: its images, and what is asked in words."""
+        images = {name: value.picture for name, value in prompt.columns.items() if isinstance(value, PromptImage)}
+        words = {name: prompt.columns[name] for name in (INSTRUCTION,) if name in prompt.columns}
+        return words | images
+
     def targets(self, prompts: Sequence[Prompt]) -> np.ndarray:
         """Returns the targets `[N, C, H, W]` of training prompts, fp32 in [0, 1]."""
         return np.stack([as_float(self._training[prompt.key].clean) for prompt in prompts])
@@ -138,13 +145,14 @@ class ImagePrompts:
         """Makes a prompt of an image file, for what a person typed.
 
         Args:
-            text: path of the file.
+            text: path of the file; for a pipeline that is asked in words too, `FILE: WORDS`.
             denoiser: says the size.
 
         Raises:
-            ConfigError: no such file, no image, or one of another size.
+            ConfigError: no such file, no image, or one of another size; or no words where some are needed.
         """
-        file, shape = Path(text), denoiser.condition_shape
+        name, _, words = (text, "", "") if Path(text).is_file() else text.partition(": ")
+        file, shape = Path(name), denoiser.condition_shape
         if shape is None or not file.is_file():
             raise ConfigError(
                 f"prompt {text!r} is neither an image of data.source nor an image file; write the name of one, for"
@@ -155,7 +163,9 @@ class ImagePrompts:
         except UnreadableImage as error:
             raise ConfigError(f"prompt {text!r} cannot be read ({error}); give another image file") from error
         check_size(f"prompt {text!r}", pixels, shape)
-        return Prompt(text, {"prompt": text, **self._asked, "degraded": PromptImage(as_float(pixels))})
+        asked = {INSTRUCTION: words} if words else self._asked
+        columns = {"prompt": text, **asked, "degraded": PromptImage(as_float(pixels))}
+        return Prompt(text, columns)
 
     def _prompt(self, picture: Picture, number: int) -> Prompt:
         name = _name(picture, number)

@@ -223,6 +223,7 @@ class PipelineAdapter(ABC):
             "width": size[-1],
             "num_frames": size[0] if self.video else None,
             "guidance_scale": guidance,
+            "image_guidance_scale": 1.0 if self.guided_by_image else None,
             "num_inference_steps": num_steps,
             "latents": latents,
             "output_type": "np",
@@ -257,7 +258,7 @@ def texts(prompts: Prompts, column: str = "prompt") -> list[str]:
         if not isinstance(columns.get(column), str) or not columns[column].strip():
             shown = {name: value for name, value in columns.items() if not isinstance(value, PromptImage)}
             remedy = (
-                "write data.source.instruction, or give each row of the table one"
+                "write data.source.instruction, give each row of the table one, or type it behind a file: 'photo.png: WORDS'"
                 if column == INSTRUCTION
                 else "give each prompt a text"
             )
