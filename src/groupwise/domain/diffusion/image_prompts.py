@@ -227,5 +227,3 @@ def _remedy(image: np.ndarray, denoiser: Denoiser, model: ModelConfig) -> str:
 
 def _name(picture: Picture, number: int) -> str:
     return f"{picture.key}#{number}" if number else picture.key
-
-
