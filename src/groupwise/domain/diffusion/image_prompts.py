@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -84,7 +84,7 @@ class ImagePrompts:
 
     @staticmethod
     def described(prompt: Prompt) -> dict[str, Any]:
-        """Returns what people see of a prompt that is shown, beside its name: its images, and what is asked in words."""
+        """Returns what people see of a prompt beside its name: its images, and what is asked in words."""
         images = {name: value.picture for name, value in prompt.columns.items() if isinstance(value, PromptImage)}
         words = {name: prompt.columns[name] for name in (INSTRUCTION,) if name in prompt.columns}
         return words | images

@@ -107,8 +107,8 @@ class Pretrained(Config):
         size: height and width of the images, in pixels, and before them the number of frames of a video; unset is the
             model's own.
         lora: an adapter to train instead of the whole denoiser.
-        image_guidance: of a pipeline that is asked by an image: how far it is guided away from what it draws without the
-            image (`image_guidance_scale` of diffusers), wherever `domain.guidance` is other than 1; 1 is without.
+        image_guidance: of a pipeline that is asked by an image: how far it is guided away from what it draws without
+            the image (`image_guidance_scale` of diffusers), wherever `domain.guidance` is other than 1; 1 is without.
         pipeline: a pipeline adapter of your own, `package.module:Class` or the name of an entry point of
             `groupwise.pipelines`; unset is the shipped or installed one for the folder's class.
 

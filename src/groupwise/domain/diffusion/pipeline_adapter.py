@@ -258,7 +258,8 @@ def texts(prompts: Prompts, column: str = "prompt") -> list[str]:
         if not isinstance(columns.get(column), str) or not columns[column].strip():
             shown = {name: value for name, value in columns.items() if not isinstance(value, PromptImage)}
             remedy = (
-                "write data.source.instruction, give each row of the table one, or type it behind a file: 'photo.png: WORDS'"
+                "write data.source.instruction, give each row of the table one, or type it behind a file:"
+                " 'photo.png: WORDS'"
                 if column == INSTRUCTION
                 else "give each prompt a text"
             )

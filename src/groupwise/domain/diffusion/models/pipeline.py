@@ -77,8 +77,8 @@ class PipelineDenoiser:
         self.guided_rows = 2 if model.image_guidance == 1 else 3
         if model.image_guidance != 1 and not (adapter.takes_image and adapter.guided_by_image):
             raise ConfigError(
-                f"model.image_guidance = {model.image_guidance:g}: a {adapter.pipeline} is not guided by an image; write"
-                " model.image_guidance = 1"
+                f"model.image_guidance = {model.image_guidance:g}: a {adapter.pipeline} is not guided by an image;"
+                " write model.image_guidance = 1"
             )
         self.latent_dtype = torch.promote_types(self._dtype, torch.float32)
         self._flow = is_flow(pipe.scheduler)
@@ -94,7 +94,7 @@ class PipelineDenoiser:
     @property
     def encoders(self) -> str:
         """A hash of the text encoders, by content; empty where the pipeline has none, and for an adapter of one's own,
-        whose code may change what it makes of them, or where prompts are images, of which every step may bring others.
+        whose code may change what it makes of them, or where prompts are images, of which a step may bring others.
         """
         return self._encoders
 
@@ -168,8 +168,8 @@ class PipelineDenoiser:
         return condition
 
     def predict(self, latents: Tensor, timestep: Tensor, condition: Condition, guidance: float) -> Tensor:
-        """Predicts under guidance, one batch with the unconditional half first; before it stands a part without an image
-        where `model.image_guidance` asks for one.
+        """Predicts under guidance, one batch with the unconditional half first; before it stands a part without an
+        image where `model.image_guidance` asks for one.
         """
         latents, tensors, unconditional = latents.to(self._dtype), condition.tensors, condition.unconditional
         if guidance == 1 or unconditional is None:
