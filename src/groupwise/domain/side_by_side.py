@@ -52,8 +52,8 @@ def side_by_side(
     words: Sequence[str] = (),
 ) -> Tensor | None:
     """Draws images of one size below each other, enlarged by a whole number to some 96 pixels; PSNR (dB) and SSIM of
-    each image stand below it. Where a reader read the images, its answers stand there, green where they are right and red
-    where they are wrong. Degraded images that are smaller than the clean ones are enlarged by the bicubic filter.
+    each image stand below it. Where a reader read the images, its answers stand there, green where they are right and
+    red where they are wrong. Degraded images that are smaller than the clean ones are enlarged by the bicubic filter.
 
     Of images of more than 256 pixels the middle is drawn.
 

@@ -17,11 +17,12 @@ from groupwise.config import ConfigError, holding, object_path, validate
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Condition
 from groupwise.domain.diffusion.domain import DiffusionDomain
+from groupwise.domain.diffusion.first_order import of_first_order
 from groupwise.domain.diffusion.model import LoraConfig, Pretrained
 from groupwise.domain.diffusion.models.open import without_dropout
 from groupwise.domain.diffusion.models.pipeline import PipelineDenoiser, open_pipeline
 from groupwise.domain.diffusion.models.quiet import quiet
-from groupwise.domain.diffusion.noise_schedule import Schedule, flow_schedule, is_flow, of_first_order, read_schedule
+from groupwise.domain.diffusion.noise_schedule import Schedule, flow_schedule, is_flow, read_schedule
 from groupwise.domain.diffusion.pipeline_adapter import GUIDE, NAME, PipelineAdapter
 from groupwise.domain.diffusion.sampler import ODE, Step
 from groupwise.domain.diffusion.transition import transition
