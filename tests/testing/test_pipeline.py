@@ -122,6 +122,24 @@ class OutOfRange(Wrong):
         return 2 * super().decode(pipe, latents, size) - 1
 
 
+class WithoutShift(Wrong):
+    """Forgets the shift of the autoencoder."""
+
+    def decode(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
+        unpacked = self.unpack(pipe, latents, size) / pipe.vae.config.scaling_factor
+        return (pipe.vae.decode(unpacked, return_dict=False)[0] / 2 + 0.5).clamp(0, 1)
+
+
+class SaysDistilled(Wrong):
+    def takes_guidance(self, pipe: Any) -> bool:
+        return True
+
+
+class CallsNothing(Wrong):
+    def call_pipeline(self, *arguments: Any, **named: Any) -> Any:
+        return None
+
+
 class NotFinite(Wrong):
     def decode(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
         return super().decode(pipe, latents, size) / 0
@@ -234,6 +252,13 @@ FAULTS = [
     (Sideways, "decode: Sideways: latents [2, 8, 16] were decoded as [2, 3, 8, 16]"),
     (OtherPacking, "pack: pack does not invert unpack"),
     (OutOfRange, "decode: decoded images lie between -"),
+    (WithoutShift, "decode: the pipeline's own images of the same latents differ by up to"),
+    (Sideways, "images: Sideways: latents [2, 8, 16] were decoded as [2, 3, 8, 16]"),
+    (
+        SaysDistilled,
+        "guidance: takes_guidance says that the model takes guidance as an input, and encode returns a second",
+    ),
+    (CallsNothing, "decode: call_pipeline returned a NoneType; return the images as a tensor in [0, 1]"),
     (NotFinite, "decode: decoded images are not finite"),
     (Brightened, "decode: a decoded image depends on the latents that are decoded beside it"),
     (Detached, "gradient: in float32 a prediction has no gradient"),
@@ -310,7 +335,7 @@ class AcceptsTexts(Edits):
 EDIT_FAULTS = [
     (ImageUnread, "forward: the image changes nothing in a prediction"),
     (ImageInFront, "images: at guidance 1 the pipeline's own images from the same noise differ"),
-    (ImageScaled, "and unpack, and the image in encode"),
+    (ImageScaled, "see encode, and the time, the sign and the axes in forward"),
     (FirstImageForAll, "encode: the 'image' of a prompt depends on the prompts that are encoded beside it"),
     (InstructionUnread, "forward: the instruction changes nothing in a prediction"),
     (NegativesWithoutImage, "images: at guidance 4 the pipeline's own images from the same noise differ"),

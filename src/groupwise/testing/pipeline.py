@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from groupwise.config import ConfigError, holding, object_path, validate
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Condition
 from groupwise.domain.diffusion.domain import DiffusionDomain
-from groupwise.domain.diffusion.first_order import of_first_order
+from groupwise.domain.diffusion.first_order import of_first_order, still
 from groupwise.domain.diffusion.model import LoraConfig, Pretrained
 from groupwise.domain.diffusion.models.open import without_dropout
 from groupwise.domain.diffusion.models.pipeline import PipelineDenoiser, open_pipeline
@@ -265,6 +266,11 @@ def _guidance(trial: _Trial) -> Iterator[str]:
     if _distance(guided, prompted) <= 1e-5 * max(1.0, float(prompted.abs().max())):
         yield f"guidance {trial.guidance:g} gives the predictions of guidance 1, which is without"
     if trial.denoiser.distilled:
+        if condition.unconditional is not None:
+            yield (
+                "takes_guidance says that the model takes guidance as an input, and encode returns a second condition"
+                " for it to be guided by; return None in its place, or do without takes_guidance"
+            )
         return
     unconditional, prompted = (trial.noise[:1], trial.noise[1:])
     if trial.differ(trial.adapter.guided(unconditional, prompted, 1.0), prompted):
@@ -273,7 +279,7 @@ def _guidance(trial: _Trial) -> Iterator[str]:
 
 def _images(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of the noise levels and of images: both are those of the pipeline's own call."""
-    with _first_order(trial.denoiser) as pipe:
+    with _scheduled(trial.denoiser, of_first_order) as pipe:
         schedule = None
         calls: list[tuple[float, Rows, list[str] | None]] = [
             (guidance, trial.prompts, None) for guidance in trial.guidances
@@ -292,15 +298,13 @@ def _images(trial: _Trial) -> Iterator[str]:
                 return
             if (distance := _distance(drawn, expected)) > trial.tolerance:
                 where = f"at guidance {guidance:g}" + ("" if negatives is None else ", with negative prompts")
-                yield (
-                    f"{where} the pipeline's own images from the same noise differ by up to {distance:.2g}; "
-                    + (
-                        "see the time, the sign and the axes in forward, and unpack"
-                        + (", and the image in encode" if trial.takes_image else "")
-                        if guidance == 1
-                        else "see guided, takes_guidance, and the second condition of encode"
-                    )
-                )
+                if _decoding_distance(trial) > trial.tolerance:
+                    see = "see the law of decode first"
+                elif guidance == 1:
+                    see = "see encode, and the time, the sign and the axes in forward"
+                else:
+                    see = "see guided, takes_guidance, and the second condition of encode"
+                yield f"{where} the pipeline's own images from the same noise differ by up to {distance:.2g}; {see}"
                 return
         if trial.adapter.guided_by_image and len(trial.guidances) > 1:
             denoiser = trial.opened(image_guidance=_IMAGE_GUIDANCE)
@@ -332,10 +336,10 @@ def _levels(trial: _Trial, pipe: Any) -> tuple[Schedule, list[str]]:
 
 
 @contextmanager
-def _first_order(denoiser: PipelineDenoiser) -> Iterator[Any]:
-    """Gives the pipeline, within the block, a scheduler of the same levels whose step is the one without noise."""
+def _scheduled(denoiser: PipelineDenoiser, change: Callable[[Any], Any]) -> Iterator[Any]:
+    """Gives the pipeline, within the block, a scheduler made of its own."""
     scheduler = denoiser.pipe.scheduler
-    denoiser.pipe.scheduler = of_first_order(scheduler)
+    denoiser.pipe.scheduler = change(scheduler)
     try:
         yield denoiser.pipe
     finally:
@@ -346,9 +350,12 @@ def _by_the_pipeline(
     trial: _Trial, pipe: Any, guidance: float, negatives: Sequence[str] | None = None, **arguments: Any
 ) -> Tensor:
     with quiet(), torch.no_grad():
-        return trial.adapter.call_pipeline(
+        images: Any = trial.adapter.call_pipeline(
             pipe, trial.prompts, negatives, trial.noise, guidance, trial.num_steps, trial.denoiser.size, **arguments
         )
+    if not isinstance(images, Tensor):
+        raise ConfigError(f"call_pipeline returned a {type(images).__name__}; return the images as a tensor in [0, 1]")
+    return images
 
 
 def _drawn(
@@ -374,7 +381,7 @@ def _latents(trial: _Trial) -> Iterator[str]:
 
 
 def _decoded(trial: _Trial) -> Iterator[str]:
-    """Yields broken laws of decoding: finite, in range, row by row."""
+    """Yields broken laws of decoding: finite, in range, row by row, and as the pipeline itself decodes."""
     images = trial.denoiser.decode(trial.noise)
     if not images.isfinite().all():
         yield "decoded images are not finite"
@@ -384,6 +391,21 @@ def _decoded(trial: _Trial) -> Iterator[str]:
         yield f"decoded images lie between {low:.2g} and {high:.2g}; return them in [0, 1]"
     if trial.differ(trial.denoiser.decode(trial.noise[1:]), images[1:]):
         yield "a decoded image depends on the latents that are decoded beside it"
+    elif (distance := _decoding_distance(trial)) > trial.tolerance:
+        yield (
+            f"the pipeline's own images of the same latents differ by up to {distance:.2g}; see unpack, decode, and the"
+            " scale and shift of the autoencoder"
+        )
+
+
+def _decoding_distance(trial: _Trial) -> float:
+    """Returns how far the images of the pipeline's own call are from those decoded here, where its scheduler leaves the
+    latents as they are. Random weights may make latents so large that images drawn with them show no shift.
+    """
+    with _scheduled(trial.denoiser, still) as pipe:
+        expected = _by_the_pipeline(trial, pipe, 1.0)
+    here = trial.denoiser.decode(trial.noise)
+    return math.inf if expected.shape != here.shape else _distance(here, expected)
 
 
 def _scores(trial: _Trial) -> Iterator[str]:
@@ -499,9 +521,9 @@ _LAWS: dict[str, Callable[[_Trial], Iterator[str]]] = {
     "encode": _conditions,
     "forward": _predictions,
     "guidance": _guidance,
-    "images": _images,
     "pack": _latents,
     "decode": _decoded,
+    "images": _images,
     "scores": _scores,
     "gradient": _gradients,
     "save": _saved,

@@ -16,13 +16,14 @@ from diffusers import (
     UniPCMultistepScheduler,
 )
 from tests.domain.diffusion.models.tiny import build
+from torch import Tensor
 
 from groupwise.domain.diffusion.first_order import of_first_order
 from groupwise.domain.diffusion.models.stable_diffusion import StableDiffusion
 from groupwise.domain.diffusion.noise_schedule import read_parametrisation, read_schedule
 from groupwise.domain.diffusion.sampler import ODE, Step
 from groupwise.domain.diffusion.transition import transition
-from groupwise.testing import check_pipeline
+from groupwise.testing import BrokenLaws, check_pipeline
 
 FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
 ZERO = {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing", "prediction_type": "v_prediction"}
@@ -69,3 +70,17 @@ def test_a_right_adapter_keeps_the_laws_whatever_its_folders_scheduler_is(schedu
     pipe.scheduler = scheduler
     pipe.save_pretrained(tmp_path)
     check_pipeline(StableDiffusion, tmp_path, size=(16, 8))
+
+
+class Shifted(StableDiffusion):  # type: ignore[misc]
+    def decode(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
+        return super().decode(pipe, latents + 0.2 * pipe.vae.config.scaling_factor, size)
+
+
+def test_a_wrong_shift_shows_also_where_drawn_latents_are_huge(tmp_path: Path) -> None:
+    """Under a scheduler that begins almost at pure noise, random weights make latents so large that no shift shows."""
+    pipe = build("StableDiffusionPipeline")
+    pipe.scheduler = DPMSolverMultistepScheduler(beta_start=0.0001, beta_end=0.02)
+    pipe.save_pretrained(tmp_path)
+    with pytest.raises(BrokenLaws, match=r"decode: .* see unpack, decode, and the scale and shift of the autoencoder"):
+        check_pipeline(Shifted, tmp_path, size=(16, 8))

@@ -37,6 +37,20 @@ def of_first_order(scheduler: Any) -> Any:
     return type(scheduler).from_config(scheduler.config, solver_order=1, disable_corrector=list(range(1000)))
 
 
+def still(scheduler: Any) -> Any:
+    """Returns a scheduler as `of_first_order` does, whose step leaves the latents as they are: a pipeline's own call then
+    decodes the noise that it begins with.
+    """
+    from diffusers.schedulers.scheduling_utils import SchedulerOutput
+
+    def step(model_output: Any, timestep: Any, sample: Any, return_dict: bool = True, **_: Any) -> Any:
+        return SchedulerOutput(prev_sample=sample) if return_dict else (sample,)
+
+    made = of_first_order(scheduler)
+    made.step = step
+    return made
+
+
 def _of_noise(scheduler: Any) -> Any:
     from diffusers import DPMSolverMultistepScheduler
 
