@@ -130,11 +130,6 @@ class WithoutShift(Wrong):
         return (pipe.vae.decode(unpacked, return_dict=False)[0] / 2 + 0.5).clamp(0, 1)
 
 
-class SaysDistilled(Wrong):
-    def takes_guidance(self, pipe: Any) -> bool:
-        return True
-
-
 class CallsNothing(Wrong):
     def call_pipeline(self, *arguments: Any, **named: Any) -> Any:
         return None
@@ -254,10 +249,6 @@ FAULTS = [
     (OutOfRange, "decode: decoded images lie between -"),
     (WithoutShift, "decode: the pipeline's own images of the same latents differ by up to"),
     (Sideways, "images: Sideways: latents [2, 8, 16] were decoded as [2, 3, 8, 16]"),
-    (
-        SaysDistilled,
-        "guidance: takes_guidance says that the model takes guidance as an input, and encode returns a second",
-    ),
     (CallsNothing, "decode: call_pipeline returned a NoneType; return the images as a tensor in [0, 1]"),
     (NotFinite, "decode: decoded images are not finite"),
     (Brightened, "decode: a decoded image depends on the latents that are decoded beside it"),
@@ -284,6 +275,11 @@ def flux(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class Edits(InstructPix2Pix):  # type: ignore[misc]
     """The adapter of a pipeline that is asked by an image, of which each fault below replaces one member."""
+
+
+class SaysDistilled(Edits):
+    def takes_guidance(self, pipe: Any) -> bool:
+        return True
 
 
 class ImageUnread(Edits):
@@ -333,6 +329,7 @@ class AcceptsTexts(Edits):
 
 
 EDIT_FAULTS = [
+    (SaysDistilled, "guidance: takes_guidance says that the model takes guidance as an input, and encode returns a"),
     (ImageUnread, "forward: the image changes nothing in a prediction"),
     (ImageInFront, "images: at guidance 1 the pipeline's own images from the same noise differ"),
     (ImageScaled, "see encode, and the time, the sign and the axes in forward"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from groupwise.domain.diffusion.noise_schedule import (
@@ -38,15 +39,16 @@ def of_first_order(scheduler: Any) -> Any:
 
 
 def still(scheduler: Any) -> Any:
-    """Returns a scheduler as `of_first_order` does, whose step leaves the latents as they are: a pipeline's own call then
-    decodes the noise that it begins with.
+    """Returns a scheduler as `of_first_order` does, whose step leaves the latents as they are: a pipeline's own call
+    then decodes the noise that it begins with.
     """
     from diffusers.schedulers.scheduling_utils import SchedulerOutput
 
     def step(model_output: Any, timestep: Any, sample: Any, return_dict: bool = True, **_: Any) -> Any:
         return SchedulerOutput(prev_sample=sample) if return_dict else (sample,)
 
-    made = of_first_order(scheduler)
+    # A scheduler of a flow may be returned as it is.
+    made = copy.deepcopy(of_first_order(scheduler))
     made.step = step
     return made
 
