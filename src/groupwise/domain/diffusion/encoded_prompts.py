@@ -64,10 +64,12 @@ class EncodedPrompts:
             for name, value in columns.items()
             if name != "negative_prompt" and not (name == "clean" and isinstance(value, PromptImage))
         }
-        # A negative prompt (mostly the empty one) is shared by many prompts.
+        negative: dict[str, Any] = {"without prompt": columns.get("negative_prompt")}
         names = (
             content_key(contents),
-            content_key({"without prompt": columns.get("negative_prompt")}),
+            # The shipped encoders of texts read nothing else for a negative prompt (mostly the empty one), which many
+            # prompts then share.
+            content_key(negative if self._denoiser.encoders else negative | contents),
         )
         parts = [self._read(name) for name in names]
         if any(part is _MISSING for part in parts):
