@@ -90,10 +90,13 @@ def evaluation_from_a_cache() -> None:
 
 
 def timestep_of_the_next() -> None:
-    """Scores a transition with the timestep at which it ends, where it was drawn with that at which it begins."""
+    """Scores a transition with the timestep at which it ends, where it was drawn with that at which it begins; as in
+    trainers that keep no graph of the sampler's, every update scores.
+    """
     import torch
 
     from groupwise.domain.diffusion import rescore
+    from groupwise.domain.diffusion.domain import DiffusionDomain
 
     transitions = rescore.transitions
 
@@ -102,6 +105,7 @@ def timestep_of_the_next() -> None:
         return transitions(denoiser, replace(schedule, timestep=after), *arguments)
 
     rescore.transitions = shifted
+    DiffusionDomain._keeps_graph = lambda self, num_rows: False  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def filter_turned_round() -> None:
