@@ -38,4 +38,6 @@ PROMPTS_COME_BACK = Rule(
     " steps side by side.",
     _look,
     phrase="the same prompts are drawn again and again",
+    # Later epochs only hide it.
+    ended=lambda stage: False,
 )
