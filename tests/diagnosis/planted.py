@@ -406,6 +406,18 @@ PLANTED = (
         toy(grpo(num_steps=40, rate=0.05, **WIDE), domain=lambda: EvaluatedOnce()),
         frozenset({"learns_by_heart"}),
     ),
+    Planted(
+        "prompts_never_earn",
+        toy(
+            grpo("grpo", num_steps=60, rate=0.1, **WIDE),
+            domain=lambda: ToyDomain(
+                num_prompts=16,
+                num_decisions=1,
+                reward_of=lambda index, actions: float(index % 2 and int(actions[0]) == index % 4),
+            ),
+        ),
+        frozenset({"all_flat"}),
+    ),
     Planted("prompts_come_back", drawn_anew),
     Planted("steps_round_away", toy(grpo(rate=1e-4, **WIDE), domain=lambda: InBfloat16())),
     Planted(

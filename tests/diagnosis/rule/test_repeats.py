@@ -138,3 +138,23 @@ def test_an_admission_keeps_flat_groups_alone(admitted: float, kind: str, side: 
 def test_steps_round_away(stuck: float, rate: float, reward: tuple[float, float], severity: str | None) -> None:
     said = of("steps_round_away", course(weights__stuck=(stuck,) * 2, learning_rate=(rate,) * 2, reward=reward))
     assert (None if said is None else said.severity) == severity
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "speaks"),
+    [
+        pytest.param((0.5, 0.5), (0.0, 0.45), True, id="half of the prompts took no part"),
+        pytest.param((0.5, 0.1), (0.0, 0.85), False, id="more and more prompts are earned"),
+        pytest.param((0.2, 0.5), (0.0, 0.45), False, id="the policy loses prompts"),
+        pytest.param((0.5, 0.5), (0.45, 0.45), False, id="nothing was learnt here: a sure policy"),
+        pytest.param((0.5, 0.5), (0.0, 0.25), False, id="the others are still being learnt"),
+        pytest.param((0.1, 0.1), (0.0, 0.9), False, id="few are out of reach"),
+    ],
+)
+def test_prompts_that_never_earn_while_all_others_are_learnt(
+    wrong: tuple[float, float], right: tuple[float, float], speaks: bool
+) -> None:
+    rows = course(groups__all_wrong=wrong, groups__all_right=right)
+    for row in rows[40:]:
+        row["groups/all_right"] = right[1]
+    assert (of("prompts_never_earn", rows) is not None) == speaks

@@ -22,6 +22,7 @@ from groupwise.diagnosis.rule.learning_rate import LEARNING_RATE_TOO_HIGH, LEARN
 from groupwise.diagnosis.rule.left_out import DECISIONS_LEFT_OUT
 from groupwise.diagnosis.rule.length import LENGTH_CREEP
 from groupwise.diagnosis.rule.loss import LOSS_ZERO, POLICY_LOSS_GROWS
+from groupwise.diagnosis.rule.never_earn import PROMPTS_NEVER_EARN
 from groupwise.diagnosis.rule.noise import REWARD_IS_NOISE
 from groupwise.diagnosis.rule.overfitting import LEARNS_BY_HEART
 from groupwise.diagnosis.rule.place import REWARD_FOLLOWS_PLACE
@@ -62,6 +63,7 @@ RULES: tuple[Rule, ...] = (
     PROMPTS_TRUNCATED,
     DECISIONS_LEFT_OUT,
     PROMPTS_OF_ONE_VALUE,
+    PROMPTS_NEVER_EARN,
     PROMPTS_COME_BACK,
     TOO_FEW_MEMBERS,
     ADMISSION_REJECTS,
