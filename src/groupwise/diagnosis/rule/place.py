@@ -50,4 +50,6 @@ REWARD_FOLLOWS_PLACE = Rule(
     " out of the reward function what counts or remembers.",
     _look,
     phrase="the reward follows the place in the batch",
+    # Prompts that come in one order have places of their own.
+    follows=("prompts_come_back",),
 )
