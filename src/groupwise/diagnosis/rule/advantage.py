@@ -60,8 +60,8 @@ ADVANTAGE_ONE_SIDED = Rule(
     "warning",
     "Are my advantages balanced?",
     ("advantages_mean", "advantages_std"),
-    f"over {WINDOW} steps the mean of the advantages is more than half their standard deviation away from 0; silent"
-    " with advantage.kind = accepted, which has no baseline",
+    f"over {WINDOW} steps the mean of the advantages is more than half their standard deviation away from 0. The rule"
+    " is silent with advantage.kind = accepted, which has no baseline",
     "The baseline is not the mean of the group. All members of an easy prompt become more probable and all of a"
     " hard one less, instead of being compared with each other.",
     "Choose a baseline of the group: advantage.kind = z_score, centred or batch_std; with running_std, set"

@@ -88,7 +88,7 @@ CONSISTENCY_CREEP = Rule(
     "Why does my consistency loss creep up?",
     ("loss_cons", "reward", "surprisal", "kl"),
     f"the consistency loss rises over three successive windows of {WINDOW} steps, by a quarter in the last, and"
-    " the reward does not rise; silent if the policy stands still",
+    " the reward does not rise. The rule is silent if the policy stands still",
     "The outputs drift away from those of the reference and earn no more for it. Features collapse towards"
     " anything that the reward tolerates.",
     "Raise auxiliary.consistency, lower optimiser.learning_rate, set divergence.beta above 0, or take a"

@@ -85,8 +85,8 @@ CLIP_MOSTLY_ACTS = Rule(
     "warning",
     "Why is nearly everything clipped?",
     ("clip_ratio/region_mean", "on_policy_share"),
-    f"over {WINDOW} steps more than {_MOST:.0%} of the decisions of off-policy updates are clipped; a note if a"
-    f" member has one ratio as a whole and at most {_MOST:.0%} of the decisions of all updates are clipped",
+    f"over {WINDOW} steps more than {_MOST:.0%} of the decisions of off-policy updates are clipped. This is only"
+    f" a note if a member has one ratio as a whole and at most {_MOST:.0%} of the decisions of all updates are clipped",
     "Most decisions give no gradient: the step is too large for the bounds, or the bounds do not fit the"
     " scale of the log-prob, as with decisions of many dimensions.",
     "Lower optimiser.learning_rate or train.updates_per_batch, widen trust.low and trust.high, or set another"

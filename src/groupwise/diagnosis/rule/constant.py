@@ -44,8 +44,8 @@ REWARD_CONSTANT = Rule(
     "fault",
     "Why does every member earn the same?",
     ("rewards/NAME/mean", "rewards/NAME/std"),
-    f"in the first {WINDOW} and in the last {WINDOW} steps of a stage, a reward gave every member the same value;"
-    " a note if another weighted reward varies",
+    f"in the first {WINDOW} and in the last {WINDOW} steps of a stage, a reward gave every member the same value."
+    " This is only a note if another weighted reward varies",
     "A reward that never varies compares nothing. Either its function reads the wrong column or looks for a form"
     " that no answer has, or every prompt is too hard or too easy for this policy.",
     "Run `groupwise check`: it scores one group and shows what the function is given and what it returns. Then"

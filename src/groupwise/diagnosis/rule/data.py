@@ -55,11 +55,11 @@ HELD_OUT_UNLIKE_TRAINING = Rule(
     "warning",
     "Why is the evaluation so much worse than training?",
     ("reward", "reward_std", "rewards_std", "eval/NAME"),
-    f"the first evaluation of a reward (the highest of several) lies below the mean reward of the first {FEW}"
-    f" steps, minus two standard errors, by {_ABOVE} of the spread inside groups, by a tenth of the larger of the"
-    f" two values and by {ERRORS:g} standard errors of an evaluation; after {WINDOW} steps the newest evaluation"
-    f" has made up less than {CLOSED:.0%} of that gap, or the gap is as wide as before; and the reward has not"
-    f" fallen by {_FALLEN:.0%} of it",
+    f"the first evaluation of the reward lies below the mean reward of the first {FEW} steps, minus two standard"
+    f" errors, by {_ABOVE} of the spread inside groups, by a tenth of the larger of the two values and by"
+    f" {ERRORS:g} standard errors of an evaluation; after {WINDOW} steps the newest evaluation has made up less"
+    f" than {CLOSED:.0%} of that gap, or the gap is as wide as before; and the reward has not fallen by"
+    f" {_FALLEN:.0%} of it",
     "The policy earns the training rewards but not those of the evaluation, and did so before its first update."
     " Evaluated prompts have another form (template, system message, a missing mark at the end), or training"
     " prompts hold their own answer, or an earlier stage learnt them by heart. This is also found if evaluated"
@@ -81,10 +81,10 @@ TRAINING_UNLIKE_HELD_OUT = Rule(
     "warning",
     "Are my training data in order?",
     ("reward", "reward_std", "rewards_std", "eval/NAME"),
-    f"the first evaluation of a reward (the lowest of several) exceeds the mean reward of the first {FEW} steps,"
-    f" plus two standard errors, by {_BELOW} of the spread inside groups, by a fifth of the larger of the two"
-    f" values and by {ERRORS:g} standard errors of an evaluation; after {WINDOW} steps the reward has risen by"
-    f" less than {CLOSED:.0%} of that gap; and the evaluation has lost a quarter of its lead",
+    f"the first evaluation of the reward exceeds the mean reward of the first {FEW} steps, plus two standard"
+    f" errors, by {_BELOW} of the spread inside groups, by a fifth of the larger of the two values and by"
+    f" {ERRORS:g} standard errors of an evaluation; after {WINDOW} steps the reward has risen by less than"
+    f" {CLOSED:.0%} of that gap; and the evaluation has lost a quarter of its lead",
     "Training prompts pay for something else than evaluated ones do: their answers, targets or examples belong to"
     " other prompts, or another column or form is rewarded. What is learnt from them makes the policy worse at"
     " the task.",

@@ -111,8 +111,8 @@ REFERENCE_ELSEWHERE = Rule(
     "Is my reference the model that I began with?",
     ("kl", "on_policy_share", "reward"),
     f"before the first update the KL is {_APART} nats a decision or more (it is read at the first step, if all its"
-    f" updates were on-policy), and after {2 * _FEW} steps the reward has not risen; silent if an earlier stage"
-    " measured a KL, or trained an adapter that the reference lacks",
+    f" updates were on-policy), and after {2 * _FEW} steps the reward has not risen. The rule is silent if an"
+    " earlier stage measured a KL, or trained an adapter that the reference lacks",
     "The policy that training begins with is usually its own reference, and its KL is 0 before the first update."
     " This reference is another policy: its weights were not loaded, or it is another model or adapter. The"
     " divergence pulls the policy towards it.",
@@ -127,8 +127,8 @@ DIVERGENCE_NEGATIVE = Rule(
     "fault",
     "Why is my KL negative?",
     ("kl",),
-    f"in each of the last {2 * _FEW} steps the KL is -{_NEGATIVE} nats a decision or less, and it falls; silent"
-    " with divergence.against = behaviour, and for k1 if updates are off-policy",
+    f"in each of the last {2 * _FEW} steps the KL is -{_NEGATIVE} nats a decision or less, and it falls. The rule"
+    " is silent with divergence.against = behaviour, and for k1 if updates are off-policy",
     "A divergence is never below 0, apart from the noise of its estimate. Its sign is turned, or policy and"
     " reference have changed places. The loss then pays the policy for leaving its reference.",
     "Correct the sign in the divergence's code: it is E[log policy - log reference] under the policy. Or take"

@@ -58,12 +58,11 @@ EXPLORATION_TOO_STRONG = Rule(
     "warning",
     "Is my sampling too random?",
     ("reward", "reward_std", "rewards_std", "eval/NAME", "settings/temperature"),
-    "the evaluations pay more than training: every evaluation of a reward (the lowest of several) exceeds the"
-    f" mean reward of the first {FEW} steps, plus two standard errors, by {_BELOW} of the spread inside groups, by"
-    f" a fifth of the larger of the two values and by {ERRORS:g} standard errors of an evaluation; it has not"
-    f" fallen; and after {WINDOW} steps the reward has risen by less than {CLOSED:.0%} of that gap. Texts are"
-    f" judged so only at a temperature above 1. Or the temperature is {_HOT:g} or more, and the reward has not"
-    " risen or lies below the first evaluation",
+    f"either of two things. Every evaluation of the reward exceeds the mean reward of the first {FEW} steps, plus"
+    f" two standard errors, by {_BELOW} of the spread inside groups, by a fifth of the larger of the two values"
+    f" and by {ERRORS:g} standard errors of an evaluation; it has not fallen; and after {WINDOW} steps the reward"
+    f" has risen by less than {CLOSED:.0%} of that gap (of texts, only at a temperature above 1). Or the"
+    f" temperature is {_HOT:g} or more, and the reward has not risen or lies below the first evaluation",
     "Members are drawn so far from what the policy would do that their rewards hardly depend on the policy:"
     " groups compare noise. This is also found if evaluated prompts are far easier than trained ones.",
     "Lower domain.sampling.temperature (domain.temperature of a selector) to about 1, or lower"

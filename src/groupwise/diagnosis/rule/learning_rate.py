@@ -258,16 +258,16 @@ LEARNING_RATE_TOO_HIGH = Rule(
         *("reward_std", "weights/change", "loss_sup", "lambda_sup", "learning_rate", "rewards_std"),
         "eval/NAME",
     ),
-    f"one of five things. Over {_FEW} steps the effective sample size of off-policy ratios is below 0.5, or below"
-    f" 0.8 if 1 % of these ratios are above 3 or below 1/3. Or within {2 * WINDOW} steps the surprisal falls to a"
-    " tenth of its start, and the reward has risen by less than half the distance from its start to what the best"
-    f" member of a group earned then. Or an update changes the weights by {_BREAKS:.0%} of their size, and the"
-    " reward lies below that of the first step by half the spread inside groups, or evaluations have fallen as"
-    f" far (in a supervised stage: by {_BREAKS_LOSS:.0%}, and the loss does not fall). Or, beside a policy term,"
-    " the supervised loss has doubled and updates have grown at no higher learning rate, and neither the reward"
-    f" nor an evaluation has risen. Or the reward has fallen by {_FELL:g} of the spread inside groups and by four"
-    f" standard errors from its best {WINDOW} steps, which lie among the first {2 * WINDOW}, and the learning rate"
-    " is twice what it was then",
+    f"one of five things. (1) Over {_FEW} steps the effective sample size of off-policy ratios is below 0.5, or"
+    f" below 0.8 if 1 % of these ratios are above 3 or below 1/3. (2) Within {2 * WINDOW} steps the surprisal"
+    " falls to a tenth of its start, and the reward has risen by less than half the distance from its start to"
+    f" what the best member of a group earned then. (3) An update changes the weights by {_BREAKS:.0%} of their"
+    " size, and the reward lies below that of the first step by half the spread inside groups, or evaluations"
+    f" have fallen as far (in a supervised stage: by {_BREAKS_LOSS:.0%}, and the loss does not fall). (4) Beside a"
+    " policy term, the supervised loss has doubled and updates have grown at no higher learning rate, and neither"
+    f" the reward nor an evaluation has risen. (5) The reward has fallen by {_FELL:g} of the spread inside groups"
+    f" and by four standard errors from its best {WINDOW} steps, which lie among the first {2 * WINDOW}, and the"
+    " learning rate is twice what it was then",
     "One batch moves the policy so far that the batch is no longer a sample of it. Such a policy soon becomes"
     " deterministic and repeats the first answers that were rewarded.",
     "Take a tenth of optimiser.learning_rate, set optimiser.warm_up_steps, lower train.max_grad_norm, or take"

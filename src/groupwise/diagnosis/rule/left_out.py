@@ -36,8 +36,8 @@ DECISIONS_LEFT_OUT = Rule(
     "Is the whole answer trained on?",
     ("completions/mean_length", "completions/clipped_ratio", "eval/NAME"),
     f"in the first {_FEW} steps members have less than {_SHARE} of the decisions that sampled answers had in the"
-    f" evaluation before, and the run has no environment; silent if more than {_CUT} of the members were cut off"
-    f" at a length limit of at most {1 / _SHARE:g} times their length",
+    f" evaluation before, and the run has no environment. The rule is silent if more than {_CUT} of the members"
+    f" were cut off at a length limit of at most {1 / _SHARE:g} times their length",
     "A mask leaves out most of what the policy writes. Tokens before or after some mark never become more or less"
     " probable, though the reward judges them.",
     "Train on the whole completion: look at the mask of one member beside its tokens. If evaluated prompts need"

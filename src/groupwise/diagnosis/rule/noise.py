@@ -29,7 +29,8 @@ REWARD_IS_NOISE = Rule(
     "Is my reward random?",
     ("groups/copies_noise",),
     f"over {WINDOW} steps in which groups held equal members, the mean squared difference of two equal members'"
-    f" rewards was at least {_SHARE} of that of any two members; a note if it was less in the first such steps",
+    f" rewards was at least {_SHARE} of that of any two members. This is only a note if it was"
+    " less in the first such steps",
     "The reward is not a function of prompt and answer. It is random, it depends on where or when a member was"
     " scored, it belongs to another member, or a few of its values are outliers. Groups compare this noise.",
     "Score the members of one group twice (`groupwise.testing.check_reward` does this). Return the values in the"

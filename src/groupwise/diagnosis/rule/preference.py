@@ -40,8 +40,8 @@ REWARD_FOLLOWS_LENGTH = Rule(
     ("groups/length_correlation", "completions/mean_length", "completions/clipped_ratio"),
     f"over the first {WINDOW} steps the correlation inside groups of reward and number of decisions is at least"
     f" {_FOLLOWS_LENGTH} ({_AT_THE_LIMIT} if most members now end at the length limit and hardly any did at"
-    f" first), and the mean length of the last {WINDOW} steps is at least {_GROWTH} times that of the first;"
-    " silent if judges are measured and none has fallen",
+    f" first), and the mean length of the last {WINDOW} steps is at least {_GROWTH} times that of the first."
+    " The rule is silent if judges are measured and none has fallen",
     "The longer member earns more, whatever it says, so the policy learns to be long. This is right only if the"
     " task itself wants long answers.",
     "Look at the longest members in rollouts/. If length is not the goal, take it out of the reward, or add a"

@@ -117,13 +117,14 @@ REWARD_FLAT = Rule(
         *("reward", "reward_std", "rewards_std", "kl", "completions/mean_length", "eval/NAME", "learning_rate"),
         *("grad_norm", CHANGE),
     ),
-    f"groups differ and the policy moves, but the reward has not risen. After {_LONG} steps: even with two"
+    f"groups differ and the policy moves, but the reward has not risen. From step {_LONG} on: even with two"
     f" standard errors added, the rewards of the last {2 * WINDOW} steps exceed those of the first {2 * WINDOW} by"
     f" less than {SHARE} of the spread inside groups (with a KL to a frozen reference: by less than"
-    f" {SHARE_OF_REACH} of the spread times sqrt(2 KL of a member), 1 at most). After {_EARLIEST} steps: the same"
-    f" holds between {WINDOW} steps, the difference is within two standard errors, and the newest evaluations of"
-    f" the reward exceed the first by no more than a hundredth or {ERRORS:g} standard errors. A note if updates"
-    " per unit of learning rate have shrunk to a tenth, while the gradient is at least half as large as at first",
+    f" {SHARE_OF_REACH} of the spread, times sqrt(2 KL of a member) if that is below 1). From step {_EARLIEST} on:"
+    f" the same holds between the first and the last {WINDOW} steps, their difference is within two standard"
+    f" errors, and the newest evaluations of the reward exceed the first by no more than a hundredth or {ERRORS:g}"
+    " standard errors. This is only a note if updates per unit of learning rate have shrunk to a tenth, while the"
+    " gradient is at least half as large as at first",
     "Groups differ and the policy changes, but the reward does not rise: noise drowns the gradient, or the"
     " reward pays for something that cannot be learnt.",
     "Take more members (train.group_size or train.prompts_per_step), a reward with more levels, or an"

@@ -31,7 +31,7 @@ REWARDS_ARE_SLOW = Rule(
     "note",
     "Why are my steps slow?",
     ("step_time", "seconds/rewards"),
-    f"over {_FEW} steps of {_SECONDS:g} s or more, rewards take at least {_SHARE:.0%} of the time; a warning if"
+    f"over {_FEW} steps of {_SECONDS:g} s or more, rewards take at least {_SHARE:.0%} of the time. This is a warning if"
     " `train.max_seconds` ends the stage before half of its steps",
     "The policy waits for its rewards: they are computed one after another, or by a slow or distant service.",
     "Score a batch in one call, or answer the calls of a batch at the same time (an async function). Cache what"
