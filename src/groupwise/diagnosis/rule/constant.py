@@ -81,8 +81,8 @@ SAMPLES_ALIKE = Rule(
     "warning",
     "Why are the members of a group copies of each other from the start?",
     ("surprisal", "frac_reward_zero_std", "completions/distinct", "group_size"),
-    f"over the first {_FEW} steps at least 90 % of the groups are flat, and a group has at most {_DISTINCT}"
-    f" different members on average, or the surprisal is below {_SURE} nats a decision",
+    f"over the first {_FEW} steps at least 90 % of the groups are flat, and either a group has at most {_DISTINCT}"
+    f" different members on average or the surprisal is below {_SURE} nats a decision",
     "Copies earn the same, so no group compares anything. Sampling is close to greedy, or the policy that the"
     " stage began with is sure of one answer.",
     "Sample more randomly: domain.sampling.temperature = 1, top_p = 1 and top_k = 0 for texts, a larger"

@@ -141,9 +141,9 @@ KL_RUNAWAY = Rule(
     "warning",
     "Why does my KL explode?",
     ("kl", "reward", "reward_std", "completions/mean_length"),
-    f"after {2 * WINDOW} steps the KL is above 1 nat a decision, or it is above {UNMOVED:g} and grew three times"
-    " as much in the last third of the steps as before. It is also above the target or upper bound of a beta that"
-    f" adapts. And from the first to the last third of the steps the reward has gained less than {SHARE_OF_REACH}"
+    f"from step {2 * WINDOW} on, the KL is above 1 nat a decision, or it is above {UNMOVED:g} and grew three times"
+    " as much in the last third of the steps as before. If beta adapts, the KL is also above its target or upper"
+    f" bound. And from the first to the last third of the steps the reward has gained less than {SHARE_OF_REACH}"
     " of the spread inside groups, even with two standard errors added",
     "The policy moves away from its reference and earns no more for it.",
     "Lower optimiser.learning_rate, raise divergence.beta or set divergence.beta.kind = adaptive, narrow the"

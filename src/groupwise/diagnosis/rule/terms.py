@@ -77,8 +77,8 @@ DIVERGENCE_HOLDS = Rule(
     "warning",
     "Does the divergence hold my policy back?",
     ("loss_kl", "kl", "advantages_std", "frac_reward_zero_std", "reward"),
-    f"over {_FEW} steps, after {WINDOW}, the spread of the advantages divided by the divergence's coefficient is"
-    f" below {_ALLOWED:g} nats, and the reward has not risen",
+    f"from step {WINDOW} on, over {_FEW} steps, the spread of the advantages divided by the divergence's"
+    f" coefficient is below {_ALLOWED:g} nats, and the reward has not risen",
     "A log-prob moves until the divergence pulls it back as strongly as the advantages push it. This quotient is"
     " about how far that is: the policy may not leave its reference.",
     "Take a hundredth of divergence.beta (0.001 to 0.1 is usual), or divergence.kind = none.",
@@ -90,10 +90,10 @@ POLICY_TERM_DROWNED = Rule(
     "warning",
     "Does another term of the loss decide alone?",
     (*_AUXILIARY, "lambda_sup", "advantages_std", "frac_reward_zero_std", "reward", "rewards_std", "eval/NAME"),
-    f"over {_FEW} steps, after {WINDOW}, an auxiliary term of the loss is at least {_DROWNED:g} times the spread"
-    " of the advantages of groups that differ, and the reward has not risen; or the supervised loss, without its"
-    f" coefficient, has fallen to {_LEARNT:g} of its value in the first {_START} steps, and neither the reward nor"
-    " an evaluation has risen",
+    f"from step {WINDOW} on, over {_FEW} steps, an auxiliary term of the loss is at least {_DROWNED:g} times the"
+    " spread of the advantages of groups that differ, and the reward has not risen; or the supervised loss,"
+    f" without its coefficient, has fallen to {_LEARNT:g} of its value in the first {_START} steps, and neither"
+    " the reward nor an evaluation has risen",
     "The gradient is that of the auxiliary term, so the reward has hardly any part in what is learnt. If the term"
     " is learnt and earns nothing, its targets may not be what the reward wants.",
     "Look at the targets of the auxiliary term: does a policy that repeats the demonstrations earn anything?"

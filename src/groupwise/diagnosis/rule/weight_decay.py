@@ -30,8 +30,8 @@ WEIGHT_DECAY_TOO_HIGH = Rule(
     "fault",
     "Does weight decay destroy my model?",
     ("learning_rate", CHANGE, "reward"),
-    f"optimiser.weight_decay times the learning rate is at least {_A_STEP:g} an update and at least {_IN_ALL:g}"
-    " over all updates so far, and the reward has not risen",
+    f"the product of optimiser.weight_decay and the learning rate is at least {_A_STEP:g} an update and at least"
+    f" {_IN_ALL:g} over all updates so far, and the reward has not risen",
     "In each update, AdamW's decay multiplies every weight by 1 - learning_rate * weight_decay, whatever the"
     " gradient says. The model forgets what it could do.",
     "Set optimiser.weight_decay to 0, or to at most 0.1.",
