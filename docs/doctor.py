@@ -1,35 +1,43 @@
-"""The table of rules in `guide/doctor.md`, from the code: `python docs/doctor.py` writes it anew."""
+"""The list of rules in `guide/doctor.md`, from the code: `python docs/doctor.py` writes it anew."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from groupwise.diagnosis import RULES
+from groupwise.diagnosis.rule.base import Rule
 
 PAGE = Path(__file__).resolve().parent / "guide" / "doctor.md"
 BEGIN, END = "<!-- rules: python docs/doctor.py -->", "<!-- end of the rules -->"
 
 
-def table() -> str:
-    """One row a rule: its name and question, what shows it, what it means, what to set."""
-    rows = ["| rule | question | what shows it | what it means | what to do |", "|---|---|---|---|---|"]
-    for rule in RULES:
-        metrics = ", ".join(f"`{metric}`" for metric in rule.reads)
-        cells = (
-            f"`{rule.name}` ({rule.severity})",
-            rule.question,
-            f"{rule.speaks}: {metrics}",
-            rule.means,
-            rule.advice,
+def entries() -> str:
+    """One folded entry a rule: its question and name, what shows it, what it means, what to do."""
+    return "\n\n".join(map(_entry, RULES))
+
+
+def _entry(rule: Rule) -> str:
+    metrics = ", ".join(f"`{metric}`" for metric in rule.reads)
+    return "\n\n".join(
+        (
+            '<details class="rule" markdown>',
+            f"<summary>{rule.question} <code>{rule.name}</code> {rule.severity}</summary>",
+            f"**What shows it.** {_sentence(rule.speaks)} Read from {metrics}.",
+            f"**What it means.** {rule.means}",
+            f"**What to do.** {rule.advice}",
+            "</details>",
         )
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(rows)
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def written(page: str) -> str:
-    """The page with the table as it is now."""
+    """The page with the rules as they are now."""
     before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{rest.split(END)[1]}"
+    return f"{before}{BEGIN}\n\n{entries()}\n\n{END}{rest.split(END)[1]}"
 
 
 if __name__ == "__main__":

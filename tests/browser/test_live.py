@@ -48,7 +48,7 @@ def go_on(run: Run, step: int) -> None:
 
 
 def steps_of(page: Page) -> str:
-    return page.locator("table.results td.n").first.inner_text()
+    return page.locator("table.results td.steps").first.inner_text()
 
 
 def test_the_page_goes_on_and_keeps_what_was_chosen(page: Page, run: Run) -> None:
@@ -58,7 +58,7 @@ def test_the_page_goes_on_and_keeps_what_was_chosen(page: Page, run: Run) -> Non
     page.evaluate("document.activeElement.blur(); scrollTo(0, 300)")
     before = page.evaluate("scrollY")
     go_on(run, 6)
-    expect(page.locator("table.results td.n").first).to_have_text("6", timeout=30_000)
+    expect(page.locator("table.results td.steps").first).to_have_text("6", timeout=30_000)
     page.locator("[data-choice=seconds]").wait_for()
     assert page.locator("[data-choice=seconds]").get_attribute("aria-pressed") == "true"
     assert page.locator("[data-choice=a]").get_attribute("aria-pressed") == "false"
@@ -76,7 +76,7 @@ def test_a_reader_of_a_group_is_asked_first(page: Page, run: Run) -> None:
     page.locator("#update").wait_for()
     assert steps_of(page) == "5"
     page.locator("#update").click()
-    expect(page.locator("table.results td.n").first).to_have_text("6", timeout=30_000)
+    expect(page.locator("table.results td.steps").first).to_have_text("6", timeout=30_000)
 
 
 def test_a_server_that_ended_is_told_and_the_page_stays(page: Page) -> None:

@@ -238,6 +238,20 @@ def test_the_end_of_a_long_answer_is_there(open_page: Open, tmp_path: Path) -> N
     quiet(opened)
 
 
+def test_a_phone_shows_what_came_out_before_anyone_scrolls(open_page: Open, compared: list[Run]) -> None:
+    opened = open_page(compared, size=(390, 800))
+    heads = opened.page.locator("table.results thead th")
+    ends = dict(
+        zip(
+            heads.all_inner_texts(),
+            heads.evaluate_all("cells => cells.map(cell => cell.getBoundingClientRect().right)"),
+            strict=True,
+        )
+    )
+    assert max(ends["Before"], ends["After"]) <= 390, ends
+    quiet(opened)
+
+
 def test_the_tables_of_a_run_are_shown(open_page: Open, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     (run.path / "tables").mkdir()

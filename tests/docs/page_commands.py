@@ -18,6 +18,10 @@ SHORTER: dict[str, tuple[str, ...]] = {
         *("domain.source.num_validation=32", "domain.source.num_held_out=32", "domain.task_model.num_steps=4"),
     ),
 }
+SHORTER["selection_text"] = (
+    *(*FEW, "train.num_steps=2", "domain.source.num_train=20", "domain.source.num_validation=3"),
+    *("domain.source.num_held_out=6", "domain.task_model.num_steps=4", "domain.evaluation.num_oracle=2"),
+)
 SHORTER["from_verl.toml"] = (
     "train.prompts_per_step=4",
     "train.group_size=2",

@@ -14,7 +14,7 @@ from groupwise.experiment.schema import file_schema
 from groupwise.objective.preset import method_names
 
 
-def test_the_table_is_what_the_code_says() -> None:
+def test_the_rules_are_those_of_the_code() -> None:
     spec = importlib.util.spec_from_file_location("doctor_page", ROOT / "docs" / "doctor.py")
     assert spec is not None
     assert spec.loader is not None

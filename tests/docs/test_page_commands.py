@@ -60,7 +60,7 @@ def test_every_command_of_the_page_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     for block in blocks(path, "python"):
-        if "ticket-selector" not in block:  # tests/docs/test_pages.py runs it beside a selector
+        if "ticket-selector" not in block:  # its folder is made by the commands
             exec(compile(block, str(path), "exec"), {})
     for command in commands(page):
         words = [str(run_folder) if word == "RUN" else word for word in shortened(command)]
@@ -151,10 +151,6 @@ def test_the_notebook_runs(name: str, run_folder: Path, tmp_path: Path) -> None:
 
     page = (ROOT / "docs/tutorials" / f"{name}.md").read_text(encoding="utf-8")
     prepare(tmp_path, run_folder, page)
-    if "ticket-selector" in page:
-        from tests.domain.selection.small_selector import small_selector
-
-        small_selector().save(tmp_path / "ticket-selector")
     sheet = notebooks.notebook(page)
     for cell in sheet["cells"]:
         if cell["cell_type"] == "code":

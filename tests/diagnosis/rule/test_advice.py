@@ -55,19 +55,19 @@ def test_answers_that_grew_from_a_limit_that_cut_many_already_want_no_more_room(
 @pytest.mark.parametrize(
     ("metrics", "settings", "severity", "sentence"),
     [
-        pytest.param({}, None, "note", "the run has no judge", id="no judge"),
+        pytest.param({}, None, "note", "No judge shows", id="no judge"),
         pytest.param(
             {"completions__mean_length": (20, 64)},
             None,
             "warning",
-            "perhaps length is what was learnt",
+            "Perhaps the policy has learnt to be long",
             id="answers grew",
         ),
         pytest.param(
             {"completions__clipped_ratio": (0.0, 1.0)},
             None,
             "warning",
-            "perhaps length is what was learnt",
+            "Perhaps the policy has learnt to be long",
             id="answers are cut off",
         ),
     ],
@@ -88,7 +88,9 @@ def test_a_judge_that_rose_too_says_what_was_learnt() -> None:
 
 def test_a_judge_that_fell_does_not() -> None:
     judge = {"rewards__correct__mean": (0.9, 0.2), "rewards__correct__weight": (0.0, 0.0)}
-    assert "Stop here" not in finding("all_flat", flat_at_the_end(course(reward=(0.2, 1.0), **judge))).advice
+    said = finding("all_flat", flat_at_the_end(course(reward=(0.2, 1.0), **judge)))
+    assert "Stop here" not in said.advice
+    assert "No judge shows" in said.means
 
 
 def test_a_judge_that_is_measured_held_out_alone_counts() -> None:

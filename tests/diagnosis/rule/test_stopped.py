@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from groupwise.diagnosis import diagnose
+from groupwise.diagnosis.rule.stopped import STOPPED_EARLY
 
 
 def alarms(scores: list[float], rule: dict[str, Any] | None, goal: str = "max") -> list[str]:
@@ -55,4 +56,7 @@ def test_a_stop_while_the_reward_rises_is_said(losses: list[float], rewards: lis
         {"step": step, "eval/a/loss": loss, "eval/a/reward": reward} | ({"reward": 0.5} if step else {})
         for step, (loss, reward) in enumerate(zip(losses, rewards, strict=True))
     ]
-    assert ("stopped_early" in {finding.rule for finding in diagnose(rows, settings) if finding.holds}) == said
+    found = [finding for finding in diagnose(rows, settings) if finding.holds and finding.rule == "stopped_early"]
+    assert bool(found) == said
+    # The metric had gained before: what the rule says of a stage without any gain would be false.
+    assert not [finding for finding in found if finding.means == STOPPED_EARLY.means]

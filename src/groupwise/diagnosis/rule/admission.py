@@ -51,9 +51,9 @@ ADMISSION_REJECTS = Rule(
     f"over {WINDOW} steps at most {_ADMITTED:.0%} of the groups are admitted, while at most {_FLAT:.0%} are flat; or"
     " with an admission that is not all, in every step no more groups are admitted than are flat, no decision of a"
     " better or worse member has ever trained, and the policy's loss is exactly 0",
-    "Groups that could teach something are thrown away by the admission: its threshold does not fit the rewards.",
-    "Set admission.kind = all, or informative, which leaves out flat groups alone; or bring the thresholds of admission"
-    " to the range of the rewards.",
+    "The admission throws away groups that could teach something: its threshold does not fit the rewards.",
+    "Set admission.kind = all, or informative, which leaves out flat groups alone; or fit the thresholds of"
+    " admission to the range of the rewards.",
     _look,
     phrase="the admission throws nearly all groups away",
 )

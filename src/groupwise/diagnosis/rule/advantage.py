@@ -60,11 +60,11 @@ ADVANTAGE_ONE_SIDED = Rule(
     "warning",
     "Are my advantages balanced?",
     ("advantages_mean", "advantages_std"),
-    f"over {WINDOW} steps the mean of the advantages is more than half their standard deviation away from 0; silent"
-    " with advantage.kind = accepted, which has no baseline",
-    "The baseline is not the mean of the group: all members of an easy prompt become more probable and all of"
-    " a hard one less, instead of members being compared with each other.",
-    "Choose a baseline of the group: advantage.kind = z_score, centred or batch_std; with running_std,"
+    f"over {WINDOW} steps the mean of the advantages is more than half their standard deviation away from 0. The rule"
+    " is silent with advantage.kind = accepted, which has no baseline",
+    "The baseline is not the mean of the group. All members of an easy prompt become more probable and all of a"
+    " hard one less, instead of being compared with each other.",
+    "Choose a baseline of the group: advantage.kind = z_score, centred or batch_std; with running_std, set"
     " baseline = group. A constant baseline needs rewards that lie around it.",
     _one_sided,
     phrase="the advantages have one sign",
@@ -74,12 +74,12 @@ ADVANTAGE_TURNED = Rule(
     "fault",
     "Is the sign of my advantages right?",
     ("advantages/agreement",),
-    f"over {WINDOW} steps the correlation inside groups of advantages with the rewards that they compare is below"
-    f" -{_AGAINST} by two standard errors",
-    "Members that earned more have the lower advantage, so that every update makes the worse ones more probable: the"
+    f"over {WINDOW} steps the correlation inside groups of the advantages with the rewards that they compare is"
+    f" below -{_AGAINST} by two standard errors",
+    "Members that earned more have the lower advantage, so every update makes the worse ones more probable. The"
     " baseline was subtracted the wrong way round, or advantages stand in another order than the rewards.",
-    "Subtract the mean from the reward, not the reward from the mean, in the advantage's code; where what is paid"
-    " should fall, turn the reward (domain.rewards.NAME.weight = -1).",
+    "In the advantage's code, subtract the mean from the reward, not the reward from the mean. To pay for what"
+    " should fall, turn the sign of the reward (domain.rewards.NAME.weight = -1).",
     _turned,
     phrase="members that earn more have the lower advantage",
 )
@@ -90,7 +90,7 @@ ADVANTAGE_SCALE = Rule(
     ("advantages_std", "frac_reward_zero_std", *_OTHERS),
     f"over {WINDOW} steps the advantages of groups that differ have a spread above 10, or below 0.05 beside another"
     " active term of the loss",
-    "The policy term is on another scale than the other terms of the loss: large advantages drown the other"
+    "The policy term is on another scale than the other terms of the loss. Large advantages drown the other"
     " terms, and small advantages are drowned by them.",
     "Set advantage.kind = z_score or batch_std, advantage.clip or domain.rewards.NAME.weight, or bring"
     " divergence.beta and auxiliary.NAME to the scale of the advantages.",

@@ -69,14 +69,15 @@ SUPERVISED_NOT_FALLING = Rule(
     "warning",
     "Why does my supervised loss not fall?",
     ("loss_sup", "lambda_sup", "learning_rate", "reward", "eval/NAME"),
-    f"in a supervised stage the last {WINDOW} of {3 * WINDOW} steps or more are not below the first {WINDOW} by two"
-    " standard errors; beside a policy term, it rose by half (a note where the reward has risen, in training or in"
-    " evaluations)",
-    "The demonstrations are not being learnt: steps are too small or too large, targets contradict each"
-    " other, or the loss had its final value before the stage began. Beside a policy term, the reward pulls"
-    " away from the demonstrations.",
-    "Try ten times and a tenth of optimiser.learning_rate, a larger train.demonstrations_per_step, or more"
-    " num_steps in the supervised stage; if the loss had its final value from the start, leave the stage out.",
+    f"in a supervised stage of {3 * WINDOW} steps or more, the last {WINDOW} losses are not below the first"
+    f" {WINDOW} by two standard errors; or, beside a policy term, the loss has risen by half (a note if the reward"
+    " has risen, in training or in evaluations)",
+    "The demonstrations are not being learnt. Steps are too small or too large, targets contradict each other, or"
+    " the loss had its final value before the stage began. Beside a policy term, the reward pulls away from the"
+    " demonstrations.",
+    "Try an optimiser.learning_rate that is ten times higher and one that is ten times lower, a larger"
+    " train.demonstrations_per_step, or more num_steps in the supervised stage. If the loss had its final value"
+    " from the start, leave the stage out.",
     _supervised,
     phrase="the supervised loss does not fall",
     follows=("learning_rate_too_high", "not_finite"),
@@ -86,9 +87,9 @@ CONSISTENCY_CREEP = Rule(
     "warning",
     "Why does my consistency loss creep up?",
     ("loss_cons", "reward", "surprisal", "kl"),
-    f"over three successive windows of {WINDOW} steps the consistency loss rises from each to the next, by a"
-    " quarter in the last, and the reward does not rise; silent where the policy stands still",
-    "The outputs drift away from the reference's outputs and earn no more for it: features collapse towards"
+    f"the consistency loss rises over three successive windows of {WINDOW} steps, by a quarter in the last, and"
+    " the reward does not rise. The rule is silent if the policy stands still",
+    "The outputs drift away from those of the reference and earn no more for it. Features collapse towards"
     " anything that the reward tolerates.",
     "Raise auxiliary.consistency, lower optimiser.learning_rate, set divergence.beta above 0, or take a"
     " reference that follows the policy: reference.kind = ema.",

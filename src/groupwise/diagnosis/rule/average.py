@@ -25,8 +25,8 @@ def _look(stage: Stage) -> Seen | None:
         return None
     return Seen(
         f"After {updates} updates the average of the weights (train.weight_average.decay = {number(float(decay))}) is"
-        f" still {number(100 * share)} % the weights that the stage began with. The reward rose from"
-        f" {number(ends[0].mean)} to {number(ends[1].mean)}; the evaluations, which use the average, have not.",
+        f" still made up to {number(100 * share)} % of the weights that the stage began with. The reward rose from"
+        f" {number(ends[0].mean)} to {number(ends[1].mean)}; the evaluations, which use the average, did not rise.",
         ends,
     )
 
@@ -36,10 +36,10 @@ AVERAGE_LAGS = Rule(
     "warning",
     "Why does the evaluation not move while the reward rises?",
     ("reward", "eval/NAME"),
-    f"without `train.weight_average.warm_up`, decay ** updates is above {_SHARE}, the reward has risen, and of"
-    " two evaluations of a reward or more the newest lies no higher than the first",
-    "Evaluations and the model that is kept use an average of the weights, and this one is mostly the weights that"
-    " training began with: what was learnt is not in it.",
+    f"`train.weight_average.warm_up` is off, decay ** updates is above {_SHARE}, and the reward has risen, but no"
+    " reward that was evaluated twice or more lies more than a hundredth above its first value",
+    "Evaluations, and the model that is kept, use an average of the weights. This average is still mostly the"
+    " weights that training began with, so it lacks what was learnt.",
     "Lower train.weight_average.decay to about 1 - 10 / updates, set train.weight_average.warm_up = true, or train"
     " longer.",
     _look,

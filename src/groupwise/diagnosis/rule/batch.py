@@ -23,10 +23,10 @@ TOO_FEW_MEMBERS = Rule(
     "warning",
     "Are my batches large enough?",
     ("group_size", "num_prompts_drawn", "frac_reward_zero_std", "reward"),
-    f"over {WINDOW} steps no more than {_MEMBERS} members a step are compared, and the reward has not risen",
+    f"over {WINDOW} steps at most {_MEMBERS} members a step are compared, and the reward has not risen",
     "A step moves the policy by the luck of a few members: most groups are flat, and the rest is noise.",
-    "Take more train.prompts_per_step and a larger train.group_size, 8 members of 8 prompts at least; if memory is"
-    " short, train.micro_batch_members bounds what is computed at once.",
+    "Raise train.prompts_per_step and train.group_size, to at least 8 members of 8 prompts. If memory is short,"
+    " train.micro_batch_members bounds what is computed at once.",
     _look,
     phrase="steps see too few members",
 )

@@ -12,12 +12,13 @@ _WHOLE = frozenset({"geometric", "arithmetic", "product"})
 """Kinds of ratio that are one number a member."""
 
 _WHOLE_MEANS = (
-    "Such bounds are narrower than one update, so a batch's later updates act only on members that the first one moved"
-    " the wrong way. The policy learns from the first update of each batch."
+    "These bounds are narrower than one update, so the later updates of a batch act only on members that the first one"
+    " moved the wrong way. The policy learns mostly from the first update of each batch."
 )
 _WHOLE_ADVICE = (
-    "Nothing, or train.updates_per_batch = 1 for nearly the same in less time; for more from each batch a lower"
-    " optimiser.learning_rate, or wider trust.low and trust.high (GSPO's are made for answers of hundreds of tokens)."
+    "You need not do anything. train.updates_per_batch = 1 gives nearly the same in less time. To learn more from each"
+    " batch, lower optimiser.learning_rate, or widen trust.low and trust.high (GSPO's bounds are made for answers of"
+    " hundreds of tokens)."
 )
 
 
@@ -55,9 +56,9 @@ def _mostly(stage: Stage) -> Seen | None:
     sentence = f"In the last {WINDOW} steps {share:.0%} of the decisions of off-policy updates were beyond the clip"
     kind = stage.setting("objective.ratio.kind")
     if kind not in _WHOLE or off_policy[0].mean > _MOST:
-        return Seen(f"{sentence}, {off_policy[0].mean:.0%} of all.", [off_policy[0]])
+        return Seen(f"{sentence}, and {off_policy[0].mean:.0%} of all decisions.", [off_policy[0]])
     return Seen(
-        f"{sentence}, {off_policy[0].mean:.0%} of all: ratio.kind = {kind} bounds a member as a whole.",
+        f"{sentence}, and {off_policy[0].mean:.0%} of all decisions: ratio.kind = {kind} bounds a member as a whole.",
         [off_policy[0]],
         "note",
         _WHOLE_MEANS,
@@ -70,11 +71,10 @@ CLIP_NEVER_ACTS = Rule(
     "note",
     "Does the clip do anything?",
     ("clip_ratio/region_mean", "on_policy_share", "ratio/p1", "ratio/p99"),
-    f"no decision was clipped in {WINDOW} steps although more than a tenth of the updates were off-policy; silent where"
-    " every update is on-policy",
+    f"no decision was clipped in {WINDOW} steps, although more than a tenth of the updates were off-policy",
     "The policy moves less within a batch than the bounds allow, so the trust region has no effect on this run.",
-    "Nothing needs to change. If learning is slow, raise optimiser.learning_rate or train.updates_per_batch;"
-    " for a region that acts, narrow trust.low and trust.high.",
+    "You need not do anything. If learning is slow, raise optimiser.learning_rate or train.updates_per_batch. For"
+    " a region that acts, narrow trust.low and trust.high.",
     _never,
     phrase="the bounds never act",
     follows=("learning_rate_too_low", "weights_unchanged", "ratio_always_one"),
@@ -85,9 +85,8 @@ CLIP_MOSTLY_ACTS = Rule(
     "warning",
     "Why is nearly everything clipped?",
     ("clip_ratio/region_mean", "on_policy_share"),
-    f"more than {_MOST:.0%} of the decisions of off-policy updates are clipped over {WINDOW} steps; where a member"
-    f" has one ratio as a whole, this is a note unless more than {_MOST:.0%} of the decisions of all updates are"
-    " clipped",
+    f"over {WINDOW} steps more than {_MOST:.0%} of the decisions of off-policy updates are clipped. This is only"
+    f" a note if a member has one ratio as a whole and at most {_MOST:.0%} of the decisions of all updates are clipped",
     "Most decisions give no gradient: the step is too large for the bounds, or the bounds do not fit the"
     " scale of the log-prob, as with decisions of many dimensions.",
     "Lower optimiser.learning_rate or train.updates_per_batch, widen trust.low and trust.high, or set another"

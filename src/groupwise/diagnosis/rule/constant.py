@@ -24,7 +24,7 @@ def _constant(stage: Stage) -> Seen | None:
     evidence = [series for means in constants.values() for series in means]
     if len(constants) == len(names):
         return Seen(sentence, evidence)
-    return Seen(sentence, evidence, "note", "It has no part in what members are compared by: the other rewards decide.")
+    return Seen(sentence, evidence, "note", "This reward compares nothing: the other rewards decide.")
 
 
 def _only_value(stage: Stage, name: str) -> tuple[Series, Series] | None:
@@ -44,12 +44,12 @@ REWARD_CONSTANT = Rule(
     "fault",
     "Why does every member earn the same?",
     ("rewards/NAME/mean", "rewards/NAME/std"),
-    f"the first {WINDOW} and the last {WINDOW} steps of a stage all gave every member the same value of a reward; a"
-    " note while another weighted reward varies",
-    "A reward that never varies compares nothing. Its function reads the wrong column, or looks for a form that no"
-    " answer has; or every prompt is too hard, or too easy, for this policy.",
-    "`groupwise check`, which scores one group and shows what the function is given and what it returns; then the"
-    " function, its columns, the form that the prompt asks for, or other prompts.",
+    f"in the first {WINDOW} and in the last {WINDOW} steps of a stage, a reward gave every member the same value."
+    " This is only a note if another weighted reward varies",
+    "A reward that never varies compares nothing. Either its function reads the wrong column or looks for a form"
+    " that no answer has, or every prompt is too hard or too easy for this policy.",
+    "Run `groupwise check`: it scores one group and shows what the function is given and what it returns. Then"
+    " mend the function, its columns, the form that the prompt asks for, or the prompts.",
     _constant,
     phrase="every member earns the same reward",
     follows=("prompts_truncated", "reward_missing", "all_truncated", "samples_alike", "weight_decay_too_high"),
@@ -63,8 +63,8 @@ def _alike(stage: Stage) -> Seen | None:
     distinct, size = stage.first("completions/distinct", _FEW), stage.first("group_size", _FEW)
     if distinct is not None and size is not None and size.mean > 1 and distinct.mean * size.mean <= _DISTINCT:
         return Seen(
-            f"In its first {_FEW} steps the {size.mean:.0f} members of a group were {number(distinct.mean * size.mean)}"
-            f" different ones in the mean, and {flat.mean:.0%} of the groups were flat.",
+            f"In the first {_FEW} steps only {number(distinct.mean * size.mean)} of the {size.mean:.0f} members of a"
+            f" group were different on average, and {flat.mean:.0%} of the groups were flat.",
             [distinct, flat],
         )
     if surprisal is None or min(surprisal.values) < 0 or surprisal.mean > _SURE:
@@ -81,13 +81,13 @@ SAMPLES_ALIKE = Rule(
     "warning",
     "Why are the members of a group copies of each other from the start?",
     ("surprisal", "frac_reward_zero_std", "completions/distinct", "group_size"),
-    f"over the first {_FEW} steps a group has no more than {_DISTINCT} different members in the mean, or the surprisal"
-    f" is below {_SURE} nats a decision, and at least 90 % of the groups are flat",
-    "Members that are copies earn the same, so that no group compares anything: sampling is close to greedy, or the"
-    " policy that the stage began with is sure of one answer.",
-    "More chance while sampling: domain.sampling.temperature = 1, top_p = 1 and top_k = 0 for texts, a larger"
-    " domain.policy.sigma or sampler.noise for images; or an earlier model, for example a shorter supervised stage"
-    " before.",
+    f"over the first {_FEW} steps at least 90 % of the groups are flat, and either a group has at most {_DISTINCT}"
+    f" different members on average or the surprisal is below {_SURE} nats a decision",
+    "Copies earn the same, so no group compares anything. Sampling is close to greedy, or the policy that the"
+    " stage began with is sure of one answer.",
+    "Sample more randomly: domain.sampling.temperature = 1, top_p = 1 and top_k = 0 for texts, a larger"
+    " domain.policy.sigma or sampler.noise for images. Or begin with an earlier model, for example after a"
+    " shorter supervised stage.",
     _alike,
     phrase="members are copies of each other from the start",
 )

@@ -12,9 +12,7 @@ def _look(stage: Stage) -> Seen | None:
     cut = stage.last("settings/truncated_prompts", 1)
     if cut is None or cut.mean < _SHARE:
         return None
-    return Seen(
-        f"{cut.mean:.0%} of the training prompts are longer than there is room, and were cut on the left.", [cut]
-    )
+    return Seen(f"{cut.mean:.0%} of the training prompts are too long, and were cut on the left.", [cut])
 
 
 PROMPTS_TRUNCATED = Rule(
@@ -22,11 +20,10 @@ PROMPTS_TRUNCATED = Rule(
     "warning",
     "Does the policy see the whole question?",
     ("settings/truncated_prompts",),
-    f"{_SHARE:.0%} of the training prompts or more are cut (`domain.overlong = 'truncate'`)",
-    "Of a prompt that is cut the policy reads the end alone; what stood before it, the instructions first of all, is"
-    " not there to be answered.",
-    "Raise domain.max_prompt_tokens, or lower domain.sampling.max_new_tokens where the model's context is what is too"
-    " short; domain.overlong = 'drop' leaves such prompts out.",
+    f"at least {_SHARE:.0%} of the training prompts are cut (`domain.overlong = 'truncate'`)",
+    "The policy reads only the end of a prompt that is cut. What stood before is lost, usually the instructions.",
+    "Raise domain.max_prompt_tokens. If the model's context is too short, lower domain.sampling.max_new_tokens."
+    " domain.overlong = 'drop' leaves such prompts out.",
     _look,
     phrase="prompts are cut",
 )

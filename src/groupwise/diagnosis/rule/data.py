@@ -24,9 +24,9 @@ def _look(stage: Stage) -> Seen | None:
         return None
     name, now = gap.evaluation.metric.removeprefix("eval/"), gap.evaluation.values[-1]
     return Seen(
-        f"In the first {FEW} steps training prompts earned {number(gap.reward.mean)} in the mean, where the same"
-        f" policy had earned {number(gap.start)} on those of its evaluation ({name}, {number(now)} now). The training"
-        " reward has not risen.",
+        f"In the first {FEW} steps training prompts earned {number(gap.reward.mean)} on average. In the evaluation"
+        f" before, the same policy earned {number(gap.start)} ({name}, {number(now)} now). The training reward has not"
+        " risen.",
         gap.evidence,
     )
 
@@ -43,9 +43,9 @@ def _look_below(stage: Stage) -> Seen | None:
         return None
     name = gap.evaluation.metric.removeprefix("eval/")
     return Seen(
-        f"In the first {FEW} steps training prompts earned {number(gap.reward.mean)} in the mean, where the same"
-        f" policy had earned {number(gap.start)} on those of its evaluation ({name}), and now they earn"
-        f" {number(last.mean)} and {number(now)}.",
+        f"In the first {FEW} steps training prompts earned {number(gap.reward.mean)} on average. In the evaluation"
+        f" before, the same policy earned {number(gap.start)} ({name}). Now training prompts earn {number(last.mean)}"
+        f" and evaluated ones {number(now)}.",
         [*gap.evidence, last],
     )
 
@@ -55,17 +55,17 @@ HELD_OUT_UNLIKE_TRAINING = Rule(
     "warning",
     "Why is the evaluation so much worse than training?",
     ("reward", "reward_std", "rewards_std", "eval/NAME"),
-    f"the first evaluation of a reward (the highest of several) lies below the mean reward of the first {FEW} steps"
-    f" less two standard errors, by {_ABOVE} of the spread inside groups, by a tenth of the larger of the two and by"
-    f" {ERRORS:g} standard errors of as many members as the settings let it measure; after {WINDOW} steps the newest"
-    f" evaluation has not closed {CLOSED:.0%} of that gap, or it has become no narrower, nor has the reward fallen by"
+    f"the first evaluation of the reward lies below the mean reward of the first {FEW} steps, minus two standard"
+    f" errors, by {_ABOVE} of the spread inside groups, by a tenth of the larger of the two values and by"
+    f" {ERRORS:g} standard errors of an evaluation; after {WINDOW} steps the newest evaluation has made up less"
+    f" than {CLOSED:.0%} of that gap, or the gap is as wide as before; and the reward has not fallen by"
     f" {_FALLEN:.0%} of it",
-    "The policy that earns the training rewards does not earn them where it is evaluated, and did not before its first"
-    " update. Prompts of the evaluation have another form (template, system message, a missing mark at the end), or"
-    " training prompts hold their own answer, or they were learnt by heart in an earlier stage. Evaluated prompts that"
-    " are meant to be harder raise the same finding.",
-    "Print one training prompt and one evaluated prompt as the model reads them (`groupwise sample`, `groupwise check`)"
-    " and compare them to the last token; look for the answer inside the training prompts.",
+    "The policy earns the training rewards but not those of the evaluation, and did so before its first update."
+    " Evaluated prompts have another form (template, system message, a missing mark at the end), or training"
+    " prompts hold their own answer, or an earlier stage learnt them by heart. This is also found if evaluated"
+    " prompts are meant to be harder.",
+    "Print one training prompt and one evaluated prompt as the model reads them (`groupwise sample`, `groupwise"
+    " check`), and compare them to the last token. Look for the answer inside the training prompts.",
     _look_below,
     phrase="evaluated prompts are not those that are trained on",
     follows=(
@@ -81,14 +81,16 @@ TRAINING_UNLIKE_HELD_OUT = Rule(
     "warning",
     "Are my training data in order?",
     ("reward", "reward_std", "rewards_std", "eval/NAME"),
-    f"the first evaluation of a reward (the lowest of several) lies above the mean reward of the first {FEW} steps and"
-    f" two standard errors, by {_BELOW} of the spread inside groups and by a fifth of the larger of the two, and by"
-    f" {ERRORS:g} standard errors of as many members as the settings let it measure; after {WINDOW} steps the reward"
-    f" has not risen by {CLOSED:.0%} of that gap; and the evaluation has lost a quarter of that lead",
-    "Training prompts pay for something else than those of the evaluation: answers, targets or examples that belong to"
-    " other prompts, another column, another form. What is learnt from them makes the policy worse at the task.",
-    "Look at some training rows beside evaluated ones (`groupwise sample`): does each answer, target or example belong"
-    " to its prompt? Prompts that are only harder are no fault; begin with those that are earned sometimes.",
+    f"the first evaluation of the reward exceeds the mean reward of the first {FEW} steps, plus two standard"
+    f" errors, by {_BELOW} of the spread inside groups, by a fifth of the larger of the two values and by"
+    f" {ERRORS:g} standard errors of an evaluation; after {WINDOW} steps the reward has risen by less than"
+    f" {CLOSED:.0%} of that gap; and the evaluation has lost a quarter of its lead",
+    "Training prompts pay for something else than evaluated ones do: their answers, targets or examples belong to"
+    " other prompts, or another column or form is rewarded. What is learnt from them makes the policy worse at"
+    " the task.",
+    "Compare some training rows with evaluated ones (`groupwise sample`): does each answer, target or example"
+    " belong to its prompt? If training prompts are only harder, nothing is wrong with them: begin with those"
+    " that sometimes earn something.",
     _look,
     phrase="training prompts pay for something else than evaluated ones",
     follows=(

@@ -39,8 +39,8 @@ DEAD_NEGATIVES = Rule(
     "Why does the policy not unlearn its mistakes?",
     ("zero_gradient_fraction/negative",),
     f"more than half of the decisions with a negative advantage have no gradient over {WINDOW} steps",
-    "The policy learns from good members alone, since most decisions of bad members have no gradient. A"
-    " weight that multiplies the ratio before the clip does this from the first update.",
+    "The policy learns from good members only, since most decisions of bad members have no gradient. A weight"
+    " that multiplies the ratio before the clip does this from the first update on.",
     _ADVICE,
     _negatives,
     phrase="bad answers give no gradient",
@@ -53,8 +53,8 @@ DEAD_POSITIVES = Rule(
     "Why does the policy not learn from its successes?",
     ("zero_gradient_fraction/positive",),
     f"more than half of the decisions with a positive advantage have no gradient over {WINDOW} steps",
-    "Good members have reached the upper bound early in their batch: the other updates of the batch only make"
-    " bad members less probable.",
+    "Good members reach the upper bound early in their batch, so its other updates only make bad members less"
+    " probable.",
     _ADVICE,
     _positives,
     phrase="good answers give no gradient",

@@ -110,14 +110,14 @@ REFERENCE_ELSEWHERE = Rule(
     "warning",
     "Is my reference the model that I began with?",
     ("kl", "on_policy_share", "reward"),
-    f"at the first step, whose updates were all on-policy, the KL is {_APART} nats a decision or more, and after"
-    f" {2 * _FEW} steps the reward has not risen; silent where an earlier stage measured a KL, or trained an adapter"
-    " that the reference is without",
-    "A policy that training begins with is its own reference, and its KL is 0 before the first update. This reference"
-    " is another policy: its weights were not loaded, or it is another model or adapter. The divergence pulls the"
-    " policy to where the reference is.",
-    "Load the reference from the folder that training begins with, or let it be made of the policy (reference.kind ="
-    " frozen); compare log-probs of both on one batch: they are equal at the start.",
+    f"before the first update the KL is {_APART} nats a decision or more (it is read at the first step, if all its"
+    f" updates were on-policy), and after {2 * _FEW} steps the reward has not risen. The rule is silent if an"
+    " earlier stage measured a KL, or trained an adapter that the reference lacks",
+    "The policy that training begins with is usually its own reference, and its KL is 0 before the first update."
+    " This reference is another policy: its weights were not loaded, or it is another model or adapter. The"
+    " divergence pulls the policy towards it.",
+    "Load the reference from the folder that training begins with, or let it be made from the policy"
+    " (reference.kind = frozen). Then compare the log-probs of both on one batch: they are equal at the start.",
     _look_at_start,
     phrase="the reference is another policy than the one that training began with",
     follows=("ratio_not_one", "generator_drifts"),
@@ -127,12 +127,12 @@ DIVERGENCE_NEGATIVE = Rule(
     "fault",
     "Why is my KL negative?",
     ("kl",),
-    f"in each of the last {2 * _FEW} steps the KL is -{_NEGATIVE} nats a decision or less, and it falls; silent with"
-    " divergence.against = behaviour, and for k1 where updates are off-policy",
-    "No divergence is below 0 but by the noise of its estimate. Its sign is turned, or policy and reference have"
-    " changed places in a sum of one sign, so that the loss pays the policy for leaving its reference.",
-    "Turn the sign in the divergence's code, E[log policy - log reference] under the policy, or take divergence.kind ="
-    " k3, which cannot be negative.",
+    f"in each of the last {2 * _FEW} steps the KL is -{_NEGATIVE} nats a decision or less, and it falls. The rule"
+    " is silent with divergence.against = behaviour, and for k1 if updates are off-policy",
+    "A divergence is never below 0, apart from the noise of its estimate. Its sign is turned, or policy and"
+    " reference have changed places. The loss then pays the policy for leaving its reference.",
+    "Correct the sign in the divergence's code: it is E[log policy - log reference] under the policy. Or take"
+    " divergence.kind = k3, which cannot be negative.",
     _look_below_zero,
     phrase="the divergence is negative and pays the policy for leaving its reference",
 )
@@ -141,10 +141,10 @@ KL_RUNAWAY = Rule(
     "warning",
     "Why does my KL explode?",
     ("kl", "reward", "reward_std", "completions/mean_length"),
-    f"after {2 * WINDOW} steps the KL is above 1 nat a decision, or it is above {UNMOVED:g} and grew three"
-    " times as much in the last third as before; it is also above the target or upper bound of a beta that"
-    " adapts; and the reward has not risen: from the first to the last third of the steps by less than"
-    f" {SHARE_OF_REACH} of the spread inside groups, even with two standard errors added",
+    f"from step {2 * WINDOW} on, the KL is above 1 nat a decision, or it is above {UNMOVED:g} and grew three times"
+    " as much in the last third of the steps as before. If beta adapts, the KL is also above its target or upper"
+    f" bound. And from the first to the last third of the steps the reward has gained less than {SHARE_OF_REACH}"
+    " of the spread inside groups, even with two standard errors added",
     "The policy moves away from its reference and earns no more for it.",
     "Lower optimiser.learning_rate, raise divergence.beta or set divergence.beta.kind = adaptive, narrow the"
     " trust region, or lower train.max_grad_norm.",

@@ -53,8 +53,8 @@ def _look(stage: Stage) -> Seen | None:
             continue
         (start, last), (best, reward) = ends, missed
         sentence = (
-            f"Entropy fell from {number(start.mean)} to {number(last.mean)} nats a decision while the reward is"
-            f" {number(reward.mean)}; the best of a group had {number(best.mean)} at the start."
+            f"Entropy fell from {number(start.mean)} to {number(last.mean)} nats a decision. The reward is"
+            f" {number(reward.mean)}; at the start the best member of a group earned {number(best.mean)}."
         )
         return Seen(sentence, [start, last, best, reward])
     return None
@@ -65,10 +65,10 @@ ENTROPY_COLLAPSE = Rule(
     "warning",
     "Why did learning stop half way? Why are all members of a group alike?",
     ("entropy", "surprisal", "groups/best", "reward"),
-    "entropy (or surprisal) is a tenth of its start, and the reward has risen by less than a quarter of the"
-    " distance from its start to what the best member of a group earned then",
-    "The members of a group are nearly copies of each other: the policy tries nothing new, and groups become"
-    " flat whether their answer is right or wrong.",
+    "entropy (or surprisal) has fallen to a tenth of its start, and the reward has risen by less than a quarter"
+    " of the distance from its start to what the best member of a group earned then",
+    "The members of a group are nearly copies of each other. The policy tries nothing new, and groups become flat"
+    " whether their answer is right or wrong.",
     "Lower optimiser.learning_rate, raise trust.high (as method dapo does), set entropy = 0.001 or more or"
     " divergence.beta above 0, or take a larger train.group_size.",
     _look,

@@ -46,8 +46,8 @@ def _noisy(stage: Stage) -> Seen | None:
     if not gap.is_wide(stage, min(gap.evaluation.values), _BELOW):
         return None
     return Seen(
-        f"What was sampled in the first {FEW} steps earned {number(gap.reward.mean)} in the mean; without that noise"
-        f" the policy earned {number(gap.start)} ({gap.evaluation.metric.removeprefix('eval/')}). The reward has not"
+        f"Members of the first {FEW} steps earned {number(gap.reward.mean)} on average. In the evaluation before, the"
+        f" same policy earned {number(gap.start)} ({gap.evaluation.metric.removeprefix('eval/')}). The reward has not"
         " risen.",
         gap.evidence,
     )
@@ -58,15 +58,15 @@ EXPLORATION_TOO_STRONG = Rule(
     "warning",
     "Is my sampling too random?",
     ("reward", "reward_std", "rewards_std", "eval/NAME", "settings/temperature"),
-    f"every evaluation of a reward (the lowest of several) lies above the mean reward of the first {FEW} steps and two"
-    f" standard errors, by {_BELOW} of the spread inside groups and by a fifth of the larger of the two, and by"
-    f" {ERRORS:g} standard errors of as many members as the settings let it measure, and has not fallen (of texts, at a"
-    f" temperature above 1), and after {WINDOW} steps the reward has not risen by {CLOSED:.0%} of that gap; or the"
-    f" temperature is {_HOT:g} or more, and the reward has not risen, or lies below the first evaluation",
-    "Members are drawn so far from what the policy would do that their rewards hardly depend on the policy: groups"
-    " compare noise. Evaluated prompts that are far easier than the trained ones raise the same finding.",
-    "Lower domain.sampling.temperature (domain.temperature of a selector) to about 1, domain.policy.sigma or the"
-    " sampler's noise, until members earn nearly what the evaluation does.",
+    f"either of two things. Every evaluation of the reward exceeds the mean reward of the first {FEW} steps, plus"
+    f" two standard errors, by {_BELOW} of the spread inside groups, by a fifth of the larger of the two values"
+    f" and by {ERRORS:g} standard errors of an evaluation; it has not fallen; and after {WINDOW} steps the reward"
+    f" has risen by less than {CLOSED:.0%} of that gap (of texts, only at a temperature above 1). Or the"
+    f" temperature is {_HOT:g} or more, and the reward has not risen or lies below the first evaluation",
+    "Members are drawn so far from what the policy would do that their rewards hardly depend on the policy:"
+    " groups compare noise. This is also found if evaluated prompts are far easier than trained ones.",
+    "Lower domain.sampling.temperature (domain.temperature of a selector) to about 1, or lower"
+    " domain.policy.sigma or the sampler's noise, until members earn nearly what the evaluation does.",
     _look,
     phrase="sampling is too random",
     follows=("reward_ignores_answer", "reward_constant", "reward_missing", "samples_alike", "all_truncated"),

@@ -19,8 +19,8 @@ def _look(stage: Stage) -> Seen | None:
     if min(newest.values) < max(_NATS, _GROWTH * start.mean):
         return None
     return Seen(
-        f"The sampler's log-probs are {number(newest.mean)} nats a decision from the policy's, and were"
-        f" {number(start.mean)} in the first step.",
+        f"The sampler's log-probs differ from the policy's by {number(newest.mean)} nats a decision; in the first step"
+        f" by {number(start.mean)}.",
         [start, newest],
     )
 
@@ -30,12 +30,12 @@ GENERATOR_DRIFTS = Rule(
     "fault",
     "Is the server sampling from the model that is trained?",
     (_METRIC,),
-    f"the difference of sampled from trained log-probs is at least {_GROWTH:g} times that of the first step and"
-    f" {_NATS:g} nats in each of the last {_NEWEST} steps",
+    f"in each of the last {_NEWEST} steps, the log-probs of the sampler and of the trained policy differ by at"
+    f" least {_GROWTH:g} times as much as in the first step and by {_NATS:g} nats",
     "The generator does not receive the trained weights: an older policy earns the rewards, and updates"
     " change a policy that does not sample.",
-    "Leave domain.engine.sync unset, so that the servers receive the weights; with domain.engine.sync ="
-    ' "none" send them yourself after every update, or correct for the lag with method = METHOD+tis.',
+    'Leave domain.engine.sync unset, so that the servers receive the weights. With domain.engine.sync = "none",'
+    " send them yourself after every update, or correct for the lag with method = METHOD+tis.",
     _look,
     phrase="the generator does not sample from the trained weights",
 )

@@ -7,16 +7,16 @@ from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
 _LOOK = (
-    "Look at rollouts/ and at completions/mean_length before this model is used. A reward with role = 'judge' measures"
-    " the goal without being trained on; harder prompts or a finer reward go on from here."
+    "Look at rollouts/ and at completions/mean_length before you use this model. A reward with role = 'judge' measures"
+    " the goal and is not trained on. To go on from here, take harder prompts or a finer reward."
 )
 
 _MOST_WRONG = 0.1
 """Share of groups that earn nothing at all, above which what is learnt is not what the prompts could teach."""
 _TRY_AGAIN = (
-    "The policy must go on trying other answers where it is wrong: make the supervised stage before longer,"
-    " lower optimiser.learning_rate, set entropy = 0.001 or more, or take a higher"
-    " domain.sampling.temperature or a larger train.group_size."
+    "Where the policy is wrong, it must go on trying other answers. Make the supervised stage before this one longer,"
+    " lower optimiser.learning_rate, set entropy = 0.001 or more, or take a higher domain.sampling.temperature or a"
+    " larger train.group_size."
 )
 
 
@@ -29,11 +29,11 @@ def _look(stage: Stage) -> Seen | None:
         f" {number(reward.mean)})."
     )
     if reward.above(start) and reward.mean > start.mean:
-        risen = f"The reward has risen from {number(start.mean)} and the members of a group now all earn the same"
+        risen = f"The reward has risen from {number(start.mean)}, and now all members of a group earn the same"
         if (wrong := stage.last("groups/all_wrong")) is not None and wrong.mean > _MOST_WRONG:
             means = (
-                f"{risen}, in {wrong.mean:.0%} of the groups nothing: there the policy is sure and wrong, and since all"
-                " members are alike nothing corrects it."
+                f"{risen}. In {wrong.mean:.0%} of the groups they earn nothing: there the policy is sure and wrong, and"
+                " since all members are alike, nothing corrects it."
             )
             return Seen(sentence, [flat, wrong, reward], "warning", means, _TRY_AGAIN)
         if _grown(stage):
@@ -41,7 +41,7 @@ def _look(stage: Stage) -> Seen | None:
                 sentence,
                 [flat, reward],
                 "warning",
-                f"{risen}, while answers grew: perhaps length is what was learnt.",
+                f"{risen}, while answers grew. Perhaps the policy has learnt to be long.",
                 _LOOK,
             )
         if not judged(stage):
@@ -49,10 +49,10 @@ def _look(stage: Stage) -> Seen | None:
                 sentence,
                 [flat, reward],
                 "note",
-                f"{risen}. Whether they earn it as was meant is not measured: the run has no judge.",
+                f"{risen}. No judge shows that they earn it as you meant.",
                 _LOOK,
             )
-        means = f"{risen}, and no judge has fallen: what the prompts could teach is learnt."
+        means = f"{risen}, and no judge has fallen. The policy has learnt what the prompts could teach."
         return Seen(
             sentence, [flat, reward], "note", means, "Stop here, or go on with harder prompts or a finer reward."
         )
@@ -86,8 +86,8 @@ ALL_FLAT = Rule(
     "fault",
     "Why does nothing happen? Why is the loss exactly 0?",
     ("frac_reward_zero_std", "reward", "groups/all_wrong"),
-    f"at least 95 % of the groups are flat over {WINDOW} steps; if the reward had risen before, this is a"
-    " note, and a warning if answers grew with the reward or more than a tenth of the groups earn nothing",
+    f"at least 95 % of the groups are flat over {WINDOW} steps; if the reward had risen before, this is a note, or"
+    " a warning if answers grew with the reward or more than a tenth of the groups earn nothing",
     "In a flat group all members earn the same, so every advantage is 0 and the group teaches nothing. The"
     " mean reward tells whether the prompts are too hard or too easy.",
     "Take easier or harder prompts, a reward with more levels, a higher domain.sampling.temperature, a larger"

@@ -112,15 +112,16 @@ JUDGE_FALLS = Rule(
     "warning",
     "Is the reward being hacked?",
     ("reward", "rewards_std", "rewards/JUDGE/mean", "eval/NAME"),
-    f"from the first to the last {WINDOW} steps the reward rose by more than two standard errors, and either a"
-    " judge (weight 0) fell by more than two standard errors and a quarter of its spread, or a judge of the"
-    " evaluations, or `train.metric` where it is no reward, fell by a tenth of its first value while the reward of the"
-    " evaluations did not fall, or by a fifth from its best, beyond luck, while that reward rose; or the"
-    " reward rose by more than one standard error, that of the evaluations did not fall beyond"
-    f" {ERRORS:g}, and such a judge lost {_HALF:g} of its first value and as many errors",
+    f"from the first to the last {WINDOW} steps the reward rose by more than two standard errors, and one of these"
+    " fell: a judge (weight 0), by more than two standard errors and a quarter of its spread; a judge of the"
+    " evaluations, by a tenth of its first value while the reward of the evaluations did not fall; or the same,"
+    f" by a fifth of its best value and {ERRORS:g} standard errors while that reward rose. Or the reward rose by"
+    f" more than one standard error, that of the evaluations did not fall by {ERRORS:g}, and a judge of the"
+    f" evaluations lost {_HALF:g} of its first value and {ERRORS:g} standard errors. `train.metric` counts as a"
+    " judge if it is no reward",
     "The policy has found a way to earn that you did not intend: a higher reward no longer means a better answer.",
     "Look at rollouts/ and mend the reward, let the reward pay for what the judge measures, raise"
-    " divergence.beta, or stop at the step where the judge was best.",
+    " divergence.beta, or stop at the step at which the judge was best.",
     _look,
     phrase="the judge falls while the reward rises",
     follows=(

@@ -51,12 +51,12 @@ REWARD_IGNORES_ANSWER = Rule(
         "completions/distinct",
         "surprisal",
     ),
-    f"in the first and the last {_FEW} steps all groups are flat, while rewards differ between prompts or steps,"
-    " members differ, and less than half of the groups earn all or nothing",
-    "The reward is a function of the prompt or of the batch, not of what the member did: it reads a column of the data"
-    " in place of the completion, or gives one number to all members.",
-    "Print what the function is given and what it returns for the members of one group (`groupwise check`); let it read"
-    " the completion, and return one number for each.",
+    f"in the first and in the last {_FEW} steps all groups are flat, but rewards differ between prompts or steps,"
+    " members differ, and less than half of the groups earn everything or nothing",
+    "The reward depends on the prompt or the batch, not on what the member did. Its function reads a column of"
+    " the data in place of the completion, or gives all members one number.",
+    "Print what the function is given and what it returns for the members of one group (`groupwise check`). Let"
+    " it read the completion, and return one number for each.",
     _look,
     phrase="the reward does not depend on what a member did",
     follows=("samples_alike",),

@@ -14,12 +14,12 @@ _FEW = 5
 _DOUBLED = 2.0
 _FELL = 0.5
 _WORSE = (
-    "A step of the right size lowers what it is the gradient of. These make every term of the loss worse and grow:"
-    " they overshoot, or their direction is not that of this step's loss."
+    "A step of the right size lowers the loss. These steps raise every term of it, and they grow. They overshoot, or"
+    " they follow the gradient of something else."
 )
 _CHECK = (
     "Take a tenth of optimiser.learning_rate, or set optimiser.warm_up_steps. If that does not help, compute the"
-    " gradient of one batch twice from the same weights: the two are equal."
+    " gradient of one batch twice from the same weights: both must be equal."
 )
 UNMOVED = 1e-3
 """Nats a decision from the reference, below which a policy has hardly moved."""
@@ -69,8 +69,8 @@ def _high(stage: Stage) -> Seen | None:
         and (sample.mean < 0.5 or (sample.mean < 0.8 and (high.mean > 3 or low.mean < 1 / 3)))
     ):
         sentence = (
-            f"Within one batch the ratios spread from {number(low.mean)} to {number(high.mean)} (1 % and 99 %),"
-            f" effective sample size {number(sample.mean)}."
+            f"Within one batch the ratios range from {number(low.mean)} to {number(high.mean)} (quantiles of 1 % and"
+            f" 99 %), and the effective sample size is {number(sample.mean)}."
         )
         return Seen(sentence, [low, high, sample])
     for look in (_broken_by_a_step, _worse_in_every_term, _falls_with_the_rate):
@@ -90,8 +90,8 @@ def _high(stage: Stage) -> Seen | None:
         return None
     sentence = (
         f"Within {stage.num_steps} steps the surprisal of what is sampled fell from {number(start.values[0])} to"
-        f" {number(last.mean)} nats a decision, and the reward is {number(missed[1].mean)}, where the best of a group"
-        f" had {number(missed[0].mean)} at the start."
+        f" {number(last.mean)} nats a decision. The reward is {number(missed[1].mean)}; at the start the best member of"
+        f" a group earned {number(missed[0].mean)}."
     )
     return Seen(sentence, [start, last, *missed])
 
@@ -175,7 +175,7 @@ def _falls_with_the_rate(stage: Stage) -> Seen | None:
         f"In steps {best.steps[0]} to {best.steps[-1]}, at a learning rate of {number(max(then))} at most, the reward"
         f" was {number(best.mean)}; at {number(now.mean)} it is {number(last.mean)}.",
         [best, last, now],
-        advice="Let the schedule of optimiser.learning_rate end its rise before that, or fall.",
+        advice="Let the schedule of optimiser.learning_rate stop rising before that, or fall.",
     )
 
 
@@ -235,12 +235,14 @@ def _hardly_moved(stage: Stage) -> Seen | None:
     ):
         return None
     way = path(stage, _FEW)
-    movements = [f"surprisal {number(surprisal[0].mean)} first, {number(surprisal[1].mean)} now"] if surprisal else []
+    movements = (
+        [f"surprisal {number(surprisal[0].mean)} at first, {number(surprisal[1].mean)} now"] if surprisal else []
+    )
     movements += [f"KL {number(kl.mean)} nats a decision"] if kl else []
-    movements += [f"way of the weights {number(way)} of their size"] if way is not None else []
+    movements += [f"all changes of the weights {number(way)} of their size"] if way is not None else []
     sentence = (
         f"In {stage.num_steps} steps with updates (learning rate {number(rate.mean)}) the policy has not moved:"
-        f" {', '.join(movements)}; reward {number(reward[0].mean)} first, {number(reward[1].mean)} now."
+        f" {', '.join(movements)}; reward {number(reward[0].mean)} at first, {number(reward[1].mean)} now."
     )
     change = stage.last(CHANGE, _FEW)
     evidence = [series for series in (rate, *(surprisal or ()), kl, change, *reward) if series is not None]
@@ -256,16 +258,16 @@ LEARNING_RATE_TOO_HIGH = Rule(
         *("reward_std", "weights/change", "loss_sup", "lambda_sup", "learning_rate", "rewards_std"),
         "eval/NAME",
     ),
-    f"over {_FEW} steps the effective sample size of off-policy ratios is below 0.5, or below 0.8 where 1 % of these"
-    f" ratios are above 3 or below 1/3; or the surprisal falls to a tenth of its start within {2 * WINDOW} steps, and"
-    " the reward has risen by less than half the distance from its start to what the best member of a group"
-    f" earned then; or updates change the weights by {_BREAKS:.0%} of their size, and the reward lies below that of"
-    f" the first step by half the spread inside groups, or evaluations have fallen as far (in a supervised"
-    f" stage: by {_BREAKS_LOSS:.0%}, and the loss does not fall); or beside a policy term the supervised loss of the"
-    " last steps is twice that of the first, updates change the weights more than at first at no"
-    " higher learning rate, and the reward has not risen, nor have evaluations; or"
-    f" the reward lies below that of its best {WINDOW} steps, of the first {2 * WINDOW}, by {_FELL:g}"
-    " of the spread inside groups and four standard errors, and the learning rate is twice what it was in them",
+    f"one of five things. (1) Over {_FEW} steps the effective sample size of off-policy ratios is below 0.5, or"
+    f" below 0.8 if 1 % of these ratios are above 3 or below 1/3. (2) Within {2 * WINDOW} steps the surprisal"
+    " falls to a tenth of its start, and the reward has risen by less than half the distance from its start to"
+    f" what the best member of a group earned then. (3) An update changes the weights by {_BREAKS:.0%} of their"
+    " size, and the reward lies below that of the first step by half the spread inside groups, or evaluations"
+    f" have fallen as far (in a supervised stage: by {_BREAKS_LOSS:.0%}, and the loss does not fall). (4) Beside a"
+    " policy term, the supervised loss has doubled and updates have grown at no higher learning rate, and neither"
+    f" the reward nor an evaluation has risen. (5) The reward has fallen by {_FELL:g} of the spread inside groups"
+    f" and by four standard errors from its best {WINDOW} steps, which lie among the first {2 * WINDOW}, and the"
+    " learning rate is twice what it was then",
     "One batch moves the policy so far that the batch is no longer a sample of it. Such a policy soon becomes"
     " deterministic and repeats the first answers that were rewarded.",
     "Take a tenth of optimiser.learning_rate, set optimiser.warm_up_steps, lower train.max_grad_norm, or take"
@@ -285,16 +287,16 @@ LEARNING_RATE_TOO_LOW = Rule(
     "warning",
     "Is my learning rate too low?",
     ("learning_rate", "surprisal", "kl", "updates/taken", "reward", "weights/change", "eval/NAME"),
-    f"the learning rate is 0 for {WINDOW} steps (a note where the reward has risen); or"
-    f" the reward has not risen, and after {2 * WINDOW} steps the changes of the weights sum to less than {_NOWHERE:g}"
-    f" of their size, or after {3 * WINDOW} to less than {_SOMEWHERE:g}, the surprisal has not changed beyond two"
-    f" standard errors (and 2 %), and the KL is below {UNMOVED:g} (of densities, which have no surprisal, only"
-    f" where one is measured; otherwise the changes sum to less than {_SHORT:g}, and no evaluation has risen)",
-    "Updates are made, but the policy has hardly changed: steps are too small, the schedule of the learning"
-    " rate has already ended, or another term of the loss holds the policy.",
-    "Take ten times optimiser.learning_rate, or lower auxiliary.supervised, whose gradient may be all that"
-    " grad_norm shows. Look also at learning_rate in metrics.jsonl, at train.max_grad_norm beside grad_norm,"
-    " and at divergence.beta.",
+    f"the learning rate is 0 for {WINDOW} steps (a note if the reward has risen). Or the reward has not risen and"
+    f" the weights have hardly moved: after {2 * WINDOW} steps their changes sum to less than {_NOWHERE:g} of"
+    f" their size; or after {3 * WINDOW} steps to less than {_SOMEWHERE:g}, the surprisal has changed by no more"
+    f" than 2 % and two standard errors, and the KL is below {UNMOVED:g}. Densities have no surprisal: there the"
+    f" KL alone decides, or, if none is measured, a sum below {_SHORT:g} while no evaluation has risen",
+    "Updates are made, but the policy has hardly changed. Steps are too small, the schedule of the learning rate"
+    " has already ended, or another term of the loss holds the policy.",
+    "Take ten times optimiser.learning_rate, or lower auxiliary.supervised, whose gradient may make up all of"
+    " grad_norm. Look also at learning_rate in metrics.jsonl, at train.max_grad_norm beside grad_norm, and at"
+    " divergence.beta.",
     _low,
     phrase="the learning rate is too low",
     follows=(

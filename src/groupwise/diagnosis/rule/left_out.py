@@ -24,8 +24,8 @@ def _look(stage: Stage) -> Seen | None:
     if stage.setting("domain.environment") or lengths.mean + 2 * lengths.error >= _SHARE * evaluated.values[0]:
         return None
     return Seen(
-        f"In the first {_FEW} steps a member had {number(lengths.mean)} decisions to train on; sampled in the"
-        f" evaluation before them, it had {number(evaluated.values[0])} tokens.",
+        f"In the first {_FEW} steps a member had {number(lengths.mean)} decisions to train on. In the evaluation"
+        f" before, a sampled answer had {number(evaluated.values[0])} tokens.",
         [lengths, evaluated],
     )
 
@@ -36,13 +36,12 @@ DECISIONS_LEFT_OUT = Rule(
     "Is the whole answer trained on?",
     ("completions/mean_length", "completions/clipped_ratio", "eval/NAME"),
     f"in the first {_FEW} steps members have less than {_SHARE} of the decisions that sampled answers had in the"
-    f" evaluation before, in a run without an environment; silent where more than {_CUT} of the members were cut off at"
-    f" a length limit that is not {1 / _SHARE:g} times as long",
-    "A mask leaves out most of what the policy writes: tokens before or after some mark are never made more or less"
+    f" evaluation before, and the run has no environment. The rule is silent if more than {_CUT} of the members"
+    f" were cut off at a length limit of at most {1 / _SHARE:g} times their length",
+    "A mask leaves out most of what the policy writes. Tokens before or after some mark never become more or less"
     " probable, though the reward judges them.",
-    "Train on the whole completion; look at the mask of one member beside its tokens. Where evaluated"
-    " prompts need longer answers than trained ones, or have another limit (domain.sampling), that alone may be the"
-    " reason.",
+    "Train on the whole completion: look at the mask of one member beside its tokens. If evaluated prompts need"
+    " longer answers than trained ones, or have another limit (domain.sampling), that alone may be the reason.",
     _look,
     phrase="most of an answer is not trained on",
 )

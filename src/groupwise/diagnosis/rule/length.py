@@ -29,8 +29,8 @@ LENGTH_CREEP = Rule(
     ("completions/mean_length", "reward"),
     f"the mean length of the last {WINDOW} steps is at least 1.5 times that of the first {WINDOW}, and the reward has"
     " not risen",
-    "Where the loss is a mean over each member's decisions, a long wrong answer costs little per token, so"
-    " length grows by itself. Length also grows where a reward pays for it by accident.",
+    "If the loss is a mean over each member's decisions, a long wrong answer costs little per token, so length"
+    " grows by itself. Length also grows if a reward pays for it by accident.",
     "Set aggregation.kind = token_mean or fixed_length (as methods dapo and dr_grpo do), add a reward of kind"
     " soft_overlong, or look at the rewards of long answers.",
     _look,

@@ -54,9 +54,9 @@ LOSS_ZERO = Rule(
     f"the policy loss of each of the first {_FEW} steps is below a thousandth of the advantages' spread, and the"
     " gradient is not zero",
     "A loss of zero is right here. Before the first update every ratio is 1, so the loss is minus the mean"
-    " advantage, and the advantages of a group sum to zero. The gradient is not zero, since each member's"
-    " log-prob is multiplied by another advantage. The value of the loss says nothing about learning: watch"
-    " the reward and the score of the evaluations.",
+    " advantage, and the advantages of a group sum to zero. The gradient is not zero, since each log-prob is"
+    " multiplied by the advantage of its own member. The value of the loss says nothing about learning: watch the"
+    " reward and the score of the evaluations.",
     "Nothing.",
     _zero,
     phrase="the loss is zero",
@@ -66,7 +66,7 @@ POLICY_LOSS_GROWS = Rule(
     "warning",
     "Why does my policy loss stay positive and grow?",
     ("loss_pg", "on_policy_share", "advantages_std"),
-    f"with off-policy updates, the loss of the last {WINDOW} steps is positive, three times that of the first"
+    f"updates are off-policy, and the loss of the last {WINDOW} steps is positive, three times that of the first"
     f" {WINDOW}, and greater by at least a twentieth of the advantages' spread",
     "The later updates of a batch make its good members less probable or its bad members more probable: the"
     " steps overshoot.",

@@ -14,11 +14,11 @@ def _look(stage: Stage) -> Seen | None:
     if start is None or noise is None or noise.mean < _SHARE:
         return None
     sentence = (
-        f"Equal answers to one prompt earned different rewards: over {WINDOW} steps the mean squared difference of two"
-        f" equal ones was {noise.mean:.0%} of that of any two members of their group."
+        f"Equal answers to one prompt earned different rewards. Over {WINDOW} steps the mean squared difference of two"
+        f" equal members' rewards was {noise.mean:.0%} of that of any two members of their group."
     )
     if start.mean < _SHARE:
-        means = "It was less at first: noise is what is left now that members differ little."
+        means = "The share was smaller at first. Members now differ little, so mostly noise is left."
         return Seen(sentence, [start, noise], "note", means)
     return Seen(sentence, [noise])
 
@@ -26,14 +26,15 @@ def _look(stage: Stage) -> Seen | None:
 REWARD_IS_NOISE = Rule(
     "reward_is_noise",
     "warning",
-    "Is my reward chance?",
+    "Is my reward random?",
     ("groups/copies_noise",),
-    f"over {WINDOW} steps in which groups held equal members, the squared differences of their rewards were"
-    f" {_SHARE} of those of all members or more; a note where they were less in the first such steps",
-    "The reward is no function of prompt and answer. It is drawn, it depends on where or when a member was scored, it"
-    " belongs to another member, or a few values are far off. Groups compare this noise.",
-    "Score the members of one group twice (`groupwise.testing.check_reward` does). Return the"
-    " values in the order of the members, keep no state between calls, average what is drawn, and bound it.",
+    f"over {WINDOW} steps in which groups held equal members, the mean squared difference of two equal members'"
+    f" rewards was at least {_SHARE} of that of any two members. This is only a note if it was"
+    " less in the first such steps",
+    "The reward is not a function of prompt and answer. It is random, it depends on where or when a member was"
+    " scored, it belongs to another member, or a few of its values are outliers. Groups compare this noise.",
+    "Score the members of one group twice (`groupwise.testing.check_reward` does this). Return the values in the"
+    " order of the members, keep no state between calls, average random values, and bound them.",
     _look,
     phrase="equal answers earn different rewards",
 )

@@ -20,7 +20,7 @@ def _look(stage: Stage) -> Seen | None:
         if seen.values[-1] <= seen.values[0]:
             return Seen(
                 f"The reward rose from {number(start.mean)} to {number(last.mean)} on training prompts that were drawn"
-                f" {epoch.mean:.0f} times, and {seen.metric.removeprefix('eval/')} of the evaluations went from"
+                f" {epoch.mean:.0f} times, while {seen.metric.removeprefix('eval/')} of the evaluations went from"
                 f" {number(seen.values[0])} to {number(seen.values[-1])}.",
                 [start, last, seen],
             )
@@ -32,8 +32,8 @@ LEARNS_BY_HEART = Rule(
     "warning",
     "Why does my reward rise and the evaluation not?",
     ("epoch", "reward", "reward_std", "eval/NAME"),
-    f"after {_EPOCHS:g} passes over the prompts the reward has risen by more than two standard errors and {_RISE:g} of"
-    " its first spread inside groups, and the reward of the evaluations is not above its first value",
+    f"after {_EPOCHS:g} passes over the prompts the reward has risen by more than two standard errors and by"
+    f" {_RISE:g} of its first spread inside groups, but the reward of the evaluations is not above its first value",
     "The policy learns these prompts by heart: what it learns does not carry over to prompts that it has not seen.",
     "Train on more prompts, stop at the step of the best evaluation (`best/`), or set divergence.beta above 0.",
     _look,

@@ -25,8 +25,8 @@ def _look(stage: Stage) -> Seen | None:
         if start.mean * last.mean < 0:
             continue
         return Seen(
-            f"{_METRICS[metric][:1].upper()}{_METRICS[metric][1:]} go together: a correlation of {number(last.mean)}"
-            f" over the last {WINDOW} steps, {number(start.mean)} over the first.",
+            f"{_METRICS[metric][:1].upper()}{_METRICS[metric][1:]} are correlated: {number(last.mean)} over the last"
+            f" {WINDOW} steps, {number(start.mean)} over the first.",
             [start, last],
         )
     return None
@@ -41,13 +41,14 @@ REWARD_FOLLOWS_PLACE = Rule(
     "warning",
     "Does my reward depend on the order in which members are scored?",
     tuple(_METRICS),
-    f"over the first {WINDOW} steps and over the last {WINDOW} a correlation with the place is at least {_LEAST} in"
-    f" size and {_ERRORS:g} standard errors from 0, to the same side; that of groups is not read with"
-    " `train.adaptive_sampling`",
-    "Prompts come in a random order and the members of a group are drawn alike: a reward of prompt and answer knows"
-    " nothing of places. Something else is in the reward, an index, a counter, a time or a cache that fills.",
-    "Score one member twice, at the start and at the end of a batch (`groupwise.testing.check_reward` does), and take"
-    " out of the reward function what counts or remembers.",
+    f"the correlation of reward and place is at least {_LEAST} in size and {_ERRORS:g} standard errors from 0,"
+    f" both over the first and over the last {WINDOW} steps, with the same sign; with `train.adaptive_sampling`"
+    " only places in the group are judged",
+    "Prompts come in random order and the members of a group are drawn alike, so a reward of prompt and answer"
+    " cannot depend on places. Something else is in the reward: an index, a counter, a time, or a cache that"
+    " fills.",
+    "Score one member twice, at the start and at the end of a batch (`groupwise.testing.check_reward` does this)."
+    " Remove from the reward function what counts or remembers.",
     _look,
     phrase="the reward follows the place in the batch",
     # Prompts that come in one order have places of their own.

@@ -27,8 +27,8 @@ def _length(stage: Stage) -> Seen | None:
     if not last.above(start) or last.mean < _GROWTH * start.mean or judged(stage):
         return None
     sentence = (
-        f"Inside groups the reward went with the number of decisions from the start (correlation"
-        f" {number(correlation.mean)}), and members have grown from {number(start.mean)} to {number(last.mean)}."
+        f"From the start, the longer members of a group earned more (correlation {number(correlation.mean)}), and"
+        f" members have grown from {number(start.mean)} to {number(last.mean)} decisions."
     )
     return Seen(sentence, [correlation, start, last])
 
@@ -38,14 +38,15 @@ REWARD_FOLLOWS_LENGTH = Rule(
     "warning",
     "Is length what my reward pays for?",
     ("groups/length_correlation", "completions/mean_length", "completions/clipped_ratio"),
-    f"over the first {WINDOW} steps the correlation of reward and number of decisions inside groups is at least"
-    f" {_FOLLOWS_LENGTH} ({_AT_THE_LIMIT} where most members now end at the length limit and hardly one did at first),"
-    f" and the mean length of the last {WINDOW} steps is {_GROWTH} times that of the first;"
-    " silent where judges are measured and none has fallen",
-    "A longer member is a better paid one, whatever it says: what is learnt is to be long, unless the task itself wants"
-    " long answers.",
-    "Look at the longest members in rollouts/. If length is not the goal, take it out of the reward, or add one with"
-    " domain.rewards.NAME.kind = soft_overlong; a reward with role = 'judge' measures the goal untrained.",
+    f"over the first {WINDOW} steps the correlation inside groups of reward and number of decisions is at least"
+    f" {_FOLLOWS_LENGTH} ({_AT_THE_LIMIT} if most members now end at the length limit and hardly any did at"
+    f" first), and the mean length of the last {WINDOW} steps is at least {_GROWTH} times that of the first."
+    " The rule is silent if judges are measured and none has fallen",
+    "The longer member earns more, whatever it says, so the policy learns to be long. This is right only if the"
+    " task itself wants long answers.",
+    "Look at the longest members in rollouts/. If length is not the goal, take it out of the reward, or add a"
+    " reward with domain.rewards.NAME.kind = soft_overlong. A reward with role = 'judge' measures the goal and is"
+    " not trained on.",
     _length,
     phrase="the reward pays for length",
     follows=("reward_dominates",),
@@ -58,7 +59,7 @@ def _judge(stage: Stage) -> Seen | None:
         if agreement is None or agreement.mean > _AGAINST or agreement.mean + 2 * agreement.error > 0:
             continue
         return Seen(
-            f"Inside groups the members that earn more are those that the judge {name} likes less (correlation"
+            f"The members of a group that earn more are those that the judge {name} likes less (correlation"
             f" {number(agreement.mean)} over the last {WINDOW} steps).",
             [agreement],
         )
@@ -70,12 +71,12 @@ JUDGE_DISAGREES = Rule(
     "warning",
     "Does the reward pay for the opposite of what I want?",
     ("rewards/JUDGE/agreement",),
-    f"over {WINDOW} steps the correlation inside groups of the reward with a judge (weight 0) is {_AGAINST} or less,"
-    " and below 0 by two standard errors",
-    "Every update makes more likely what the judge likes less. Before the judge falls, its disagreement shows that"
-    " reward and goal point apart.",
-    "Look at a group in rollouts/ with the judge's value beside the reward; mend the reward, or train on what the judge"
-    " sees as well, by a reward of its own (domain.rewards.NAME.weight).",
+    f"over {WINDOW} steps the correlation inside groups of the reward with a judge (weight 0) is {_AGAINST} or"
+    " less, and two standard errors below 0",
+    "Every update makes more likely what the judge likes less. This shows, before the judge falls, that the"
+    " reward does not pay for the goal.",
+    "Look at a group in rollouts/ with the judge's value beside the reward. Mend the reward, or also train on"
+    " what the judge sees, with a reward of its own (domain.rewards.NAME.weight).",
     _judge,
     phrase="the reward prefers what the judge likes less",
     follows=("reward_dominates", "reward_follows_length"),

@@ -16,12 +16,12 @@ _LONG = 100
 _EARLIEST = 2 * WINDOW
 """Steps before which nothing is said."""
 _DWINDLED = (
-    "The policy has stopped moving, whatever the reward. The optimiser divides by larger gradients of before, mostly"
-    " of an earlier stage, and what moved the weights at first was its momentum."
+    "The policy has stopped moving, whatever it earns. The optimiser divides by larger gradients from before, mostly"
+    " from an earlier stage; only its momentum moved the weights at first."
 )
 _ANEW = (
-    "Begin the stage with new moments (optimiser.moments), or take ten times optimiser.learning_rate; where the loss is"
-    " divided by a fixed length (aggregation.length), divide by that of the answers."
+    "Begin the stage with new moments (optimiser.moments), or take ten times optimiser.learning_rate. If the loss is"
+    " divided by a fixed length, set aggregation.length to that of the answers."
 )
 
 
@@ -117,18 +117,19 @@ REWARD_FLAT = Rule(
         *("reward", "reward_std", "rewards_std", "kl", "completions/mean_length", "eval/NAME", "learning_rate"),
         *("grad_norm", CHANGE),
     ),
-    f"after {_LONG} steps the rewards of the last {2 * WINDOW} steps exceed those of the first {2 * WINDOW}"
-    f" by less than {SHARE} of the spread inside groups, even with two standard errors added, although groups"
-    f" differ and the policy moves (with a KL to a frozen reference: {SHARE_OF_REACH} of the spread times"
-    f" sqrt(2 KL of a member), 1 at most); after {_EARLIEST} steps the same holds of {WINDOW}, the difference is within"
-    " two standard errors, the reward was evaluated again, and its newest evaluations are above its first by no more"
-    f" than a hundredth or {ERRORS:g} standard errors of as many members as the settings let them measure; a note where"
-    " updates for one learning rate have dwindled to a tenth at a gradient that is half as large or more",
+    f"groups differ and the policy moves, but the reward has not risen. From step {_LONG} on: even with two"
+    f" standard errors added, the rewards of the last {2 * WINDOW} steps exceed those of the first {2 * WINDOW} by"
+    f" less than {SHARE} of the spread inside groups (with a KL to a frozen reference: by less than"
+    f" {SHARE_OF_REACH} of the spread, times sqrt(2 KL of a member) if that is below 1). From step {_EARLIEST} on:"
+    f" the same holds between the first and the last {WINDOW} steps, their difference is within two standard"
+    f" errors, and the newest evaluations of the reward exceed the first by no more than a hundredth or {ERRORS:g}"
+    " standard errors. This is only a note if updates per unit of learning rate have shrunk to a tenth, while the"
+    " gradient is at least half as large as at first",
     "Groups differ and the policy changes, but the reward does not rise: noise drowns the gradient, or the"
     " reward pays for something that cannot be learnt.",
     "Take more members (train.group_size or train.prompts_per_step), a reward with more levels, or an"
-    " optimiser.learning_rate that is three times higher or lower, and look at members with `groupwise check`"
-    " and in rollouts/.",
+    " optimiser.learning_rate that is three times higher or lower. Look at members with `groupwise check` and in"
+    " rollouts/.",
     _flat,
     phrase="the reward does not rise",
     follows=(
@@ -168,9 +169,9 @@ REWARD_FALLS = Rule(
     "warning",
     "Why did my reward collapse?",
     ("reward", "reward_std", "eval/NAME"),
-    f"the reward of the last {WINDOW} steps lies below that of the best {WINDOW} by four standard errors, by"
-    " half of what was gained, and by a quarter of the first spread inside groups; or the reward of the"
-    " evaluations lies below its first value by a tenth of it and by more than that spread",
+    f"the reward of the last {WINDOW} steps lies below that of the best {WINDOW} by four standard errors, by half"
+    " of what was gained, and by a quarter of the first spread inside groups; or the reward of the evaluations"
+    " has fallen from its first value by more than a tenth of it and by more than that spread",
     "The policy has lost what it had learnt. The cause is nearly always steps that are too large, and"
     " sometimes a reward or prompts that changed during the run.",
     "Lower optimiser.learning_rate (or let its schedule fall), lower train.max_grad_norm, take fewer"

@@ -14,8 +14,8 @@ def _look(stage: Stage) -> Seen | None:
     if share is None or count is None or count.mean < _LEAST or share.mean < _SHARE:
         return None
     return Seen(
-        f"{share.mean:.0%} of the {count.mean:.0f} prompts that were drawn three times or more have earned one value"
-        " alone, whatever was answered.",
+        f"{share.mean:.0%} of the {count.mean:.0f} prompts that were drawn three times or more always earned the same"
+        " value, whatever was answered.",
         [share, count],
     )
 
@@ -23,14 +23,14 @@ def _look(stage: Stage) -> Seen | None:
 PROMPTS_OF_ONE_VALUE = Rule(
     "prompts_of_one_value",
     "note",
-    "Are my prompts of use?",
+    "Do my prompts teach anything?",
     ("prompts/one_value", "prompts/revisited"),
-    f"at least {_SHARE:.0%} of the prompts that were drawn three times or more, at least {_LEAST}, have given all their"
-    " members one value each time",
-    "These prompts are too easy or too hard for this policy, or their answer in the data is wrong: they cost time and"
-    " teach nothing.",
-    "Leave them out, or let admission.kind = resample (method dapo) or train.adaptive_sampling pass them over; look at"
-    " those that earn nothing in rollouts/.",
+    f"of the prompts that were drawn three times or more (at least {_LEAST} prompts), at least {_SHARE:.0%} gave"
+    " all their members the same value each time",
+    "These prompts are too easy or too hard for this policy, or their answers in the data are wrong. They cost"
+    " time and teach nothing.",
+    "Leave them out, or let admission.kind = resample (method dapo) or train.adaptive_sampling pass them over. In"
+    " rollouts/, look at those that earn nothing.",
     _look,
     phrase="many prompts only ever earn one value",
 )

@@ -35,11 +35,11 @@ POLICY_BECOMES_RANDOM = Rule(
     "warning",
     "Why does my model write nonsense after some steps?",
     ("surprisal", "reward"),
-    f"the surprisal of the last {_FEW} steps is at least {_GROWTH:g} times that of the first {_FEW} and {_NATS} nats a"
-    " decision, and the reward has not risen",
-    "The policy draws more and more at random: something else than the reward moves it, an entropy bonus, weight decay,"
-    " or steps that are too large.",
-    "Lower entropy, optimiser.weight_decay or optimiser.learning_rate, whichever is above what is usual, or set"
+    f"the surprisal of the last {_FEW} steps is at least {_GROWTH:g} times that of the first {_FEW} and at least"
+    f" {_NATS} nats a decision, and the reward has not risen",
+    "The policy samples more and more at random. Something other than the reward moves it: an entropy bonus,"
+    " weight decay, or steps that are too large.",
+    "Lower entropy, optimiser.weight_decay or optimiser.learning_rate, whichever is unusually high, or set"
     " divergence.beta above 0.",
     _look,
     phrase="the policy becomes random",

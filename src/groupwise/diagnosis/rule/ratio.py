@@ -36,8 +36,8 @@ def _look(stage: Stage) -> Seen | None:
     share, low, high = (stage.last(name, _FEW) for name in ("on_policy_share", "ratio/p1", "ratio/p99"))
     if share and low and high and share.mean == 1 and (high.mean > 1.05 or low.mean < 0.95):
         sentence = (
-            f"With one update a batch every ratio should be 1, and 1 % of them are below {number(low.mean)} or above"
-            f" {number(high.mean)}."
+            f"With one update a batch every ratio should be 1, but 1 % of them are below {number(low.mean)} and 1 %"
+            f" above {number(high.mean)}."
         )
         return Seen(sentence, [low, high])
     return None
@@ -62,14 +62,14 @@ RATIO_NOT_ONE = Rule(
     "fault",
     "Why is the ratio not 1 at the first update?",
     ("sampling/rescoring_difference/mean", "on_policy_share", "ratio/p1", "ratio/p99"),
-    f"over {_FEW} steps the log-probs of the first update differ from the recorded ones by more than fp32 rounds"
-    f" ({_ROUNDING:g}) and than a tenth of the trust region's width (0.2 if it has none), or with one update a batch"
-    " 1 % of the ratios are below 0.95 or above 1.05",
+    f"over {_FEW} steps the log-probs of the first update differ from the recorded ones by more than fp32 rounding"
+    f" ({_ROUNDING:g}) and by more than a tenth of the trust region's width (0.2 if it has none); or, with one"
+    " update a batch, 1 % of the ratios are below 0.95, or 1 % above 1.05",
     "The sampler and the trainer do not have the same policy. The causes are dropout while training, another"
     " temperature or template, stale weights in a server, or lower precision. Every ratio is wrong by this"
-    " difference, and so the clip acts on the wrong decisions.",
+    " difference, so the clip acts on the wrong decisions.",
     "Set dropout to 0, score at the sampling temperature, send the sampler the newest weights, or set"
-    " train.autocast = none; or correct for the difference: method=NAME+tis.",
+    " train.autocast = none. Or correct for the difference: method=NAME+tis.",
     _look,
     phrase="the first update is not on the policy that sampled",
     follows=("generator_drifts",),

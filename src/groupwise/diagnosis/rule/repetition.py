@@ -17,8 +17,8 @@ def _look(stage: Stage) -> Seen | None:
     if start is None or last is None or last.mean < max(_MOST, start.mean + _GROWTH):
         return None
     return Seen(
-        f"{last.mean:.0%} of the phrases of three words stood in the same text before; in the first {_FEW} steps it was"
-        f" {start.mean:.0%}.",
+        f"{last.mean:.0%} of the three-word phrases occurred earlier in the same text; in the first {_FEW} steps"
+        f" {start.mean:.0%} did.",
         [start, last],
     )
 
@@ -28,10 +28,10 @@ TEXTS_REPEAT = Rule(
     "warning",
     "Why does my model say the same again and again?",
     (_METRIC,),
-    f"over {WINDOW} steps at least {_MOST:.0%} of a text's phrases of three words stand in it before, and"
-    f" {_GROWTH:.0%} more than in the first {_FEW} steps",
+    f"over {WINDOW} steps at least {_MOST:.0%} of a text's three-word phrases occur earlier in the same text, and"
+    f" this share is {100 * _GROWTH:g} percentage points above that of the first {_FEW} steps",
     "Texts have become repetitive: the policy has collapsed, or the reward pays for what repetition supplies.",
-    "Look at the end of long texts in rollouts/. If repetition earns, mend the reward; otherwise lower"
+    "Look at the end of long texts in rollouts/. If repetition earns, mend the reward. Otherwise lower"
     " optimiser.learning_rate or set divergence.beta above 0.",
     _look,
     phrase="texts repeat themselves",

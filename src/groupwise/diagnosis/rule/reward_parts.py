@@ -94,10 +94,10 @@ REWARD_DOMINATES = Rule(
     "warning",
     "Why does one of my rewards not improve?",
     ("rewards/NAME/share", "rewards/NAME/std", "rewards/NAME/weight", "rewards/NAME/mean"),
-    f"one of several weighted rewards makes more than 95 % of the variance inside groups over {WINDOW} steps, while"
-    f" another still varies; or did over the first {_FEW} steps, and another has not risen",
-    "Advantages compare the weighted sum of the rewards: a reward of small spread has hardly any effect"
-    " beside one of large spread, however important it is.",
+    f"over {WINDOW} steps one of several weighted rewards makes more than 95 % of the variance inside groups,"
+    f" while another still varies; or one did over the first {_FEW} steps, and another has not risen since",
+    "Advantages compare the weighted sum of the rewards. A reward of small spread has hardly any effect beside"
+    " one of large spread, however important it is.",
     "Choose domain.rewards.NAME.weight so that weight times spread is similar for all rewards, or set"
     " advantage.kind = per_reward (method gdpo), which divides each reward by its own spread.",
     _dominates,
@@ -112,8 +112,8 @@ REWARD_MISSING = Rule(
     " raised)",
     "Members without this reward are compared by the other rewards alone, or not at all; those that still"
     " have it may be a biased selection.",
-    "Raise domain.rewards.NAME.timeout_seconds, look at the reward's other settings, and run `groupwise"
-    " check`, which scores one group and shows it.",
+    "Raise domain.rewards.NAME.timeout_seconds, look at the reward's other settings, and run `groupwise check`:"
+    " it scores one group and shows the values.",
     _missing,
     phrase="rewards are missing",
 )

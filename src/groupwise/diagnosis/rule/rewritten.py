@@ -14,8 +14,8 @@ def _look(stage: Stage) -> Seen | None:
     if moved is None or change is None:
         return None
     return Seen(
-        f"Something moved the weights between updates, {stage.count('weights/rewritten')} times so far, by"
-        f" {moved.mean:.1e} of their size in the first {_FEW}; an update itself moved them by {change.mean:.1e}.",
+        f"Something moved the weights between updates, {stage.count('weights/rewritten')} times so far: the first"
+        f" {_FEW} times by {moved.mean:.1e} of their size, while an update itself moved them by {change.mean:.1e}.",
         [moved, change],
     )
 
@@ -23,12 +23,13 @@ def _look(stage: Stage) -> Seen | None:
 WEIGHTS_REWRITTEN = Rule(
     "weights_rewritten",
     "fault",
-    "Why do updates not stay?",
+    "Why do updates get lost?",
     ("weights/rewritten", "weights/change"),
-    f"{_FEW} times the weights were other ones than those with which the update before had ended",
-    "Something else than the optimiser writes weights: an average that is loaded for an evaluation and not taken back,"
-    " a callback, an engine or another process that shares the memory. What updates learn is lost or mixed with it.",
-    "Let callbacks and engines of yours copy weights instead of writing them; train.weight_average keeps an average"
+    f"{_FEW} times, the weights at the start of an update differed from those at the end of the update before",
+    "Something other than the optimiser writes weights: an average that an evaluation loads and does not take"
+    " back, a callback, an engine, or another process that shares the memory. What updates learn is lost or mixed"
+    " with it.",
+    "Let your callbacks and engines copy weights instead of writing them. train.weight_average keeps an average"
     " beside the weights and evaluates it.",
     _look,
     phrase="something else writes the weights between updates",

@@ -31,11 +31,11 @@ REWARDS_ARE_SLOW = Rule(
     "note",
     "Why are my steps slow?",
     ("step_time", "seconds/rewards"),
-    f"over {_FEW} steps of {_SECONDS:g} s or more rewards take {_SHARE:.0%} of the time; a warning where"
-    " `train.max_seconds` ends before half of the steps",
-    "The policy waits for its rewards: they are computed one after the other, or by a service that is slow or far.",
-    "Score a batch in one call, or answer the calls of a batch at the same time (an async function); cache what"
-    " repeats; raise train.max_seconds.",
+    f"over {_FEW} steps of {_SECONDS:g} s or more, rewards take at least {_SHARE:.0%} of the time. This is a warning if"
+    " `train.max_seconds` ends the stage before half of its steps",
+    "The policy waits for its rewards: they are computed one after another, or by a slow or distant service.",
+    "Score a batch in one call, or answer the calls of a batch at the same time (an async function). Cache what"
+    " repeats. Or raise train.max_seconds.",
     _look,
     phrase="rewards take nearly all of the time",
 )

@@ -11,8 +11,9 @@ from groupwise.diagnosis.stage import Stage
 _PATIENCE, _MIN_GAIN = 5, 0.0
 """What `train.early_stopping` sets where a table of a stage leaves it out."""
 _RISE = 0.01
+_STILL_LEARNING = "The metric that early stopping watches stands still, but the policy still learns to earn more."
 _GOAL = (
-    "Look at train.metric and train.metric_goal: is what counts as a gain what you want? Otherwise raise"
+    "Look at train.metric and train.metric_goal: do they measure what you want? If so, raise"
     " train.early_stopping.patience."
 )
 
@@ -58,10 +59,11 @@ def _while_the_reward_rises(stage: Stage, goal: Series, best: int) -> Seen | Non
         then, now = seen.values[best], seen.values[-1]
         if now > then + _RISE * abs(then):
             return Seen(
-                f"Early stopping ends the stage since {goal.metric.removeprefix('eval/')} has gained nothing since step"
-                f" {goal.steps[best]}, while {seen.metric.removeprefix('eval/')} rose from {number(then)} to"
+                f"Early stopping ends the stage because {goal.metric.removeprefix('eval/')} has gained nothing since"
+                f" step {goal.steps[best]}, while {seen.metric.removeprefix('eval/')} rose from {number(then)} to"
                 f" {number(now)}.",
                 [goal, seen],
+                means=_STILL_LEARNING,
                 advice=_GOAL,
             )
     return None
@@ -72,15 +74,15 @@ STOPPED_EARLY = Rule(
     "warning",
     "Why did my run end so early?",
     ("eval/NAME",),
-    "`train.early_stopping` is set, and as many evaluations as its patience have passed without one that lies above the"
-    " first by more than its min_gain; or without one above the best, while the reward of the evaluations has risen by"
-    f" more than {_RISE:g} of its value",
-    "Early stopping ends the stage, and nothing had counted as a gain by then: the policy has hardly been trained, or"
-    " what is asked of an evaluation is more than the metric can gain.",
+    "`train.early_stopping` is set, and as many evaluations as its patience have passed in which the metric never"
+    " exceeded its first value by more than min_gain; or in which it never exceeded its best value, while the"
+    f" reward of the evaluations rose by more than {_RISE:g} of its value",
+    "Early stopping ends the stage before anything has counted as a gain. The policy has hardly been trained, or"
+    " the metric cannot gain as much as is asked.",
     "Write train.early_stopping.min_gain in the unit of train.metric (0.01 for a hundredth), raise"
     " train.early_stopping.patience, or evaluate less often (train.evaluate_every).",
     _look,
-    phrase="early stopping ends the run before it has gained anything",
+    phrase="early stopping ends the run too soon",
     follows=(
         "learning_rate_too_low",
         "learning_rate_too_high",

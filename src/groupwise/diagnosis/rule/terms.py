@@ -35,8 +35,8 @@ def _holds(stage: Stage) -> Seen | None:
     if beta <= 0 or size / beta > _ALLOWED:
         return None
     return Seen(
-        f"The divergence weighs {number(beta)} and advantages {number(size)}: where they balance, a log-prob may move"
-        f" by about {number(size / beta)} nats. The reward has not risen.",
+        f"The divergence has the coefficient {number(beta)}, and the advantages have a spread of {number(size)}: they"
+        f" balance when a log-prob has moved by about {number(size / beta)} nats. The reward has not risen.",
         [loss, kl],
     )
 
@@ -51,7 +51,7 @@ def _drowned(stage: Stage) -> Seen | None:
         return _learnt_alone(stage)
     return Seen(
         f"{largest.metric} is {number(largest.mean)}, and advantages have a spread of {number(size)}: nearly the whole"
-        " gradient is that term's. The reward has not risen.",
+        " gradient comes from that term. The reward has not risen.",
         [largest],
     )
 
@@ -67,7 +67,7 @@ def _learnt_alone(stage: Stage) -> Seen | None:
         return None
     return Seen(
         f"The supervised loss fell from {number(start.mean)} to {number(last.mean)}, and the reward has not risen"
-        f" ({number(earned[0].mean)} at first, {number(earned[1].mean)} now): what was learnt is that term.",
+        f" ({number(earned[0].mean)} at first, {number(earned[1].mean)} now): the policy has learnt only that term.",
         [start, last, *earned],
     )
 
@@ -77,10 +77,10 @@ DIVERGENCE_HOLDS = Rule(
     "warning",
     "Does the divergence hold my policy back?",
     ("loss_kl", "kl", "advantages_std", "frac_reward_zero_std", "reward"),
-    f"over {_FEW} steps, after {WINDOW}, the spread of advantages divided by the divergence's coefficient is below"
-    f" {_ALLOWED:g} nats, and the reward has not risen",
-    "Where the pull of the advantages and that of the divergence balance, a log-prob has moved by about their ratio:"
-    " the policy may not leave its reference.",
+    f"from step {WINDOW} on, over {_FEW} steps, the spread of the advantages divided by the divergence's"
+    f" coefficient is below {_ALLOWED:g} nats, and the reward has not risen",
+    "A log-prob moves until the divergence pulls it back as strongly as the advantages push it. This quotient is"
+    " about how far that is: the policy may not leave its reference.",
     "Take a hundredth of divergence.beta (0.001 to 0.1 is usual), or divergence.kind = none.",
     _holds,
     phrase="the divergence holds the policy",
@@ -90,15 +90,15 @@ POLICY_TERM_DROWNED = Rule(
     "warning",
     "Does another term of the loss decide alone?",
     (*_AUXILIARY, "lambda_sup", "advantages_std", "frac_reward_zero_std", "reward", "rewards_std", "eval/NAME"),
-    f"over {_FEW} steps, after {WINDOW}, an auxiliary term of the loss is {_DROWNED:g} times the spread of the"
-    f" advantages of groups that differ, or the supervised loss, without its coefficient, has fallen to {_LEARNT:g} of"
-    f" what it was in the first {_START} steps;"
-    " and the reward has not risen, in the second case in evaluations either",
-    "The gradient is that of the auxiliary term: the reward has next to no part in what is learnt. Where such a term"
-    " is learnt and nothing is earned with it, its targets may not be what the reward wants.",
-    "Look at the targets of the auxiliary term (demonstrations: does the policy that repeats them earn?). Lower"
-    " auxiliary.supervised, auxiliary.consistency or train.l2_to_reference until the term is of the size of the"
-    " advantages, or raise policy_weight.",
+    f"from step {WINDOW} on, over {_FEW} steps, an auxiliary term of the loss is at least {_DROWNED:g} times the"
+    " spread of the advantages of groups that differ, and the reward has not risen; or the supervised loss,"
+    f" without its coefficient, has fallen to {_LEARNT:g} of its value in the first {_START} steps, and neither"
+    " the reward nor an evaluation has risen",
+    "The gradient is that of the auxiliary term, so the reward has hardly any part in what is learnt. If the term"
+    " is learnt and earns nothing, its targets may not be what the reward wants.",
+    "Look at the targets of the auxiliary term: does a policy that repeats the demonstrations earn anything?"
+    " Lower auxiliary.supervised, auxiliary.consistency or train.l2_to_reference until the term is about as large"
+    " as the advantages, or raise policy_weight.",
     _drowned,
     phrase="another term of the loss drowns the reward",
     follows=("learning_rate_too_high",),

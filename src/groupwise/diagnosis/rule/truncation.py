@@ -10,7 +10,7 @@ from groupwise.diagnosis.stage import Stage
 _START = 5
 """Steps that show how long answers were when the stage began."""
 _CUT = 0.2
-_CAUSES = "either the reward pays for length, or the policy has collapsed and no longer ends its answers"
+_CAUSES = "Either the reward pays for length, or the policy has collapsed and no longer ends its answers"
 _HOLD = (
     "Look in rollouts/ at the rewards of long answers. A reward of kind soft_overlong or a lower"
     " optimiser.learning_rate stops the growth; a higher domain.sampling.max_new_tokens would only feed it."
@@ -32,7 +32,7 @@ def _look(stage: Stage) -> Seen | None:
     return Seen(
         sentence,
         [start, cut],
-        means=f"In the first {_START} steps {start.mean:.0%} were{_growth(stage)}: {_CAUSES}.",
+        means=f"In the first {_START} steps {start.mean:.0%} were cut off{_growth(stage)}. {_CAUSES}.",
         advice=_HOLD,
     )
 
@@ -52,8 +52,8 @@ def _brief(stage: Stage) -> Seen | None:
     if not fewer or not length[0].above(length[1]) or unused(stage, _START, 0.25) is None:
         return None
     return Seen(
-        f"In the first {_START} steps {cut[0].mean:.0%} of the members were cut off by the length limit; now it is"
-        f" {cut[1].mean:.0%}, and members have shrunk from {number(length[0].mean)} to {number(length[1].mean)}"
+        f"In the first {_START} steps {cut[0].mean:.0%} of the members were cut off by the length limit, and now"
+        f" {cut[1].mean:.0%} are. Members have shrunk from {number(length[0].mean)} to {number(length[1].mean)}"
         " decisions.",
         [cut[0], cut[1], length[0], length[1]],
     )
@@ -96,12 +96,12 @@ LIMIT_TEACHES_BREVITY = Rule(
     "warning",
     "Why do answers get shorter and no better?",
     ("completions/clipped_ratio", "completions/mean_length", "groups/best", "reward"),
-    f"in the first {_START} steps at least {_CUT:.0%} of the members are cut off, over the last {WINDOW} a quarter as"
-    " many; the mean length has fallen, and the reward has risen by less than a quarter of the distance from its start"
-    " to what the best member of a group earned then",
-    "Long answers had no room, so that only short ones could earn: what is learnt is to be brief, perhaps to leave the"
-    " work out.",
-    "Raise domain.sampling.max_new_tokens until hardly any answer of the model that the stage begins with is cut off.",
+    f"after {2 * WINDOW} steps: at least {_CUT:.0%} of the members of the first {_START} steps were cut off, and"
+    f" at most a quarter as many of the last {WINDOW}; the mean length has fallen; and the reward has risen by"
+    " less than a quarter of the distance from its start to what the best member of a group earned then",
+    "Long answers had no room, so only short ones could earn. The policy learns to be brief, perhaps to leave out"
+    " the work.",
+    "Raise domain.sampling.max_new_tokens until the model that the stage begins with is hardly ever cut off.",
     _brief,
     phrase="the length limit teaches brevity",
     follows=("learning_rate_too_high", "reward_dominates", "judge_disagrees", "weight_decay_too_high"),

@@ -27,9 +27,9 @@ WEIGHTS_UNCHANGED = Rule(
     "Why do updates change nothing?",
     (CHANGE, "learning_rate"),
     f"in the last {_FEW} steps with an update no weight changed, at a learning rate above 0",
-    "The optimiser steps other tensors than the model's, or each step is smaller than half a unit in the last place of"
-    " the weights' dtype, so that it rounds to nothing.",
-    "Build the optimiser from the parameters of the model that samples; keep the weights in float32"
+    "The optimiser updates tensors that are not the model's, or each step is smaller than half a unit in the last"
+    " place of the weights' dtype and rounds to nothing.",
+    "Build the optimiser from the parameters of the model that samples. Keep the weights in float32"
     ' (domain.model.dtype = "float32"), or raise optimiser.learning_rate.',
     _look,
     phrase="updates change no weight",

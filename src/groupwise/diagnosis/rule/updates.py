@@ -65,11 +65,11 @@ NOT_FINITE = Rule(
     "fault",
     "Why are there NaNs?",
     ("updates/not_finite", "updates/taken", "updates/skipped"),
-    "a tenth of the updates of 5 steps or more had a gradient that was NaN or infinite",
+    "over 5 steps at least a tenth of the updates had a gradient that was NaN or infinite",
     "Weights or activations have overflowed. Such updates are left out: the weights stay as they were, but"
     " the policy learns nothing.",
-    'Lower optimiser.learning_rate or train.max_grad_norm, or set train.autocast = "none"; then `groupwise'
-    " resume` from a checkpoint before the first such update.",
+    'Lower optimiser.learning_rate or train.max_grad_norm, or set train.autocast = "none". Then continue with'
+    " `groupwise resume` from a checkpoint before the first such update.",
     _not_finite,
     phrase="gradients are not finite",
     follows=("learning_rate_too_high", "weight_decay_too_high"),

@@ -19,8 +19,8 @@ def _look(stage: Stage) -> Seen | None:
     if share < _A_STEP or share * stage.count(CHANGE) < _IN_ALL:
         return None
     return Seen(
-        f"optimiser.weight_decay = {number(decay)} times the learning rate {number(rate.mean)} takes"
-        f" {number(100 * share)} % of every weight away in each update.",
+        f"optimiser.weight_decay = {number(decay)} times the learning rate {number(rate.mean)} takes away"
+        f" {number(100 * share)} % of every weight in each update.",
         [rate],
     )
 
@@ -30,10 +30,10 @@ WEIGHT_DECAY_TOO_HIGH = Rule(
     "fault",
     "Does weight decay destroy my model?",
     ("learning_rate", CHANGE, "reward"),
-    f"optimiser.weight_decay times the learning rate is at least {_A_STEP:g} an update and {_IN_ALL:g} over those"
-    " made so far, and the reward has not risen",
-    "The decay of AdamW multiplies every weight by 1 - learning_rate * weight_decay in each update, whatever the"
-    " gradient says: the model forgets what it could.",
+    f"the product of optimiser.weight_decay and the learning rate is at least {_A_STEP:g} an update and at least"
+    f" {_IN_ALL:g} over all updates so far, and the reward has not risen",
+    "In each update, AdamW's decay multiplies every weight by 1 - learning_rate * weight_decay, whatever the"
+    " gradient says. The model forgets what it could do.",
     "Set optimiser.weight_decay to 0, or to at most 0.1.",
     _look,
     phrase="weight decay takes the weights away",
