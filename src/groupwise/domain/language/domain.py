@@ -404,12 +404,19 @@ class LanguageDomain(Domain):
     ) -> Samples:
         environment = self._environment
         columns = [prompt.columns for prompt in prompts for _ in range(group_size)]
+        ids = [self._prompt_ids(prompt) for prompt in prompts]
         conversations = (
             None
             if environment is None
-            else Conversations(environment, columns, self._chat, self.policy.end_ids, sampling.max_new_tokens)
+            else Conversations(
+                environment,
+                columns,
+                self._chat,
+                self.policy.end_ids,
+                sampling.max_new_tokens,
+                [prompt_ids for prompt_ids in ids for _ in range(group_size)],
+            )
         )
-        ids = [self._prompt_ids(prompt) for prompt in prompts]
         answer = None if conversations is None else conversations.answer
         completions = self.policy.sample(
             ids,
@@ -432,7 +439,7 @@ class LanguageDomain(Domain):
         if completions.weight_version is not None:
             payload["weight_version"] = [completions.weight_version] * len(seeds)
         if conversations is not None:
-            payload |= {"messages": conversations.messages, "environment": conversations.rewards}
+            payload |= {"messages": conversations.completions, "environment": conversations.rewards}
             payload |= {"environment_counts": conversations.counts}
         return Samples(
             prompts=list(prompts),

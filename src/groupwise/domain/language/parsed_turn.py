@@ -9,11 +9,16 @@ from groupwise.domain.protocol import Samples
 from groupwise.reward.completions import ParsedText
 
 
+def reads_turns(tokenizer: Any) -> bool:
+    """Returns whether a tokenizer's folder says how turns are read (`response_template` in tokenizer_config.json)."""
+    return getattr(tokenizer, "response_template", None) is not None
+
+
 def read_texts(tokenizer: Any, samples: Samples, texts: Sequence[str]) -> Sequence[str]:
     """Returns the texts of completions; in a chat each with the message that is read in it, where the tokenizer's
-    folder says how (`response_template` in tokenizer_config.json).
+    folder says how.
     """
-    if getattr(tokenizer, "response_template", None) is None:
+    if not reads_turns(tokenizer):
         return texts
     rows = zip(samples.payload["tokens"].tolist(), samples.payload["length"].tolist(), strict=True)
     ids = [tokens[:length] for tokens, length in rows]
