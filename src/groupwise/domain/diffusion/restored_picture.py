@@ -31,7 +31,7 @@ def restored_picture(
     Returns:
         uint8 `[H, W(, 3)]`; None where a prompt has no target.
     """
-    if any("clean" not in prompt.columns for prompt in prompts):
+    if any(prompt.columns.get("clean") is None for prompt in prompts):
         return None
     restored = [images[place * num_images] for place in range(len(prompts))]
     degraded, clean = ([prompt.columns[name].picture for prompt in prompts] for name in ("degraded", "clean"))
