@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from trl import chat_template_utils
 from trl.chat_template_utils import parse_response, qwen3_template
 
 from groupwise.causal_lm.config import SmallModelConfig
@@ -17,7 +18,7 @@ from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.config import ChatConfig
 from groupwise.domain.language.conversation import Conversations
 from groupwise.domain.language.environment.chat_tools import ChatTools
-from groupwise.domain.language.parsed_turn import parsed_turn
+from groupwise.domain.language.parsed_turn import parsed_turn, unreadable_template
 from groupwise.reward.completions import in_form
 from groupwise.streams import Streams
 
@@ -136,7 +137,7 @@ def test_thoughts_beside_tools_are_read_as_trl_reads_them(first: str, opened: st
     made = tokenizer()
     template = TEMPLATE.replace("assistant\n{% endif", f"assistant\n{opened}{{% endif")
     made.chat_template = "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}" + template
-    config = ChatTools.model_validate({"tools": [CALCULATE], "parser": "hermes"})
+    config = ChatTools.model_validate({"tools": (CALCULATE,), "parser": "hermes"})
     chat = Chat(made, ChatConfig(), config.schemas)
     prompt = [{"role": "user", "content": "2 + 3?"}]
     before = chat.encode_prompt(prompt)
@@ -156,3 +157,34 @@ def test_thoughts_beside_tools_are_read_as_trl_reads_them(first: str, opened: st
             "texts hold thoughts"
         )
     assert json.loads(json.dumps(completion)) == conversations.messages[0], "records hold what was written"
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (3, "response_template must be a dict, got int"),
+        ({"fields": 3}, "response_template.fields must be a non-empty dict"),
+        ({"fields": {"content": {"close_pattern": "(", "content": "text"}}}, "invalid close_pattern regex"),
+    ],
+)
+def test_a_response_template_that_reads_nothing_is_told(template: Any, reason: str) -> None:
+    made = tokenizer()
+    assert unreadable_template(made) == []
+    made.response_template = template
+    (remark,) = unreadable_template(made)
+    assert reason in remark
+    assert "messages are given to rewards as they were written" in remark
+
+
+TEMPLATES = {
+    name: value
+    for name, value in vars(chat_template_utils).items()
+    if name.endswith("_template") and isinstance(value, dict)
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_response_templates_that_trl_ships_read_a_plain_answer(name: str) -> None:
+    made = tokenizer()
+    made.response_template = TEMPLATES[name]
+    assert unreadable_template(made) == []

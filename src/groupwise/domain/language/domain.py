@@ -21,7 +21,7 @@ from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.conversation import Conversations
 from groupwise.domain.language.data import Splits, split
-from groupwise.domain.language.parsed_turn import read_texts
+from groupwise.domain.language.parsed_turn import read_texts, unreadable_template
 from groupwise.domain.language.policy import LocalPolicy, Policy, open_policy
 from groupwise.domain.language.prompts import tokenize
 from groupwise.domain.language.scored import as_scored, by_temperature, scoring_inputs
@@ -175,6 +175,7 @@ class LanguageDomain(Domain):
             *(f"data: {text}: {counts[name]}" for name, text in descriptions.items() if counts[name]),
             *self._remarks_of_form(),
             *self._remarks_of_columns(),
+            *unreadable_template(self.tokenizer),
             *self.policy.remarks,
             *self.rewards.remarks,
         ]
@@ -571,13 +572,14 @@ class LanguageDomain(Domain):
         try:
             self.rewards.check_columns([*(set(prompt.columns) - {"prompt"}), *_OWN_COLUMNS])
         except RewardError as error:
-            raise ConfigError(f"data.evaluation.{name}: {error}") from None
+            place = f"data.evaluation.{name}" if name else "the prompts that are evaluated"
+            raise ConfigError(f"{place}: {error}") from None
 
     def _check_columns(self, splits: Splits) -> None:
         present = [*((set(splits.train[0].columns) - {"prompt"}) if splits.train else ()), *_OWN_COLUMNS]
         self.rewards.check_columns(present)
         for name, prompts in splits.evaluation.items():
-            if name:
+            if prompts:
                 self._check_set(name, prompts[0])
         if self.config.environment is not None:
             check_columns("environment", self.config.environment.needs, present)
