@@ -62,7 +62,7 @@ class EncodedPrompts:
         contents = {
             name: value.content if isinstance(value, PromptImage) else value
             for name, value in columns.items()
-            if name != "negative_prompt" and not (name == "clean" and isinstance(value, PromptImage))
+            if name != "negative_prompt" and not (name == "clean" and (value is None or isinstance(value, PromptImage)))
         }
         negative: dict[str, Any] = {"without prompt": columns.get("negative_prompt")}
         names = (

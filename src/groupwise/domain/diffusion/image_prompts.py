@@ -55,6 +55,7 @@ class ImagePrompts:
         self.demonstrated = [
             prompt for prompt, picture in zip(self.train, self.pictures, strict=True) if picture.has_target
         ]
+        self._has_targets = any(picture.has_target for picture in (*self.pictures, *self.held_out))
         self._training = {picture.key: picture for picture in self.pictures}
         self._evaluated = {
             _name(picture, number): (picture, number) for number in range(source.repeats) for picture in self.held_out
@@ -68,7 +69,8 @@ class ImagePrompts:
     def shown(
         self, prompts: Sequence[Prompt], streams: Streams, step: int, numbers: Sequence[int] | None = None
     ) -> list[Prompt]:
-        """Adds to prompts the image that the model is conditioned on (`degraded`) and its target (`clean`), if any.
+        """Adds to prompts the image that the model is conditioned on (`degraded`) and its target (`clean`), None
+        for an image without one; without the column where no image has one.
 
         Args:
             prompts: of the source; one that has its image stays as it is.
@@ -185,7 +187,8 @@ class ImagePrompts:
         else:
             assert self._source.degradation is not None
             degraded = self._source.degradation(clean, source.numpy("degrade", picture.key, *key))
-        target = {"clean": PromptImage(clean)} if picture.has_target else {}
+        # Rewards get the columns that all images of a batch have.
+        target = {"clean": PromptImage(clean) if picture.has_target else None} if self._has_targets else {}
         return Prompt(prompt.key, {**prompt.columns, "degraded": PromptImage(degraded), **target})
 
 

@@ -35,7 +35,7 @@ def restored_picture(
     rows = {
         name: [prompt.columns[name].picture for prompt in prompts]
         for name in ("degraded", "clean")
-        if all(name in prompt.columns for prompt in prompts)
+        if all(prompt.columns.get(name) is not None for prompt in prompts)
     }
     first = table.select(range(0, len(prompts) * num_images, num_images))
     answers = answers_in(first, rows, read)
