@@ -119,8 +119,9 @@ def test_an_admission_keeps_flat_groups_alone(admitted: float, kind: str, side: 
         frac_reward_zero_std=(0.4, 0.4),
         loss_pg=(0.0, 0.0),
         advantages_std=(0.5, 0.5),
-        **({} if side is None else {"zero_gradient_fraction__positive": (side,) * 2}),
     )
+    for row in rows if side is not None else ():
+        row["zero_gradient_fraction/positive"] = side
     settings = {"objective": {"admission": {"kind": kind}}}
     assert (of("admission_rejects", rows, settings) is not None) == speaks
 
