@@ -64,7 +64,8 @@ class WeightChange:
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    # Without one, as many zeros that take no memory.
+    return parameter.detach().new_zeros(1).expand(parameter.numel()) if parameter.grad is None else parameter.grad
 
 
 def _relative(weights: Tensor, before: Tensor) -> float:
