@@ -42,7 +42,7 @@ PROMPTS_NEVER_EARN = Rule(
     "What could be learnt is learnt, and these prompts took no part in it: their answers in the data are wrong or have"
     " another form than the reward compares with (a unit, another spelling), or they are out of this policy's reach.",
     "Look in rollouts/ at groups that earn nothing: would you accept what they say? Then bring the answers of the data"
-    " into one form, or let the reward forgive the difference; otherwise take easier prompts.",
+    " into one form, or let the reward forgive the difference (domain.rewards.NAME); otherwise take easier prompts.",
     _look,
     phrase="a part of the prompts never earns anything",
     follows=(

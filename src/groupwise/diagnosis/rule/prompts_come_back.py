@@ -35,7 +35,7 @@ PROMPTS_COME_BACK = Rule(
     " iterator that is made in every step, or a seed that is set again. The policy is trained on a few prompts,"
     " whatever the data set holds, and learns them by heart.",
     "Make the iterator over the prompts once, seed it once, and let it go on between steps; print the prompts of two"
-    " steps side by side.",
+    " steps side by side. Where some prompts are to come more often, train.adaptive_sampling draws them so.",
     _look,
     phrase="the same prompts are drawn again and again",
     # Later epochs only hide it.

@@ -45,7 +45,7 @@ EVALUATION_REPEATS = Rule(
     " policy that is trained: answers or scores come from a cache whose key does not hold the weights, or from the"
     " model that training began with.",
     "Put the step or a hash of the weights into the cache's key, or empty it after every update; give the evaluation"
-    " the model that is trained, with its adapter active.",
+    " the model that is trained, with its adapter active (`groupwise sample` answers with the weights as they are).",
     _look,
     phrase="the evaluation repeats itself",
     follows=("average_lags", "weights_unchanged", "weights_rewritten", "generator_drifts", "ratio_not_one"),
