@@ -49,7 +49,7 @@ class Outcome:
         return lines[0].strip()[:200]
 
 
-def run(trainer: str, checkout: Path, folder: Path, words: Sequence[str]) -> dict[str, Outcome]:
+def run(trainer: str, checkout: Path, folder: Path, words: Sequence[str], steps: int = 0) -> dict[str, Outcome]:
     """Runs the tests with a trainer and returns their outcomes by name.
 
     Args:
@@ -57,12 +57,14 @@ def run(trainer: str, checkout: Path, folder: Path, words: Sequence[str]) -> dic
         checkout: a checkout of TRL.
         folder: the models and data of `peers_hub.make_hub`.
         words: further arguments of pytest.
+        steps: steps of a training whose test names no number of them; 0 leaves them to the test.
     """
     path = folder / f"{trainer}.jsonl"
     variables = {
         **os.environ,
         "PEERS_FOLDER": str(folder),
         "PEERS_TRAINER": trainer,
+        "PEERS_STEPS": str(steps),
         "PEERS_OUTCOMES": str(path),
         "HF_HUB_CACHE": str(folder / "hub"),
         "HF_HUB_OFFLINE": "1",
@@ -158,6 +160,12 @@ def main() -> None:
     parser.add_argument(
         "--rows", type=int, default=0, help="rows of each data set: fewer are faster and decide less; 0 for all"
     )
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=0,
+        help="steps of a training whose test names none: fewer are faster and decide less; 0 leaves it to the test",
+    )
     parser.add_argument("--qwen-ids", action="store_true", help="Qwen's vocabulary for every model: slow, decides more")
     parser.add_argument(
         "--keep", type=Path, help="a folder for models, data and outcomes, so that the command can be ended and go on"
@@ -175,7 +183,7 @@ def main() -> None:
         folder = (arguments.keep or Path(name)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         missing_models = hub(folder, checkout, arguments.rows or None, arguments.qwen_ids)
-        theirs, ours = (run(trainer, checkout, folder, words) for trainer in TRAINERS)
+        theirs, ours = (run(trainer, checkout, folder, words, arguments.steps) for trainer in TRAINERS)
     print("\n".join(report(theirs, ours, missing_models)))
     sys.exit(bool(lost(theirs, ours)))
 

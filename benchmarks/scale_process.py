@@ -5,9 +5,11 @@ RANK=0 WORLD_SIZE=2 ... python benchmarks/scale_process.py SPECIFICATION.json
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -19,19 +21,22 @@ import measure
 import torch
 
 import groupwise
+from groupwise.domain.language.domain import LanguageDomain
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import StepNumbers
 from groupwise.learner.shards import local_part
 from groupwise.runs import read_lines
 from groupwise.training.distributed import World
+from groupwise.training.run import launch
+from groupwise.training.step import update
 
 
-class Waiting:
-    """Seconds that this process blocked, by cause: wall time within an exchange, less the CPU time of its thread."""
+class Seconds:
+    """Seconds by cause, of a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self._inside = False
+        self._clock, self._inside = clock, False
 
     @contextmanager
     def for_cause(self, cause: str) -> Iterator[None]:
@@ -39,12 +44,12 @@ class Waiting:
         if self._inside:
             yield
             return
-        self._inside, wall, cpu = True, time.perf_counter(), time.thread_time()
+        self._inside, began = True, self._clock()
         try:
             yield
         finally:
             self._inside = False
-            self.seconds[cause] += max(0.0, time.perf_counter() - wall - (time.thread_time() - cpu))
+            self.seconds[cause] += max(0.0, self._clock() - began)
 
     def note(self, owner: Any, name: str, cause: str) -> None:
         """Lets every call of a function add to a cause."""
@@ -57,8 +62,12 @@ class Waiting:
         setattr(owner, name, timed)
 
 
-WAITING = Waiting()
+WAITING = Seconds(lambda: time.perf_counter() - time.thread_time())
+"""Seconds that this process blocked: wall time within an exchange, less the CPU time of its thread."""
+WORKING = Seconds(time.process_time)
+"""CPU seconds of all threads of this process."""
 WAITED_BY_STEP: list[dict[str, float]] = []
+WORKED_BY_STEP: list[dict[str, float]] = []
 STATE_BYTES: list[int] = []
 """Bytes of weights, gradients and moments that this process holds after each optimiser step's backward pass."""
 
@@ -67,6 +76,7 @@ def tick(*_: object) -> None:
     """Notes the end of a step; a callback for `train.callbacks`."""
     measure.tick()
     WAITED_BY_STEP.append(dict(WAITING.seconds))
+    WORKED_BY_STEP.append(dict(WORKING.seconds))
 
 
 def counting(step: Callable[[LocalLearner, StepNumbers], float]) -> Callable[[LocalLearner, StepNumbers], float]:
@@ -88,7 +98,15 @@ def counting(step: Callable[[LocalLearner, StepNumbers], float]) -> Callable[[Lo
 
 
 def watch(sharded: bool) -> None:
-    """Lets exchanges note the time that they block, and optimiser steps their memory."""
+    """Lets exchanges note the time that they block, optimiser steps their memory, and the parts of a step their CPU
+    time.
+    """
+    WORKING.note(LanguageDomain, "sample", "sampling")
+    WORKING.note(update, "policy_gradient", "passes of the update")
+    WORKING.note(LocalLearner, "step", "AdamW")
+    WORKING.note(World, "sum_gradients", "sum of gradients")
+    for name in ("sum", "gather", "barrier"):
+        WORKING.note(World, name, "agreement")
     WAITING.note(World, "sum_gradients", "sum of gradients")
     WAITING.note(World, "sum", "sum of counts")
     WAITING.note(World, "gather", "agreement, and who comes last")
@@ -149,24 +167,65 @@ def engine_seconds(run: Path, skip: int) -> dict[str, list[float]]:
     return {name: [row[f"sampling/{name}_seconds"] for row in rows] for name in ("sync", "proof") if rows}
 
 
+class Started(Exception):
+    """The run is ready to train, and is not to."""
+
+
+def at_start(file: Path, out: Path) -> dict[str, Any]:
+    """Memory of this process that lies in no file, at its highest until domain and shards are made."""
+    for name in ("groupwise.domain.language.domain", "torch.distributed.fsdp"):
+        importlib.import_module(name)
+    level = peak = measure.memory_bytes("RssAnon")
+    done = threading.Event()
+
+    def look() -> None:
+        nonlocal peak
+        while not done.wait(0.002):
+            peak = max(peak, measure.memory_bytes("RssAnon"))
+
+    build = launch._build
+
+    def build_and_end(*arguments: Any, **keywords: Any) -> Any:
+        build(*arguments, **keywords)
+        raise Started
+
+    launch._build = build_and_end
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        groupwise.train(groupwise.load_experiment(file, run_code=True), out=out / "run")
+    except Started:
+        pass
+    finally:
+        done.set()
+        watcher.join()
+    return {"peak_bytes": peak - level, "file_bytes": measure.memory_bytes("RssFile")}
+
+
 def main(specification: dict[str, Any]) -> dict[str, Any]:
     """The medians are taken by the caller: every list has one entry a measured step."""
     torch.set_num_threads(1)
-    watch(specification["sharding"] == "full")
-    level = measure.reset_peak()
     out = Path(specification["out"])
     file = out / f"experiment-{os.environ['RANK']}.json"
     file.write_text(json.dumps(experiment(specification)), encoding="utf-8")
+    if specification.get("start"):
+        return at_start(file, out)
+    watch(specification["sharding"] == "full")
+    level = measure.reset_peak()
     groupwise.train(groupwise.load_experiment(file, run_code=True), out=out / "run")
     skip = specification["num_warm_up"]
-    waited = [
-        {cause: now[cause] - before.get(cause, 0.0) for cause in now}
-        for before, now in zip(WAITED_BY_STEP[skip - 1 : -2], WAITED_BY_STEP[skip:-1], strict=True)
-    ]
+    waited, worked = (
+        [
+            {cause: now[cause] - before.get(cause, 0.0) for cause in now}
+            for before, now in zip(steps[skip - 1 : -2], steps[skip:-1], strict=True)
+        ]
+        for steps in (WAITED_BY_STEP, WORKED_BY_STEP)
+    )
     return {
         "cpu": measure.differences(measure.CPU)[skip - 1 : -1],
         "wall": measure.differences(measure.WALL)[skip - 1 : -1],
         "waited": waited,
+        "worked": worked,
         "engine_seconds": engine_seconds(out / "run", skip),
         "state_bytes": max(STATE_BYTES),
         "peak_bytes": measure.memory_bytes("VmHWM") - level,

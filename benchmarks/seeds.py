@@ -44,7 +44,7 @@ ORDER = (
         "restoration_words",
     ),
     *("language_countdown", "source_001_improved", "source_001_progressive"),
-    *("language_smollm", "source_000_smollm", "language_smollm_signs", "language_knights"),
+    *("source_003_smollm", "language_smollm", "source_000_smollm", "language_smollm_signs", "language_knights"),
     *("source_004_advantage", "source_004_weights", "source_004_modes"),
     *("source_004_adaptive", "source_004_legacy_then", "source_004_shots"),
 )

@@ -48,6 +48,11 @@ SIZES = {
         vocabulary=32_000, hidden=320, layers=8, heads=5, kv_heads=5, intermediate=960,
         num_prompts=4, group_size=8, prompt_tokens=64, completion_tokens=64, mean_tokens=32.0,
     ),
+    # For its size alone: `scale.py --start`.
+    "150m": Size(
+        vocabulary=32_000, hidden=960, layers=10, heads=15, kv_heads=15, intermediate=2880,
+        num_prompts=4, group_size=8, prompt_tokens=64, completion_tokens=64, mean_tokens=32.0,
+    ),
     # The model and the step of `groupwise train language_smollm`.
     "smollm": Size(
         vocabulary=49_152, hidden=576, layers=30, heads=9, kv_heads=3, intermediate=1536,

@@ -12,7 +12,8 @@ from huggingface_hub import constants
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig
-from groupwise.causal_lm.loading import add_lora, check_folder, fit_tokenizer, load, save
+from groupwise.causal_lm.loading import add_lora, fit_tokenizer, load, save
+from groupwise.causal_lm.model_folder import check_folder
 from groupwise.causal_lm.scratch import character_tokenizer, small_model
 from groupwise.config import ConfigError
 

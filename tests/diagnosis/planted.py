@@ -24,10 +24,12 @@ from groupwise.domain.protocol import Evaluation
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run as run_experiment
 from groupwise.objective.penalty import Penalty
-from groupwise.objective.slot import AdvantageSlot
+from groupwise.objective.slot import AdmissionSlot, AdvantageSlot
+from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.track import TrackConfig
 from groupwise.training import Recipe
+from groupwise.training.step import collect
 
 QUIET = TrackConfig(console="none", rollouts_every=0)
 WIDE: dict[str, Any] = {"prompts_per_step": 8, "group_size": 8}
@@ -101,6 +103,55 @@ class HeldOutWithoutAMark(HeldOut):
     def evaluate(self, *, streams: Any) -> Evaluation:
         metrics = super().evaluate(streams=streams).metrics
         return Evaluation({name: value / 10 for name, value in metrics.items()}, [])
+
+
+class EvaluatedOnce(HeldOut):
+    """Keeps its first evaluation, and gives it again."""
+
+    metric_names = ("held_out/reward", "held_out/sure")
+    kept: Evaluation | None = None
+
+    def evaluate(self, *, streams: Any) -> Evaluation:
+        if self.kept is None:
+            metrics = super().evaluate(streams=streams).metrics
+            with torch.no_grad():
+                sure = float(self.module(torch.arange(self.num_prompts)).softmax(-1).amax(-1).mean())
+            self.kept = Evaluation({**metrics, "held_out/sure": sure}, [])
+        return self.kept
+
+
+class ComparedWithItself(ToyDomain):
+    """Its old log-probs are those of the present pass: the live ones less what has changed since."""
+
+    def __init__(self) -> None:
+        super().__init__(recorded=False)
+
+    def score(self, samples: Any, rows: Any, requires: frozenset[str]) -> Scored:
+        scored = super().score(samples, rows, requires)
+        moved = scored.log_prob.detach() - samples.old_log_prob[rows]
+        return replace(scored, log_prob=torch.where(samples.mask[rows], scored.log_prob - moved, 0.0))
+
+
+class PolicyInBfloat16(ToyPolicy):
+    """Weights in bfloat16, probabilities in fp64."""
+
+    def forward(self, prompt: Any) -> Any:
+        return super().forward(prompt).double()
+
+
+class InBfloat16(ToyDomain):
+    """The toy with weights of eight bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = PolicyInBfloat16(self.num_prompts, self.num_decisions, 0.0).bfloat16()
+
+
+class KeepsFlatGroups(AdmissionSlot):
+    """The condition of informative groups turned round."""
+
+    def __call__(self, rewards: Any) -> Any:
+        return rewards.group_flat.all(dim=1)
 
 
 class ReplacedReference(ToyDomain):
@@ -234,6 +285,18 @@ def after_the_first_three(folder: Path) -> None:
         experiment("stages.warm_up.num_steps=80", "stages.grpo.num_steps=6")(folder)
 
 
+def drawn_anew(folder: Path) -> None:
+    """A run whose iterator over the prompts is made in every step."""
+    draw = collect.draw_prompts
+
+    def anew(streams: Any, num_prompts: int, drawn: int, count: int) -> tuple[list[int], int]:
+        return draw(streams, num_prompts, 0, count)[0], drawn + count
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collect, "draw_prompts", anew)
+        toy(grpo(num_steps=10, rate=0.01, **WIDE), domain=lambda: ToyDomain(num_prompts=64))(folder)
+
+
 def by_chance(completions: Any, **columns: Any) -> list[float]:
     """A reward that pays by chance, drawn anew for each batch: none can be earned."""
     chance = random.Random(repr(completions))
@@ -337,6 +400,29 @@ PLANTED = (
             grpo(num_steps=30, rate=0.05, weight_average={"decay": 0.9999, "warm_up": False}, **WIDE),
             domain=lambda: HeldOut(),
         ),
+    ),
+    Planted(
+        "evaluation_repeats",
+        toy(grpo(num_steps=40, rate=0.05, **WIDE), domain=lambda: EvaluatedOnce()),
+        frozenset({"learns_by_heart"}),
+    ),
+    Planted(
+        "prompts_never_earn",
+        toy(
+            grpo("grpo", num_steps=60, rate=0.1, **WIDE),
+            domain=lambda: ToyDomain(
+                num_prompts=16,
+                num_decisions=1,
+                reward_of=lambda index, actions: float(index % 2 and int(actions[0]) == index % 4),
+            ),
+        ),
+        frozenset({"all_flat"}),
+    ),
+    Planted("prompts_come_back", drawn_anew),
+    Planted("steps_round_away", toy(grpo(rate=1e-4, **WIDE), domain=lambda: InBfloat16())),
+    Planted(
+        "ratio_always_one",
+        toy(grpo(updates_per_batch=4, rate=0.01, **WIDE), domain=lambda: ComparedWithItself()),
     ),
     Planted("rewards_are_slow", toy(grpo(num_steps=3), domain=SlowReward)),
     Planted(

@@ -54,6 +54,16 @@ def test_bounds_of_whole_members_that_stop_a_second_update_are_explained_and_no_
     assert {finding.severity for finding in findings} == {"note"}
 
 
+def test_an_admission_that_keeps_flat_groups_alone_is_named(tmp_path: Path) -> None:
+    kept = {"admission": {"kind": "callable", "path": "tests.diagnosis.planted:KeepsFlatGroups"}}
+    # One decision of four is right by chance: some groups are flat and most are not. A supervised term trains on.
+    recipe = grpo("grpo", rate=1e-3, objective={**kept, "divergence.kind": "none", "auxiliary": {"supervised": 0.1}})
+    findings = found(Planted("admission_rejects", toy(recipe, domain=lambda: ToyDomain(num_decisions=1))), tmp_path)
+    said = next(finding for finding in findings if finding.rule == "admission_rejects")
+    assert "all of them flat" in said.what
+    assert "turned round" in said.means
+
+
 # Of the doctor's bench, with seed 0 (`benchmarks/doctor_faults/`): the fault, the rule and what else is said.
 RECORDED = {
     "words_are_paid": ("texts_repeat", {"reward_follows_length", "all_truncated", "all_flat", "judge_falls"}),

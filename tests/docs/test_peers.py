@@ -67,7 +67,7 @@ from trl import GRPOConfig, GRPOTrainer
 def test_trains(tmp_path):
     rows = load_dataset("trl-internal-testing/zen", "standard_prompt_only", split="train")
     args = GRPOConfig(
-        output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none", max_steps=1,
+        output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none",
         per_device_train_batch_size=2, num_generations=2, max_completion_length=4,
     )
     def length(completions, **columns):
@@ -110,6 +110,7 @@ def test_both_trainers_run_over_a_checkout(tmp_path: Path) -> None:
         (tmp_path / path).write_text(text, encoding="utf-8")
     kept = tmp_path / "kept"
     command = [sys.executable, "-m", "benchmarks.peers", str(tmp_path), "--select", "test", "--keep", str(kept)]
+    command += ["--steps", "1"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 1, result.stderr[-2000:]
     lines = result.stdout.splitlines()

@@ -11,16 +11,18 @@ import sys
 import tomllib
 from pathlib import Path
 
+import diffusers
 import pytest
 from tests.docs.test_pages import ROOT, blocks, files
+from tests.domain.diffusion.models.tiny import build
 
 from groupwise.config import ConfigError, entry_points
 from groupwise.domain.diffusion.models.adapters import adapter_for
-from groupwise.testing import BrokenLaws
+from groupwise.testing import BrokenLaws, check_pipeline
 
 PAGE = ROOT / "docs" / "guide" / "write_your_own_pipeline.md"
 FILES = files(PAGE)
-NAMES = {"make_folder.py", "prompts.txt", "aura.py", "test_aura.py", "draw.py", "pyproject.toml"}
+NAMES = {"make_folder.py", "prompts.txt", "aura.py", "test_aura.py", "draw.py", "kontext.py", "pyproject.toml"}
 
 
 @pytest.fixture
@@ -72,6 +74,13 @@ def test_the_laws_hold_and_notice_what_the_page_takes_away(folder: Path) -> None
     printed = [number.sub("", line) for line in str(caught.value).splitlines()]
     assert printed[: len(stated.splitlines())] == [number.sub("", line) for line in stated.splitlines()]
     assert [line[2:6] for line in printed[2:]] == ["save", "lora"]
+
+
+def test_the_adapter_that_is_shown_an_image_keeps_the_laws(folder: Path) -> None:
+    flux = build("FluxPipeline")
+    parts = {name: part for name, part in flux.components.items() if name not in ("image_encoder", "feature_extractor")}
+    diffusers.FluxKontextPipeline(**parts).save_pretrained("models/kontext")
+    check_pipeline(importlib.import_module("kontext").Kontext, "models/kontext", size=(16, 8))
 
 
 @pytest.mark.slow

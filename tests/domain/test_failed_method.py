@@ -1,4 +1,6 @@
-"""A method of a user's domain that raises during a run ends it in one line with the method, the class and the place."""
+"""A method of a user's domain that raises ends a run, and every verb, in one line with the class, the method and the
+place.
+"""
 
 from __future__ import annotations
 
@@ -10,70 +12,205 @@ import torch
 from tests.experiment.test_from_python import WALK, Walk
 
 import groupwise
+from groupwise.checkpoint.atomic import StorageError
 from groupwise.config import ConfigError
-from groupwise.domain.failed_method import calling
+from groupwise.domain.failed_method import naming_failed_method
 from groupwise.domain.language.domain import LanguageDomain
+from groupwise.domain.protocol import Table
+from groupwise.learner.local import LocalLearner
 from groupwise.reward import RewardError
 from groupwise.streams import Streams
 
+METHODS = ("prompts", "sample", "reward", "score", "backward", "describe", "evaluate", "save", "tables", "close")
+
 
 class Failing(Walk):
-    """A walk one of whose methods fails at a call after those of the trial before training."""
+    """A walk one of whose methods fails from a step on."""
 
-    method, call = "", 0
+    class Settings(groupwise.Config):
+        width: float = 0.3
+        method: str = ""
+        from_step: int = 0
 
-    def _failing(self, method: str, given: Any) -> Any:
-        if method == self.method:
-            self.call -= 1
-            if self.call < 0:
-                torch.zeros(2) @ torch.zeros(3)
-        return given
+    step = 0
+
+    def _fail(self, method: str) -> None:
+        if method == self.settings.method and self.step >= self.settings.from_step:
+            torch.dot(torch.zeros(2), torch.zeros(3))
 
     def prompts(self, indices: Any) -> Any:
-        return self._failing("prompts", super().prompts(indices))
+        self._fail("prompts")
+        return super().prompts(indices)
 
-    def sample(self, *arguments: Any, **options: Any) -> Any:
-        return self._failing("sample", super().sample(*arguments, **options))
+    def sample(self, prompts: Any, group_size: int, *, step: int, **options: Any) -> Any:
+        self.step = step + 1
+        self._fail("sample")
+        return super().sample(prompts, group_size, step=step, **options)
 
     def reward(self, samples: Any) -> Any:
-        return self._failing("reward", super().reward(samples))
+        self._fail("reward")
+        return super().reward(samples)
+
+    @torch.enable_grad()
+    def score(self, samples: Any, rows: Any, requires: Any) -> Any:
+        self._fail("score")
+        return super().score(samples, rows, requires)
+
+    def backward(self, samples: Any, rows: Any, cotangents: Any) -> Any:
+        self._fail("backward")
+        return super().backward(samples, rows, cotangents)
+
+    def describe(self, samples: Any, rows: Any) -> Any:
+        self._fail("describe")
+        return super().describe(samples, rows)
 
     def evaluate(self, *, streams: Any) -> Any:
-        return self._failing("evaluate", super().evaluate(streams=streams))
+        self._fail("evaluate")
+        return super().evaluate(streams=streams)
+
+    def tables(self, *, streams: Any) -> list[Table]:
+        self._fail("tables")
+        return []
+
+    def save(self, folder: Path) -> None:
+        self._fail("save")
+        super().save(folder)
+
+    def load(self, folder: Path) -> None:
+        self._fail("load")
+        super().load(folder)
+
+    def asked(self, text: str) -> Any:
+        self._fail("asked")
+        return super().asked(text)
+
+    def conversation(self, turns: Any) -> Any:
+        self._fail("conversation")
+        return super().prompts([0])[0]
+
+    def close(self) -> None:
+        self._fail("close")
 
 
-@pytest.mark.parametrize(("method", "call"), [("evaluate", 0), ("prompts", 2), ("sample", 1), ("reward", 1)])
-def test_a_run_ends_in_one_line(method: str, call: int, tmp_path: Path) -> None:
-    domain = Failing(Failing.Settings(), streams=Streams(0))
-    domain.method, domain.call = method, call
+def told(text: str, method: str) -> None:
+    """Checks the one line of a planted error."""
+    assert f"domain: Failing.{method} raised RuntimeError: inconsistent tensor size" in text, text
+    assert "test_failed_method.py:" in text
+    assert "in _fail" in text
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_ends_in_one_line(method: str, tmp_path: Path) -> None:
+    domain = Failing(Failing.Settings(method=method, from_step=3), streams=Streams(0))
     with pytest.raises(ConfigError) as caught:
-        groupwise.train(domain=domain, out=tmp_path / "run", **WALK)
-    told = str(caught.value)
-    assert told.startswith(f"domain: Failing.{method} raised RuntimeError: inconsistent tensor size"), told
-    assert "test_failed_method.py:" in told
-    assert "in _failing" in told
-    assert "\n" not in told
+        groupwise.train(
+            domain=domain,
+            method="kl_cov" if method == "backward" else "grpo",
+            out=tmp_path / "run",
+            train={"num_steps": 4, "prompts_per_step": 2, "group_size": 4},
+            track={"console": "none", "rollouts_every": 1},
+        )
+    told(str(caught.value), method)
+    assert "\n" not in str(caught.value)
     assert isinstance(caught.value.__cause__, RuntimeError), "the traceback stays within reach"
+    rows = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(rows) >= 3, "the steps before are whole"
+
+
+class Noised(Failing):
+    """One that trains on noised copies and fails where it makes them."""
+
+    def noised(self, samples: Any, matching: Any, *, streams: Any, step: int) -> Any:
+        raise LookupError("no noise")
+
+
+def test_the_method_is_named_whoever_calls_it() -> None:
+    domain = Noised(Noised.Settings(), streams=Streams(0))
+    line = r"^domain: Noised\.noised raised LookupError: no noise \(at .*test_failed_method\.py:\d+ in noised\)$"
+    with pytest.raises(ConfigError, match=line), naming_failed_method(domain):
+        domain.noised(None, None, streams=None, step=0)
+
+
+def untold(method: Any) -> Any:
+    """A decorator that keeps neither the name nor the code of a method."""
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        return method(*arguments, **options)
+
+    return called
+
+
+class Decorated(Walk):
+    """One whose methods have one code."""
+
+    @untold
+    def prompts(self, indices: Any) -> Any:
+        raise LookupError("none")
+
+    @untold
+    def reward(self, samples: Any) -> Any:
+        raise LookupError("none")
+
+
+def test_no_wrong_name_is_told_where_methods_share_a_decorator() -> None:
+    domain = Decorated(Decorated.Settings(), streams=Streams(0))
+    with pytest.raises(LookupError), naming_failed_method(domain):
+        domain.reward(None)
+
+
+class Library(Failing):
+    """One that fails in a library."""
+
+    def asked(self, text: str) -> Any:
+        return __import__("json").loads("[")
 
 
 def test_the_own_line_is_told_where_a_library_raised() -> None:
-    domain: Any = Failing(Failing.Settings(), streams=Streams(0))
-    with (
-        pytest.raises(ConfigError, match=r"json/decoder.py:\d+ in raw_decode\), called at test_failed_method.py:\d+$"),
-        calling(domain, "evaluate"),
-    ):
-        __import__("json").loads("[")
+    domain = Library(Library.Settings(), streams=Streams(0))
+    line = r"json/decoder.py:\d+ in raw_decode\), called at test_failed_method.py:\d+$"
+    with pytest.raises(ConfigError, match=line), naming_failed_method(domain):
+        domain.asked("")
 
 
-@pytest.mark.parametrize("error", [ConfigError("write 3"), RewardError("no reward"), MemoryError()])
+class Learning:
+    """A learner of one's own that fails where it steps."""
+
+    def __init__(self, module: Any) -> None:
+        self._local = LocalLearner(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._local, name)
+
+    def step(self, *arguments: Any, **options: Any) -> Any:
+        raise ArithmeticError("no step")
+
+
+def test_a_method_of_its_learner_is_named(tmp_path: Path) -> None:
+    domain = Walk(Walk.Settings(), streams=Streams(0))
+    learner: Any = Learning(domain.module)
+    domain.learner = learner
+    with pytest.raises(ConfigError, match=r"^domain: Learning\.step raised ArithmeticError: no step"):
+        groupwise.train(domain=domain, out=tmp_path / "run", **WALK)
+
+
+class Raising(Walk):
+    """One that raises what it is told to."""
+
+    def asked(self, text: Any) -> Any:
+        raise text
+
+
+@pytest.mark.parametrize(
+    "error", [ConfigError("write 3"), RewardError("no reward"), StorageError("full"), MemoryError()]
+)
 def test_errors_that_name_a_remedy_and_memory_stay(error: Exception) -> None:
-    domain: Any = Failing(Failing.Settings(), streams=Streams(0))
-    with pytest.raises(type(error)) as caught, calling(domain, "evaluate"):
-        raise error
+    domain = Raising(Raising.Settings(), streams=Streams(0))
+    with pytest.raises(type(error)) as caught, naming_failed_method(domain):
+        domain.asked(error)
     assert caught.value is error
 
 
 def test_a_defect_of_a_shipped_domain_keeps_its_traceback() -> None:
     domain: Any = object.__new__(LanguageDomain)
-    with pytest.raises(KeyError), calling(domain, "evaluate"):
-        raise KeyError("of ours")
+    with pytest.raises(AttributeError), naming_failed_method(domain):
+        domain.prompts([0])

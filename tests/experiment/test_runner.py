@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ import torch
 from groupwise.config import ConfigError
 from groupwise.domain.language.model import Pretrained
 from groupwise.experiment.loading import load_experiment
-from groupwise.experiment.runner import _opened_on, job_of, open_domain, remarks, resume, run, with_model
+from groupwise.experiment.runner import job_of, open_domain, remarks, resume, run, with_model
 from groupwise.reward import RewardError
 
 
@@ -147,12 +148,17 @@ def fails(completions: Sequence[str], **columns: object) -> list[float]:
 
 
 def test_a_language_model_in_shards_is_opened_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = torch.device("cuda", 1)
-    shards, whole = (load_experiment("language", [f"train.sharding={sharding}"]) for sharding in ("full", "none"))
-    assert _opened_on(shards, device) == device  # one process has all weights
+    def opened(domain: str, *changes: str) -> tuple[str, bool]:
+        built: Any = job_of(load_experiment(domain, list(changes))).build_domain(torch.device("cuda", 1))
+        return built["device"], built.get("spreads", False)
+
+    for domain in ("language.domain.LanguageDomain", "diffusion.domain.DiffusionDomain"):
+        monkeypatch.setattr(f"groupwise.domain.{domain}", lambda config, **arguments: arguments)
+    full = "train.sharding=full"
+    assert opened("language", full) == ("cuda:1", False)  # one process has all weights
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert _opened_on(shards, device) == torch.device("cpu")
-    assert _opened_on(whole, device) == device
-    assert _opened_on(load_experiment("diffusion", ["train.sharding=full"]), device) == device
-    flash = ["train.sharding=full", "domain.model={kind='pretrained',path='x',attention='flash_attention_2'}"]
-    assert _opened_on(load_experiment("language", flash), device) == device
+    assert opened("language", full) == ("cpu", True)
+    assert opened("language", "train.sharding=none") == ("cuda:1", False)
+    assert opened("diffusion", full) == ("cuda:1", False)
+    flash = "domain.model={kind='pretrained',path='x',attention='flash_attention_2'}"
+    assert opened("language", full, flash) == ("cuda:1", False)

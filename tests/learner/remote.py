@@ -207,7 +207,7 @@ class RemoteLearner:
     def shard(self, device: Any) -> None:
         raise NotImplementedError("not offered")
 
-    def gathered(self, *, on_cpu: bool = False) -> Any:
+    def gathered(self, *, on_cpu: bool = False, here: bool = True) -> Any:
         return nullcontext()
 
     def rehearsal(self) -> Any:

@@ -33,6 +33,18 @@ def test_a_step_that_rounds_to_nothing_changes_nothing() -> None:
     assert learner.change == 0.0
 
 
+def test_weights_with_a_gradient_that_a_step_leaves_are_counted() -> None:
+    module = nn.Linear(8, 8, bias=False, dtype=torch.bfloat16)
+    nn.init.constant_(module.weight, 1.0)
+    module.weight.data[:4] = 1e-3
+    learner = LocalLearner(module)
+    assert learner.stuck is None
+    # Two of eight columns have no gradient; of the others, one row in two is as small as the step.
+    module(torch.tensor([[1.0] * 6 + [0.0] * 2], dtype=torch.bfloat16)).sum().backward()
+    learner.step(StepNumbers(learning_rate=1e-3))
+    assert learner.stuck == 0.5
+
+
 def test_vectors_count_where_there_is_no_matrix() -> None:
     matrix, vector = nn.Parameter(torch.ones(3, 3)), nn.Parameter(torch.ones(3))
     both, alone = WeightChange([matrix, vector]), WeightChange([vector])

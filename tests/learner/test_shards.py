@@ -6,7 +6,14 @@ import torch
 from tests.learner.one_process import sharding
 from torch import Tensor, nn
 
-from groupwise.learner.shards import copy_without_weights, local_part, move_weights, process_mesh, shard_module
+from groupwise.learner.shards import (
+    copy_without_weights,
+    gathered,
+    local_part,
+    move_weights,
+    process_mesh,
+    shard_module,
+)
 
 
 class Tied(nn.Module):
@@ -53,3 +60,18 @@ def test_a_sharded_module_takes_the_weights_of_the_whole_one_and_leaves_it_none(
         optimiser.step()
         torch.testing.assert_close(local_part(copy.head.weight), before["embedding.weight"] - 0.1 * gradient)
         assert not torch.allclose(copy(tokens), expected.detach())
+
+
+def test_a_process_that_needs_no_whole_weights_gathers_none() -> None:
+    whole = Tied()
+    expected = whole(torch.tensor([0, 3])).detach()
+    with sharding():
+        copy = copy_without_weights(whole, whole, {whole.head.weight: torch.float64})
+        mesh = process_mesh(torch.device("cpu"))
+        shard_module(copy, copy.layers, mesh)
+        move_weights(whole, copy, mesh)
+        with gathered(copy, whole, torch.device("cpu"), here=False):
+            assert [parameter.numel() for parameter in whole.parameters()] == [0, 0, 0, 0]
+        with gathered(copy, whole, torch.device("cpu")):
+            assert whole.head.weight.dtype == local_part(copy.head.weight).dtype == torch.float64
+            torch.testing.assert_close(whole.float()(torch.tensor([0, 3])).detach(), expected)

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.domain.diffusion.models.tiny import ALL_PIPELINES, saved
+from tests.domain.diffusion.models.tiny import ALL_PIPELINES, ASKED_BY_IMAGE, saved
 from torch import Tensor
 
+from groupwise.config import ConfigError
 from groupwise.domain.diffusion.models.adapters import SHIPPED
 from groupwise.domain.diffusion.models.flux import Flux
+from groupwise.domain.diffusion.models.instruct_pix2pix import InstructPix2Pix
 from groupwise.domain.diffusion.models.wan import Wan
 from groupwise.domain.diffusion.pipeline_adapter import PipelineAdapter
 from groupwise.testing import BrokenLaws, check_pipeline
@@ -22,7 +24,7 @@ SIZES = {"DiTPipeline": None, "WanPipeline": (5, 16, 32)}
 CLASSES = ({"label": 3}, {"prompt": "class 7"})
 
 
-@pytest.mark.parametrize("name", ALL_PIPELINES)
+@pytest.mark.parametrize("name", [*ALL_PIPELINES, ASKED_BY_IMAGE])
 def test_ours_keep_them(name: str, tmp_path: Path) -> None:
     prompts = {"prompts": CLASSES} if name == "DiTPipeline" else {}
     check_pipeline(type(SHIPPED[name]), saved(name, tmp_path), size=SIZES.get(name, (16, 8)), **prompts)
@@ -118,6 +120,19 @@ class OtherPacking(Wrong):
 class OutOfRange(Wrong):
     def decode(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
         return 2 * super().decode(pipe, latents, size) - 1
+
+
+class WithoutShift(Wrong):
+    """Forgets the shift of the autoencoder."""
+
+    def decode(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
+        unpacked = self.unpack(pipe, latents, size) / pipe.vae.config.scaling_factor
+        return (pipe.vae.decode(unpacked, return_dict=False)[0] / 2 + 0.5).clamp(0, 1)
+
+
+class CallsNothing(Wrong):
+    def call_pipeline(self, *arguments: Any, **named: Any) -> Any:
+        return None
 
 
 class NotFinite(Wrong):
@@ -232,6 +247,9 @@ FAULTS = [
     (Sideways, "decode: Sideways: latents [2, 8, 16] were decoded as [2, 3, 8, 16]"),
     (OtherPacking, "pack: pack does not invert unpack"),
     (OutOfRange, "decode: decoded images lie between -"),
+    (WithoutShift, "decode: the pipeline's own images of the same latents differ by up to"),
+    (Sideways, "images: Sideways: latents [2, 8, 16] were decoded as [2, 3, 8, 16]"),
+    (CallsNothing, "decode: call_pipeline returned a NoneType; return the images as a tensor in [0, 1]"),
     (NotFinite, "decode: decoded images are not finite"),
     (Brightened, "decode: a decoded image depends on the latents that are decoded beside it"),
     (Detached, "gradient: in float32 a prediction has no gradient"),
@@ -253,6 +271,87 @@ FAULTS = [
 @pytest.fixture(scope="module")
 def flux(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved("FluxPipeline", tmp_path_factory.mktemp("flux"))
+
+
+class Edits(InstructPix2Pix):  # type: ignore[misc]
+    """The adapter of a pipeline that is asked by an image, of which each fault below replaces one member."""
+
+
+class SaysDistilled(Edits):
+    def takes_guidance(self, pipe: Any) -> bool:
+        return True
+
+
+class ImageUnread(Edits):
+    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Any, guidance: float) -> Tensor:
+        return super().forward(denoiser, latents, timestep, self.without_image(condition), guidance)
+
+
+class ImageInFront(Edits):
+    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Any, guidance: float) -> Tensor:
+        exchanged = condition | {"image": latents}
+        return super().forward(denoiser, condition["image"].to(latents.dtype), timestep, exchanged, guidance)
+
+
+class ImageScaled(Edits):
+    def encode(self, pipe: Any, prompts: Any, negatives: Any, size: Any) -> Any:
+        factor = pipe.vae.config.scaling_factor
+        halves = super().encode(pipe, prompts, negatives, size)
+        return tuple(half | {"image": factor * half["image"]} for half in halves)
+
+
+class FirstImageForAll(Edits):
+    def encode(self, pipe: Any, prompts: Any, negatives: Any, size: Any) -> Any:
+        halves = super().encode(pipe, prompts, negatives, size)
+        return tuple(half | {"image": half["image"][:1].expand_as(half["image"])} for half in halves)
+
+
+class InstructionUnread(Edits):
+    def encode(self, pipe: Any, prompts: Any, negatives: Any, size: Any) -> Any:
+        return super().encode(pipe, [{**row, "instruction": "a"} for row in prompts], negatives, size)
+
+
+class NegativesWithoutImage(Edits):
+    def encode(self, pipe: Any, prompts: Any, negatives: Any, size: Any) -> Any:
+        condition, negative = super().encode(pipe, prompts, negatives, size)
+        return condition, self.without_image(negative)
+
+
+class KeepsTheImage(Edits):
+    def without_image(self, condition: Any) -> Any:
+        return dict(condition)
+
+
+class AcceptsTexts(Edits):
+    def check(self, pipe: Any, prompts: Any) -> None:
+        if not all(row.get("instruction") for row in prompts):
+            raise ConfigError("instruction: write one")
+
+
+EDIT_FAULTS = [
+    (SaysDistilled, "guidance: takes_guidance says that the model takes guidance as an input, and encode returns a"),
+    (ImageUnread, "forward: the image changes nothing in a prediction"),
+    (ImageInFront, "images: at guidance 1 the pipeline's own images from the same noise differ"),
+    (ImageScaled, "see encode, and the time, the sign and the axes in forward"),
+    (FirstImageForAll, "encode: the 'image' of a prompt depends on the prompts that are encoded beside it"),
+    (InstructionUnread, "forward: the instruction changes nothing in a prediction"),
+    (NegativesWithoutImage, "images: at guidance 4 the pipeline's own images from the same noise differ"),
+    (KeepsTheImage, "images: at image guidance 1.5 the pipeline's own images from the same noise differ"),
+    (AcceptsTexts, "encode: check accepts a prompt without its image"),
+]
+
+
+@pytest.fixture(scope="module")
+def edits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(ASKED_BY_IMAGE, tmp_path_factory.mktemp("edits"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "sentence"), EDIT_FAULTS, ids=[fault.__name__ for fault, _ in EDIT_FAULTS])
+def test_a_fault_with_an_image_is_named(fault: type[PipelineAdapter], sentence: str, edits: Path) -> None:
+    with pytest.raises(BrokenLaws) as caught:
+        check_pipeline(fault, edits, size=(16, 8))
+    assert sentence in str(caught.value)
 
 
 @pytest.fixture(scope="module")

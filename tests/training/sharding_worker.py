@@ -40,9 +40,9 @@ def absent(folder: Path) -> None:
 def counting(function: Callable[..., Any], calls: list[int]) -> Callable[..., Any]:
     """The function, which adds an entry to a list at every call."""
 
-    def counted(*arguments: Any) -> Any:
+    def counted(*arguments: Any, **settings: Any) -> Any:
         calls.append(len(calls))
-        return function(*arguments)
+        return function(*arguments, **settings)
 
     return counted
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 from tests.training.step.test_reward_memory import remembered
 
@@ -148,3 +149,25 @@ def test_a_fault_of_another_process_is_reported_by_the_first(tmp_path: Path) -> 
         == 1
     )
     assert printed.count("timeout") == 1
+
+
+def test_large_gradients_are_summed_where_they_lie_and_small_ones_in_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    summed: list[int] = []
+
+    def all_reduce(tensor: torch.Tensor) -> None:
+        summed.append(tensor.data_ptr())
+        tensor.mul_(2)
+
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
+    sizes = [(3,), (512, 512), (2, 2), (600, 500), (512, 512)]
+    parameters = [torch.nn.Parameter(torch.zeros(size)) for size in sizes]
+    for number, parameter in enumerate(parameters[:-1]):
+        parameter.grad = torch.full(parameter.shape, number + 1.0)
+    # Its rows lie side by side, which an exchange would have to copy.
+    parameters[3].grad = torch.full((500, 600), 4.0).t()
+    World(0, 2).sum_gradients(parameters)
+    assert summed[1] == parameters[1].grad.data_ptr()
+    # The number of holders, two large gradients, one bucket of small ones; nobody has the last.
+    assert len(summed) == 4
+    assert [parameter.grad.unique().tolist() for parameter in parameters[:-1]] == [[2.0], [4.0], [6.0], [8.0]]
+    assert parameters[-1].grad is None

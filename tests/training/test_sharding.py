@@ -61,6 +61,12 @@ VARIANTS: dict[str, tuple[Case, dict[str, Any]]] = {
         {"train": {"micro_batch_members": "auto", "memory_limit_gib": 16.0}},
     ),
     "untied": (Case("kl_cov", processes=2, minibatches=3), {"model": {"path": "untied"}}),
+    # Files in half precision, which only shards are converted from.
+    "converted": (Case("grpo", processes=2), {"model": {"path": "half"}}),
+    "converted_adapter": (
+        Case("grpo", lora=True, processes=2, minibatches=2),
+        {"model": {"path": "half"}, "reference": {"kind": "frozen", "adapter": "copy"}},
+    ),
     # FSDP sums fp32 in another way than fp64.
     "master_weights": (Case("grpo", processes=2), {"model": {"dtype": "float32"}, "train": {"autocast": "bfloat16"}}),
 }
@@ -132,6 +138,14 @@ def gaps(actual: Any, expected: Any, place: str = "") -> dict[str, float]:
     return {}
 
 
+def write_half(folder: Path) -> None:
+    """The GPT-2 folder with its weights in bfloat16."""
+    model = AutoModelForCausalLM.from_pretrained(folder / "gpt2", dtype=torch.bfloat16)
+    shutil.copytree(folder / "gpt2", folder / "half")
+    (folder / "half" / "model.safetensors").unlink()
+    model.save_pretrained(folder / "half")
+
+
 def write_untied(folder: Path) -> None:
     """The GPT-2 folder with a head of its own, in fp64."""
     torch.manual_seed(1)
@@ -146,6 +160,7 @@ def write_untied(folder: Path) -> None:
 def test_shards_end_where_whole_weights_end(tmp_path: Path) -> None:
     write_inputs(tmp_path)
     write_untied(tmp_path)
+    write_half(tmp_path)
     tasks = []
     for name, (case, changes) in VARIANTS.items():
         for sharding in ("none", "full"):
@@ -249,6 +264,8 @@ def test_servers_sample_for_shards_as_for_whole_weights(tmp_path: Path) -> None:
     for name in ("full-2", "full-1"):
         sizes = [json.loads((tmp_path / f"scored-whole-{rank}-{name}.json").read_text()) for rank in range(2)]
         assert sizes[0]
+        # Servers that both processes share are sent the weights by the first one, which alone gathers them.
+        assert bool(sizes[1]) == (name == "full-2")
         assert max(size for process in sizes for size in process) <= NUM_PROMPTS
     first, *tables = (read_lines(tmp_path / name / "metrics.jsonl").rows for name in runs)
     names = ("reward", "sampling/sampling_logp_difference/mean", "entropy", "eval/sampled/reward")

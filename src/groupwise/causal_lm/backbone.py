@@ -97,6 +97,9 @@ class Backbone:
         """True where the weights lie in shards, so that only whole layers can be called."""
         self.shards: ShardedLM | None = None
         """The copy of this model in shards that is trained in place of it, where there is one."""
+        self.trained_dtype: torch.dtype = head.weight.dtype
+        """The dtype in which the weights are trained, also where they are stored in another until they are in shards.
+        """
         self.packs: bool | None = None
         """True where `groupwise.causal_lm.packing` gives this model's own numbers; None before the first trial."""
 

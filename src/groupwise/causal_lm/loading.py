@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, final
 
-import httpx
 import torch
-from huggingface_hub import constants, try_to_load_from_cache
-from torch import nn
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig
-from groupwise.causal_lm.gguf import plain_folder
+from groupwise.causal_lm.model_folder import NO_CODE, checked
 from groupwise.config import ConfigError
 from groupwise.processes import is_out_of_memory
-
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json")
-
-_NO_CODE = {"trust_remote_code": False}
-"""Without this argument transformers asks at the terminal whether to run a folder's own code."""
 
 
 @final
@@ -38,11 +31,13 @@ class LoadedLM:
         model: the module that is trained (with its adapter, if any).
         tokenizer: its tokenizer, with an end and a pad token.
         backbone: the model taken apart at its head.
+        dtypes: the dtypes that weights get in shards, by parameter; others keep theirs.
     """
 
     model: nn.Module
     tokenizer: Any
     backbone: Backbone
+    dtypes: Mapping[nn.Parameter, torch.dtype] = field(default_factory=dict)
 
 
 def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM:
@@ -72,17 +67,28 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
         ... )
         ('<|end|>', True)
     """
-    config = config.model_copy(update={"path": plain_folder(config.path)})
-    check_folder(config.path)
-    _check_kind(config)
+    config = checked(config)
     tokenizer = load_tokenizer(config.path, config.revision)
-    dtype = "auto" if config.dtype == "auto" else getattr(torch, config.dtype)
+    model = load_model(config, "auto" if config.dtype == "auto" else getattr(torch, config.dtype))
+    return prepared(model, tokenizer, config.dropout, config.lora, device, config.path)
+
+
+def load_model(config: CausalLMConfig, dtype: torch.dtype | str) -> Any:
+    """Loads the model alone, as transformers makes it.
+
+    Args:
+        config: as `checked` returned it.
+        dtype: of its weights, or `"auto"`.
+
+    Raises:
+        ConfigError: as `load`.
+    """
     arguments: dict[str, Any] = {
         "dtype": dtype,
         "revision": config.revision or "main",
         "use_safetensors": True,
         "output_loading_info": True,
-    } | _NO_CODE
+    } | NO_CODE
     if config.attention is not None:
         arguments["attn_implementation"] = config.attention
     try:
@@ -104,7 +110,7 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
             f"path = {config.path!r}: its weights lack {len(missing)} tensors ({missing_sample}); they would be random."
             " Save the whole model into the folder"
         )
-    return prepared(model, tokenizer, config.dropout, config.lora, device, config.path)
+    return model
 
 
 def prepared(
@@ -114,6 +120,7 @@ def prepared(
     lora: LoraConfig | None = None,
     device: str | torch.device = "cpu",
     path: str = "",
+    stored: Sequence[tuple[nn.Parameter, Tensor]] = (),
 ) -> LoadedLM:
     """Prepares a model and a tokenizer that a program holds, as `load` does with those of a folder; both are changed in
     place.
@@ -125,6 +132,7 @@ def prepared(
         lora: an adapter to add.
         device: where the weights go.
         path: what an error calls the model.
+        stored: parameters, and the weights that they take before the model is tried, of another dtype than theirs.
 
     Raises:
         ConfigError: no end token, more tokens than embeddings, a family that is not supported, or an adapter whose
@@ -135,94 +143,12 @@ def prepared(
     if dropout == "off":
         _without_dropout(model)
     trained: nn.Module = model if lora is None else add_lora(model, lora)
-    return LoadedLM(trained, tokenizer, Backbone(trained))
-
-
-def check_folder(path: str) -> None:
-    """Refuses a local folder that cannot hold a causal LM, saying which file is missing. A name that is no local path
-    is left to the hub.
-
-    Raises:
-        ConfigError: as `load`.
-    """
-    folder = Path(path)
-    if not folder.is_dir():
-        if (
-            folder.exists()
-            or path.startswith((".", "/", "~"))
-            or path.count("/") > 1
-            or ("/" in path and folder.parent.is_dir())
-        ):
-            raise ConfigError(
-                f"path = {path!r}: no such folder; give a folder saved by save_pretrained, or a hub id like"
-                " Qwen/Qwen2.5-0.5B"
-            )
-        _check_hub(path)
-        return
-    if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
-        raise ConfigError(
-            f"path = {path!r}: an adapter without its model; merge it once:"
-            " peft.AutoPeftModelForCausalLM.from_pretrained(path).merge_and_unload(), save that with its tokenizer,"
-            " and give the new folder"
-        )
-    if not (folder / "config.json").is_file():
-        raise ConfigError(
-            f"path = {path!r}: no config.json in it; save the model there with model.save_pretrained({path!r})"
-        )
-    if not any((folder / name).is_file() for name in _TOKENIZER_FILES) and not any(folder.glob("*.tiktoken")):
-        raise ConfigError(
-            f"path = {path!r}: no tokenizer in it (no tokenizer.json); save one there with"
-            f" tokenizer.save_pretrained({path!r})"
-        )
-    if not any(folder.glob("*.safetensors")):
-        if any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth")):
-            raise ConfigError(
-                f"path = {path!r}: its weights are pickle files (.bin), which can run code when opened; only"
-                " safetensors are read. Convert them once where you trust them:"
-                " AutoModelForCausalLM.from_pretrained(path).save_pretrained(path)"
-            )
-        raise ConfigError(
-            f"path = {path!r}: no weights in it (no *.safetensors); save the model there with"
-            f" model.save_pretrained({path!r})"
-        )
-
-
-def _check_kind(config: CausalLMConfig) -> None:
-    """Refuses a model whose configuration says that it is no decoder-only language model, before any weight is read."""
-    try:
-        model_config = AutoConfig.from_pretrained(config.path, revision=config.revision or "main", **_NO_CODE)
-    except Exception as error:  # an unreadable folder is reported where the model itself is loaded
-        if is_out_of_memory(error):
-            raise
-        return
-    use = "Groupwise trains decoder-only causal language models; give one, such as Qwen/Qwen2.5-0.5B"
-    if getattr(model_config, "is_encoder_decoder", False):
-        raise ConfigError(
-            f"path = {config.path!r}: its config.json says is_encoder_decoder = true (model_type ="
-            f" {model_config.model_type!r}): the prompt is read by an encoder, and {use}"
-        )
-    if type(model_config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise ConfigError(
-            f"path = {config.path!r}: transformers has no causal language model of model_type ="
-            f" {model_config.model_type!r}, which its config.json names; {use}"
-        )
-
-
-def _check_hub(path: str) -> None:
-    """Refuses a hub that does not answer at once, instead of half a minute of retries in the libraries below."""
-    try:
-        cached_file = try_to_load_from_cache(path, "config.json")
-    except ValueError:  # transformers reports a path that is no name of the hub
-        return
-    if constants.HF_HUB_OFFLINE or isinstance(cached_file, str):
-        return
-    try:
-        httpx.head(constants.ENDPOINT, timeout=10)
-    except httpx.HTTPError as error:
-        raise ConfigError(
-            f"path = {path!r}: there is no such folder here, no model of this name was fetched before, and the hub"
-            f" cannot be reached ({error}); give a folder saved by save_pretrained"
-        ) from error
+    dtypes = {parameter: parameter.dtype for parameter, _ in stored}
+    for parameter, weights in stored:
+        parameter.data = weights
+    backbone = Backbone(trained)
+    backbone.trained_dtype = dtypes.get(backbone.head.weight, backbone.trained_dtype)
+    return LoadedLM(trained, tokenizer, backbone, dtypes)
 
 
 def load_tokenizer(path: str, revision: str | None = None) -> Any:
@@ -232,7 +158,7 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
         ConfigError: it cannot be loaded.
     """
     try:
-        return AutoTokenizer.from_pretrained(path, revision=revision or "main", **_NO_CODE)
+        return AutoTokenizer.from_pretrained(path, revision=revision or "main", **NO_CODE)
     except Exception as error:  # the readers of tokenizers raise errors of any kind
         if is_out_of_memory(error):
             raise

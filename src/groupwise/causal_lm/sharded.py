@@ -30,12 +30,15 @@ class ShardedLM:
     Args:
         backbone: the plain model, which holds no weights afterwards.
         mesh: the processes.
+        dtypes: those of weights that get another dtype in shards.
 
     Raises:
         ConfigError: the model has no list of layers, or a mixture of experts.
     """
 
-    def __init__(self, backbone: Backbone, mesh: DeviceMesh) -> None:
+    def __init__(
+        self, backbone: Backbone, mesh: DeviceMesh, dtypes: Mapping[nn.Parameter, torch.dtype] | None = None
+    ) -> None:
         if router_remark(backbone.config):
             raise ConfigError(
                 'train.sharding = "full": the model is a mixture of experts, of which processes would reduce different'
@@ -43,7 +46,7 @@ class ShardedLM:
             )
         # The trial of packing runs the model past its forward pass, which only a plain one allows.
         packing.can_pack(backbone)
-        self.backbone = copy_without_weights(backbone, backbone.model)
+        self.backbone = copy_without_weights(backbone, backbone.model, dtypes)
         self.backbone.sharded = True
         shard_module(self.backbone.model, _layers(self.backbone.body), mesh)
         move_weights(backbone.model, self.backbone.model, mesh)

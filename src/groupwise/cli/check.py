@@ -30,6 +30,7 @@ def check(
 
     from groupwise.cli.output import say
     from groupwise.domain.callable import is_users
+    from groupwise.domain.failed_method import naming_failed_method
     from groupwise.experiment.one_group import one_group
     from groupwise.experiment.runner import job_of, open_domain
     from groupwise.experiment.start import check_start
@@ -54,8 +55,9 @@ def check(
     if is_own_domain:
         _keep_laws(domain)
     domains = Domains(domain)
-    for recipe in job.recipes:
-        check_domain(domains.of(recipe), recipe, Streams(loaded.seed), World())
+    with naming_failed_method(domain):
+        for recipe in job.recipes:
+            check_domain(domains.of(recipe), recipe, Streams(loaded.seed), World())
     sizes = domain.learner.sizes()
     say(f"experiment  {loaded.name}, method {loaded.objective.name}, seed {loaded.seed}")
     say(f"model       {sizes.trained:,} of {sizes.total:,} parameters are trained; log-probs in {domain.unit}")
@@ -84,7 +86,9 @@ def check(
             f"note        the model answers as it is before {', '.join(before)}, which check does not run; write"
             " start=RUN to see it after the warm-up of an earlier run"
         )
-    _show(one_group(span, domains.of(sampling), prompt), untrained=bool(before) and loaded.start is None)
+    with naming_failed_method(domain):
+        group = one_group(span, domains.of(sampling), prompt)
+    _show(group, untrained=bool(before) and loaded.start is None)
     say("Everything was read; nothing was trained.")
 
 

@@ -29,7 +29,7 @@ def evaluate(
     from groupwise.cli.ending import printed, texts
     from groupwise.cli.output import console, table
     from groupwise.cli.trained import trained
-    from groupwise.domain.failed_method import calling
+    from groupwise.domain.failed_method import naming_failed_method
     from groupwise.domain.protocol import Deploys, Tabulates
     from groupwise.experiment.runner import open_domain
     from groupwise.runs import EvaluatedOn
@@ -42,13 +42,12 @@ def evaluate(
     loaded = trained(place, experiment, which, run_code=run_code)
     domain = open_domain(loaded)
     domain.learner.eval()
-    with torch.no_grad():
+    with torch.no_grad(), naming_failed_method(domain):
         used = domain.deployed(place) if isinstance(domain, Deploys) else None
         if used is not None:
             evaluation, tables = used
         else:
-            with calling(domain, "evaluate"):
-                evaluation = domain.evaluate(streams=Streams(loaded.seed))
+            evaluation = domain.evaluate(streams=Streams(loaded.seed))
             tables = domain.tables(streams=Streams(loaded.seed)) if isinstance(domain, Tabulates) else []
     if out is not None:
         write_pictures(out, evaluation.pictures)

@@ -49,6 +49,7 @@ def sample(
     from groupwise.cli.output import console
     from groupwise.cli.trained import to_sample
     from groupwise.config import ConfigError
+    from groupwise.domain.failed_method import naming_failed_method
     from groupwise.streams import Streams
     from groupwise.training.run.pictures import with_files
 
@@ -67,15 +68,17 @@ def sample(
         if temperature is None
         else {"temperature": temperature}
     )
-    if chat:
-        _converse(domain, settings, seed)
-        return
-    prompts = domain.prompts(range(min(3, domain.num_prompts))) if prompt is None else [domain.asked(prompt)]
-    with torch.no_grad(), _refused_prompt(domain, prompt):
-        samples = domain.sample(
-            prompts, num, streams=Streams(seed), step=0, settings=settings, requires=frozenset({"log_prob"})
-        )
-    for record in with_files(domain.describe(samples, torch.arange(len(samples))), out, Path()):
+    with naming_failed_method(domain):
+        if chat:
+            _converse(domain, settings, seed)
+            return
+        prompts = domain.prompts(range(min(3, domain.num_prompts))) if prompt is None else [domain.asked(prompt)]
+        with torch.no_grad(), _refused_prompt(domain, prompt):
+            samples = domain.sample(
+                prompts, num, streams=Streams(seed), step=0, settings=settings, requires=frozenset({"log_prob"})
+            )
+        records = domain.describe(samples, torch.arange(len(samples)))
+    for record in with_files(records, out, Path()):
         console().print(Text(f"{record.get('prompt', '')}", style="bold"))
         _print_answer(record)
 

@@ -53,6 +53,7 @@ class Domain(ABC):
         draws_elsewhere: whether `sample` and a shared evaluation ask a server and spare the device the whole weights of
             a sharded model: these are gathered on the CPU, from where they are sent. Members come without log-probs of
             the trainer (NaN), and the step scores them in shards.
+        sends_weights: whether this process sends them there; one that does not holds shards alone.
         keeps_graph: whether `sample` may keep the graph of its passes for the first update; otherwise the step calls it
             without gradient.
         memory_remedy: what to write where memory runs out, with the domain's own keys.
@@ -78,6 +79,7 @@ class Domain(ABC):
     evaluated_on: frozenset[str] = frozenset()
     draws_in_shards: bool = False
     draws_elsewhere: bool = False
+    sends_weights: bool = True
     keeps_graph: bool = False
     memory_remedy: ClassVar[str] = (
         "train.gradient_checkpointing = true, train.autocast = bfloat16, a smaller train.prompts_per_step or"

@@ -45,6 +45,8 @@ class UserDomainConfig(DomainConfig):
     def open(self, *, streams: Streams, device: str = "cpu") -> Domain:
         from pathlib import Path
 
+        from groupwise.domain.failed_method import naming_failed_method
+
         domain_class, settings = self._parts()
         try:
             domain = domain_class.open(settings, streams=streams, device=device)
@@ -54,7 +56,8 @@ class UserDomainConfig(DomainConfig):
         except Exception as error:
             raise ConfigError(f"domain: {domain_class.__name__}(settings) failed: {why_failed(error)}") from error
         if self.weights is not None:
-            domain.load(Path(self.weights))
+            with naming_failed_method(domain):
+                domain.load(Path(self.weights))
         return domain
 
     def adapt(self, domain: Domain) -> Domain:

@@ -67,6 +67,18 @@ class DomainConfig(Config):
         """
         raise NotImplementedError
 
+    def open_to_spread(self, *, streams: Streams, device: str = "cpu") -> Domain:
+        """Opens the domain of a run with `train.sharding = "full"`, which spreads its weights over processes before
+        anything else: where it can, so that no device and no process has to hold all of them.
+
+        Args:
+            streams, device: as of `open`.
+
+        Raises:
+            ConfigError: as `open`.
+        """
+        return self.open(streams=streams, device=device)
+
     def adapt(self, domain: Domain) -> Domain:
         """Adapts an open domain to these settings, sharing its module, for a stage that changes some.
 
@@ -96,13 +108,6 @@ class DomainConfig(Config):
             raw: whether a text is asked as it is, where the domain would write something around it.
         """
         return None
-
-    @property
-    def spreads_from_cpu(self) -> bool:
-        """Whether a run with `train.sharding = "full"` opens the domain on the CPU, from where its weights go to the
-        shards, so that no device has to hold all of them.
-        """
-        return False
 
     def asked_like(self, prompt: Any) -> Self:
         """Returns the settings under which a typed text is asked in the form of a recorded prompt.

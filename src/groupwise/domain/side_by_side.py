@@ -51,15 +51,15 @@ def side_by_side(
     answers: Mapping[str, Sequence[str]] | None = None,
     words: Sequence[str] = (),
 ) -> Tensor | None:
-    """Draws images of one size, enlarged by a whole number to some 96 pixels; PSNR (dB) and SSIM of each
-    image stand below it. Where a reader read the images, its answers stand there, green where they are right and red
-    where they are wrong. Degraded images that are smaller than the clean ones are enlarged by the bicubic filter.
+    """Draws images of one size below each other, enlarged by a whole number to some 96 pixels; PSNR (dB) and SSIM of
+    each image stand below it. Where a reader read the images, its answers stand there, green where they are right and
+    red where they are wrong. Degraded images that are smaller than the clean ones are enlarged by the bicubic filter.
 
     Of images of more than 256 pixels the middle is drawn.
 
     Args:
         degraded, restored, clean: uint8 `[H, W]` or `[H, W, 3]` each, the same image at the same place; degraded ones
-            may be smaller.
+            may be smaller. Without clean ones, which nobody has, there are two rows.
         answers: row -> what was read in each of its images; a row that is missing is captioned by its distance.
         words: the right answers, one an image.
 
@@ -74,35 +74,41 @@ def side_by_side(
     """
     from PIL import Image, ImageDraw
 
-    if not clean:
+    if not restored:
         return None
+    rows = dict(zip(ROWS, (degraded, restored, clean) if clean else (degraded, restored), strict=False))
     middle = tuple(
-        slice((side - _MOST) // 2, (side + _MOST) // 2) if side > _MOST else slice(None) for side in clean[0].shape[:2]
+        slice((side - _MOST) // 2, (side + _MOST) // 2) if side > _MOST else slice(None)
+        for side in restored[0].shape[:2]
     )
-    height, width = clean[0][middle].shape[:2]
+    height, width = restored[0][middle].shape[:2]
+    last = next(reversed(rows))
     factor = max(1, -(-_SIDE // width))
     across, down = factor * width + _GAP, factor * height + _LINE + _GAP
-    grey = clean[0].dim() == 2
+    grey = restored[0].dim() == 2
     answers = answers or {}
     canvas = Image.new(
         "L" if grey and not answers else "RGB",
-        (_MARGIN + across * len(clean), down * 2 + factor * height + (_LINE if "clean" in answers else 0)),
+        (
+            _MARGIN + across * len(restored),
+            down * (len(rows) - 1) + factor * height + (_LINE if last in answers else 0),
+        ),
         "white",
     )
     draw = ImageDraw.Draw(canvas)
-    for row, (name, images) in enumerate(zip(ROWS, (degraded, restored, clean), strict=True)):
-        label = name if images[0].shape == clean[0].shape else "bicubic"
+    for row, (name, images) in enumerate(rows.items()):
+        label = name if images[0].shape == restored[0].shape else "bicubic"
         draw.text((2, row * down + factor * height // 2 - _LINE // 2), label, fill="black")
-        for place in range(len(clean)):
+        for place in range(len(restored)):
             left = _MARGIN + place * across
-            pixels = _as_large(images[place], clean[place])[middle]
+            pixels = _as_large(images[place], restored[place])[middle]
             enlarged = pixels.repeat_interleave(factor, 0).repeat_interleave(factor, 1).numpy()
             canvas.paste(Image.fromarray(enlarged), (left, row * down))
             below = (left, row * down + factor * height + 1)
             if name in answers:
                 answer, right = answers[name][place], answers[name][place] == words[place]
                 draw.text(below, _printable(answer), fill=_RIGHT if right else _WRONG)
-            elif name != "clean":
+            elif clean and name != "clean":
                 draw.text(below, _caption(pixels, clean[place][middle]), fill="black")
     return torch.from_numpy(np.array(canvas))
 

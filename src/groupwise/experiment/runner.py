@@ -159,11 +159,12 @@ def _forget(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def open_domain(experiment: Experiment, device: str | torch.device = "cpu") -> Domain:
+def open_domain(experiment: Experiment, device: str | torch.device = "cpu", *, spreads: bool = False) -> Domain:
     """Opens the domain of an experiment: reads its data, loads its model and tokenizer.
 
     Args:
         device: the device on which the domain computes.
+        spreads: whether its weights are spread over processes before anything else.
 
     Returns:
         the domain; initial weights that are drawn at random depend on the experiment's seed.
@@ -175,7 +176,8 @@ def open_domain(experiment: Experiment, device: str | torch.device = "cpu") -> D
     if instance is not None:
         domain: Domain = instance.checked()
     else:
-        domain = experiment.domain.open(streams=Streams(experiment.seed), device=str(device))
+        opened = experiment.domain.open_to_spread if spreads else experiment.domain.open
+        domain = opened(streams=Streams(experiment.seed), device=str(device))
         recorded = experiment.objects.get(DOMAIN_INSTANCE)
         if recorded is not None and recorded.hash != domain.learner.fingerprint():
             raise ConfigError(
@@ -205,16 +207,6 @@ def with_model(experiment: Experiment, model: str | Path) -> Experiment:
     return read(tree, f"{experiment.name} with the model {model}")
 
 
-def _opened_on(experiment: Experiment, device: torch.device) -> torch.device:
-    """Returns the device on which a run opens its domain: the CPU where the weights go from there to the shards, so
-    that no device has to hold all of them.
-    """
-    import torch
-
-    spreads = experiment.spans[0].train.sharding == "full" and can_spread()
-    return torch.device("cpu") if spreads and experiment.domain.spreads_from_cpu else device
-
-
 def job_of(experiment: Experiment) -> Job:
     """Returns the experiment in the form that the training loop takes: stages with every setting resolved.
 
@@ -227,11 +219,12 @@ def job_of(experiment: Experiment) -> Job:
     """
     from groupwise.training.job import Job
 
+    spreads = experiment.spans[0].train.sharding == "full" and can_spread()
     return Job(
         name=experiment.name,
         seed=experiment.seed,
         recipes=[_recipe(span, experiment) for span in experiment.spans],
-        build_domain=lambda device: open_domain(experiment, _opened_on(experiment, device)),
+        build_domain=lambda device: open_domain(experiment, device, spreads=spreads),
         resolved=experiment.table(),
         checkpoint=experiment.checkpoint,
         track=experiment.track,

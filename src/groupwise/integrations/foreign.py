@@ -5,6 +5,7 @@ of whole groups, and the sentences about what such a trainer cannot carry.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -16,6 +17,38 @@ from groupwise.objective.divergence import NoDivergence
 from groupwise.records import Rollouts
 
 _STATEFUL = ("running_std", "per_prompt")
+
+
+def module_of(path: str, needed: Sequence[str], room: str, requirement: str) -> Any:
+    """Imports a module of another trainer and checks that it has what is built on here.
+
+    Args:
+        path: of the module.
+        needed: names in it.
+        room: of this package, for the error.
+        requirement: what pip installs, `verl==0.9.1`.
+
+    Raises:
+        ImportError: it is not installed, or of a version without such a module or name; says what to install.
+
+    Example:
+        >>> module_of("math", ["sqrt", "cubed"], "verl", "verl==0.9.1")
+        Traceback (most recent call last):
+        ImportError: groupwise.integrations.verl needs verl 0.9.1, and the one that is installed has no cubed in math; write: pip install verl==0.9.1
+    """  # noqa: E501
+    needs = f"groupwise.integrations.{room} needs {requirement.replace('==', ' ')}"
+    try:
+        module = import_module(path)
+    except ImportError as error:
+        raise ImportError(
+            f"{needs}, which could not be imported ({error}); write: pip install {requirement}"
+        ) from error
+    if missing := [name for name in needed if not hasattr(module, name)]:
+        raise ImportError(
+            f"{needs}, and the one that is installed has no {', '.join(missing)} in {path}; write: pip install"
+            f" {requirement}"
+        )
+    return module
 
 
 def group_advantage(objective: Objective) -> Callable[[Tensor, Tensor, Sequence[Any]], Tensor]:

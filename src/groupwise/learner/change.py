@@ -1,5 +1,5 @@
-"""How far an optimiser step moves the weights, and whether anything else did, measured on a few hundred numbers of each
-matrix.
+"""How far an optimiser step moves the weights, how many it leaves as they were, and whether anything else moved them,
+measured on a few hundred numbers of each matrix.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class WeightChange:
     Attributes:
         moved_since: how far the weights have moved since that step ended, relative; 0 unless something else than the
             optimiser writes them, `None` where it cannot be known.
+        stuck: share of the weights with a gradient that are after the step what they were before.
 
     Example:
         >>> weight = nn.Parameter(torch.ones(4, 4))
@@ -37,7 +38,9 @@ class WeightChange:
     def __init__(self, parameters: Sequence[nn.Parameter], last: WeightChange | None = None) -> None:
         matrices = [parameter for parameter in parameters if parameter.dim() > 1] or list(parameters)
         self._matrices = [matrix for matrix in matrices if matrix.is_contiguous()]
-        self._before = self._read()
+        self._before = self._read(self._matrices)
+        self._pulled = self._read([_gradient(matrix) for matrix in self._matrices]) != 0
+        self.stuck = 0.0
         self._after: Tensor | None = None
         after = None if last is None else last._after
         self.moved_since: float | None = None
@@ -46,15 +49,23 @@ class WeightChange:
 
     def relative(self) -> float:
         """Returns the size of what has changed since; 0 of weights that are all 0."""
-        self._after = self._read()
+        self._after = self._read(self._matrices)
+        num_pulled = int(self._pulled.sum())
+        self.stuck = int((self._pulled & (self._after == self._before)).sum()) / num_pulled if num_pulled else 0.0
         return _relative(self._after, self._before)
 
-    def _read(self) -> Tensor:
+    @staticmethod
+    def _read(matrices: Sequence[Tensor]) -> Tensor:
         rows = [
-            matrix.detach().view(-1)[:: max(1, matrix.numel() // _PER_MATRIX)][:_PER_MATRIX].double()
-            for matrix in self._matrices
+            matrix.detach().reshape(-1)[:: max(1, matrix.numel() // _PER_MATRIX)][:_PER_MATRIX].double()
+            for matrix in matrices
         ]
         return torch.cat(rows) if rows else torch.zeros(1, dtype=torch.float64)
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    # Without one, as many zeros that take no memory.
+    return parameter.detach().new_zeros(1).expand(parameter.numel()) if parameter.grad is None else parameter.grad
 
 
 def _relative(weights: Tensor, before: Tensor) -> float:

@@ -65,6 +65,8 @@ class LocalLearner:
         self.rewritten: float | None = None
         """The same of what changed between the newest step and the one before: 0 unless something else writes weights.
         """
+        self.stuck: float | None = None
+        """Share of the weights with a gradient that the newest step left as they were; None where `change` is."""
         self._last_change: WeightChange | None = None
 
     @cached_property
@@ -129,6 +131,7 @@ class LocalLearner:
             self.optimiser.step()
             self.change = change.relative() if change is not None else None
             self.rewritten = change.moved_since if change is not None else None
+            self.stuck = change.stuck if change is not None else None
             self._last_change = change
         self.zero_gradients()
         return size
@@ -203,10 +206,10 @@ class LocalLearner:
         release(self._whole)
 
     @contextmanager
-    def gathered(self, *, on_cpu: bool = False) -> Iterator[None]:
+    def gathered(self, *, on_cpu: bool = False, here: bool = True) -> Iterator[None]:
         """Gives the whole module the live weights within the block, where they are spread."""
         device = torch.device("cpu") if on_cpu else self._device
-        with nullcontext() if self._whole is None else gathered(self.module, self._whole, device):
+        with nullcontext() if self._whole is None else gathered(self.module, self._whole, device, here=here):
             yield
 
     @contextmanager

@@ -275,13 +275,15 @@ class Learner(Protocol):
         """
         ...
 
-    def gathered(self, *, on_cpu: bool = False) -> AbstractContextManager[None]:
+    def gathered(self, *, on_cpu: bool = False, here: bool = True) -> AbstractContextManager[None]:
         """Gives every process the whole live weights within the block, so that each may sample, evaluate or save
-        without the others; does nothing where the weights are not spread.
+        without the others; does nothing where the weights are not spread. Every process enters the block.
 
         Args:
             on_cpu: whether they lie in the memory of the machine, for weights that do not fit on a device; otherwise on
                 the device of the process.
+            here: whether this process needs them; otherwise it gives its shards to the others and holds no more than
+                one weight at a time.
         """
         ...
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
@@ -43,20 +43,27 @@ def process_mesh(device: torch.device, patience: timedelta = PATIENCE) -> Device
     return DeviceMesh.from_group(group, device.type)
 
 
-def copy_without_weights(owner: _Owner, module: nn.Module) -> _Owner:
+def copy_without_weights(
+    owner: _Owner, module: nn.Module, dtypes: Mapping[nn.Parameter, torch.dtype] | None = None
+) -> _Owner:
     """Returns a deep copy of an object in which the parameters of a module have shapes and no memory (the meta device);
     tied ones stay tied, buffers are copied.
 
     Args:
         owner: the module itself, or an object that refers to it.
         module: the module.
+        dtypes: those of parameters that are to have another dtype in the copy.
 
     Example:
         >>> copy_without_weights(module := nn.Linear(2, 2), module).weight.device.type
         'meta'
     """
+    changed = dtypes or {}
     memo = {
-        id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad)
+        id(parameter): nn.Parameter(
+            torch.empty_like(parameter, device="meta", dtype=changed.get(parameter, parameter.dtype)),
+            requires_grad=parameter.requires_grad,
+        )
         for parameter in module.parameters()
     }
     return copy.deepcopy(owner, memo)
@@ -64,11 +71,12 @@ def copy_without_weights(owner: _Owner, module: nn.Module) -> _Owner:
 
 @torch.no_grad()
 def move_weights(whole: nn.Module, sharded: nn.Module, mesh: DeviceMesh) -> None:
-    """Gives a sharded module its part of the weights of a whole one, weight by weight, and frees the whole ones: a
-    process never holds more than the whole and its part. Processes do not wait for each other.
+    """Gives a sharded module its part of the weights of a whole one, weight by weight, in its own dtype, and frees the
+    whole ones: a process never holds more than the whole and its part. Processes do not wait for each other.
 
     Args:
-        whole: the module, equal on all processes; it holds no weights afterwards. It may lie on the CPU.
+        whole: the module, equal on all processes; it holds no weights afterwards, and has the dtypes of the sharded
+            one. It may lie on the CPU.
         sharded: what `copy_without_weights` made of it, sharded by `shard_module`.
         mesh: the mesh of the shards.
     """
@@ -85,7 +93,7 @@ def move_weights(whole: nn.Module, sharded: nn.Module, mesh: DeviceMesh) -> None
     sharded._apply(lambda tensor: tensor)
     for parameter, shard in zip(whole.parameters(), sharded.parameters(), strict=True):
         local_part(shard).copy_(part_of(parameter, like=shard))
-        parameter.data = parameter.data.new_empty(0)
+        parameter.data = parameter.data.new_empty(0, dtype=shard.dtype)
 
 
 def shard_module(module: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMesh) -> None:
@@ -183,7 +191,7 @@ def sum_over_shards(value: Tensor, tensors: Sequence[Tensor]) -> Tensor:
 
 
 @contextmanager
-def gathered(sharded: nn.Module, whole: nn.Module, device: torch.device) -> Iterator[None]:
+def gathered(sharded: nn.Module, whole: nn.Module, device: torch.device, *, here: bool = True) -> Iterator[None]:
     """Gives a plain module the weights of a sharded one within the block; after it the plain one holds none. Every
     process must enter the block, and nothing that computes with the plain module waits for another process.
 
@@ -191,6 +199,8 @@ def gathered(sharded: nn.Module, whole: nn.Module, device: torch.device) -> Iter
         sharded: the module that is trained.
         whole: a plain module of the same parameters and buffers.
         device: where the whole weights lie. On the CPU the device of the shards holds one whole weight at a time.
+        here: whether this process needs them; otherwise it gives its shards to the others, and its plain module stays
+            empty.
     """
     # The processes may come at different times, and this group waits longer than that of the shards.
     dist.barrier()
@@ -198,8 +208,10 @@ def gathered(sharded: nn.Module, whole: nn.Module, device: torch.device) -> Iter
     try:
         whole.to(device)
         for parameter, shard in zip(whole.parameters(), sharded.parameters(), strict=True):
+            weight = whole_tensor(shard.detach())
             # Nothing else of the plain module refers to the old storage, which `release` has emptied.
-            parameter.data = whole_tensor(shard.detach()).to(device)
+            parameter.data = weight.to(device) if here else parameter.data
+            del weight
         with torch.no_grad():
             for buffer, trained in zip(whole.buffers(), sharded.buffers(), strict=True):
                 buffer.copy_(trained)

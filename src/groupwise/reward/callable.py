@@ -138,7 +138,7 @@ class _EachMember:
         if is_image(completion):
             return completion
         if self.form == "messages":
-            return as_messages(completion) if isinstance(completion, str) else completion
+            return as_messages(completion)
         return completion_text(completion)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal, final
 
-from groupwise.reward.text import Message, completion_text
+from groupwise.reward.text import Message, Text, completion_text
 
 CompletionForm = Literal["text", "messages"]
 """A string, or `[{"role": "assistant", "content": ...}]`."""
@@ -47,6 +47,29 @@ class ParsedText(str):
     message: Message
 
 
+@final
+class ParsedConversation(list[Message]):
+    """The messages of a conversation, with those that its model's response template reads in its turns.
+
+    Rewards that read texts find thoughts in the content; those that read messages get the messages that were read.
+
+    Args:
+        messages: of the conversation, thoughts in the content.
+        parsed: the same messages, `reasoning_content` apart from `content`.
+
+    Example:
+        >>> said = {"role": "assistant", "content": "<think>so</think>4"}
+        >>> read = {"role": "assistant", "reasoning_content": "so", "content": "4"}
+        >>> conversation = ParsedConversation([said], [read])
+        >>> conversation == [said], as_messages(conversation) == [read]
+        (True, True)
+    """
+
+    def __init__(self, messages: Sequence[Message], parsed: Sequence[Message]) -> None:
+        super().__init__(messages)
+        self.parsed = parsed
+
+
 def in_form(prompts: Sequence[Any], completions: Sequence[Any], form: CompletionForm | None) -> list[Any]:
     """Returns completions in the form that a reward function reads; images stay as they are.
 
@@ -70,18 +93,26 @@ def in_form(prompts: Sequence[Any], completions: Sequence[Any], form: Completion
 def _converted(completion: Any, form: CompletionForm, explicit: bool) -> Any:
     if isinstance(completion, str):
         return str(completion) if form == "text" else as_messages(completion)
+    if not isinstance(completion, list):
+        return completion
     # A conversation stays whole, unless its text is asked for.
-    return completion_text(completion) if explicit and form == "text" and isinstance(completion, list) else completion
+    return completion_text(completion) if explicit and form == "text" else as_messages(completion)
 
 
-def as_messages(text: str) -> list[Message]:
-    """Returns a completion as the one message of an assistant: the one that was read in it, where one was.
+def as_messages(completion: Text) -> Sequence[Message]:
+    """Returns a completion as messages: a text as the one of an assistant, a conversation as it is, and either as it
+    was read, where a response template reads it.
 
     Example:
         >>> as_messages("4")
         [{'role': 'assistant', 'content': '4'}]
     """
-    return [dict(text.message)] if isinstance(text, ParsedText) else [{"role": "assistant", "content": text}]
+    if isinstance(completion, str):
+        message = completion.message if isinstance(completion, ParsedText) else {"content": completion}
+        return [{"role": "assistant", **message}]
+    return (
+        [dict(message) for message in completion.parsed] if isinstance(completion, ParsedConversation) else completion
+    )
 
 
 def shape_advice(error: str, completions: Sequence[Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,21 +18,34 @@ from groupwise.config import ConfigError, holding, object_path, validate
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Condition
 from groupwise.domain.diffusion.domain import DiffusionDomain
+from groupwise.domain.diffusion.first_order import of_first_order, still
 from groupwise.domain.diffusion.model import LoraConfig, Pretrained
 from groupwise.domain.diffusion.models.open import without_dropout
 from groupwise.domain.diffusion.models.pipeline import PipelineDenoiser, open_pipeline
 from groupwise.domain.diffusion.models.quiet import quiet
-from groupwise.domain.diffusion.noise_schedule import Schedule, flow_schedule, is_flow, of_first_order, read_schedule
+from groupwise.domain.diffusion.noise_schedule import Schedule, flow_schedule, is_flow, read_schedule
 from groupwise.domain.diffusion.pipeline_adapter import GUIDE, NAME, PipelineAdapter
 from groupwise.domain.diffusion.sampler import ODE, Step
 from groupwise.domain.diffusion.transition import transition
 from groupwise.streams import Streams
 from groupwise.testing.broken import BrokenLaws
+from groupwise.testing.pipeline_prompts import (
+    Rows,
+    as_source,
+    exchanged,
+    for_people,
+    reads_words,
+    rows_of,
+    with_images,
+)
 
 _ADAPTER = "adapter"
 """The name by which a configuration refers to the class under test."""
 
 _CPU = torch.device("cpu")
+
+_IMAGE_GUIDANCE = 1.5
+"""Beside 1, which is without."""
 
 
 @final
@@ -41,7 +54,7 @@ class _Trial:
     """An opened pipeline, two prompts, and one initial latent for each of them."""
 
     model: Pretrained
-    prompts: list[dict[str, Any]]
+    prompts: Rows
     tolerance: float
     num_steps: int
     guidance: float
@@ -51,6 +64,10 @@ class _Trial:
     @property
     def adapter(self) -> PipelineAdapter:
         return self.denoiser.adapter
+
+    @property
+    def takes_image(self) -> bool:
+        return self.adapter.takes_image
 
     def opened(self, **changes: Any) -> PipelineDenoiser:
         """Opens the folder once more, with other keys of the model."""
@@ -76,7 +93,7 @@ class _Trial:
         can_be_guided = self.denoiser.distilled or self.encode().unconditional is not None
         return [1.0, self.guidance] if can_be_guided else [1.0]
 
-    def with_negatives(self) -> list[dict[str, Any]] | None:
+    def with_negatives(self) -> Rows | None:
         """Returns the prompts with negative ones; None where the model takes none."""
         rows = [row | {"negative_prompt": text} for row, text in zip(self.prompts, ("grey", "blue"), strict=True)]
         try:
@@ -99,7 +116,7 @@ def check_pipeline(
     """Tests a pipeline's adapter against every law that training relies on, on a pipeline in a folder.
 
     Conditions have one row a prompt, which depends on that prompt alone; predictions are the same at every call, depend
-    on nothing beside their row, and read latents, time, prompt and guidance; the noise levels are those of the
+    on nothing beside their row, and read latents, time, prompt, its image and guidance; the noise levels are those of the
     pipeline's own call, and the images drawn without noise are its images, with and without guidance; `unpack` and
     `pack` are inverse; decoded images are finite, in range and of the size asked for; recorded log-probs are those that
     a score gives; weights have gradients, in half precision too; saved weights and LoRA adapters give the same images
@@ -112,7 +129,8 @@ def check_pipeline(
         adapter: the class.
         folder: of a pipeline that the adapter is for.
         size: of the images, as `domain.model.size`; unset is the pipeline's own.
-        prompts: two different ones, texts or columns.
+        prompts: two different ones, texts or columns. An adapter that takes an image is given two that are made here,
+            unless the columns hold them (`degraded`).
         tolerance: by which two computations of an image in [0, 1], a log-prob or a prediction may differ.
         num_steps: transitions from noise to an image.
         guidance: beside 1, which is without.
@@ -128,9 +146,9 @@ def check_pipeline(
     """  # noqa: E501
     if not (isinstance(adapter, type) and issubclass(adapter, PipelineAdapter)):
         raise ValueError(f"{adapter!r} is no adapter; pass a class that extends {NAME}")
-    rows: list[dict[str, Any]] = [{"prompt": row} if isinstance(row, str) else dict(row) for row in prompts]
-    if len(rows) != 2 or rows[0] == rows[1]:
+    if len(prompts) != 2 or prompts[0] == prompts[1]:
         raise ValueError(f"prompts = {list(prompts)}: pass two different ones")
+    rows = rows_of(prompts, adapter.takes_image)
     with holding({_ADAPTER: adapter}):
         try:
             model = validate(
@@ -140,6 +158,8 @@ def check_pipeline(
         # An author's code may fail in any way, so that the message names the call that failed.
         except Exception as error:
             raise BrokenLaws([f"open: {_reason(error)}"], adapter.__name__, GUIDE) from error
+        if denoiser.condition_shape is not None:
+            rows = with_images(rows, denoiser.condition_shape)
         noise = torch.randn(2, *denoiser.latent_shape, generator=torch.Generator().manual_seed(1))
         trial = _Trial(model, rows, tolerance, num_steps, guidance, denoiser, noise)
         broken: list[str] = []
@@ -178,6 +198,12 @@ def _conditions(trial: _Trial) -> Iterator[str]:
         yield "check accepts a prompt without any column; refuse with a ConfigError what encode cannot read"
     except ConfigError:
         pass
+    if trial.takes_image:
+        try:
+            trial.denoiser.check([for_people(trial.prompts[0])])
+            yield "check accepts a prompt without its image; refuse with a ConfigError what encode cannot read"
+        except ConfigError:
+            pass
     together = trial.encode()
     apart = [trial.encode([row]) for row in trial.prompts]
     halves: list[tuple[str, Any]] = [("", lambda condition: condition.tensors)]
@@ -199,7 +225,7 @@ def _conditions(trial: _Trial) -> Iterator[str]:
                     yield f"the {half}{name!r} of a prompt depends on the prompts that are encoded beside it"
                     break
     if all(torch.equal(value[0], value[1]) for value in together.tensors.values()):
-        yield f"{trial.prompts[0]} and {trial.prompts[1]} have the same condition"
+        yield f"{for_people(trial.prompts[0])} and {for_people(trial.prompts[1])} have the same condition"
 
 
 def _predictions(trial: _Trial) -> Iterator[str]:
@@ -221,6 +247,10 @@ def _predictions(trial: _Trial) -> Iterator[str]:
         "the time": trial.predict(trial.noise, condition, place=trial.num_steps - 1),
         "the prompt": trial.predict(trial.noise, condition.select(swapped)),
     }
+    if trial.takes_image:
+        others["the image"] = trial.predict(trial.noise, trial.encode(exchanged(trial.prompts, image=True)))
+        if reads_words(trial.adapter, trial.denoiser.pipe, trial.prompts[0]):
+            others["the instruction"] = trial.predict(trial.noise, trial.encode(exchanged(trial.prompts, image=False)))
     for name, other in others.items():
         if torch.equal(other, prediction):
             yield f"{name} changes nothing in a prediction; does forward read it, and are all weights other than 0?"
@@ -236,6 +266,11 @@ def _guidance(trial: _Trial) -> Iterator[str]:
     if _distance(guided, prompted) <= 1e-5 * max(1.0, float(prompted.abs().max())):
         yield f"guidance {trial.guidance:g} gives the predictions of guidance 1, which is without"
     if trial.denoiser.distilled:
+        if condition.unconditional is not None:
+            yield (
+                "takes_guidance says that the model takes guidance as an input, and encode returns a second condition"
+                " for it to be guided by; return None in its place, or do without takes_guidance"
+            )
         return
     unconditional, prompted = (trial.noise[:1], trial.noise[1:])
     if trial.differ(trial.adapter.guided(unconditional, prompted, 1.0), prompted):
@@ -244,9 +279,9 @@ def _guidance(trial: _Trial) -> Iterator[str]:
 
 def _images(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of the noise levels and of images: both are those of the pipeline's own call."""
-    with _first_order(trial.denoiser) as pipe:
+    with _scheduled(trial.denoiser, of_first_order) as pipe:
         schedule = None
-        calls: list[tuple[float, list[dict[str, Any]], list[str] | None]] = [
+        calls: list[tuple[float, Rows, list[str] | None]] = [
             (guidance, trial.prompts, None) for guidance in trial.guidances
         ]
         negative_rows = trial.with_negatives()
@@ -263,15 +298,24 @@ def _images(trial: _Trial) -> Iterator[str]:
                 return
             if (distance := _distance(drawn, expected)) > trial.tolerance:
                 where = f"at guidance {guidance:g}" + ("" if negatives is None else ", with negative prompts")
-                yield (
-                    f"{where} the pipeline's own images from the same noise differ by up to {distance:.2g}; "
-                    + (
-                        "see the time, the sign and the axes in forward, and unpack"
-                        if guidance == 1
-                        else "see guided, takes_guidance, and the second condition of encode"
-                    )
-                )
+                if _decoding_distance(trial) > trial.tolerance:
+                    see = "see the law of decode first"
+                elif guidance == 1:
+                    see = "see encode, and the time, the sign and the axes in forward"
+                else:
+                    see = "see guided, takes_guidance, and the second condition of encode"
+                yield f"{where} the pipeline's own images from the same noise differ by up to {distance:.2g}; {see}"
                 return
+        if trial.adapter.guided_by_image and len(trial.guidances) > 1:
+            denoiser = trial.opened(image_guidance=_IMAGE_GUIDANCE)
+            expected = _by_the_pipeline(trial, pipe, trial.guidance, image_guidance_scale=_IMAGE_GUIDANCE)
+            assert schedule is not None
+            drawn = _drawn(denoiser, schedule, trial.noise, trial.prompts, trial.guidance)
+            if (distance := _distance(drawn, expected)) > trial.tolerance:
+                yield (
+                    f"at image guidance {_IMAGE_GUIDANCE:g} the pipeline's own images from the same noise differ by up"
+                    f" to {distance:.2g}; see without_image"
+                )
 
 
 def _levels(trial: _Trial, pipe: Any) -> tuple[Schedule, list[str]]:
@@ -292,21 +336,26 @@ def _levels(trial: _Trial, pipe: Any) -> tuple[Schedule, list[str]]:
 
 
 @contextmanager
-def _first_order(denoiser: PipelineDenoiser) -> Iterator[Any]:
-    """Gives the pipeline, within the block, a scheduler of the same levels whose step is the one without noise."""
+def _scheduled(denoiser: PipelineDenoiser, change: Callable[[Any], Any]) -> Iterator[Any]:
+    """Gives the pipeline, within the block, a scheduler made of its own."""
     scheduler = denoiser.pipe.scheduler
-    denoiser.pipe.scheduler = of_first_order(scheduler)
+    denoiser.pipe.scheduler = change(scheduler)
     try:
         yield denoiser.pipe
     finally:
         denoiser.pipe.scheduler = scheduler
 
 
-def _by_the_pipeline(trial: _Trial, pipe: Any, guidance: float, negatives: Sequence[str] | None = None) -> Tensor:
+def _by_the_pipeline(
+    trial: _Trial, pipe: Any, guidance: float, negatives: Sequence[str] | None = None, **arguments: Any
+) -> Tensor:
     with quiet(), torch.no_grad():
-        return trial.adapter.call_pipeline(
-            pipe, trial.prompts, negatives, trial.noise, guidance, trial.num_steps, trial.denoiser.size
+        images: Any = trial.adapter.call_pipeline(
+            pipe, trial.prompts, negatives, trial.noise, guidance, trial.num_steps, trial.denoiser.size, **arguments
         )
+    if not isinstance(images, Tensor):
+        raise ConfigError(f"call_pipeline returned a {type(images).__name__}; return the images as a tensor in [0, 1]")
+    return images
 
 
 def _drawn(
@@ -332,7 +381,7 @@ def _latents(trial: _Trial) -> Iterator[str]:
 
 
 def _decoded(trial: _Trial) -> Iterator[str]:
-    """Yields broken laws of decoding: finite, in range, row by row."""
+    """Yields broken laws of decoding: finite, in range, row by row, and as the pipeline itself decodes."""
     images = trial.denoiser.decode(trial.noise)
     if not images.isfinite().all():
         yield "decoded images are not finite"
@@ -342,17 +391,29 @@ def _decoded(trial: _Trial) -> Iterator[str]:
         yield f"decoded images lie between {low:.2g} and {high:.2g}; return them in [0, 1]"
     if trial.differ(trial.denoiser.decode(trial.noise[1:]), images[1:]):
         yield "a decoded image depends on the latents that are decoded beside it"
+    elif (distance := _decoding_distance(trial)) > trial.tolerance:
+        yield (
+            f"the pipeline's own images of the same latents differ by up to {distance:.2g}; see unpack, decode, and the"
+            " scale and shift of the autoencoder"
+        )
+
+
+def _decoding_distance(trial: _Trial) -> float:
+    """Returns how far the images of the pipeline's own call are from those decoded here, where its scheduler leaves the
+    latents as they are. Random weights may make latents so large that images drawn with them show no shift.
+    """
+    with _scheduled(trial.denoiser, still) as pipe:
+        expected = _by_the_pipeline(trial, pipe, 1.0)
+    here = trial.denoiser.decode(trial.noise)
+    return math.inf if expected.shape != here.shape else _distance(here, expected)
 
 
 def _scores(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of log-probs: a score gives what sampling recorded, whichever members are scored together."""
     with tempfile.TemporaryDirectory() as temporary, quiet():
-        file = Path(temporary) / "prompts.jsonl"
-        rows = [{"prompt": f"prompt {place}"} | row for place, row in enumerate(trial.prompts)]
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         table = {
             "model": trial.model.model_dump(),
-            "data": {"source": {"kind": "prompts", "path": str(file)}},
+            "data": {"source": as_source(trial.prompts, Path(temporary))},
             "rewards": {"small": {"kind": "jpeg_size"}},
             "num_steps": trial.num_steps,
             "guidance": trial.guidances[-1],
@@ -413,7 +474,8 @@ def _adapters(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of LoRA: switched off it changes nothing, and diffusers draws equal images with its file."""
     if not hasattr(trial.denoiser.pipe, "load_lora_weights"):
         return
-    denoiser = trial.opened(lora=LoraConfig(rank=2))
+    # At a larger scale random weights magnify rounding until images differ by it.
+    denoiser = trial.opened(lora=LoraConfig(rank=2, alpha=8))
     _move(denoiser)
     condition = trial.encode()
     with denoiser.module.disable_adapter():  # type: ignore[operator]
@@ -459,9 +521,9 @@ _LAWS: dict[str, Callable[[_Trial], Iterator[str]]] = {
     "encode": _conditions,
     "forward": _predictions,
     "guidance": _guidance,
-    "images": _images,
     "pack": _latents,
     "decode": _decoded,
+    "images": _images,
     "scores": _scores,
     "gradient": _gradients,
     "save": _saved,

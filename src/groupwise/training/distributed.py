@@ -28,6 +28,10 @@ from groupwise.training.meeting import MEETING, fresh_store
 from groupwise.training.roll_call import RollCall
 
 _BUCKET_BYTES = 64 * 2**20
+_ALONE_BYTES = 2**20
+"""The size from which a gradient is summed where it lies: to copy it into a bucket and back would cost more CPU time
+than the exchange itself.
+"""
 
 PATIENCE = timedelta(hours=24)
 """The time that a process waits for another, whose rewards may take longer than PyTorch's default of half an hour.
@@ -121,8 +125,8 @@ class World:
         return range(start, start + base + (self.rank < extra))
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Replaces every gradient by its sum over processes, in the order of the parameters, a few large buckets at a
-        time.
+        """Replaces every gradient by its sum over processes, in the order of the parameters: large ones where they lie,
+        small ones in buckets.
 
         A parameter without a gradient on this process counts as zero; one without a gradient anywhere keeps none.
         """
@@ -134,6 +138,10 @@ class World:
             _gradient(parameter) for parameter, holders in zip(parameters, num_holders, strict=True) if holders
         ]
         for bucket in _buckets(gradients):
+            if len(bucket) == 1 and bucket[0].is_contiguous():
+                with self._exchange():
+                    dist.all_reduce(bucket[0])
+                continue
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
             with self._exchange():
                 dist.all_reduce(flat)
@@ -225,13 +233,17 @@ def _gradient(parameter: torch.nn.Parameter) -> Tensor:
 
 
 def _buckets(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    alone: list[list[Tensor]] = []
     buckets: list[list[Tensor]] = []
     filled = 0
     for tensor in tensors:
         size = tensor.numel() * tensor.element_size()
+        if size >= _ALONE_BYTES:
+            alone.append([tensor])
+            continue
         if not buckets or filled + size > _BUCKET_BYTES or buckets[-1][0].dtype != tensor.dtype:
             buckets.append([])
             filled = 0
         buckets[-1].append(tensor)
         filled += size
-    return buckets
+    return [*alone, *buckets]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import os
 import subprocess
@@ -28,6 +29,7 @@ from groupwise.causal_lm.engine.transport import open_transport
 from groupwise.causal_lm.sampler import sample
 from groupwise.causal_lm.scratch import character_tokenizer
 from groupwise.config import ConfigError
+from groupwise.learner.shards import release
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [12, 13], [14, 15, 16], [17, 18, 19, 20]]
 SETTINGS = SamplingConfig(max_new_tokens=8)
@@ -203,6 +205,35 @@ def test_one_of_two_servers_that_was_started_anew_unseen_is_found_by_a_few_membe
         assert other.syncs == ["v0", "v0"]
         direct = sample(Backbone(trained), prompts, 2, SETTINGS, range(2 * len(prompts)))
         torch.testing.assert_close(completions.behaviour_log_prob, direct.log_prob, rtol=0, atol=1e-5)
+
+
+def test_a_process_without_weights_asks_again_what_the_first_one_proved(trained, server, monkeypatch):
+    """Of a model in shards only the process that sends the weights has gathered them."""
+    settings = VllmEngine(address=server.address, model="served", patience_seconds=1)
+    models = [trained, copy.deepcopy(trained)]
+    remaining = iter(models)
+    pair = open_pair(lambda: open_engine(settings, Backbone(next(remaining)), TOKENIZER), monkeypatch)
+    second = pair[1]
+    assert [engine.sends_weights for engine in pair] == [True, False]
+    for engine in pair:
+        engine.backbone.shards = Elsewhere(Backbone(copy.deepcopy(trained)))
+    release(models[1])
+    move(trained)
+    send_weights(pair, PROMPTS, 8)
+    for _ in range(2):
+        for engine in pair:
+            completions = draw(engine)
+            direct = sample(Backbone(trained), PROMPTS, 2, SETTINGS, range(2 * len(PROMPTS)))
+            torch.testing.assert_close(completions.behaviour_log_prob, direct.log_prob, rtol=0, atol=1e-5)
+        # A connection that broke leaves the server's weights as they were, and the answers tell so.
+        second._fleet.servers[0].version = None
+    server.restart()
+    second._fleet.servers[0].version = None
+    with pytest.raises(EngineError, match=r"has answered for 1 s.*it does not hold the trained weights"):
+        draw(second)
+    assert server.syncs == ["v0"]
+    for engine in pair:
+        engine.close()
 
 
 def test_a_batch_that_was_scored_in_shards_is_compared_whole(trained, of_shards):

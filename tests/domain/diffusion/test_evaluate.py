@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from PIL import ImageDraw
 
 from groupwise.domain.diffusion.evaluate import CAPTION, diversity_of_prompts, grid, metrics, records
 from groupwise.domain.diffusion.splits import as_prompt
@@ -68,3 +69,19 @@ def test_records_hold_the_rewards_of_all_and_the_images_of_some() -> None:
     assert [record["rewards"]["seen"] for record in found] == [1.0, 0.0, 0.5, 0.25]
     assert [(record["key"], record["sample"]) for record in found[1:3]] == [(prompts[0].key, 1), (prompts[1].key, 0)]
     assert [("image" in record) for record in found] == [True, False, False, False]
+
+
+def test_the_caption_of_a_long_prompt_measures_no_more_letters_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = torch.zeros(1, 64, 64, dtype=torch.uint8)
+    long, longer = (grid(image, 1, 1, 1, ["word " * num]) for num in (100, 2000))
+    assert torch.equal(long, longer)
+    measured: list[int] = []
+    textlength = ImageDraw.ImageDraw.textlength
+
+    def counted(draw: ImageDraw.ImageDraw, text: str) -> float:
+        measured.append(len(text))
+        return textlength(draw, text)
+
+    monkeypatch.setattr(ImageDraw.ImageDraw, "textlength", counted)
+    grid(image, 1, 1, 1, ["word " * 2000])
+    assert sum(measured) < 64 * 70

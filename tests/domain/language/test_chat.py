@@ -41,6 +41,12 @@ def test_messages_are_rendered_and_keep_their_own_system_message(tokenizer):
     assert written(tokenizer, chat.encode_prompt(messages)) == "[system]happy<|end|>\n[user]ab<|end|>\n[assistant]"
 
 
+def test_parts_of_text_are_one_text(tokenizer):
+    parts = [{"type": "text", "text": "2 + "}, {"type": "text", "text": "2?"}]
+    ids = Chat(tokenizer, ChatConfig()).encode_prompt([{"role": "user", "content": parts}])
+    assert written(tokenizer, ids) == "[user]2 + 2?<|end|>\n[assistant]"
+
+
 def test_a_reply_is_what_the_template_writes_after_the_policys_turn(tokenizer):
     chat = Chat(tokenizer, ChatConfig(reply_role="tool"))
     messages = [{"role": "user", "content": "ab"}]

@@ -155,6 +155,17 @@ def test_a_function_may_change_rows_and_what_fails_in_it_is_said(tmp_path):
             r"the prompt is 3 \(of type int\) in the row \{'prompt': 3\}; a prompt is a text, or a list of messages",
         ),
         ([{"prompt": [{"text": "hi"}]}], {}, "a prompt is a text, or a list of messages"),
+        (
+            [{"prompt": [{"role": "user", "content": None}]}],
+            {},
+            r"a message of the role 'user' has the content None \(of type NoneType\); write a text; the row",
+        ),
+        ([{"prompt": [{"role": "user", "content": 3}]}], {}, r"has the content 3 \(of type int\); write a text"),
+        (
+            [{"prompt": [{"role": "user", "content": [{"type": "text", "text": "hi"}, {"type": "image"}]}]}],
+            {},
+            r"has the part \{'type': 'image'\}, and a language model here reads texts; write \{\"type\": \"text\"",
+        ),
     ],
 )
 def test_data_that_cannot_be_used_say_why(tmp_path, rows, settings, message):

@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 import torch
+from trl import chat_template_utils
 from trl.chat_template_utils import parse_response, qwen3_template
 
 from groupwise.causal_lm.config import SmallModelConfig
 from groupwise.causal_lm.scratch import character_tokenizer, small_model
-from groupwise.domain.language.parsed_turn import parsed_turn
+from groupwise.domain.language.chat import Chat
+from groupwise.domain.language.config import ChatConfig
+from groupwise.domain.language.conversation import Conversations
+from groupwise.domain.language.environment.chat_tools import ChatTools
+from groupwise.domain.language.parsed_turn import parsed_turn, unreadable_template
 from groupwise.reward.completions import in_form
 from groupwise.streams import Streams
 
@@ -22,6 +27,8 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 CALL = '<tool_call>\n{"name": "add"}\n</tool_call>'
+CALCULATE = "groupwise.domain.language.environment.calculator:calculate"
+CALCULATION = '<tool_call>\n{"name": "calculate", "arguments": {"expression": "2+3"}}\n</tool_call>'
 SEEN: list[Any] = []
 
 
@@ -100,3 +107,84 @@ def test_rewards_of_a_chat_find_thoughts_apart_and_texts_whole(build: Any, tmp_p
     text = "<think>so</think>4"
     messages = [{"role": "assistant", "reasoning_content": "so", "content": "4"}]
     assert sorted(map(str, SEEN)) == sorted(map(str, [[messages, text], [text, text]]))
+
+
+def _without_ids(messages: Sequence[Any]) -> list[Any]:
+    """The messages as TRL has them: calls carry no id there."""
+    return [
+        {
+            name: [{key: part for key, part in call.items() if key != "id"} for call in value]
+            if name == "tool_calls"
+            else value
+            for name, value in message.items()
+        }
+        for message in messages
+    ]
+
+
+@pytest.mark.parametrize("opened", ["", "<think>\n"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        f"<think>\nhm\n</think>\n\n{CALCULATION}<|im_end|>",
+        f"<think>a</think>\nso {CALCULATION}\n{CALCULATION}<|im_end|>",
+        f"{CALCULATION}<|im_end|>",
+        f"<think>never closed {CALCULATION}<|im_end|>",
+        '<think>a</think>x<tool_call>\n{"name": </tool_call><|im_end|>',
+    ],
+)
+def test_thoughts_beside_tools_are_read_as_trl_reads_them(first: str, opened: str) -> None:
+    made = tokenizer()
+    template = TEMPLATE.replace("assistant\n{% endif", f"assistant\n{opened}{{% endif")
+    made.chat_template = "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}" + template
+    config = ChatTools.model_validate({"tools": (CALCULATE,), "parser": "hermes"})
+    chat = Chat(made, ChatConfig(), config.schemas)
+    prompt = [{"role": "user", "content": "2 + 3?"}]
+    before = chat.encode_prompt(prompt)
+    conversations = Conversations(config, [{"prompt": prompt}], chat, [made.eos_token_id], 1000, [before])
+    expected: list[Any] = []
+    for turn in (first, "<think>\nit is\n</think>\n\nanswer 5<|im_end|>"):
+        ids = made.encode(turn)
+        expected.append(parse_response(made, ids, prefix=before, tools=[]))
+        if (reply := conversations.answer(0, ids)) is None:
+            break
+        before += [*ids, *reply]
+        expected += [dict(message) for message in conversations.messages[0][len(expected) :]]
+    (completion,) = conversations.completions
+    assert _without_ids(in_form([prompt], [completion], None)[0]) == _without_ids(expected)
+    if len(completion) > 1:
+        assert in_form([prompt], [completion], "text") == ["<think>\nit is\n</think>\n\nanswer 5"], (
+            "texts hold thoughts"
+        )
+    assert json.loads(json.dumps(completion)) == conversations.messages[0], "records hold what was written"
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (3, "response_template must be a dict, got int"),
+        ({"fields": 3}, "response_template.fields must be a non-empty dict"),
+        ({"fields": {"content": {"close_pattern": "(", "content": "text"}}}, "invalid close_pattern regex"),
+    ],
+)
+def test_a_response_template_that_reads_nothing_is_told(template: Any, reason: str) -> None:
+    made = tokenizer()
+    assert unreadable_template(made) == []
+    made.response_template = template
+    (remark,) = unreadable_template(made)
+    assert reason in remark
+    assert "messages are given to rewards as they were written" in remark
+
+
+TEMPLATES = {
+    name: value
+    for name, value in vars(chat_template_utils).items()
+    if name.endswith("_template") and isinstance(value, dict)
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_response_templates_that_trl_ships_read_a_plain_answer(name: str) -> None:
+    made = tokenizer()
+    made.response_template = TEMPLATES[name]
+    assert unreadable_template(made) == []

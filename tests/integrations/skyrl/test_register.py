@@ -81,3 +81,12 @@ def test_the_function_is_carried_to_workers_by_cloudpickle() -> None:
     live, old = torch.full((2, 2), -1.0, requires_grad=True), torch.full((2, 2), -1.0)
     value, _ = carried(live, old, torch.tensor([[0.25, 0.25], [-0.125, -0.125]]), None, torch.ones(2, 2))
     assert value.item() == pytest.approx(-0.25)
+
+
+@pytest.mark.usefixtures("skyrl_registries")
+def test_another_version_is_one_line(tmp_path: Path) -> None:
+    module = tmp_path / "skyrl" / "backends" / "skyrl_train" / "utils" / "ppo_utils.py"
+    module.write_text("PolicyLossRegistry = None\n")
+    line = r"needs skyrl 0\.3\.0, and the one that is installed has no AdvantageEstimatorRegistry in .*; write"
+    with pytest.raises(ImportError, match=line):
+        register("gspo")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from groupwise.config import ConfigError
-from groupwise.integrations.verl import register
+from groupwise.integrations.verl import policy_loss, register
 from groupwise.integrations.verl.__main__ import main
 from groupwise.integrations.verl.plugin import load, register_all
 from groupwise.objective import Objective
@@ -81,7 +81,7 @@ def test_neither_library_is_imported_unasked_and_an_absent_one_is_named() -> Non
 import sys
 import groupwise, groupwise.objective, groupwise.integrations
 from groupwise.config import ConfigError
-from groupwise.integrations.verl import register
+from groupwise.integrations.verl import policy_loss, register
 from groupwise.integrations.verl.__main__ import main
 from groupwise.integrations.verl.plugin import load, register_all
 print([name for name in ("transformers", "trl", "verl", "datasets", "peft") if name in sys.modules])
@@ -136,3 +136,23 @@ def test_the_module_prints_what_to_write(capsys: pytest.CaptureFixture[str]) -> 
     assert [main(words) for words in (["clip_cov"], ["gspoo"], ["gspo", "trust.high"], [])] == [2, 2, 2, 2]
     said = capsys.readouterr().err
     assert all(part in said for part in ("whole optimiser step", "gspo", "no key=value"))
+
+
+def test_another_version_is_one_line(registries: Path) -> None:
+    core = registries / "verl" / "trainer" / "ppo" / "core_algos.py"
+    core.write_text("def register_adv_est(name):\n    return lambda function: function\n")
+    line = (
+        r"^groupwise\.integrations\.verl needs verl 0\.9\.1, and the one that is installed has no"
+        r" ADV_ESTIMATOR_REGISTRY, register_policy_loss in verl\.trainer\.ppo\.core_algos; write: pip install verl"
+    )
+    with pytest.raises(ImportError, match=line):
+        register("gspo")
+
+
+def test_a_configuration_of_another_version_is_one_line() -> None:
+    log_prob = torch.full((1, 2), -1.0)
+    config = SimpleNamespace(loss_agg_mode="token-mean", use_kl_loss=False, entropy_coeff=0)
+    with pytest.raises(
+        ValueError, match=r"SimpleNamespace, which has no global_batch_info, as those of verl 0\.9 have"
+    ):
+        policy_loss(Objective.preset("dapo"))(log_prob, log_prob, log_prob, torch.ones(1, 2), config=config)

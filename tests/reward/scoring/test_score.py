@@ -52,6 +52,25 @@ def test_functions_are_given_what_they_take_as_trl_gives_it() -> None:
     assert [(event.name, event.member, event.prompt) for event in table.events] == [("missing", 1, "beta question")]
 
 
+def test_a_function_that_changes_what_it_is_given_changes_nothing_of_another() -> None:
+    def greedy(prompts, completions, answer):
+        prompts.clear()
+        completions.clear()
+        answer.pop()
+        return [1.0, 1.0]
+
+    seen: list[Any] = []
+
+    def other(prompts, completions, answer):
+        time.sleep(0.05)
+        seen.extend((prompts, completions, answer))
+        return [0.0, 0.0]
+
+    table = score({"greedy": greedy, "other": other}, PROMPTS, TEXTS, {"answer": ["one", "two"]})
+    assert table.values == {"greedy": [1.0, 1.0], "other": [0.0, 0.0]}
+    assert seen == [PROMPTS, TEXTS, ["one", "two"]]
+
+
 def test_objects_carry_their_settings() -> None:
     class Mine:
         weight = 2.0

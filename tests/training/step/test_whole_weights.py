@@ -17,13 +17,14 @@ class Spread:
 
     def __init__(self, **attributes: bool) -> None:
         self.draws_in_shards = self.draws_elsewhere = False
+        self.sends_weights = True
         vars(self).update(attributes)
         self.learner: Any = self
         self.asked: list[str] = []
 
     @contextmanager
-    def gathered(self, *, on_cpu: bool = False) -> Iterator[None]:
-        self.asked.append("on the CPU" if on_cpu else "on the device")
+    def gathered(self, *, on_cpu: bool = False, here: bool = True) -> Iterator[None]:
+        self.asked.append(("on the CPU" if on_cpu else "on the device") if here else "by others")
         yield
         self.asked.append("freed")
 
@@ -36,6 +37,9 @@ class Spread:
     [
         ({}, ["on the device", "sent", "drawn", "freed"]),
         ({"draws_elsewhere": True}, ["on the CPU", "sent", "drawn", "freed"]),
+        ({"draws_elsewhere": True, "sends_weights": False}, ["by others", "sent", "drawn", "freed"]),
+        # Without servers that all share, each process draws by itself.
+        ({"sends_weights": False}, ["on the device", "sent", "drawn", "freed"]),
         ({"draws_in_shards": True}, ["sent", "drawn"]),
     ],
 )

@@ -36,9 +36,12 @@ class Gathers(Protocol):
 
 
 class Engine(ABC):
-    """A sampler of groups. `live` says whether it samples from the weights that are trained, as they are now."""
+    """A sampler of groups. `live` says whether it samples from the weights that are trained, as they are now,
+    `sends_weights` whether this process, and not another one, sends them to the servers that sample.
+    """
 
     live: bool = True
+    sends_weights: bool = True
 
     def sample(
         self,

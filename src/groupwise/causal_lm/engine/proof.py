@@ -121,6 +121,14 @@ class Proof:
         self._before: dict[str, list[Piece]] = {}
         self.first: float | None = None
         """The relative difference of the first proof that passed, of this process or of the one that sends weights."""
+        self.proved: list[tuple[list[int], list[float]]] = []
+        """The tokens of the answers to the newest proof with the trainer's log-probs, of this process or of the one
+        that sends weights."""
+
+    @property
+    def has_weights(self) -> bool:
+        """False of a model in shards whose whole weights another process alone has gathered."""
+        return self.backbone.head.weight.numel() > 0
 
     def choose(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> None:
         """Takes prompts out of the first batch, evenly; they stay those of the run.
@@ -135,12 +143,31 @@ class Proof:
         self.num_tokens = int(max(1, min(NUM_TOKENS, num_tokens, room)))
 
     def compare(self, pieces: Sequence[Piece]) -> Difference:
-        """Compares the log-probs of a server's answers to the prompts with the trainer's of now."""
+        """Compares the log-probs of a server's answers to the prompts with the trainer's of now; without the weights,
+        as far as the answers are those that another process has computed, with what that one found.
+        """
+        if not self.has_weights:
+            return self._compare_with_proved(pieces)
         longest = max(len(piece.tokens) for piece in pieces)
         tokens = torch.tensor([piece.tokens + [0] * (longest - len(piece.tokens)) for piece in pieces])
         mask = torch.arange(longest) < torch.tensor([[len(piece.tokens)] for piece in pieces])
         served = torch.tensor([value for piece in pieces for value in piece.log_prob])
-        return Difference.between(self._score(self.prompts, tokens, mask, 1.0)[mask], served)
+        expected = self._score(self.prompts, tokens, mask, 1.0)
+        self.proved = [
+            (list(piece.tokens), row[: len(piece.tokens)].tolist()) for piece, row in zip(pieces, expected, strict=True)
+        ]
+        return Difference.between(expected[mask], served)
+
+    def _compare_with_proved(self, pieces: Sequence[Piece]) -> Difference:
+        """Compares answers up to the first token that differs, as one may where two are nearly as probable."""
+        expected, served = list[float](), list[float]()
+        for piece, (tokens, log_prob) in zip(pieces, self.proved, strict=False):
+            pairs = zip(piece.tokens, tokens, strict=False)
+            same = next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(piece.tokens), len(tokens)))
+            expected, served = expected + log_prob[:same], served + piece.log_prob[:same]
+        if not expected:
+            return Difference(math.inf, math.inf, 0)
+        return Difference.between(torch.tensor(expected, dtype=torch.float64), torch.tensor(served))
 
     def compare_some(self, batch: GroupBatch, completions: Completions, num_servers: int) -> Difference:
         """Compares the log-probs of the first tokens of some members of a batch: as many as a proof has, of the first

@@ -35,12 +35,13 @@ class StartedServer:
         config: executable, arguments, model name.
         model: the trained model; its base is what the server begins with.
         tokenizer: its tokenizer.
+        dtype: the one that the server computes in; unset takes that of the weights.
 
     Raises:
         ConfigError: there is no such executable, or vLLM serves no weights of this dtype.
     """
 
-    def __init__(self, config: VllmEngine, model: Any, tokenizer: Any) -> None:
+    def __init__(self, config: VllmEngine, model: Any, tokenizer: Any, dtype: torch.dtype | None = None) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         executable = shutil.which(config.executable)
         if executable is None:
@@ -48,7 +49,7 @@ class StartedServer:
                 f"domain.engine.executable = {config.executable!r}: there is no such command; install vLLM in an"
                 " environment of its own and write the path of its bin/vllm"
             )
-        dtype = next(model.parameters()).dtype
+        dtype = dtype or next(model.parameters()).dtype
         if dtype not in (torch.float32, torch.bfloat16, torch.float16):
             raise ConfigError(
                 f"domain.engine.start = true: vLLM serves no weights in {str(dtype).removeprefix('torch.')}; write"

@@ -11,6 +11,7 @@ import secrets
 import shutil
 from abc import ABC, abstractmethod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, final
 
 from safetensors.torch import load_file, save_file
@@ -32,11 +33,21 @@ class Transport(ABC):
     """
 
     def __init__(self, model: Any, tokenizer: Any, parent: Path | None) -> None:
-        self.model, self.tokenizer = model, tokenizer
-        self._folder = scratch_folder("weights", model, parent)
-        self.folder = Path(self._folder.name)
-        # Servers of another user read the weights as well.
-        self.folder.chmod(0o755)
+        self.model, self.tokenizer, self._parent = model, tokenizer, parent
+        self._scratch: TemporaryDirectory[str] | None = None
+        if parent is not None:
+            parent.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of all versions, made where it is first asked for: then the model has the weights that will lie
+        there, also one that lies in shards meanwhile.
+        """
+        if self._scratch is None:
+            self._scratch = scratch_folder("weights", self.model, self._parent)
+            # Servers of another user read the weights as well.
+            Path(self._scratch.name).chmod(0o755)
+        return Path(self._scratch.name)
 
     def write(self, version: int) -> None:
         """Writes the weights of a version, and removes those of the version before."""
@@ -52,7 +63,8 @@ class Transport(ABC):
 
     def close(self) -> None:
         """Removes what was written; a second call does nothing."""
-        self._folder.cleanup()
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     @abstractmethod
     def save(self, folder: Path) -> None:

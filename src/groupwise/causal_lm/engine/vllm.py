@@ -49,9 +49,10 @@ class Vllm(Engine):
         self.live = config.sync != "none"
         # Several processes may ask the same servers; then the first one sends the weights.
         addresses, self._shares = _addresses(config)
-        self._sends = not self._shares or process_rank() == 0
-        self._transport = open_transport(config, backbone.model, tokenizer) if self._sends else None
-        self._started = StartedServer(config, backbone.model, tokenizer) if config.start else None
+        self.sends_weights = not self._shares or process_rank() == 0
+        self._transport = open_transport(config, backbone.model, tokenizer) if self.sends_weights else None
+        dtype = backbone.trained_dtype
+        self._started = StartedServer(config, backbone.model, tokenizer, dtype) if config.start else None
         self._proof = Proof(backbone)
         if self._started is not None:
             addresses = (self._started.address,)
@@ -124,8 +125,8 @@ class Vllm(Engine):
             self._proof.choose(prompts, max_new_tokens)
         self._has_changed = False
         self._fleet.advance()
-        names = _run(self._with_client(self._fleet.renew_all)) if self._sends else {}
-        names, self._proof.first = peers.gather((names, self._proof.first))[0]
+        names = _run(self._with_client(self._fleet.renew_all)) if self.sends_weights else {}
+        names, self._proof.first, self._proof.proved = peers.gather((names, self._proof.first, self._proof.proved))[0]
         self._fleet.hold(names)
 
     def close(self) -> None:
@@ -159,10 +160,12 @@ class Vllm(Engine):
 
     def _is_far(self, batch: GroupBatch, completions: Completions) -> bool:
         """Tests whether the sampled log-probs are further from the rescored ones than rounding takes them; of a model
-        in shards those of a few members.
+        in shards those of a few members, by the process that has the weights.
         """
         assert completions.behaviour_log_prob is not None
         if self.leaves_scores:
+            if not self._proof.has_weights:
+                return False
             difference = self._proof.compare_some(batch, completions, len(self._fleet.servers))
         else:
             mask = completions.mask

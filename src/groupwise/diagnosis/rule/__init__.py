@@ -22,17 +22,21 @@ from groupwise.diagnosis.rule.learning_rate import LEARNING_RATE_TOO_HIGH, LEARN
 from groupwise.diagnosis.rule.left_out import DECISIONS_LEFT_OUT
 from groupwise.diagnosis.rule.length import LENGTH_CREEP
 from groupwise.diagnosis.rule.loss import LOSS_ZERO, POLICY_LOSS_GROWS
+from groupwise.diagnosis.rule.never_earn import PROMPTS_NEVER_EARN
 from groupwise.diagnosis.rule.noise import REWARD_IS_NOISE
 from groupwise.diagnosis.rule.overfitting import LEARNS_BY_HEART
 from groupwise.diagnosis.rule.place import REWARD_FOLLOWS_PLACE
 from groupwise.diagnosis.rule.preference import JUDGE_DISAGREES, REWARD_FOLLOWS_LENGTH
 from groupwise.diagnosis.rule.progress import REWARD_FALLS, REWARD_FLAT
 from groupwise.diagnosis.rule.prompts import PROMPTS_OF_ONE_VALUE
+from groupwise.diagnosis.rule.prompts_come_back import PROMPTS_COME_BACK
 from groupwise.diagnosis.rule.randomness import POLICY_BECOMES_RANDOM
-from groupwise.diagnosis.rule.ratio import RATIO_NOT_ONE
+from groupwise.diagnosis.rule.ratio import RATIO_ALWAYS_ONE, RATIO_NOT_ONE
+from groupwise.diagnosis.rule.repeated_evaluation import EVALUATION_REPEATS
 from groupwise.diagnosis.rule.repetition import TEXTS_REPEAT
 from groupwise.diagnosis.rule.reward_parts import REWARD_DOMINATES, REWARD_MISSING
 from groupwise.diagnosis.rule.rewritten import WEIGHTS_REWRITTEN
+from groupwise.diagnosis.rule.rounding import STEPS_ROUND_AWAY
 from groupwise.diagnosis.rule.slow_rewards import REWARDS_ARE_SLOW
 from groupwise.diagnosis.rule.stopped import STOPPED_EARLY
 from groupwise.diagnosis.rule.terms import DIVERGENCE_HOLDS, POLICY_TERM_DROWNED
@@ -51,6 +55,7 @@ RULES: tuple[Rule, ...] = (
     NOT_FINITE,
     NO_UPDATE,
     WEIGHTS_UNCHANGED,
+    STEPS_ROUND_AWAY,
     WEIGHTS_REWRITTEN,
     ALL_TRUNCATED,
     LIMIT_TEACHES_BREVITY,
@@ -58,17 +63,21 @@ RULES: tuple[Rule, ...] = (
     PROMPTS_TRUNCATED,
     DECISIONS_LEFT_OUT,
     PROMPTS_OF_ONE_VALUE,
+    PROMPTS_NEVER_EARN,
+    PROMPTS_COME_BACK,
     TOO_FEW_MEMBERS,
     ADMISSION_REJECTS,
     EXPLORATION_TOO_STRONG,
     TRAINING_UNLIKE_HELD_OUT,
     HELD_OUT_UNLIKE_TRAINING,
     AVERAGE_LAGS,
+    EVALUATION_REPEATS,
     REWARDS_ARE_SLOW,
     STOPPED_EARLY,
     LEARNS_BY_HEART,
     GENERATOR_DRIFTS,
     RATIO_NOT_ONE,
+    RATIO_ALWAYS_ONE,
     REWARD_FLAT,
     REWARD_FALLS,
     REWARD_DOMINATES,

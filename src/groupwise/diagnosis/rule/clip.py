@@ -77,7 +77,7 @@ CLIP_NEVER_ACTS = Rule(
     " a region that acts, narrow trust.low and trust.high.",
     _never,
     phrase="the bounds never act",
-    follows=("learning_rate_too_low", "weights_unchanged"),
+    follows=("learning_rate_too_low", "weights_unchanged", "ratio_always_one"),
     steps="larger",
 )
 CLIP_MOSTLY_ACTS = Rule(

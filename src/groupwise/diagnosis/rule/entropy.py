@@ -75,7 +75,7 @@ ENTROPY_COLLAPSE = Rule(
     phrase="the policy has collapsed",
     follows=(
         *("learning_rate_too_high", "judge_falls", "judge_disagrees", "reward_dominates", "weight_decay_too_high"),
-        "decisions_left_out",
+        *("decisions_left_out", "ratio_always_one"),
     ),
     steps="smaller",
 )

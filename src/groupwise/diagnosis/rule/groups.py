@@ -109,5 +109,6 @@ ALL_FLAT = Rule(
         "all_truncated",
         "learning_rate_too_high",
         "entropy_collapse",
+        "prompts_never_earn",
     ),
 )

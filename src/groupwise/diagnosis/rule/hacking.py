@@ -130,5 +130,6 @@ JUDGE_FALLS = Rule(
         "reward_follows_length",
         "reward_dominates",
         "length_creep",
+        "prompts_come_back",
     ),
 )

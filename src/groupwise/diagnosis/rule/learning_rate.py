@@ -274,7 +274,12 @@ LEARNING_RATE_TOO_HIGH = Rule(
     " fewer train.updates_per_batch.",
     _high,
     phrase="the learning rate is too high",
-    follows=("generator_drifts", "ratio_not_one", "weight_decay_too_high"),
+    follows=(
+        "generator_drifts",
+        "ratio_not_one",
+        "weight_decay_too_high",
+        "ratio_always_one",
+    ),
     steps="smaller",
 )
 LEARNING_RATE_TOO_LOW = Rule(

@@ -38,5 +38,12 @@ LEARNS_BY_HEART = Rule(
     "Train on more prompts, stop at the step of the best evaluation (`best/`), or set divergence.beta above 0.",
     _look,
     phrase="the policy learns its prompts by heart",
-    follows=("held_out_unlike_training", "average_lags", "judge_falls", "judge_disagrees"),
+    follows=(
+        "held_out_unlike_training",
+        "average_lags",
+        "judge_falls",
+        "judge_disagrees",
+        "prompts_come_back",
+        "evaluation_repeats",
+    ),
 )

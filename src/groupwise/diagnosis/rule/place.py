@@ -51,4 +51,6 @@ REWARD_FOLLOWS_PLACE = Rule(
     " Remove from the reward function what counts or remembers.",
     _look,
     phrase="the reward follows the place in the batch",
+    # Prompts that come in one order have places of their own.
+    follows=("prompts_come_back",),
 )

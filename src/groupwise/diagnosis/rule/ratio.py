@@ -1,4 +1,4 @@
-"""Log-probs that differ from those recorded while sampling, before any update was made."""
+"""Log-probs that differ from those recorded while sampling before any update was made, or do not after one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from groupwise.diagnosis.stage import Stage
 
 _FEW = 3
 _WIDTH = 0.2
+_OFF_POLICY = 0.9
+_EQUAL = 0.99
+_MOVED = 1e-5
 _ROUNDING = 1e-6
 """Nats by which fp32 rounds a log-prob of up to ten nats, whose unit in the last place is 9.5e-7. No two passes agree
 better, whatever the width of the trust region.
@@ -40,6 +43,20 @@ def _look(stage: Stage) -> Seen | None:
     return None
 
 
+def _always(stage: Stage) -> Seen | None:
+    names = ("on_policy_share", "on_policy_fraction", "weights/change")
+    share, equal, change = (stage.last(name, _FEW) for name in names)
+    if share is None or equal is None or change is None:
+        return None
+    if max(share.values) > _OFF_POLICY or min(equal.values) < _EQUAL or min(change.values) < _MOVED:
+        return None
+    return Seen(
+        f"{1 - share.mean:.0%} of the updates were made after another on the same batch had changed the weights by"
+        f" {number(change.mean)} of their size, and {equal.mean:.0%} of the log-ratios are exactly 0.",
+        [share, equal, change],
+    )
+
+
 RATIO_NOT_ONE = Rule(
     "ratio_not_one",
     "fault",
@@ -56,4 +73,20 @@ RATIO_NOT_ONE = Rule(
     _look,
     phrase="the first update is not on the policy that sampled",
     follows=("generator_drifts",),
+)
+RATIO_ALWAYS_ONE = Rule(
+    "ratio_always_one",
+    "fault",
+    "Why is the ratio 1 in every update?",
+    ("on_policy_share", "on_policy_fraction", "weights/change"),
+    f"in each of the last {_FEW} steps at most {_OFF_POLICY:.0%} of the updates were the first on their batch, at least"
+    f" {_EQUAL:.0%} of the log-ratios were exactly 0, and updates changed the weights by {_MOVED:g} of their size",
+    "The ratio compares the policy with itself: the old log-probs are not those of the time of sampling, but are"
+    " computed anew in every update. No trust region acts, and later updates of a batch move the policy without bound.",
+    "Keep the log-probs of the samples once, before the first update on them, and compare every update with these; or"
+    " take train.updates_per_batch = 1 and train.minibatches = 1.",
+    _always,
+    phrase="the ratio compares the policy with itself",
+    # What later updates do without a bound may have ended them: a stage of flat groups has none.
+    ended=lambda stage: False,
 )

@@ -184,14 +184,16 @@ class DiffusionConfig(DomainConfig):
 
     def to_sample(self, *, data: bool) -> DiffusionConfig:
         """Returns the settings that `groupwise sample` opens: the model, and the prompts where `data` asks for them or
-        where the model reads classes, because only the prompts know the classes' names.
+        where the model reads classes or images, because only the prompts know the classes' names, and only their source
+        how images are read.
 
         Args:
             data: whether training prompts are.
         """
         from groupwise.domain.diffusion.models.pipeline import is_pipeline
 
-        without_prompts = not data and isinstance(self.model, Pretrained) and is_pipeline(self.model)
+        are_images = self.data.source.kind == "image_pairs"
+        without_prompts = not data and not are_images and isinstance(self.model, Pretrained) and is_pipeline(self.model)
         changes = {"data": self.data.model_copy(update={"source": Nothing()})} if without_prompts else {}
         return self.model_copy(update={"rewards": {}, "demonstrations": None, **changes})
 

@@ -38,7 +38,7 @@ def image_costs(config: DiffusionConfig, *, copies: int, checkpointing: bool, ti
     parts: dict[str, Any] = getattr(getattr(denoiser, "pipe", None), "components", {})
     inner = {id(part) for part in module.modules()}
     frozen = [part for part in parts.values() if isinstance(part, nn.Module) and id(part) not in inner]
-    columns: dict[str, Any] = {"prompt": "a cat", "label": 0} | _class_name(denoiser)
+    columns: dict[str, Any] = {"prompt": "a cat", "instruction": "a cat", "label": 0} | _class_name(denoiser)
     if denoiser.condition_shape is not None:
         columns["degraded"] = PromptImage(np.zeros(denoiser.condition_shape, "float32"))
     try:
@@ -50,7 +50,7 @@ def image_costs(config: DiffusionConfig, *, copies: int, checkpointing: bool, ti
             " without weights; train one step with train.prompts_per_step = 1 and read the peak memory in its metrics"
         ) from error
     guidance = 2.0 if guided and condition.unconditional is not None else 1.0
-    rows_of_model = 1 if guidance == 1 else 2
+    rows_of_model = 1 if guidance == 1 else denoiser.guided_rows
 
     def passes(device: torch.device) -> tuple[Callable[[int], Any], Callable[[int], Any]]:
         shown = _on(condition, device)

@@ -61,8 +61,9 @@ class Denoiser(Protocol):
     """A model that can be denoised with.
 
     `module` is what is trained; `latent_shape` is without the batch; `latent_dtype` is at least fp32; `video` says
-    whether it makes videos; `condition_shape` is `(C, H, W)` of the image that a prompt must have in its column
-    `degraded`, None where prompts have none.
+    whether it makes videos; `image_shape` is `(C, H, W)` of what is made, and `condition_shape` that of the image which
+    a prompt must have in its column `degraded`, None where prompts have none; `guided_rows` is how many rows of the
+    model a guided prediction takes.
     """
 
     module: nn.Module
@@ -70,7 +71,9 @@ class Denoiser(Protocol):
     latent_dtype: torch.dtype
     parametrisation: Parametrisation
     video: bool
+    image_shape: tuple[int, ...]
     condition_shape: tuple[int, ...] | None
+    guided_rows: int
 
     @property
     def device(self) -> torch.device:

@@ -27,7 +27,6 @@ from groupwise.domain.diffusion.measure_passes import measure_passes
 from groupwise.domain.diffusion.model_check import check_model
 from groupwise.domain.diffusion.models.open import open_denoiser
 from groupwise.domain.diffusion.path import Drawn, draw, noise_of
-from groupwise.domain.diffusion.prompt_image import PromptImage
 from groupwise.domain.diffusion.restored_picture import restored_picture
 from groupwise.domain.diffusion.sampler_graph import SamplerGraph, draw_with_graph, should_keep_graph, versions
 from groupwise.domain.diffusion.scorer import Scorer
@@ -106,8 +105,8 @@ class DiffusionDomain(Domain):
             value != 1 for schedule in config.sampling_schedule.values() for value in schedule.extremes()
         )
         guidance = config.evaluation.guidance
-        # Guidance makes two rows of the model of one row here, unless it is an input.
-        self._rows_of_model = 2 if self._guided or guidance not in (None, 1) else 1
+        # Guidance makes several rows of the model of one row here, unless it is an input.
+        self._rows_of_model = self.denoiser.guided_rows if self._guided or guidance not in (None, 1) else 1
         self._encoded = EncodedPrompts(self.denoiser) if parent is None else parent._encoded
         self.pass_sizes = self._opened_pass_sizes(parent)
         self._sampler_graph: SamplerGraph | None = None
@@ -440,7 +439,8 @@ class DiffusionDomain(Domain):
             prompt = samples.prompts[int(samples.group[row])]
             image = as_strips(samples.payload["images"][row : row + 1])[0]
             record = {"prompt": prompt.columns["prompt"], "key": prompt.key, "image": image}
-            record |= {name: value.picture for name, value in prompt.columns.items() if isinstance(value, PromptImage)}
+            if self._splits.pictures is not None:
+                record |= self._splits.pictures.described(prompt)
             described.append(record | {"settings": dict(samples.settings)})
         return described
 

@@ -62,12 +62,14 @@ class EncodedPrompts:
         contents = {
             name: value.content if isinstance(value, PromptImage) else value
             for name, value in columns.items()
-            if name != "negative_prompt" and not (name == "clean" and isinstance(value, PromptImage))
+            if name != "negative_prompt" and not (name == "clean" and (value is None or isinstance(value, PromptImage)))
         }
-        # A negative prompt (mostly the empty one) is shared by many prompts.
+        negative: dict[str, Any] = {"without prompt": columns.get("negative_prompt")}
         names = (
             content_key(contents),
-            content_key({"without prompt": columns.get("negative_prompt")}),
+            # The shipped encoders of texts read nothing else for a negative prompt (mostly the empty one), which many
+            # prompts then share.
+            content_key(negative if self._denoiser.encoders else negative | contents),
         )
         parts = [self._read(name) for name in names]
         if any(part is _MISSING for part in parts):

@@ -108,7 +108,9 @@ def _caption(text: str, width: int, channels: Sequence[int]) -> Tensor:
     draw = ImageDraw.Draw(canvas)
     # The picture's font has no letters but these.
     line = " ".join(text.split()).encode("latin-1", "replace").decode("latin-1")
-    if draw.textlength(line) > width - 2:
+    # No letter is narrower than a pixel, and thousands of them are not measured again and again.
+    line, was_longer = line[:width], len(line) > width
+    if was_longer or draw.textlength(line) > width - 2:
         while line and draw.textlength(line + "...") > width - 2:
             line = line[:-1]
         line += "..."

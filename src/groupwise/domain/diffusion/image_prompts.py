@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from groupwise.config import ConfigError
 from groupwise.domain.degradation.repeats import check_repeats
 from groupwise.domain.diffusion.denoiser import Denoiser
+from groupwise.domain.diffusion.model import ModelConfig, Scratch
+from groupwise.domain.diffusion.pipeline_adapter import INSTRUCTION
 from groupwise.domain.diffusion.prompt_image import PromptImage
 from groupwise.domain.diffusion.source.image_pairs import ImagePairs
 from groupwise.domain.image_source.base import Picture, as_float
@@ -45,11 +47,15 @@ class ImagePrompts:
         self.remarks: Sequence[str] = pictures.remarks
         if source.degradation is not None:
             check_repeats(source.degradation, as_float(self.pictures[0].clean))
-        self.train = [_prompt(picture, 0) for picture in self.pictures]
-        self.evaluated = [_prompt(picture, number) for number in range(source.repeats) for picture in self.held_out]
+        self._asked = {} if source.instruction is None else {INSTRUCTION: source.instruction}
+        self.train = [self._prompt(picture, 0) for picture in self.pictures]
+        self.evaluated = [
+            self._prompt(picture, number) for number in range(source.repeats) for picture in self.held_out
+        ]
         self.demonstrated = [
             prompt for prompt, picture in zip(self.train, self.pictures, strict=True) if picture.has_target
         ]
+        self._has_targets = any(picture.has_target for picture in (*self.pictures, *self.held_out))
         self._training = {picture.key: picture for picture in self.pictures}
         self._evaluated = {
             _name(picture, number): (picture, number) for number in range(source.repeats) for picture in self.held_out
@@ -63,7 +69,8 @@ class ImagePrompts:
     def shown(
         self, prompts: Sequence[Prompt], streams: Streams, step: int, numbers: Sequence[int] | None = None
     ) -> list[Prompt]:
-        """Adds to prompts the image that the model is conditioned on (`degraded`) and its target (`clean`), if any.
+        """Adds to prompts the image that the model is conditioned on (`degraded`) and its target (`clean`), None
+        for an image without one; without the column where no image has one.
 
         Args:
             prompts: of the source; one that has its image stays as it is.
@@ -76,6 +83,13 @@ class ImagePrompts:
             prompt if "degraded" in prompt.columns else self._shown(prompt, streams, step, number)
             for prompt, number in zip(prompts, numbers, strict=True)
         ]
+
+    @staticmethod
+    def described(prompt: Prompt) -> dict[str, Any]:
+        """Returns what people see of a prompt beside its name: its images, and what is asked in words."""
+        images = {name: value.picture for name, value in prompt.columns.items() if isinstance(value, PromptImage)}
+        words = {name: prompt.columns[name] for name in (INSTRUCTION,) if name in prompt.columns}
+        return words | images
 
     def targets(self, prompts: Sequence[Prompt]) -> np.ndarray:
         """Returns the targets `[N, C, H, W]` of training prompts, fp32 in [0, 1]."""
@@ -90,42 +104,57 @@ class ImagePrompts:
             for prompt in prompts
         )
 
-    def check(self, denoiser: Denoiser) -> None:
-        """Refuses images of another size than those that the model is conditioned on or draws.
+    def check(self, denoiser: Denoiser, model: ModelConfig) -> None:
+        """Refuses images of another size than those that the model is conditioned on or draws, and what is asked in
+        words in two places, or of some images only.
+
+        Args:
+            denoiser: the model.
+            model: the configuration that names it.
 
         Raises:
-            ConfigError: names the image, its size and the model's.
+            ConfigError: names the image, its size and the model's; or the image without words.
         """
         if denoiser.condition_shape is None:
             channels, (height, width) = self._source.images.channels, self.pictures[0].clean.shape[1:]
             raise ConfigError(
                 f"data.source.kind = 'image_pairs': this model is conditioned on no image; for these write model.kind ="
                 f" 'scratch' with shape.sample_size = [{height}, {width}], shape.in_channels = {2 * channels} and"
-                f" shape.out_channels = {channels}: the channels of the image are concatenated to those that are drawn"
+                f" shape.out_channels = {channels}: the channels of the image are concatenated to those that are drawn;"
+                " or give a pipeline that is asked by an image"
             )
         for picture in (*self.pictures, *self.held_out):
-            degraded = picture.clean if picture.degraded is None else picture.degraded
-            name, drawn = picture.file or repr(picture.key), denoiser.latent_shape[0]
-            check_size(f"{IMAGES}: image {name}", degraded, denoiser.condition_shape, drawn)
-            if picture.has_target and picture.clean.shape != denoiser.latent_shape:
+            degraded, name = picture.clean if picture.degraded is None else picture.degraded, picture.file
+            name = name or repr(picture.key)
+            remedy = _remedy(degraded, denoiser, model)
+            check_size(f"{IMAGES}: image {name}", degraded, denoiser.condition_shape, remedy)
+            if picture.has_target and picture.clean.shape != denoiser.image_shape:
                 raise ConfigError(
-                    f"{IMAGES}: the target of {picture.file or repr(picture.key)} is"
-                    f" {list(picture.clean.shape)} (channels, height, width), and the model draws"
-                    f" {list(denoiser.latent_shape)}; write model.shape.out_channels = {len(picture.clean)}, or convert"
-                    " the image"
+                    f"{IMAGES}: the target of {name} is {list(picture.clean.shape)} (channels, height, width), and the"
+                    f" model draws {list(denoiser.image_shape)}; write model.shape.out_channels = {len(picture.clean)},"
+                    " or convert the image"
                 )
+            if self._asked and INSTRUCTION in picture.columns:
+                raise ConfigError(
+                    f"data.source.instruction: image {name} has a column {INSTRUCTION!r} of its own; leave one of the"
+                    " two out"
+                )
+        # What the words are read from is the same for all images; one of them stands for those of the others.
+        shown = self.shown(self.train[:1], Streams(0), 0)[0].columns["degraded"]
+        denoiser.check([{**prompt.columns, "degraded": shown} for prompt in (*self.train, *self.evaluated)])
 
     def opened(self, text: str, denoiser: Denoiser) -> Prompt:
         """Makes a prompt of an image file, for what a person typed.
 
         Args:
-            text: path of the file.
+            text: path of the file; for a pipeline that is asked in words too, `FILE: WORDS`.
             denoiser: says the size.
 
         Raises:
-            ConfigError: no such file, no image, or one of another size.
+            ConfigError: no such file, no image, or one of another size; or no words where some are needed.
         """
-        file, shape = Path(text), denoiser.condition_shape
+        name, _, words = (text, "", "") if Path(text).is_file() else text.partition(": ")
+        file, shape = Path(name), denoiser.condition_shape
         if shape is None or not file.is_file():
             raise ConfigError(
                 f"prompt {text!r} is neither an image of data.source nor an image file; write the name of one, for"
@@ -136,7 +165,13 @@ class ImagePrompts:
         except UnreadableImage as error:
             raise ConfigError(f"prompt {text!r} cannot be read ({error}); give another image file") from error
         check_size(f"prompt {text!r}", pixels, shape)
-        return Prompt(text, {"prompt": text, "degraded": PromptImage(as_float(pixels))})
+        asked = {INSTRUCTION: words} if words else self._asked
+        columns = {"prompt": text, **asked, "degraded": PromptImage(as_float(pixels))}
+        return Prompt(text, columns)
+
+    def _prompt(self, picture: Picture, number: int) -> Prompt:
+        name = _name(picture, number)
+        return Prompt(name, {**picture.columns, "prompt": name, **self._asked})
 
     def _shown(self, prompt: Prompt, streams: Streams, step: int, number: int) -> Prompt:
         if prompt.key in self._evaluated:
@@ -152,18 +187,19 @@ class ImagePrompts:
         else:
             assert self._source.degradation is not None
             degraded = self._source.degradation(clean, source.numpy("degrade", picture.key, *key))
-        target = {"clean": PromptImage(clean)} if picture.has_target else {}
+        # Rewards get the columns that all images of a batch have.
+        target = {"clean": PromptImage(clean) if picture.has_target else None} if self._has_targets else {}
         return Prompt(prompt.key, {**prompt.columns, "degraded": PromptImage(degraded), **target})
 
 
-def check_size(name: str, image: np.ndarray, condition_shape: Sequence[int], drawn: int | None = None) -> None:
+def check_size(name: str, image: np.ndarray, condition_shape: Sequence[int], remedy: str = "") -> None:
     """Refuses an image of another size than the model is conditioned on.
 
     Args:
         name: of the image, for the message.
         image: `[C, H, W]`.
         condition_shape: of the model.
-        drawn: channels that the model draws; None where the model is trained and cannot be made to fit.
+        remedy: a further one, where the model can be made to fit.
 
     Raises:
         ConfigError: names both sizes.
@@ -172,22 +208,25 @@ def check_size(name: str, image: np.ndarray, condition_shape: Sequence[int], dra
         >>> check_size("a.png", np.zeros((1, 8, 8)), (1, 8, 8))
     """
     if image.shape != tuple(condition_shape):
-        remedy = (
-            ""
-            if drawn is None
-            else f", or write model.shape.sample_size = {list(image.shape[1:])} and model.shape.in_channels ="
-            f" {drawn + len(image)}: {drawn} that are drawn and {len(image)} of the image"
-        )
         raise ConfigError(
             f"{name} is {list(image.shape)} (channels, height, width), and the model is conditioned on"
             f" {list(condition_shape)}; resize or convert the image{remedy}"
         )
 
 
+def _remedy(image: np.ndarray, denoiser: Denoiser, model: ModelConfig) -> str:
+    """Returns what makes a model, or what is read of a file, fit an image."""
+    channels, *sides = image.shape
+    if isinstance(model, Scratch):
+        drawn = denoiser.latent_shape[0]
+        return (
+            f", or write model.shape.sample_size = {sides} and model.shape.in_channels = {drawn + channels}: {drawn}"
+            f" that are drawn and {channels} of the image"
+        )
+    if denoiser.condition_shape is not None and channels != denoiser.condition_shape[0]:
+        return f", or write {IMAGES}.channels = {denoiser.condition_shape[0]}"
+    return "" if denoiser.image_shape == denoiser.latent_shape else f", or write model.size = {sides}"
+
+
 def _name(picture: Picture, number: int) -> str:
     return f"{picture.key}#{number}" if number else picture.key
-
-
-def _prompt(picture: Picture, number: int) -> Prompt:
-    name = _name(picture, number)
-    return Prompt(name, {**picture.columns, "prompt": name})

@@ -28,7 +28,7 @@ def measure_passes(
         sizes: receive the rows.
         conditions: of one prompt, with which passes are made.
         schedule: gives a time to predict at.
-        rows_of_model: rows of the model that one row takes: two under guidance.
+        rows_of_model: rows of the model that one row takes: several under guidance.
         reserved_bytes: what will be allocated beside the passes, such as an optimiser's moments.
     """
     budget = pass_budget(denoiser.device, reserved_bytes)
@@ -41,7 +41,7 @@ def measure_passes(
         start = latents(num)
         time = schedule.timestep[:1].to(start).expand(num)
         condition = conditions.select(torch.zeros(num, dtype=torch.long, device=start.device))
-        return denoiser.predict(start, time, condition, 2.0 if rows_of_model == 2 else 1.0)
+        return denoiser.predict(start, time, condition, 2.0 if rows_of_model > 1 else 1.0)
 
     def differentiate(num: int) -> None:
         with torch.enable_grad():

@@ -107,6 +107,8 @@ class Pretrained(Config):
         size: height and width of the images, in pixels, and before them the number of frames of a video; unset is the
             model's own.
         lora: an adapter to train instead of the whole denoiser.
+        image_guidance: of a pipeline that is asked by an image: how far it is guided away from what it draws without
+            the image (`image_guidance_scale` of diffusers), wherever `domain.guidance` is other than 1; 1 is without.
         pipeline: a pipeline adapter of your own, `package.module:Class` or the name of an entry point of
             `groupwise.pipelines`; unset is the shipped or installed one for the folder's class.
 
@@ -122,6 +124,7 @@ class Pretrained(Config):
     revision: str | None = None
     size: Annotated[tuple[Width, ...], Field(min_length=2, max_length=3)] | None = None
     lora: LoraConfig | None = None
+    image_guidance: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     pipeline: ImportPath | None = None
 
     @field_validator("pipeline")

@@ -38,9 +38,7 @@ def check_model(
     if splits.pictures is None:
         denoiser.check([prompt.columns for prompt in (*splits.train, *splits.evaluated, *splits.image_prompts)])
     else:
-        splits.pictures.check(denoiser)
-        # A class of its own beside the image is asked for by a column that images of one source all have.
-        denoiser.check([prompt.columns for prompt in splits.shown(splits.train[:1], Streams(0), 0)])
+        splits.pictures.check(denoiser, config.model)
     if config.video_rewards == "whole" and not denoiser.video:
         raise ConfigError("video_rewards = 'whole': this model makes images, not videos; leave video_rewards out")
     if (

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from dataclasses import dataclass
 from typing import Any, Literal, final
@@ -118,7 +119,7 @@ def read_schedule(
             f"the scheduler {name} has {clips[0]} = true: {reason}domain.model.scheduler.settings.{clips[0]} = false)"
         )
     if is_flow(scheduler):
-        flow = _with_stated_levels(scheduler)
+        flow = with_stated_levels(scheduler)
         extra: dict[str, Any] = {} if shift is None else {"mu": shift}
         spacing_arguments = (
             {"num_inference_steps": num_steps}
@@ -131,15 +132,10 @@ def read_schedule(
         return Schedule(flow.timesteps.double().cpu(), sigmas, 1 - sigmas, sigmas, "flow")
     if not hasattr(scheduler, "alphas_cumprod"):
         raise ConfigError(f"the scheduler {name} has no noise levels that transitions can be read from; {_USE}")
-    ddim = _as_ddim(scheduler)
-    ddim.set_timesteps(num_steps)
-    # The scheduler's own levels, at the steps that DDIM would take; some are made from more than the betas of their
-    # configuration.
+    # The scheduler's own levels; some are made from more than the betas of their configuration.
     levels = scheduler.alphas_cumprod.double().cpu()
-    final_level = (
-        levels[0] if not getattr(ddim.config, "set_alpha_to_one", True) else torch.ones((), dtype=torch.float64)
-    )
-    total, steps = int(ddim.config["num_train_timesteps"]), ddim.timesteps.long().cpu()
+    final_level = torch.ones((), dtype=torch.float64) if ends_clean(scheduler) else levels[0]
+    total, steps = int(config["num_train_timesteps"]), timesteps_of(scheduler, num_steps)
     alphas = torch.cat([levels[steps], final_level[None]])
     if float(alphas[0]) == 0 and read_parametrisation(scheduler) == "epsilon":
         raise ConfigError(
@@ -151,25 +147,35 @@ def read_schedule(
     return Schedule(steps.double(), time, alphas.sqrt(), (1 - alphas).clamp(min=0).sqrt(), "variance_preserving")
 
 
-def of_first_order(scheduler: Any) -> Any:
-    """Returns a diffusers scheduler of the same noise levels whose step is the one without noise here: Euler's of a
-    flow, DDIM otherwise.
+def timesteps_of(scheduler: Any, num_steps: int) -> Tensor:
+    """Returns the whole timesteps at which transitions start, `[S]`: the scheduler's own; those of DDIM with its spacing
+    where its own are not whole, or where it visits some of them twice (PNDM, Heun).
 
     Example:
-        >>> from diffusers import PNDMScheduler
-        >>> type(of_first_order(PNDMScheduler())).__name__
-        'DDIMScheduler'
-    """
-    if not is_flow(scheduler):
-        return _as_ddim(scheduler)
-    scheduler = _with_stated_levels(scheduler)
-    if type(scheduler).__name__.startswith("FlowMatch"):
-        return scheduler
-    # Of first order, a multistep solver remembers nothing; its corrector is switched off at every step.
-    return type(scheduler).from_config(scheduler.config, solver_order=1, disable_corrector=list(range(1000)))
+        >>> from diffusers import DDIMScheduler, DPMSolverMultistepScheduler
+        >>> [
+        ...     timesteps_of(of(timestep_spacing="linspace"), 4).tolist()
+        ...     for of in (DDIMScheduler, DPMSolverMultistepScheduler)
+        ... ]
+        [[999, 666, 333, 0], [999, 749, 500, 250]]
+    """  # noqa: E501
+    own = copy.deepcopy(scheduler)
+    own.set_timesteps(num_steps)
+    steps = own.timesteps.cpu()
+    if len(steps) != num_steps or not torch.equal(steps, steps.round()) or bool((steps[1:] >= steps[:-1]).any()):
+        ddim = _as_ddim(scheduler)
+        ddim.set_timesteps(num_steps)
+        steps = ddim.timesteps.cpu()
+    return steps.long()
 
 
-def _with_stated_levels(scheduler: Any) -> Any:
+def ends_clean(scheduler: Any) -> bool:
+    """Tests that a scheduler's last step ends at an image without noise, not at its smallest level."""
+    config = scheduler.config
+    return bool(config.get("set_alpha_to_one", True)) and config.get("final_sigmas_type", "zero") == "zero"
+
+
+def with_stated_levels(scheduler: Any) -> Any:
     """Replaces schedulers of flow matching that visit levels twice (Heun's), or that take no list of levels, by Euler's
     of the same shift.
     """

@@ -12,9 +12,13 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.diffusion.models import autoencoder
+from groupwise.domain.diffusion.prompt_image import PromptImage
 
 Tensors = dict[str, Tensor]
 Prompts = Sequence[Mapping[str, Any]]
+
+INSTRUCTION = "instruction"
+"""The column with what is asked for in words, where prompts are images; `prompt` is then the image's name."""
 
 NAME = "groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter"
 """The path by which an author imports the base."""
@@ -51,6 +55,8 @@ class PipelineAdapter(ABC):
     """Components that the pipeline does without, though diffusers opens no folder that lacks them."""
     video: ClassVar[bool] = False
     """Whether it makes videos."""
+    takes_image: ClassVar[bool] = False
+    """Whether a prompt has an image of the size that is made, which `encode` reads with `images`."""
 
     def load(self, folder: Path, **arguments: Any) -> Any:
         """Loads the pipeline with its `from_pretrained`; by default of the class in diffusers that `pipeline` names.
@@ -97,12 +103,15 @@ class PipelineAdapter(ABC):
         """
 
     def check(self, pipe: Any, prompts: Prompts) -> None:
-        """Refuses prompts that `encode` would refuse; by default those whose column `prompt` holds no text.
+        """Refuses prompts that `encode` would refuse; by default those whose column `prompt` holds no text. Where it
+        `takes_image`, those without an image, and those whose column `instruction` holds no text.
 
         Raises:
             ConfigError: names the column and the value.
         """
-        texts(prompts)
+        if self.takes_image:
+            images(prompts)
+        texts(prompts, INSTRUCTION if self.takes_image else "prompt")
 
     @abstractmethod
     def encode(
@@ -144,6 +153,17 @@ class PipelineAdapter(ABC):
     def guided(self, unconditional: Tensor, prompted: Tensor, guidance: float) -> Tensor:
         """Combines the predictions `u` without and `c` with the prompt; by default `u + g (c - u)`."""
         return unconditional + guidance * (prompted - unconditional)
+
+    def without_image(self, condition: Mapping[str, Tensor]) -> Tensors:
+        """Returns the condition of negative prompts with its image left out too, for `model.image_guidance`. An adapter
+        that does not write it cannot be guided by its image, as by default.
+        """
+        raise NotImplementedError
+
+    @property
+    def guided_by_image(self) -> bool:
+        """Whether it writes `without_image`."""
+        return type(self).without_image is not PipelineAdapter.without_image
 
     def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
         """Computes the `mu` of schedulers whose noise levels depend on the image's size (`dynamic_shift` computes it
@@ -194,13 +214,16 @@ class PipelineAdapter(ABC):
         Returns:
             `[N, 3, H, W]` in [0, 1], of videos `[N, F, 3, H, W]`.
         """
+        asked = texts(prompts, INSTRUCTION if self.takes_image else "prompt") if "prompt" not in arguments else None
         call = {
-            "prompt": texts(prompts) if "prompt" not in arguments else None,
+            "prompt": asked,
+            "image": images(prompts) if self.takes_image and "image" not in arguments else None,
             "negative_prompt": None if negatives is None else list(negatives),
             "height": size[-2],
             "width": size[-1],
             "num_frames": size[0] if self.video else None,
             "guidance_scale": guidance,
+            "image_guidance_scale": 1.0 if self.guided_by_image else None,
             "num_inference_steps": num_steps,
             "latents": latents,
             "output_type": "np",
@@ -233,11 +256,37 @@ def texts(prompts: Prompts, column: str = "prompt") -> list[str]:
     """
     for columns in prompts:
         if not isinstance(columns.get(column), str) or not columns[column].strip():
+            shown = {name: value for name, value in columns.items() if not isinstance(value, PromptImage)}
+            remedy = (
+                "write data.source.instruction, give each row of the table one, or type it behind a file:"
+                " 'photo.png: WORDS'"
+                if column == INSTRUCTION
+                else "give each prompt a text"
+            )
             raise ConfigError(
-                f"prompt {dict(columns)}: this pipeline is asked in words, and column {column!r} holds none; give each"
-                " prompt a text"
+                f"prompt {shown}: this pipeline is asked in words, and column {column!r} holds none; {remedy}"
             )
     return [columns[column] for columns in prompts]
+
+
+def images(prompts: Prompts) -> Tensor:
+    """Returns the image of each prompt, `[P, 3, H, W]` in [0, 1]; noise that leaves this range is cut off.
+
+    Raises:
+        ConfigError: a prompt has none.
+
+    Example:
+        >>> import numpy
+        >>> images([{"degraded": PromptImage(numpy.full((3, 1, 1), 1.5, "float32"))}]).flatten().tolist()
+        [1.0, 1.0, 1.0]
+    """
+    for columns in prompts:
+        if not isinstance(columns.get("degraded"), PromptImage):
+            raise ConfigError(
+                f"prompt {columns.get('prompt')!r}: this pipeline is asked by an image, and the prompt has none; write"
+                " data.source.kind = 'image_pairs'"
+            )
+    return torch.stack([torch.from_numpy(columns["degraded"].pixels) for columns in prompts]).clamp(0, 1)
 
 
 def latent_size(size: Sequence[int], factor: int, multiple: int = 1) -> tuple[int, int]:

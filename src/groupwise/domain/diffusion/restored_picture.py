@@ -19,7 +19,7 @@ def restored_picture(
     num_images: int,
     read: Callable[[Sequence[Tensor]], RewardTable],
 ) -> Tensor | None:
-    """Draws the first image of each prompt between what the model was shown and the target, where there is one.
+    """Draws the first image of each prompt below what the model was shown, and above the targets, where all have one.
 
     Args:
         prompts: with their images.
@@ -29,16 +29,18 @@ def restored_picture(
         read: rewards of other images of the same prompts, one each.
 
     Returns:
-        uint8 `[H, W(, 3)]`; None where a prompt has no target.
+        uint8 `[H, W(, 3)]`; None where there is no prompt.
     """
-    if any("clean" not in prompt.columns for prompt in prompts):
-        return None
     restored = [images[place * num_images] for place in range(len(prompts))]
-    degraded, clean = ([prompt.columns[name].picture for prompt in prompts] for name in ("degraded", "clean"))
+    rows = {
+        name: [prompt.columns[name].picture for prompt in prompts]
+        for name in ("degraded", "clean")
+        if all(prompt.columns.get(name) is not None for prompt in prompts)
+    }
     first = table.select(range(0, len(prompts) * num_images, num_images))
-    answers = answers_in(first, {"degraded": degraded, "clean": clean}, read)
+    answers = answers_in(first, rows, read)
     words = [_word(prompt.columns) for prompt in prompts]
-    return side_by_side(degraded, restored, clean, answers, words)
+    return side_by_side(rows["degraded"], restored, rows.get("clean", []), answers, words)
 
 
 def _word(columns: Mapping[str, Any]) -> str:

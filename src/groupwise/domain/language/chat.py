@@ -8,6 +8,7 @@ from typing import Any, final
 
 from groupwise.config import ConfigError
 from groupwise.domain.language.config import ChatConfig
+from groupwise.reward.text import content_text
 
 Messages = list[dict[str, Any]]
 
@@ -59,7 +60,13 @@ class Chat:
                     "a prompt is a list of messages and chat.use = 'never'; write chat.use = 'auto', or give texts"
                 )
             self._need_template("a prompt is a list of messages")
-            messages = [dict(message) for message in prompt]
+            # Many templates write a list of parts as Python prints it.
+            messages = [
+                {**message, "content": content_text(message["content"])}
+                if isinstance(message["content"], list | tuple)
+                else dict(message)
+                for message in prompt
+            ]
         if self.config.system is not None and all(message["role"] != "system" for message in messages):
             messages.insert(0, {"role": "system", "content": self.config.system})
         return messages

@@ -277,13 +277,6 @@ class LanguageConfig(DomainConfig):
                     raise ValueError(f"sampling_schedule.{name} comes to {value:g}: {allowed} at every step") from None
         return self
 
-    @property
-    def spreads_from_cpu(self) -> bool:
-        """True unless the model's attention computes on a GPU alone, since a model is tried once it is loaded, or a
-        program holds the model.
-        """
-        return not isinstance(self.model, ModelObjects) and getattr(self.model, "attention", "") != "flash_attention_2"
-
     @classmethod
     def on_model(cls, folder: str) -> dict[str, Any]:
         """Returns the keys that put the domain on a saved model: its folder, or the state of a server that it names."""
@@ -447,6 +440,15 @@ class LanguageConfig(DomainConfig):
         from groupwise.domain.language.domain import LanguageDomain
 
         return LanguageDomain(self, streams=streams, device=device)
+
+    def open_to_spread(self, *, streams: Streams, device: str = "cpu") -> LanguageDomain:
+        """Opens the domain on the CPU, unless the model's attention computes on a GPU alone, since a model is tried
+        once it is loaded, or a program holds the model.
+        """
+        from groupwise.domain.language.domain import LanguageDomain
+
+        stays = isinstance(self.model, ModelObjects) or getattr(self.model, "attention", "") == "flash_attention_2"
+        return LanguageDomain(self, streams=streams, device=device if stays else "cpu", spreads=not stays)
 
 
 _HELD_OUT = 256

@@ -7,8 +7,13 @@ from typing import Any, final
 
 from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.environment import EnvironmentKind
+from groupwise.domain.language.parsed_turn import parsed_turn, reads_turns
+from groupwise.reward.completions import ParsedConversation
 
 Message = dict[str, Any]
+_OPEN, _CLOSE = "<think>", "</think>"
+_MARK_TOKENS = 16
+"""More tokens than the mark of a thought and the space behind it take, letter by letter."""
 
 
 @final
@@ -21,6 +26,10 @@ class Conversations:
         chat: how answers become tokens.
         eos: ids that end a turn by themselves.
         max_new_tokens: limit on a member's tokens; an answer that leaves no room to go on ends it.
+        prompt_ids: the prompt's tokens of each member, after which a response template reads the first turn.
+
+    Attributes:
+        messages: of each member, what the policy wrote in `content`, with its calls, and what was answered.
     """
 
     def __init__(
@@ -30,16 +39,24 @@ class Conversations:
         chat: Chat,
         eos: Sequence[int],
         max_new_tokens: int,
+        prompt_ids: Sequence[Sequence[int]] = (),
     ) -> None:
         self.chat, self.columns, self.eos, self.max_new_tokens = chat, columns, frozenset(eos), max_new_tokens
         self.environments = [environment.open() for _ in columns]
         for conversation, prompt_columns in zip(self.environments, columns, strict=True):
             conversation.reset(prompt_columns)
         self.messages: list[list[Message]] = [[] for _ in columns]
+        self._parsed: list[list[Message]] = [[] for _ in columns]
+        self._before = [list(ids) for ids in prompt_ids] or [[] for _ in columns]
         self.rewards: list[float | None] = [None] * len(columns)
         self.counts: list[dict[str, float]] = [dict.fromkeys(environment.counted, 0.0) for _ in columns]
         self._reads_special_tokens = environment.reads_special_tokens
         self._length = [0] * len(columns)
+
+    @property
+    def completions(self) -> list[ParsedConversation]:
+        """The messages of each member, with those that the tokenizer's response template reads in them."""
+        return list(map(ParsedConversation, self.messages, self._parsed))
 
     def answer(self, member: int, turn: list[int]) -> list[int] | None:
         """Answers a turn with the environment's tokens; None when the conversation is over."""
@@ -47,6 +64,8 @@ class Conversations:
         action = text
         if self._reads_special_tokens:
             action = self.chat.tokenizer.decode(turn[:-1] if turn[-1] in self.eos else turn, skip_special_tokens=False)
+            # What is thought is not said: a thought that was not closed holds no call.
+            action = "" if self._ends_in_thought(member, action) else action
         try:
             step = self.environments[member].step(action)
         except Exception as error:
@@ -55,7 +74,9 @@ class Conversations:
                 f" {self.columns[member]['prompt']!r}"
             )
             raise
-        self.messages[member].append(dict(step.action or {"role": "assistant", "content": text}))
+        written = dict(step.action or {"role": "assistant", "content": text})
+        self.messages[member].append(written)
+        self._parsed[member].append(self._read(member, text, turn, written))
         for name, count in step.counts.items():
             self.counts[member][name] = self.counts[member].get(name, 0.0) + count
         if step.reward is not None:
@@ -68,4 +89,24 @@ class Conversations:
         reply = self.chat.encode_reply(self.columns[member]["prompt"], replies, end)
         self._length[member] += len(reply)
         self.messages[member] += replies
+        self._parsed[member] += replies
+        self._before[member] += [*turn, *reply]
         return None if self._length[member] >= self.max_new_tokens else reply
+
+    def _ends_in_thought(self, member: int, turn: str) -> bool:
+        """Returns whether a turn leaves a thought open that it began, or that the chat template began before it."""
+        before = self.chat.tokenizer.decode(self._before[member][-_MARK_TOKENS:], skip_special_tokens=False)
+        opened = _OPEN if before.rstrip().endswith(_OPEN) else ""
+        _, mark, thought = (opened + turn).rpartition(_OPEN)
+        return bool(mark) and _CLOSE not in thought
+
+    def _read(self, member: int, text: str, turn: Sequence[int], written: Message) -> Message:
+        """Returns a turn as the response template reads it, with the calls that were made; as it was written, where a
+        tokenizer has no template or the prompt is no chat.
+        """
+        tokenizer = self.chat.tokenizer
+        if not reads_turns(tokenizer) or isinstance(self.columns[member]["prompt"], str):
+            return written
+        message = parsed_turn(tokenizer, text, turn, self._before[member]).message
+        calls = {name: value for name, value in written.items() if name == "tool_calls"}
+        return {name: value for name, value in message.items() if name != "tool_calls"} | calls

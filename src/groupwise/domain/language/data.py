@@ -237,6 +237,25 @@ def _check_prompt(row: Row) -> None:
             f"data: the prompt is {excerpt(repr(prompt))} (of type {type(prompt).__name__}) in {_row_text(row)}; a"
             ' prompt is a text, or a list of messages such as {"role": "user", "content": "2 + 2?"}'
         )
+    for message in prompt:
+        if problem := _problem_of_content(message):
+            raise ConfigError(f"data: a message of the role {message['role']!r} {problem}; {_row_text(row)}")
+
+
+def _problem_of_content(message: Mapping[str, Any]) -> str:
+    """Says what a chat template would write as Python prints it; empty where the content is text."""
+    content = message["content"]
+    if isinstance(content, str) or (content is None and message.get("tool_calls")):
+        return ""
+    if not isinstance(content, list | tuple):
+        return f"has the content {excerpt(repr(content))} (of type {type(content).__name__}); write a text"
+    for part in content:
+        if not isinstance(part, Mapping) or not isinstance(part.get("text"), str) or part.get("type", "text") != "text":
+            return (
+                f"has the part {excerpt(repr(part))}, and a language model here reads texts; write"
+                ' {"type": "text", "text": "..."}'
+            )
+    return ""
 
 
 def _first_prompts(rows: Sequence[Row], num: int, source: Source) -> tuple[list[Row], list[Row]]:

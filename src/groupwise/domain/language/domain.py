@@ -21,7 +21,7 @@ from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.conversation import Conversations
 from groupwise.domain.language.data import Splits, split
-from groupwise.domain.language.parsed_turn import read_texts
+from groupwise.domain.language.parsed_turn import read_texts, unreadable_template
 from groupwise.domain.language.policy import LocalPolicy, Policy, open_policy
 from groupwise.domain.language.prompts import tokenize
 from groupwise.domain.language.scored import as_scored, by_temperature, scoring_inputs
@@ -49,6 +49,7 @@ class LanguageDomain(Domain):
         device: where the model lives.
         parent: a domain whose policy is shared, where only other settings changed.
         policy: the policy in place of the one that `config.model` names.
+        spreads: whether the weights go to shards.
 
     Raises:
         ConfigError: data or a model that cannot be used.
@@ -72,6 +73,7 @@ class LanguageDomain(Domain):
         device: str | torch.device = "cpu",
         parent: LanguageDomain | None = None,
         policy: Policy | None = None,
+        spreads: bool = False,
     ) -> None:
         self.config, self._streams = config, streams
         if parent is not None and parent.config.model != config.model:
@@ -86,7 +88,8 @@ class LanguageDomain(Domain):
         if parent is not None:
             self.policy = parent.policy.with_engine(config.engine)
         else:
-            self.policy = open_policy(config, splits, streams, torch.device(device)) if policy is None else policy
+            device = torch.device(device)
+            self.policy = open_policy(config, splits, streams, device, spreads=spreads) if policy is None else policy
         self.learner, self.supplies, self.tokenizer = self.policy.learner, self.policy.supplies, self.policy.tokenizer
         if isinstance(self.policy, LocalPolicy):
             self.module = self.policy.module
@@ -116,6 +119,11 @@ class LanguageDomain(Domain):
     def draws_elsewhere(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """True where a server samples from a model in shards."""
         return isinstance(self.policy, LocalPolicy) and self.policy.draws_elsewhere
+
+    @property
+    def sends_weights(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """False where another process sends the weights to servers that all of them share."""
+        return not isinstance(self.policy, LocalPolicy) or self.policy.sends_weights
 
     def send_weights(self, peers: Peers) -> None:
         """Has the policy send its weights, and prove them with prompts that are trained on."""
@@ -175,6 +183,7 @@ class LanguageDomain(Domain):
             *(f"data: {text}: {counts[name]}" for name, text in descriptions.items() if counts[name]),
             *self._remarks_of_form(),
             *self._remarks_of_columns(),
+            *unreadable_template(self.tokenizer),
             *self.policy.remarks,
             *self.rewards.remarks,
         ]
@@ -404,12 +413,19 @@ class LanguageDomain(Domain):
     ) -> Samples:
         environment = self._environment
         columns = [prompt.columns for prompt in prompts for _ in range(group_size)]
+        ids = [self._prompt_ids(prompt) for prompt in prompts]
         conversations = (
             None
             if environment is None
-            else Conversations(environment, columns, self._chat, self.policy.end_ids, sampling.max_new_tokens)
+            else Conversations(
+                environment,
+                columns,
+                self._chat,
+                self.policy.end_ids,
+                sampling.max_new_tokens,
+                [prompt_ids for prompt_ids in ids for _ in range(group_size)],
+            )
         )
-        ids = [self._prompt_ids(prompt) for prompt in prompts]
         answer = None if conversations is None else conversations.answer
         completions = self.policy.sample(
             ids,
@@ -432,7 +448,7 @@ class LanguageDomain(Domain):
         if completions.weight_version is not None:
             payload["weight_version"] = [completions.weight_version] * len(seeds)
         if conversations is not None:
-            payload |= {"messages": conversations.messages, "environment": conversations.rewards}
+            payload |= {"messages": conversations.completions, "environment": conversations.rewards}
             payload |= {"environment_counts": conversations.counts}
         return Samples(
             prompts=list(prompts),
@@ -564,13 +580,14 @@ class LanguageDomain(Domain):
         try:
             self.rewards.check_columns([*(set(prompt.columns) - {"prompt"}), *_OWN_COLUMNS])
         except RewardError as error:
-            raise ConfigError(f"data.evaluation.{name}: {error}") from None
+            place = f"data.evaluation.{name}" if name else "the prompts that are evaluated"
+            raise ConfigError(f"{place}: {error}") from None
 
     def _check_columns(self, splits: Splits) -> None:
         present = [*((set(splits.train[0].columns) - {"prompt"}) if splits.train else ()), *_OWN_COLUMNS]
         self.rewards.check_columns(present)
         for name, prompts in splits.evaluation.items():
-            if name:
+            if prompts:
                 self._check_set(name, prompts[0])
         if self.config.environment is not None:
             check_columns("environment", self.config.environment.needs, present)

@@ -9,11 +9,32 @@ from groupwise.domain.protocol import Samples
 from groupwise.reward.completions import ParsedText
 
 
+def reads_turns(tokenizer: Any) -> bool:
+    """Returns whether a tokenizer's folder says how turns are read (`response_template` in tokenizer_config.json)."""
+    return getattr(tokenizer, "response_template", None) is not None
+
+
+def unreadable_template(tokenizer: Any) -> list[str]:
+    """Says that a tokenizer's response template reads not even a plain answer, so that it reads nothing: a template
+    that is broken fails like a turn that breaks its rules.
+    """
+    ids = tokenizer.encode("4", add_special_tokens=False)
+    try:
+        if reads_turns(tokenizer):
+            _read(tokenizer, ids, ids)
+    except (ValueError, TypeError) as error:
+        return [
+            f"response_template: the tokenizer's reads not even the answer '4' ({' '.join(str(error).split())[:200]});"
+            " messages are given to rewards as they were written; mend it in tokenizer_config.json, or take it out"
+        ]
+    return []
+
+
 def read_texts(tokenizer: Any, samples: Samples, texts: Sequence[str]) -> Sequence[str]:
     """Returns the texts of completions; in a chat each with the message that is read in it, where the tokenizer's
-    folder says how (`response_template` in tokenizer_config.json).
+    folder says how.
     """
-    if getattr(tokenizer, "response_template", None) is None:
+    if not reads_turns(tokenizer):
         return texts
     rows = zip(samples.payload["tokens"].tolist(), samples.payload["length"].tolist(), strict=True)
     ids = [tokens[:length] for tokens, length in rows]

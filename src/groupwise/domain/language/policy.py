@@ -21,14 +21,16 @@ from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, prepared,
 from groupwise.causal_lm.sampler import Completions, Continue, end_ids
 from groupwise.causal_lm.scratch import small_model
 from groupwise.causal_lm.sharded import ShardedLM
+from groupwise.causal_lm.stored_weights import load_stored
 from groupwise.config import ConfigError, keys_under, user_object
 from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.data import Splits
-from groupwise.domain.language.model import ModelObjects, Scratch, Tinker
+from groupwise.domain.language.model import ModelObjects, Pretrained, Scratch, Tinker
 from groupwise.domain.language.tokenizer import build_tokenizer
 from groupwise.domain.protocol import Peers
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import Learner
+from groupwise.processes import is_out_of_memory
 from groupwise.streams import Streams
 
 if TYPE_CHECKING:
@@ -173,6 +175,11 @@ class LocalPolicy:
         """True where the weights are in shards and go to a server that samples in training and in evaluations."""
         return self._engine.leaves_scores
 
+    @property
+    def sends_weights(self) -> bool:
+        """False where another process sends the weights to servers that all of them share."""
+        return self._engine.sends_weights
+
     def sample(
         self,
         prompts: Sequence[Sequence[int]],
@@ -249,11 +256,13 @@ class LocalPolicy:
 
     def _shard(self, mesh: DeviceMesh) -> nn.Module:
         """Returns a copy of the model in shards, through which every policy of this model scores from then on."""
-        self.backbone.shards = ShardedLM(self.backbone, mesh)
+        self.backbone.shards = ShardedLM(self.backbone, mesh, self._loaded.dtypes)
         return self.backbone.shards.model
 
 
-def open_policy(config: LanguageConfig, splits: Splits, streams: Streams, device: torch.device) -> Policy:
+def open_policy(
+    config: LanguageConfig, splits: Splits, streams: Streams, device: torch.device, *, spreads: bool = False
+) -> Policy:
     """Opens the policy that `model` of a configuration names.
 
     Args:
@@ -261,6 +270,7 @@ def open_policy(config: LanguageConfig, splits: Splits, streams: Streams, device
         splits: texts of the data, from which the tokenizer of a model with fresh weights is built.
         streams: of the run; fresh weights are drawn from it.
         device: where the weights go.
+        spreads: whether they go from there to shards.
 
     Raises:
         ConfigError: a model that cannot be used, or messages as prompts of a model without a chat template.
@@ -276,6 +286,9 @@ def open_policy(config: LanguageConfig, splits: Splits, streams: Streams, device
         module, words = user_object(model.model, "model"), user_object(model.tokenizer, "tokenizer")
         return LocalPolicy(prepared(module, words, model.dropout, model.lora, device), config.engine)
     if not isinstance(model, Scratch):
+        stored = _stored_policy(model, config.engine) if spreads and device.type == "cpu" else None
+        if stored is not None:
+            return stored
         with keys_under("domain.model"):
             loaded = load(model.loading, device)
         return LocalPolicy(loaded, config.engine)
@@ -292,3 +305,14 @@ def open_policy(config: LanguageConfig, splits: Splits, streams: Streams, device
     module = cast(nn.Module, small_model(model.shape, tokenizer, seed, getattr(torch, model.dtype))).to(device)
     fit_tokenizer(tokenizer, module)
     return LocalPolicy(LoadedLM(module, tokenizer, Backbone(module)), config.engine)
+
+
+def _stored_policy(model: Pretrained, engine: EngineConfig) -> LocalPolicy | None:
+    """Opens a model with its weights as they are stored; None where it has to be loaded in the dtype asked for."""
+    try:
+        loaded = load_stored(model.loading)
+        return None if loaded is None else LocalPolicy(loaded, engine)
+    except Exception as error:  # a family that does not compute so, or a fault that `load` names
+        if is_out_of_memory(error):
+            raise
+        return None

@@ -5,9 +5,9 @@ workers by itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
+from groupwise.integrations.foreign import module_of
 from groupwise.integrations.skyrl.advantage import advantage_estimator
 from groupwise.integrations.skyrl.keys import overrides
 from groupwise.integrations.skyrl.policy_loss import policy_loss
@@ -31,16 +31,10 @@ def register(
         the overrides for SkyRL's command line.
 
     Raises:
-        ImportError: SkyRL is not installed.
+        ImportError: SkyRL is not installed, or another version of it.
         ValueError: the objective needs something that SkyRL cannot give.
     """
-    try:
-        algorithms = import_module(_MODULE)
-    except ImportError as error:
-        raise ImportError(
-            f"groupwise.integrations.skyrl needs SkyRL 0.3, which could not be imported ({error}); write: pip install"
-            " skyrl==0.3.0"
-        ) from error
+    algorithms = module_of(_MODULE, ("PolicyLossRegistry", "AdvantageEstimatorRegistry"), "skyrl", "skyrl==0.3.0")
     if isinstance(objective, str):
         objective = Objective.preset(objective, **(edits or {}))
     elif edits:

@@ -56,7 +56,12 @@ def policy_loss(objective: Objective) -> PolicyLoss:
         contradictions = list(disagreements(objective, config, "actor_rollout_ref.actor."))
         if contradictions:
             raise ValueError("; ".join(contradictions))
-        batch_info = config.global_batch_info
+        batch_info = getattr(config, "global_batch_info", None)
+        if batch_info is None:
+            raise ValueError(
+                f"verl calls the loss with {type(config).__name__}, which has no global_batch_info, as those of verl"
+                " 0.9 have; write: pip install verl==0.9.1"
+            )
         step_count = batch_info.get(
             "batch_num_tokens" if objective.aggregation.kind == "token_mean" else "global_batch_size"
         )

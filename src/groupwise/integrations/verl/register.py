@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
+from groupwise.integrations.foreign import module_of
 from groupwise.integrations.verl.advantage import advantage_estimator
 from groupwise.integrations.verl.keys import overrides
 from groupwise.integrations.verl.policy_loss import policy_loss
@@ -29,7 +29,7 @@ def register(
         the overrides for verl's command line.
 
     Raises:
-        ImportError: verl is not installed.
+        ImportError: verl is not installed, or another version of it.
         ValueError: the objective needs something that verl cannot give.
     """
     core = algorithms()
@@ -54,12 +54,7 @@ def algorithms() -> Any:
     """Imports verl's module of policy losses and advantage estimators.
 
     Raises:
-        ImportError: verl is not installed, with what to install.
+        ImportError: verl is not installed, or another version of it, with what to install.
     """
-    try:
-        return import_module("verl.trainer.ppo.core_algos")
-    except ImportError as error:
-        raise ImportError(
-            f"groupwise.integrations.verl needs verl 0.9, which could not be imported ({error}); write: pip install"
-            " verl==0.9.1"
-        ) from error
+    needed = ("ADV_ESTIMATOR_REGISTRY", "register_adv_est", "register_policy_loss")
+    return module_of("verl.trainer.ppo.core_algos", needed, "verl", "verl==0.9.1")

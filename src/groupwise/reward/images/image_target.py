@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class TargetReward(Reward):
     """The common part of the rewards that compare with a target: the column of the target, an optional codec before the
-    comparison, and the choice of a number or a map.
+    comparison, and the choice of a number or a map. Missing where a row has no target.
     """
 
     column: str = "clean"
@@ -54,6 +54,8 @@ class TargetReward(Reward):
         """Computes the reward at every pixel, `[H, W]`."""
 
     def _compared(self, image: Any, target: Any) -> Any:
+        if target is None:
+            return None
         image_pixels, target_pixels = as_array(image), as_array(target)
         if image_pixels.shape != target_pixels.shape:
             raise RewardError(

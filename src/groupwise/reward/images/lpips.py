@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, final
 
-from groupwise.reward.base import Reward, RewardFunction
+from groupwise.reward.base import Reward, RewardFunction, Value
 from groupwise.reward.error import RewardError
 from groupwise.reward.image import as_array
 from groupwise.reward.text import Text
@@ -50,16 +50,17 @@ class Lpips(Reward):
         _import_torchvision(self.network)
         measure = _measure(self.network)
 
-        def score(prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> list[float]:
+        def score(prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> list[Value]:
             import torch
 
-            pairs = zip(completions, columns[self.column], strict=True)
-            tensors = (
-                (torch.from_numpy(as_array(image).copy()).permute(2, 0, 1)[None].float() / 255 for image in pair)
-                for pair in pairs
-            )
+            def tensor(image: Any) -> torch.Tensor:
+                return torch.from_numpy(as_array(image).copy()).permute(2, 0, 1)[None].float() / 255
+
             with torch.no_grad():
-                return [-float(measure(*pair)) for pair in tensors]
+                return [
+                    None if target is None else -float(measure(tensor(image), tensor(target)))
+                    for image, target in zip(completions, columns[self.column], strict=True)
+                ]
 
         return score
 

@@ -116,6 +116,8 @@ class Judge(Reward):
         free = asyncio.Semaphore(self.num_parallel)
 
         async def grade(member: int) -> Value:
+            if any(columns[name][member] is None for name in self.needs):
+                return None
             fields = {name: str(columns[name][member]) for name in self.needs}
             fields |= {"prompt": prompt_text(prompts[member]), "completion": completion_text(completions[member])}
             async with free:

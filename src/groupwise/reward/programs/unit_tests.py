@@ -185,12 +185,14 @@ class UnitTests(Reward):
     ) -> list[Value]:
         free = asyncio.Semaphore(self.num_parallel or len(os.sched_getaffinity(0)))
         members = [
-            (completion_text(completion), _as_tests(tests, self.column))
+            (completion_text(completion), None if tests is None else _as_tests(tests, self.column))
             for completion, tests in zip(completions, columns[self.column], strict=True)
         ]
         return list(await asyncio.gather(*(self._member(text, tests, free) for text, tests in members)))
 
-    async def _member(self, text: str, tests: Sequence[Any], free: asyncio.Semaphore) -> Value:
+    async def _member(self, text: str, tests: Sequence[Any] | None, free: asyncio.Semaphore) -> Value:
+        if tests is None:
+            return None
         code = python_code(text, self.require_fence)
         if code is None or not code.strip():
             return Noted(self.wrong, "no_program")

@@ -63,7 +63,9 @@ class _Open:
         log, completions = RewardLog(), batch["completions"]
         if self.written_by_user:
             completions = in_form(batch["prompts"], completions, self.form)
-            batch = {**batch, "completions": completions, **log.arguments(state)}
+            # A function may change the lists that it is given; other rewards get the same ones.
+            own = {name: list(values) if isinstance(values, list) else values for name, values in batch.items()}
+            batch = {**own, "completions": list(completions), **log.arguments(state)}
         arguments = arguments_for(self.function, batch)
         call: Any = lambda: self.function(**arguments)  # noqa: E731
         if is_asynchronous(self.function):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal, final
 
-from groupwise.reward.base import Reward
+from groupwise.reward.base import Reward, Value
 from groupwise.reward.text import Text, completion_text
 from groupwise.reward.texts.extract import Extract
 from groupwise.reward.texts.format import follows_tags
@@ -99,9 +99,11 @@ class KnightsAndKnaves(Reward):
         possible = [self.format_wrong + self.answer_unparsable, *right]
         return (min(possible), max(possible))
 
-    def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[float]:
+    def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
         return [
-            self._score(self.prefilled + completion_text(completion), expected_answer)
+            None
+            if expected_answer is None
+            else self._score(self.prefilled + completion_text(completion), expected_answer)
             for completion, expected_answer in zip(completions, columns[self.column], strict=True)
         ]
 

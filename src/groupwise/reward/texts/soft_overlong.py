@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, final
 from pydantic import model_validator
 
 from groupwise.config.numbers import Positive
-from groupwise.reward.base import Reward
+from groupwise.reward.base import Reward, Value
 from groupwise.reward.text import Text, completion_text
 
 
@@ -55,13 +55,16 @@ class SoftOverlong(Reward):
     def ends(self) -> tuple[float, float]:
         return (-1.0, 0.0)
 
-    def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[float]:
+    def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
         counted: Sequence[Any] = (
             [completion_text(completion).split() for completion in completions]
             if self.column is None
             else columns[self.column]
         )
-        return [self._penalty(len(count) if hasattr(count, "__len__") else int(count)) for count in counted]
+        return [
+            None if count is None else self._penalty(len(count) if hasattr(count, "__len__") else int(count))
+            for count in counted
+        ]
 
     def _penalty(self, length: int) -> float:
         free = self.max_length - self.cache_length

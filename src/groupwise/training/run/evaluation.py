@@ -10,7 +10,6 @@ import torch
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
-from groupwise.domain.failed_method import calling
 from groupwise.domain.first_batch import Fault, checked_evaluation
 from groupwise.domain.protocol import Evaluation, SharesEvaluation
 from groupwise.processes import is_out_of_memory
@@ -38,7 +37,7 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
         the domain's evaluation; records and pictures on the first process at least.
 
     Raises:
-        ConfigError: a user's domain raised, returned no evaluation, or a metric that is no number.
+        ConfigError: a user's domain returned no evaluation, or a metric that is no number.
     """
     evaluation = Evaluation({})
     metrics: dict[str, float] | None = None
@@ -50,9 +49,7 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
                     evaluation = domain.evaluate_shared(streams=streams, peers=world)
                     metrics = dict(evaluation.metrics)
                 elif world.first:
-                    with calling(domain, "evaluate"):
-                        returned = domain.evaluate(streams=streams)
-                    evaluation = _checked(domain, returned)
+                    evaluation = _checked(domain, domain.evaluate(streams=streams))
                     metrics = dict(evaluation.metrics)
         except ConfigError:
             raise

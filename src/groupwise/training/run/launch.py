@@ -17,6 +17,7 @@ from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError, read_json
 from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
+from groupwise.domain.failed_method import naming_failed_method
 from groupwise.domain.first_batch import Fault, check_first_batch, checked_tables
 from groupwise.domain.protocol import Tabulates
 from groupwise.processes import is_first_process, is_out_of_memory
@@ -222,7 +223,12 @@ def _run(job: Job, process: _Process, *, resumed: bool) -> Result:
             evaluated_on=evaluated_on,
         )
     trackers = _trackers(job, process, state, evaluated_on)
-    with listening(trackers.note) as interrupt, closing(domains), closing(trackers):
+    with (
+        naming_failed_method(domain),
+        listening(trackers.note) as interrupt,
+        closing(domains),
+        closing(trackers),
+    ):
         session = _session(job, process, domain, trackers, interrupt)
         for remark in [*remarks, *job.remarks, *domains.remarks(job.recipes), *precision_remarks(domain)]:
             session.say(remark)
@@ -289,12 +295,13 @@ def _build(job: Job, process: _Process, *, resumed: bool) -> tuple[Domains, Job]
     seed_everything(job.seed)
     domains = Domains(job.build_domain(process.device))
     job = job.on(density=domains.base.density)
-    for recipe in [*job.recipes, *(recipe for recipes in job.controls.values() for recipe in recipes)]:
-        check_memory(recipe, process.device)
-        check_domain(domains.of(recipe), recipe, process.streams, process.world)
-    if job.tries_domain and not resumed:
-        for domain in domains.that_sample(job.recipes):
-            check_first_batch(domain, process.streams)
+    with naming_failed_method(domains.base):
+        for recipe in [*job.recipes, *(recipe for recipes in job.controls.values() for recipe in recipes)]:
+            check_memory(recipe, process.device)
+            check_domain(domains.of(recipe), recipe, process.streams, process.world)
+        if job.tries_domain and not resumed:
+            for domain in domains.that_sample(job.recipes):
+                check_first_batch(domain, process.streams)
     _check_same_start(domains.base, process.world)
     if job.recipes[0].train.sharding == "full" and process.world.joined:
         try:

@@ -445,7 +445,7 @@ def write_model(session: Session, domain: Domain, state: TrainState, path: Path)
     Raises:
         ConfigError: the domain wrote nothing.
     """
-    with state.averaged(), state.learner.gathered(on_cpu=True):
+    with state.averaged(), state.learner.gathered(on_cpu=True, here=session.world.first):
         if session.world.first:
             with new_folder(path, replace=True) as partial:
                 domain.save(partial)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.failed_method import calling
 from groupwise.domain.protocol import ComparesExactly, Matches, Samples
 from groupwise.objective import Batch
 from groupwise.objective.matching import NoMatching
@@ -185,15 +184,14 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     share = world.share(count)
     # A process without a prompt samples the first prompt, so that its records have the right form, and drops all
     # members.
-    with calling(domain, "prompts"):
-        prompts = domain.prompts([indices[place] for place in share] or indices[:1])
+    prompts = domain.prompts([indices[place] for place in share] or indices[:1])
     settings = {name: schedule.at(progress.stage_step) for name, schedule in recipe.sampling.items()}
     # In a small training set a later round may draw a prompt again; the round is part of the key of its draws.
     round_streams = streams if number == 0 else Streams(streams.seed("round", number))
     with progress.timed("sampling"):
         try:
             no_graph = nullcontext() if domain.keeps_graph else torch.no_grad()
-            with whole_weights(domain, world), no_graph, calling(domain, "sample"):
+            with whole_weights(domain, world), no_graph:
                 samples = domain.sample(
                     prompts,
                     num_members,
@@ -212,8 +210,7 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     with progress.timed("rewards"):
         restore_reward_memory(domain, state)
         tell_progress(domain, progress, recipe)
-        with calling(domain, "reward"):
-            table = domain.reward(samples)
+        table = domain.reward(samples)
     if not isinstance(matching := objective.matching, NoMatching):
         assert isinstance(domain, Matches), "preflight checks that the domain noises its samples"
         with progress.timed("scoring"), torch.no_grad():

@@ -139,6 +139,8 @@ def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, upda
         updates.taken += 1
         if isinstance(learner, LocalLearner) and learner.change is not None:
             metrics["weights/change"] = learner.change
+            if learner.stuck is not None:
+                metrics["weights/stuck"] = learner.stuck
             if learner.rewritten:
                 metrics["weights/rewritten"] = learner.rewritten
         if (average := recipe.train.weight_average) is not None:

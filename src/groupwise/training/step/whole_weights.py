@@ -11,13 +11,15 @@ from groupwise.training.distributed import World
 
 @contextmanager
 def whole_weights(domain: Domain, world: World) -> Iterator[None]:
-    """Gives every process the whole weights within the block, unless the domain draws with shards of them, and has the
-    domain send them to a server that the processes share.
+    """Gives every process that draws by itself or sends weights the whole of them within the block, unless the domain
+    draws with shards, and has the domain send them to a server that the processes share.
 
     Args:
         domain: of the stage.
         world: the processes; each must enter the block.
     """
-    with nullcontext() if domain.draws_in_shards else domain.learner.gathered(on_cpu=domain.draws_elsewhere):
+    elsewhere = domain.draws_elsewhere
+    gathered = domain.learner.gathered(on_cpu=elsewhere, here=not elsewhere or domain.sends_weights)
+    with nullcontext() if domain.draws_in_shards else gathered:
         domain.send_weights(world)
         yield

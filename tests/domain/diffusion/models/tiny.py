@@ -35,6 +35,7 @@ PIPELINES = (
 )
 """Those that make images."""
 ALL_PIPELINES = (*PIPELINES, "WanPipeline")
+ASKED_BY_IMAGE = "StableDiffusionInstructPix2PixPipeline"
 WITH_ADAPTERS = tuple(name for name in ALL_PIPELINES if name != "DiTPipeline")
 
 
@@ -49,6 +50,7 @@ def build(name: str, **changes: Any) -> Any:
         "FluxPipeline": flux,
         "QwenImagePipeline": qwen_image,
         "WanPipeline": wan,
+        ASKED_BY_IMAGE: instruct_pix2pix,
     }[name](**changes)
     pipe.set_progress_bar_config(disable=True)
     denoiser = pipe.unet if hasattr(pipe, "unet") else pipe.transformer
@@ -332,4 +334,17 @@ def wan(**changes: Any) -> Any:
         ),
         text_encoder=UMT5EncoderModel(encoder),
         tokenizer=t5_tokenizer(),
+    )
+
+
+def instruct_pix2pix(**changes: Any) -> Any:
+    return diffusers.StableDiffusionInstructPix2PixPipeline(
+        vae=autoencoder(),
+        text_encoder=text_encoder(),
+        tokenizer=clip_tokenizer(),
+        unet=unet(**({"in_channels": 8} | changes)),
+        scheduler=ddim(),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
     )

@@ -18,6 +18,7 @@ from groupwise.config import (
 )
 from groupwise.domain.diffusion.models.dit import DiT
 from groupwise.domain.diffusion.models.flux import Flux
+from groupwise.domain.diffusion.models.instruct_pix2pix import InstructPix2Pix
 from groupwise.domain.diffusion.models.qwen_image import QwenImage
 from groupwise.domain.diffusion.models.stable_diffusion import StableDiffusion
 from groupwise.domain.diffusion.models.stable_diffusion_3 import StableDiffusion3
@@ -27,7 +28,16 @@ from groupwise.domain.diffusion.pipeline_adapter import GUIDE, NAME, PipelineAda
 
 SHIPPED: dict[str, PipelineAdapter] = {
     adapter.pipeline: adapter
-    for adapter in (StableDiffusion(), StableDiffusionXL(), DiT(), StableDiffusion3(), Flux(), QwenImage(), Wan())
+    for adapter in (
+        StableDiffusion(),
+        StableDiffusionXL(),
+        DiT(),
+        StableDiffusion3(),
+        Flux(),
+        QwenImage(),
+        Wan(),
+        InstructPix2Pix(),
+    )
 }
 """Adapters of this package, by the name of the pipeline's class."""
 

@@ -52,6 +52,7 @@ class BareDenoiser:
 
     encoders = precision = ""
     video = False
+    guided_rows = 2
 
     def __init__(self, module: nn.Module, scheduler: Any, spacing: Spacing) -> None:
         self.module, self.scheduler = module, scheduler
@@ -60,7 +61,7 @@ class BareDenoiser:
         side = shape.sample_size
         size = (side, side) if isinstance(side, int) else tuple(side)
         num_drawn = min(shape.in_channels, shape.out_channels or shape.in_channels)
-        self.latent_shape = (num_drawn, *size)
+        self.latent_shape = self.image_shape = (num_drawn, *size)
         num_shown = shape.in_channels - num_drawn
         self.condition_shape = (num_shown, *size) if num_shown else None
         self.latent_dtype = torch.promote_types(next(module.parameters()).dtype, torch.float32)

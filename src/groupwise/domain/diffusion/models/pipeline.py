@@ -72,7 +72,14 @@ class PipelineDenoiser:
         # Adapters of this package are tested.
         self.proven = self._shipped
         self.video = adapter.video
-        self.condition_shape: tuple[int, ...] | None = None
+        self.image_shape = (3, *self.size[-2:])
+        self.condition_shape = self.image_shape if adapter.takes_image else None
+        self.guided_rows = 2 if model.image_guidance == 1 else 3
+        if model.image_guidance != 1 and not (adapter.takes_image and adapter.guided_by_image):
+            raise ConfigError(
+                f"model.image_guidance = {model.image_guidance:g}: a {adapter.pipeline} is not guided by an image;"
+                " write model.image_guidance = 1"
+            )
         self.latent_dtype = torch.promote_types(self._dtype, torch.float32)
         self._flow = is_flow(pipe.scheduler)
         self.schedule(2)
@@ -87,13 +94,13 @@ class PipelineDenoiser:
     @property
     def encoders(self) -> str:
         """A hash of the text encoders, by content; empty where the pipeline has none, and for an adapter of one's own,
-        whose code may change what it makes of them.
+        whose code may change what it makes of them, or where prompts are images, of which a step may bring others.
         """
         return self._encoders
 
     @cached_property
     def _encoders(self) -> str:
-        if not self._shipped:
+        if not self._shipped or self.adapter.takes_image:
             return ""
         others = {self.adapter.denoiser, "vae", "scheduler"}
         parts = {name: part for name, part in self.pipe.components.items() if part is not None and name not in others}
@@ -161,14 +168,22 @@ class PipelineDenoiser:
         return condition
 
     def predict(self, latents: Tensor, timestep: Tensor, condition: Condition, guidance: float) -> Tensor:
-        """Predicts under guidance, one doubled batch with the unconditional half first."""
+        """Predicts under guidance, one batch with the unconditional half first; before it stands a part without an
+        image where `model.image_guidance` asks for one.
+        """
         latents, tensors, unconditional = latents.to(self._dtype), condition.tensors, condition.unconditional
         if guidance == 1 or unconditional is None:
             return self._forward(latents, timestep, tensors, guidance)
-        doubled = {name: torch.cat([unconditional[name], value]) for name, value in tensors.items()}
-        both = self._forward(torch.cat([latents, latents]), torch.cat([timestep, timestep]), doubled, guidance)
-        unguided, prompted = both.chunk(2)
-        return self.adapter.guided(unguided, prompted, guidance)
+        parts = [unconditional, tensors]
+        if self.guided_rows == 3:
+            parts = [self.adapter.without_image(unconditional), *parts]
+        conditions = {name: torch.cat([part[name] for part in parts]) for name in tensors}
+        predictions = self._forward(
+            torch.cat([latents] * len(parts)), torch.cat([timestep] * len(parts)), conditions, guidance
+        )
+        *imageless, unguided, prompted = predictions.chunk(len(parts))
+        guided = self.adapter.guided(unguided, prompted, guidance)
+        return guided + (self._model.image_guidance - 1) * (unguided - imageless[0]) if imageless else guided
 
     def _check_repeatable(self, condition: Condition) -> None:
         """Refuses an adapter whose log-probs would differ from their scores: a prediction has to be the same at every

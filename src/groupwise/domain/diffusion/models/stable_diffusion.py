@@ -40,21 +40,27 @@ class StableDiffusion(PipelineAdapter):
         ]
 
 
-def unet_latent_shape(pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
+def unet_latent_shape(pipe: Any, size: tuple[int, ...], num_shown: int = 0) -> tuple[int, ...]:
     """Returns `[C, h, w]` of a pipeline with a conditional UNet.
+
+    Args:
+        pipe: the loaded pipeline.
+        size: height and width in pixels.
+        num_shown: channels of an image that the UNet sees behind the latents'.
 
     Raises:
         ConfigError: a UNet for another task (inpainting, distilled guidance), or a size it cannot make.
     """
-    config = pipe.unet.config
-    if config.in_channels != pipe.vae.config.latent_channels:
+    config, num_drawn = pipe.unet.config, pipe.vae.config.latent_channels
+    if config.in_channels != num_drawn + num_shown:
         raise ConfigError(
-            f"model.path: the UNet takes {config.in_channels} channels and the autoencoder makes"
-            f" {pipe.vae.config.latent_channels}; give a model that makes images from texts alone"
+            f"model.path: the UNet takes {config.in_channels} channels and the autoencoder makes {num_drawn}; give a"
+            f" model {'that is shown an image too' if num_shown else 'that makes images from texts alone'}, whose UNet"
+            f" takes {num_drawn + num_shown}"
         )
     if config.time_cond_proj_dim is not None:
         raise ConfigError(
             "model.path: the UNet was distilled for guidance (time_cond_proj_dim), which is not supported; take the"
             " model it was distilled from"
         )
-    return (config.in_channels, *latent_size(size, pipe.vae_scale_factor))
+    return (num_drawn, *latent_size(size, pipe.vae_scale_factor))

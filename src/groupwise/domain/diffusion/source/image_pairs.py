@@ -23,6 +23,8 @@ class ImagePairs(Config):
     Args:
         images: `digits` and `words` are made here, `folder` and `table` read files; each holds out images of its own.
         degradation: what is done to a clean image; only where the images have no degraded ones.
+        instruction: what is asked for in words beside each image, for a pipeline that reads both; unset takes the
+            column `instruction` of the images.
         fresh: each step degrades a training image anew; otherwise always the same way.
         repeats: how often each held-out image is degraded for evaluation.
         seed: of the degradations that stay the same. It is not the run's seed, so that runs with different seeds are
@@ -37,6 +39,7 @@ class ImagePairs(Config):
     kind: Literal["image_pairs"] = "image_pairs"
     images: Annotated[Digits | Words | Folder | Table, Field(discriminator="kind")]
     degradation: Degradation | None = None
+    instruction: Annotated[str, Field(min_length=1)] | None = None
     fresh: bool = True
     repeats: PerStep = 1
     seed: Seed = 0

@@ -141,7 +141,7 @@ class TinkerLearner:
         """Raises: the server places its weights."""
         raise NotImplementedError("a Tinker server places its own weights; write train.sharding = 'none'")
 
-    def gathered(self, *, on_cpu: bool = False) -> AbstractContextManager[None]:
+    def gathered(self, *, on_cpu: bool = False, here: bool = True) -> AbstractContextManager[None]:
         """Does nothing: the server samples and saves by itself."""
         return nullcontext()
 

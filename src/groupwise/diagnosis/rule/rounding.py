@@ -1,0 +1,40 @@
+"""Steps that are smaller than the distance of two weights."""
+
+from __future__ import annotations
+
+from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
+from groupwise.diagnosis.series import WINDOW
+from groupwise.diagnosis.stage import Stage
+
+STUCK = "weights/stuck"
+_SHARE = 0.5
+
+
+def _look(stage: Stage) -> Seen | None:
+    stuck, rate = stage.last(STUCK), stage.last("learning_rate")
+    if stuck is None or rate is None or not _SHARE <= stuck.mean < 1 or min(rate.values) <= 0:
+        return None
+    return Seen(
+        f"At a learning rate of {number(rate.mean)}, {stuck.mean:.0%} of the weights with a gradient were after an"
+        f" update of the last {WINDOW} steps what they had been before.",
+        [stuck, rate],
+        "note" if stage.windows.risen or rewards_rise(stage) else None,
+    )
+
+
+STEPS_ROUND_AWAY = Rule(
+    "steps_round_away",
+    "warning",
+    "Are my steps lost in the precision of the weights?",
+    (STUCK, "learning_rate", "reward"),
+    f"over {WINDOW} steps, at a learning rate above 0, updates left at least {_SHARE:.0%} of the weights with a"
+    " gradient as they were, and not all (a note where the reward has risen)",
+    "Their steps were smaller than half the distance to the next number of the weights' dtype (bfloat16 has eight"
+    " bits: steps below 0.2 % of a weight may round away), so that only small weights are trained.",
+    'Keep the weights in float32 (domain.model.dtype = "float32") and compute in bfloat16 (train.autocast), or take ten'
+    " times optimiser.learning_rate.",
+    _look,
+    phrase="steps are lost in the precision of the weights",
+    follows=("learning_rate_too_low",),
+    steps="larger",
+)

@@ -1,0 +1,217 @@
+"""A model that goes to shards keeps its weights as its files have them until then, and is in every other way the one
+that is loaded in the dtype asked for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests.learner.one_process import sharding
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTJConfig,
+    GPTJForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+
+from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig, VllmEngine
+from groupwise.causal_lm.engine import open_engine
+from groupwise.causal_lm.engine.server import EngineError
+from groupwise.causal_lm.loading import LoadedLM, load, save
+from groupwise.causal_lm.scratch import character_tokenizer, small_model
+from groupwise.causal_lm.sharded import ShardedLM
+from groupwise.causal_lm.stored_weights import load_stored
+from groupwise.domain.language.config import DataConfig, LanguageConfig
+from groupwise.domain.language.data import Splits
+from groupwise.domain.language.model import Pretrained
+from groupwise.domain.language.policy import LocalPolicy, open_policy
+from groupwise.domain.language.source import Cups
+from groupwise.learner.shards import local_part, process_mesh
+from groupwise.streams import Streams
+
+TOKENIZER = character_tokenizer("abcdefgh")
+SIZES: dict[str, Any] = {
+    "vocab_size": len(TOKENIZER),
+    "hidden_size": 24,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 12,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+    "bos_token_id": None,
+}
+
+
+def qwen3(tied: bool) -> Any:
+    return small_model(SmallModelConfig(hidden_size=16, num_heads=2, tied=tied), TOKENIZER, 0)
+
+
+def llama() -> Any:
+    rope = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0}
+    rope |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8}
+    return LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=rope, tie_word_embeddings=False))
+
+
+def gemma3() -> Any:
+    """Its embedding has a scale, sqrt(24), in a buffer that is not saved: bfloat16 would round it."""
+    return Gemma3ForCausalLM(Gemma3TextConfig(**SIZES))
+
+
+def gpt2() -> Any:
+    numbers = {"vocab_size": len(TOKENIZER), "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    return GPT2LMHeadModel(GPT2Config(**numbers, bos_token_id=1, eos_token_id=1))
+
+
+def gptj() -> Any:
+    """Its table of rotations, a buffer that is not saved, takes part in products with states."""
+    numbers = {"vocab_size": len(TOKENIZER), "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    return GPTJForCausalLM(GPTJConfig(**numbers, rotary_dim=4, bos_token_id=1, eos_token_id=1))
+
+
+FAMILIES = {
+    "qwen3": lambda: qwen3(tied=True),
+    "untied": lambda: qwen3(tied=False),
+    "llama": llama,
+    "gemma3": gemma3,
+    "gpt2": gpt2,
+}
+
+
+def folder_of(model: Any, dtype: torch.dtype, folder: Path) -> str:
+    save(model.to(dtype), TOKENIZER, folder)
+    return str(folder)
+
+
+def shards(loaded: LoadedLM) -> dict[str, torch.Tensor]:
+    """Weights and all buffers of the model once it is in shards, which one process holds whole."""
+    with sharding():
+        sharded = ShardedLM(loaded.backbone, process_mesh(torch.device("cpu")), loaded.dtypes).model
+        named = [*sharded.named_parameters(), *sharded.named_buffers()]
+        return {name: local_part(tensor).detach().clone() for name, tensor in named}
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(r=2, target_modules="all-linear")], ids=["whole", "lora"])
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("stored", "dtype"), [("bfloat16", "float32"), ("float32", "bfloat16"), ("float32", "float64")]
+)
+def test_the_shards_are_those_of_a_model_in_the_dtype_asked_for(
+    family: str, stored: str, dtype: Any, lora: LoraConfig | None, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    path = folder_of(FAMILIES[family](), getattr(torch, stored), tmp_path / "model")
+    config = CausalLMConfig(path=path, dtype=dtype, lora=lora)
+    torch.manual_seed(1)
+    plain = load(config)
+    torch.manual_seed(1)
+    loaded = load_stored(config)
+    assert loaded is not None
+    weights = [parameter for name, parameter in loaded.model.named_parameters() if "lora_" not in name]
+    assert {parameter.dtype for parameter in weights} == {getattr(torch, stored)}
+    assert loaded.backbone.config.to_dict() == plain.backbone.config.to_dict()
+    assert loaded.backbone.config.dtype == plain.backbone.config.dtype
+    assert loaded.backbone.trained_dtype == plain.backbone.trained_dtype == getattr(torch, dtype)
+    assert {name: parameter.requires_grad for name, parameter in loaded.model.named_parameters()} == {
+        name: parameter.requires_grad for name, parameter in plain.model.named_parameters()
+    }
+    expected, actual = shards(plain), shards(loaded)
+    assert {name: tensor.dtype for name, tensor in actual.items()} == {
+        name: tensor.dtype for name, tensor in expected.items()
+    }
+    assert {name: torch.equal(tensor, expected[name]) for name, tensor in actual.items()} == dict.fromkeys(
+        expected, True
+    )
+    # The whole model has the dtype of its shards from then on, also before weights are gathered.
+    assert {name: parameter.dtype for name, parameter in loaded.model.named_parameters()} == {
+        name: parameter.dtype for name, parameter in plain.model.named_parameters()
+    }
+
+
+def anonymous_bytes() -> int:
+    """Memory of this process that lies in no file."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="memory is told apart by Linux alone")
+def test_stored_weights_take_no_memory_of_the_process(tmp_path: Path) -> None:
+    model = small_model(SmallModelConfig(hidden_size=512, intermediate_size=2048, num_layers=6), TOKENIZER, 0)
+    num_bytes = 4 * sum(parameter.numel() for parameter in model.parameters())
+    assert num_bytes > 80 * 2**20
+    config = CausalLMConfig(path=folder_of(model, torch.bfloat16, tmp_path / "model"), dtype="float32")
+    del model
+    before = anonymous_bytes()
+    loaded = load_stored(config)
+    assert loaded is not None
+    assert anonymous_bytes() - before < num_bytes / 4
+
+
+def test_nothing_is_deferred_where_the_files_have_the_dtype_or_several(tmp_path: Path) -> None:
+    path = folder_of(qwen3(tied=True), torch.float32, tmp_path / "model")
+    assert load_stored(CausalLMConfig(path=path, dtype="float32")) is None
+    assert load_stored(CausalLMConfig(path=path)) is None
+    file = tmp_path / "model" / "model.safetensors"
+    tensors = load_file(file)
+    tensors["model.norm.weight"] = tensors["model.norm.weight"].double()
+    save_file(tensors, file, metadata={"format": "pt"})
+    assert load_stored(CausalLMConfig(path=path, dtype="float64")) is None
+
+
+def test_several_files_are_read(tmp_path: Path) -> None:
+    model = qwen3(tied=True).to(torch.bfloat16)
+    save(model, TOKENIZER, tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    model.save_pretrained(tmp_path, max_shard_size="4KB")
+    assert (tmp_path / "model.safetensors.index.json").is_file()
+    config = CausalLMConfig(path=str(tmp_path), dtype="float32")
+    loaded = load_stored(config)
+    assert loaded is not None
+    assert torch.equal(loaded.backbone.head.weight, model.lm_head.weight)
+    # A file that did not arrive is named where the model is loaded.
+    sorted(tmp_path.glob("model-*.safetensors"))[0].unlink()
+    assert load_stored(config) is None
+
+
+def opened(path: str, dtype: Any) -> LocalPolicy:
+    model = Pretrained(path=path, dtype=dtype)
+    config = LanguageConfig(
+        model=model, data=DataConfig(source=Cups(), num_train=1, num_held_out=1), rewards={"length": {"kind": "length"}}
+    )
+    policy = open_policy(config, Splits((), {}), Streams(0), torch.device("cpu"), spreads=True)
+    assert isinstance(policy, LocalPolicy)
+    return policy
+
+
+def test_a_family_that_does_not_compute_so_is_loaded_in_the_dtype_asked_for(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    path = folder_of(gptj(), torch.bfloat16, tmp_path / "model")
+    expected = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    weights = opened(path, "float32").module.state_dict()
+    assert {
+        name: torch.equal(weights[name], tensor) for name, tensor in expected.state_dict().items()
+    } == dict.fromkeys(weights, True)
+    assert opened(folder_of(gpt2(), torch.bfloat16, tmp_path / "gpt2"), "float32").module.dtype == torch.bfloat16
+
+
+def test_a_server_that_is_started_on_stored_weights_computes_in_the_dtype_that_is_trained(tmp_path: Path) -> None:
+    program = tmp_path / "vllm"
+    program.write_text('#!/bin/sh\necho "Error: $*" >&2\nexit 3\n')
+    program.chmod(0o755)
+    path = folder_of(qwen3(tied=True), torch.bfloat16, tmp_path / "model")
+    loaded = load_stored(CausalLMConfig(path=path, dtype="float32"))
+    assert loaded is not None
+    engine: Any = open_engine(VllmEngine(start=True, executable=str(program)), loaded.backbone, TOKENIZER)
+    with pytest.raises(EngineError, match="--dtype float32"):
+        engine._started.wait()
+    engine.close()

@@ -1,0 +1,53 @@
+"""A method of a user's domain that raises ends every verb that calls it in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.domain.test_failed_method import told
+
+
+@pytest.fixture
+def run(groupwise, tmp_path: Path) -> Path:
+    (tmp_path / "walk.toml").write_text(
+        'description = "A walk."\nmethod = "grpo"\n'
+        '[domain]\nkind = "callable"\npath = "tests.domain.test_failed_method:Failing"\n'
+        "[train]\nnum_steps = 1\nprompts_per_step = 2\ngroup_size = 2\n",
+        encoding="utf-8",
+    )
+    assert groupwise("train", "walk.toml", "--out", "run", "--run-code").status == 0
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("words", "method"),
+    [
+        (("evaluate", "run"), "evaluate"),
+        (("evaluate", "run"), "tables"),
+        (("evaluate", "run"), "load"),
+        (("sample", "run"), "prompts"),
+        (("sample", "run"), "sample"),
+        (("sample", "run"), "describe"),
+        (("sample", "run", "--prompt", "3"), "asked"),
+        (("sample", "run", "--chat"), "conversation"),
+    ],
+)
+def test_a_verb_ends_in_one_line(groupwise, run: Path, words: tuple[str, ...], method: str) -> None:
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    config["domain"]["settings"] = {**config["domain"]["settings"], "method": method}
+    (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    ended = groupwise(*words, "--run-code")
+    assert ended.status == 2
+    told(ended.err, method)
+    assert "Traceback" not in ended.err
+
+
+def test_the_verbs_that_call_no_method_go_on(groupwise, run: Path) -> None:
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    config["domain"]["settings"] = {**config["domain"]["settings"], "method": "evaluate"}
+    (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert groupwise("export", "run", "--out", "exported", "--run-code").status == 0
+    assert groupwise("doctor", "run").status in (0, 1)
+    assert groupwise("report", "run").status == 0
