@@ -108,7 +108,8 @@ def test_the_front_page_is_one_screen(site: Path, tab: Page) -> None:
 
 
 def test_tables_and_code_stay_inside_a_phone(site: Path, tab: Page) -> None:
-    for name in (".", "tutorials/language", "how_to/choose_a_method", "explanations/rejection_sampling"):
+    names = (".", "tutorials/language", "how_to/choose_a_method", "explanations/rejection_sampling", "guide/doctor")
+    for name in names:
         shown(tab, site / name / "index.html", PHONE)
         assert tab.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], name
 

@@ -48,9 +48,9 @@ ADMISSION_REJECTS = Rule(
     "fault",
     "Why are nearly all my groups thrown away?",
     ("groups/admitted", "frac_reward_zero_std", "loss_pg", "advantages_std", *_SIDES),
-    f"over {WINDOW} steps at most {_ADMITTED:.0%} of the groups are admitted, while at most {_FLAT:.0%} are flat; or"
-    " with an admission that is not all, in every step no more groups are admitted than are flat, no decision of a"
-    " better or worse member has ever trained, and the policy's loss is exactly 0",
+    f"over {WINDOW} steps at most {_ADMITTED:.0%} of the groups are admitted, while at most {_FLAT:.0%} are flat."
+    " Or, with an admission other than all, no more groups are admitted than are flat in every step, no decision"
+    " of a better or worse member has ever trained, and the policy's loss is exactly 0",
     "The admission throws away groups that could teach something: its threshold does not fit the rewards.",
     "Set admission.kind = all, or informative, which leaves out flat groups alone; or fit the thresholds of"
     " admission to the range of the rewards.",

@@ -36,13 +36,16 @@ PROMPTS_NEVER_EARN = Rule(
     "warning",
     "Why does my reward stop half way?",
     ("groups/all_wrong", "groups/all_right"),
-    f"at least {_WRONG:.0%} of the groups of the last {WINDOW} steps earn nothing, as many as in the first {_FEW} and"
-    f" in the first {WINDOW} within two standard errors; groups in which all are right have grown by {_RISE:.0%} and"
-    f" {_ERRORS:g} standard errors, and are {_LEARNT:.0%} of all others",
-    "What could be learnt is learnt, and these prompts took no part in it: their answers in the data are wrong or have"
-    " another form than the reward compares with (a unit, another spelling), or they are out of this policy's reach.",
-    "Look in rollouts/ at groups that earn nothing: would you accept what they say? Then bring the answers of the data"
-    " into one form, or let the reward forgive the difference (domain.rewards.NAME); otherwise take easier prompts.",
+    f"at least {_WRONG:.0%} of the groups of the last {WINDOW} steps earn nothing, and this share is within two"
+    f" standard errors of that of the first {_FEW} and of the first {WINDOW} steps; the share of groups in which"
+    f" all are right has grown by {_RISE:.0%} and by {_ERRORS:g} standard errors, and these are {_LEARNT:.0%} of"
+    " all groups that earn something",
+    "The policy has learnt what it could, but not from these prompts. Their answers in the data are wrong, or"
+    " have another form than the reward compares with (a unit, another spelling), or they are out of this"
+    " policy's reach.",
+    "In rollouts/, look at groups that earn nothing: would you accept what they say? Then bring the answers of"
+    " the data into one form, or let the reward forgive the difference (domain.rewards.NAME). Otherwise take"
+    " easier prompts.",
     _look,
     phrase="a part of the prompts never earns anything",
     follows=(

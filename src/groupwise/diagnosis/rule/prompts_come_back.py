@@ -29,13 +29,13 @@ PROMPTS_COME_BACK = Rule(
     "warning",
     "Is my whole training set used?",
     ("epoch", "prompts/revisited", "num_prompts_drawn"),
-    f"by epoch {_EPOCHS:g} at least {_SHARE:g} as many prompts as a step draws were drawn three times or more; silent"
-    f" with {' and '.join(f'train.{rule}' for rule in _RULES)}",
-    "An epoch draws every prompt once, so that none can come a third time before the third. Something begins anew: an"
-    " iterator that is made in every step, or a seed that is set again. The policy is trained on a few prompts,"
-    " whatever the data set holds, and learns them by heart.",
-    "Make the iterator over the prompts once, seed it once, and let it go on between steps; print the prompts of two"
-    " steps side by side. Where some prompts are to come more often, train.adaptive_sampling draws them so.",
+    f"by epoch {_EPOCHS:g} at least {_SHARE:g} as many prompts as a step draws were drawn three times or more. The"
+    f" rule is silent with {' and '.join(f'train.{rule}' for rule in _RULES)}",
+    "An epoch draws every prompt once, so no prompt can come a third time before the third epoch. Something"
+    " begins anew: an iterator that is made in every step, or a seed that is set again. The policy is trained on"
+    " a few prompts, however many the data set holds, and learns them by heart.",
+    "Make the iterator over the prompts once, seed it once, and let it go on between steps. Print the prompts of"
+    " two steps side by side. If some prompts should come more often, use train.adaptive_sampling.",
     _look,
     phrase="the same prompts are drawn again and again",
     # Later epochs only hide it.

@@ -82,9 +82,10 @@ RATIO_ALWAYS_ONE = Rule(
     f"in each of the last {_FEW} steps at most {_OFF_POLICY:.0%} of the updates were the first on their batch, at least"
     f" {_EQUAL:.0%} of the log-ratios were exactly 0, and updates changed the weights by {_MOVED:g} of their size",
     "The ratio compares the policy with itself: the old log-probs are not those of the time of sampling, but are"
-    " computed anew in every update. No trust region acts, and later updates of a batch move the policy without bound.",
-    "Keep the log-probs of the samples once, before the first update on them, and compare every update with these; or"
-    " take train.updates_per_batch = 1 and train.minibatches = 1.",
+    " computed anew in every update. So no trust region acts, and nothing bounds how far later updates of a batch"
+    " move the policy.",
+    "Compute the log-probs of the samples once, before the first update on them, and compare every update with"
+    " these. Or set train.updates_per_batch = 1 and train.minibatches = 1.",
     _always,
     phrase="the ratio compares the policy with itself",
     # What later updates do without a bound may have ended them: a stage of flat groups has none.

@@ -38,14 +38,16 @@ EVALUATION_REPEATS = Rule(
     "fault",
     "Why does the evaluation never change?",
     ("reward", "reward_std", "eval/NAME"),
-    f"every evaluated metric has had one value to the last digit since the first evaluation, {_METRICS} at least one"
-    f" that is no whole number; the newest evaluation lies in the last {WINDOW // 2} steps; the reward has risen by"
-    f" {_ERRORS:g} standard errors and {_RISE:g} of the spread inside groups, and lies above an evaluated one",
-    "A policy that earns more writes other answers, some of them to evaluated prompts. What is evaluated is not the"
-    " policy that is trained: answers or scores come from a cache whose key does not hold the weights, or from the"
-    " model that training began with.",
-    "Put the step or a hash of the weights into the cache's key, or empty it after every update; give the evaluation"
-    " the model that is trained, with its adapter active (`groupwise sample` answers with the weights as they are).",
+    "every evaluated metric has had the same value, to the last digit, since the first evaluation, and at least"
+    f" {_METRICS} of them are not whole numbers; the newest evaluation lies in the last {WINDOW // 2} steps; the"
+    f" reward has risen by {_ERRORS:g} standard errors and {_RISE:g} of the spread inside groups, and lies above"
+    " an evaluated reward",
+    "A policy that earns more writes other answers, also to evaluated prompts. So the evaluation does not use the"
+    " policy that is trained: answers or scores come from a cache whose key does not contain the weights, or from"
+    " the model that training began with.",
+    "Put the step or a hash of the weights into the cache's key, or empty the cache after every update. Give the"
+    " evaluation the model that is trained, with its adapter active (`groupwise sample` answers with the weights"
+    " as they are).",
     _look,
     phrase="the evaluation repeats itself",
     follows=("average_lags", "weights_unchanged", "weights_rewritten", "generator_drifts", "ratio_not_one"),

@@ -15,8 +15,8 @@ def _look(stage: Stage) -> Seen | None:
     if stuck is None or rate is None or not _SHARE <= stuck.mean < 1 or min(rate.values) <= 0:
         return None
     return Seen(
-        f"At a learning rate of {number(rate.mean)}, {stuck.mean:.0%} of the weights with a gradient were after an"
-        f" update of the last {WINDOW} steps what they had been before.",
+        f"At a learning rate of {number(rate.mean)}, {stuck.mean:.0%} of the weights with a gradient were the same"
+        f" after an update as before, over the last {WINDOW} steps.",
         [stuck, rate],
         "note" if stage.windows.risen or rewards_rise(stage) else None,
     )
@@ -28,9 +28,9 @@ STEPS_ROUND_AWAY = Rule(
     "Are my steps lost in the precision of the weights?",
     (STUCK, "learning_rate", "reward"),
     f"over {WINDOW} steps, at a learning rate above 0, updates left at least {_SHARE:.0%} of the weights with a"
-    " gradient as they were, and not all (a note where the reward has risen)",
-    "Their steps were smaller than half the distance to the next number of the weights' dtype (bfloat16 has eight"
-    " bits: steps below 0.2 % of a weight may round away), so that only small weights are trained.",
+    " gradient as they were, but not all (a note if the reward has risen)",
+    "The steps of these weights were smaller than half the distance to the next number of their dtype, so only"
+    " small weights are trained. (bfloat16 has eight bits: steps below 0.2 % of a weight may round away.)",
     'Keep the weights in float32 (domain.model.dtype = "float32") and compute in bfloat16 (train.autocast), or take ten'
     " times optimiser.learning_rate.",
     _look,
