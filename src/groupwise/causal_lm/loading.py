@@ -37,7 +37,7 @@ class LoadedLM:
     model: nn.Module
     tokenizer: Any
     backbone: Backbone
-    dtypes: Mapping[nn.Parameter, torch.dtype] = field(default_factory=dict)
+    dtypes: Mapping[Tensor, torch.dtype] = field(default_factory=dict)
 
 
 def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM:
@@ -143,7 +143,7 @@ def prepared(
     if dropout == "off":
         _without_dropout(model)
     trained: nn.Module = model if lora is None else add_lora(model, lora)
-    dtypes = {parameter: parameter.dtype for parameter, _ in stored}
+    dtypes: dict[Tensor, torch.dtype] = {parameter: parameter.dtype for parameter, _ in stored}
     for parameter, weights in stored:
         parameter.data = weights
     backbone = Backbone(trained)

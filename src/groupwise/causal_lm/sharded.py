@@ -37,7 +37,7 @@ class ShardedLM:
     """
 
     def __init__(
-        self, backbone: Backbone, mesh: DeviceMesh, dtypes: Mapping[nn.Parameter, torch.dtype] | None = None
+        self, backbone: Backbone, mesh: DeviceMesh, dtypes: Mapping[Tensor, torch.dtype] | None = None
     ) -> None:
         if router_remark(backbone.config):
             raise ConfigError(

@@ -44,7 +44,7 @@ def process_mesh(device: torch.device, patience: timedelta = PATIENCE) -> Device
 
 
 def copy_without_weights(
-    owner: _Owner, module: nn.Module, dtypes: Mapping[nn.Parameter, torch.dtype] | None = None
+    owner: _Owner, module: nn.Module, dtypes: Mapping[Tensor, torch.dtype] | None = None
 ) -> _Owner:
     """Returns a deep copy of an object in which the parameters of a module have shapes and no memory (the meta device);
     tied ones stay tied, buffers are copied.
