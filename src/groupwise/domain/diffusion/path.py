@@ -130,7 +130,7 @@ def draw(
     if not latents.isfinite().all():
         raise ConfigError(
             "model: it predicts NaN or infinity; its weights in domain.model.path are damaged, overflow in half"
-            ' precision (domain.model.dtype = "float32"), or its training has diverged (a lower optimiser.learning_rate)'
+            ' precision (domain.model.dtype = "float32"), or its training has diverged (lower optimiser.learning_rate)'
         )
     joined = {
         name: torch.cat([value.reshape(len(latents), -1) for value in values], dim=1)
