@@ -384,3 +384,12 @@ def test_a_noise_predicting_model_trains_by_ddim() -> None:
     assert torch.allclose(given.score(samples, ROWS, EVERYTHING).log_prob, samples.old_log_prob, atol=1e-9)
     schedule = given.denoiser.schedule(4)
     assert float(Step.of(schedule, torch.tensor([0])).size) == pytest.approx(0.25)
+
+
+def test_a_model_that_predicts_nothing_finite_is_named() -> None:
+    broken = domain()
+    with torch.no_grad():
+        next(iter(broken.module.parameters())).fill_(float("nan"))
+    for draw in (lambda: sampled(broken), lambda: broken.evaluate(streams=Streams(0))):
+        with pytest.raises(ConfigError, match=r"model: it predicts NaN or infinity; its weights in domain.model.path"):
+            draw()

@@ -54,16 +54,17 @@ def still(scheduler: Any) -> Any:
 
 
 def _of_noise(scheduler: Any) -> Any:
-    from diffusers import DPMSolverMultistepScheduler
+    from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
 
     class FirstOrder(DPMSolverMultistepScheduler):
         def set_timesteps(self, num_inference_steps: int, device: Any = None) -> None:  # type: ignore[override]
             super().set_timesteps(device=device, timesteps=timesteps_of(scheduler, num_inference_steps).tolist())
 
+    prediction: Any = read_parametrisation(scheduler)
     made = FirstOrder(
         num_train_timesteps=scheduler.config["num_train_timesteps"],
         solver_order=1,
-        prediction_type=read_parametrisation(scheduler),
+        prediction_type=prediction,
         final_sigmas_type="zero" if ends_clean(scheduler) else "sigma_min",
     )
     made.alphas_cumprod = scheduler.alphas_cumprod.clamp(min=_LEAST)

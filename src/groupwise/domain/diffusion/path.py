@@ -11,6 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from groupwise.config import ConfigError
 from groupwise.domain.diffusion.config import Reduce
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
 from groupwise.domain.diffusion.noise_schedule import Schedule
@@ -98,6 +99,9 @@ def draw(
         reduce: unit of the log-probs.
         requires: fields of `Scored`; means are kept where a field reads them.
         keep: receives the decisions' transitions with their graph; unset computes without gradient.
+
+    Raises:
+        ConfigError: a prediction is not finite.
     """
     num = noise.shape[1]
     visited = latents.new_empty(len(latents), num + 1, *latents.shape[1:])
@@ -123,6 +127,11 @@ def draw(
             field_parts.setdefault(name, []).append(value)
         if means is not None:
             means[:, decision] = gaussians.mean
+    if not latents.isfinite().all():
+        raise ConfigError(
+            "model: it predicts NaN or infinity; its weights in domain.model.path are damaged, overflow in half"
+            ' precision (domain.model.dtype = "float32"), or its training has diverged (lower optimiser.learning_rate)'
+        )
     joined = {
         name: torch.cat([value.reshape(len(latents), -1) for value in values], dim=1)
         for name, values in field_parts.items()

@@ -335,3 +335,13 @@ def test_schedulers_that_cannot_be_made_stochastic_and_models_for_other_tasks(tm
         match="takes 9 channels and the autoencoder makes 4; give a model that makes images from texts alone",
     ):
         opened(saved("StableDiffusionPipeline", tmp_path / "inpaint", in_channels=9), "StableDiffusionPipeline")
+
+
+def test_a_folder_whose_index_names_no_class_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "nameless"
+    shutil.copytree(folders["StableDiffusionPipeline"], folder)
+    index = json.loads((folder / "model_index.json").read_text())
+    del index["_class_name"]
+    (folder / "model_index.json").write_text(json.dumps(index))
+    with pytest.raises(ConfigError, match=r"model_index.json names no class of pipelines in _class_name"):
+        opened(folder, "StableDiffusionPipeline")

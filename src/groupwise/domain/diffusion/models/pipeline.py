@@ -412,7 +412,12 @@ def adapter_of(model: Pretrained, folder: Path) -> PipelineAdapter:
             " diffusers"
         )
     index_entries = read_json(index)
-    name = str(index_entries.get("_class_name"))
+    name = index_entries.get("_class_name")
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"model.path = {str(folder)!r}: {INDEX} names no class of pipelines in _class_name; give the folder as"
+            " diffusers saved it"
+        )
     adapter = adapter_for(name, str(folder)) if model.pipeline is None else named_adapter(model.pipeline)
     if adapter.pipeline != name:
         raise ConfigError(
