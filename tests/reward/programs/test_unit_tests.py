@@ -120,7 +120,7 @@ def test_past_the_rewards_own_time_every_program_is_killed(tmp_path: Path, monke
     assert asyncio.run(folders_gone())
 
 
-@pytest.mark.parametrize("tests", [[], None, [3], [{"input": "1"}]])
+@pytest.mark.parametrize("tests", [[], [3], [{"input": "1"}]])
 def test_data_without_tests_are_an_error(tests: Any) -> None:
     with pytest.raises(RewardError, match=r"column 'tests' holds .*write a list of Python texts or of tables"):
         scores(["x = 1"], [tests])

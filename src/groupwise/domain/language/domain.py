@@ -559,16 +559,11 @@ class LanguageDomain(Domain):
     def _prompt_limit(self) -> int | None:
         context, configured_limit = self.policy.max_positions, self.config.max_prompt_tokens
         length_schedule = self.config.sampling_schedule.get("max_new_tokens")
-        completion = max(
-            self.config.sampling.max_new_tokens, 0 if length_schedule is None else int(length_schedule.extremes()[1])
-        )
+        always = self.config.sampling.max_new_tokens
+        completion = max(always, 0 if length_schedule is None else int(length_schedule.extremes()[1]))
         room = None if context is None else context - completion
         if context is not None and completion >= context:
-            key = (
-                "sampling.max_new_tokens"
-                if completion == self.config.sampling.max_new_tokens
-                else "sampling_schedule.max_new_tokens"
-            )
+            key = "sampling.max_new_tokens" if completion == always else "sampling_schedule.max_new_tokens"
             raise ConfigError(
                 f"{key} = {completion} leaves no room for a prompt in the model's context of {context} tokens; write at"
                 f" most {context - 1}"

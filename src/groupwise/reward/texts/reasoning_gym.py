@@ -87,16 +87,16 @@ class ReasoningGym(Reward):
 
     def prepare(self, columns: Mapping[str, Sequence[Any]]) -> None:
         """Loads the tasks of a batch, so that no member's time is spent on loading."""
-        rows = zip(columns["answer"], columns["metadata"], strict=True)
-        for metadata in (metadata for answer, metadata in rows if answer is not None and metadata is not None):
+        for metadata in (metadata for metadata in columns["metadata"] if metadata is not None):
             _scorer(self._task(metadata))
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
         questions = columns.get("question") or [prompt_text(prompt) for prompt in prompts]
         rows = zip(questions, completions, columns["answer"], columns["metadata"], strict=True)
         return [
+            # A row without metadata is no puzzle; some tasks have no answer of their own.
             None
-            if answer is None or metadata is None
+            if metadata is None
             else self._score(
                 completion_text(completion), {"question": question, "answer": answer, "metadata": metadata}
             )
