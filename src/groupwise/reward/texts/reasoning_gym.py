@@ -94,7 +94,6 @@ class ReasoningGym(Reward):
         questions = columns.get("question") or [prompt_text(prompt) for prompt in prompts]
         rows = zip(questions, completions, columns["answer"], columns["metadata"], strict=True)
         return [
-            # A row without metadata is no puzzle; some tasks have no answer of their own.
             None
             if metadata is None
             else self._score(
@@ -112,6 +111,9 @@ class ReasoningGym(Reward):
     def _score(self, text: str, entry: dict[str, Any]) -> Value:
         task = self._task(entry["metadata"])
         scorer = _scorer(task)
+        # Puzzles of some tasks have no answer of their own: their scorers compare with none.
+        if entry["answer"] is None and not _takes_expected(scorer, entry):
+            return None
         check_reference(task, entry)
         answer = self.extract(text)
         if answer is not None:
