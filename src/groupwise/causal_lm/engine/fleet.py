@@ -104,6 +104,7 @@ class Fleet:
                     continue
                 try:
                     async with server.lock:
+                        await self._wake(client, server)
                         await self._renew(client, server)
                     return server
                 except Interrupted as error:
@@ -132,6 +133,24 @@ class Fleet:
                 if others
                 else f"it is asked again for {self._config.patience_seconds:g} s",
             )
+
+    async def sleep_all(self, client: Any) -> None:
+        """Has every server that was woken give its device's memory back. One that does not answer is left as it is: the
+        next batch finds out.
+        """
+        began = time.perf_counter()
+        for server in self.servers:
+            try:
+                await server.sleep(client)
+            except Interrupted as error:
+                self.failed(server, error)
+        self._count("sleep_seconds", time.perf_counter() - began)
+
+    async def _wake(self, client: Any, server: Server) -> None:
+        if server.sleeps:
+            began = time.perf_counter()
+            await server.wake(client)
+            self._count("sleep_seconds", time.perf_counter() - began)
 
     async def _renew(self, client: Any, server: Server) -> None:
         """Has a server prove the weights that it is not known to hold; sends them first where this process does."""

@@ -65,11 +65,13 @@ class Server:
     Attributes:
         model: the name under which it serves the trained weights.
         version: the version of the weights that it has proved to hold; `None` where that is open.
+        sleeps: whether it may be asleep; a run that was killed may have left it so.
     """
 
     def __init__(self, address: str, config: VllmEngine) -> None:
         self.address, self.config, self.model = address, config, config.model
         self.version: int | None = None
+        self.sleeps = config.sleep
         self.lock = asyncio.Lock()
         self.failing_since: float | None = None
         self.num_failures = 0
@@ -92,6 +94,35 @@ class Server:
         except ReplyError as error:
             raise Interrupted(str(error)) from None
         raise self._refusal(reply.status, reply.text)
+
+    async def wake(self, client: Any) -> None:
+        """Wakes the server where it may be asleep.
+
+        Raises:
+            Interrupted, EngineError: as of `call`.
+        """
+        if self.sleeps:
+            await self._set_sleep(client, "/wake_up")
+            self.sleeps = False
+
+    async def sleep(self, client: Any) -> None:
+        """Has the server give its device's memory back; its weights lie in the machine's memory meanwhile.
+
+        Raises:
+            Interrupted, EngineError: as of `call`.
+        """
+        if not self.sleeps:
+            await self._set_sleep(client, "/sleep?level=1")
+            self.sleeps = True
+
+    async def _set_sleep(self, client: Any, path: str) -> None:
+        try:
+            await self.call(client, path, {})
+        except EngineError as error:
+            raise EngineError(
+                f"domain.engine.sleep = true: {error}; start it with --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1, or"
+                " write domain.engine.sleep = false"
+            ) from None
 
     async def complete(self, client: Any, body: Mapping[str, Any]) -> Piece:
         """Streams one completion.

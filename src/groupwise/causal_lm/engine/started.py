@@ -67,6 +67,8 @@ class StartedServer:
         command = [executable, "serve", str(folder / "model"), "--served-model-name", config.model]
         command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", str(dtype).removeprefix("torch.")]
         command += ["--logprobs-mode", "processed_logprobs"]
+        if config.sleep:
+            command.append("--enable-sleep-mode")
         if hasattr(model, "peft_config"):
             rank = max(adapter.r for adapter in model.peft_config.values())
             command += ["--enable-lora", "--max-lora-rank", str(next((r for r in _RANKS if r >= rank), rank))]

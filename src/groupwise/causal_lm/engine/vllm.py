@@ -40,7 +40,8 @@ class Vllm(Engine):
     prompt, which the server's prefix cache forwards once.
 
     Raises:
-        ConfigError: no such executable, or a way for the weights that this model cannot go.
+        ConfigError: no such executable, a way for the weights that this model cannot go, or servers that sleep while
+            other processes ask them.
     """
 
     def __init__(self, backbone: Backbone, tokenizer: Any, config: VllmEngine) -> None:
@@ -50,6 +51,11 @@ class Vllm(Engine):
         # Several processes may ask the same servers; then the first one sends the weights.
         addresses, self._shares = _addresses(config)
         self.sends_weights = not self._shares or process_rank() == 0
+        if config.sleep and self._shares:
+            raise ConfigError(
+                f"domain.engine.sleep = true: {num_processes()} processes share {len(addresses)} servers, which may not"
+                " sleep while one of them asks; write as many addresses as processes, start = true, or sleep = false"
+            )
         self._transport = open_transport(config, backbone.model, tokenizer) if self.sends_weights else None
         dtype = backbone.trained_dtype
         self._started = StartedServer(config, backbone.model, tokenizer, dtype) if config.start else None
@@ -87,16 +93,25 @@ class Vllm(Engine):
                 " --logprobs-mode processed_logprobs and write processed_logprobs = true"
             )
         self._follow(batch)
-        completions = self._converse(batch)
+        if self.config.sleep and torch.cuda.is_initialized():
+            # What the allocator keeps for later the servers could not take.
+            torch.cuda.empty_cache()
+        completions = self._answered(batch)
+        if self.config.sleep:
+            _run(self._with_client(self._fleet.sleep_all))
+        numbers, self._fleet.numbers = self._fleet.numbers, {}
+        version = self._fleet.version if self.live else None
+        return replace(completions, weight_version=version, numbers=numbers)
+
+    def _answered(self, batch: GroupBatch) -> Completions:
+        settings, completions = batch.settings, self._converse(batch)
         if self.live and not settings.greedy and not settings.truncates and self._is_far(batch, completions):
             # A server that was started anew between two steps holds the weights it began with.
             self._fleet.doubt()
             completions = self._converse(batch)
             if self._is_far(batch, completions):
                 raise EngineError(_OTHER_WEIGHTS)
-        numbers, self._fleet.numbers = self._fleet.numbers, {}
-        version = self._fleet.version if self.live else None
-        return replace(completions, weight_version=version, numbers=numbers)
+        return completions
 
     def send_weights(self, prompts: Sequence[Sequence[int]], max_new_tokens: int, peers: Gathers) -> None:
         """Notes whether weights in shards have changed anywhere. Where the servers are shared and the weights have
