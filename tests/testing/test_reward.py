@@ -18,7 +18,7 @@ from groupwise.testing import BrokenLaws, check_reward
 from groupwise.testing.hostile import MARK
 
 COMPLETIONS = ["4", "so it is 5", "no number"]
-COLUMNS = {"answer": ["4", "5", "6"], "hint": ["a", "b", "c"]}
+COLUMNS = {"answer": ["4", "5", "6"], "hint": [["a"], ["b"], ["c"]]}
 
 
 def digits(completion: str) -> list[str]:
@@ -83,10 +83,10 @@ def ending(completions: list[str]) -> list[float]:
     return [0.0] * len(completions)
 
 
-def changing(completions: list[str], answer: list[str]) -> list[float]:
-    values = right(completions, answer)
-    answer.sort(reverse=True)
-    return values
+def changing(completions: list[str], answer: list[str], hint: list[list[str]]) -> list[float]:
+    # The lists are the reward's own, and what stands in them is not.
+    hint[0].append("d")
+    return right(completions, answer)
 
 
 def silent(completions: list[str]) -> list[None]:
@@ -107,7 +107,7 @@ def silent(completions: list[str]) -> list[None]:
         (backtracking, "hostile: the text 'nested repetition': it takes more than"),
         (sleeping, "hostile: on the text 'NUL': timeout"),
         (ending, "its process ended; a reward must not end or kill"),
-        (changing, "inputs: it changed answer"),
+        (changing, "inputs: it changed hint"),
         (silent, "values: it gave no member a number"),
         (ExactAnswer(column="solution"), "columns: it needs 'solution', which is not among the columns"),
     ],

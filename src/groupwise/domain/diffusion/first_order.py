@@ -24,7 +24,7 @@ def of_first_order(scheduler: Any) -> Any:
 
     Example:
         >>> from diffusers import PNDMScheduler
-        >>> scheduler = of_first_order(PNDMScheduler(timestep_spacing="linspace"))
+        >>> scheduler = of_first_order(PNDMScheduler(skip_prk_steps=True, timestep_spacing="linspace"))
         >>> scheduler.set_timesteps(3)
         >>> scheduler.timesteps.tolist()
         [999, 500, 0]
