@@ -42,6 +42,17 @@ def test_an_evaluation_repeats_where_the_policy_has_learnt(
     assert (of("evaluation_repeats", evaluated(reward, *evaluations)) is not None) == speaks
 
 
+def test_what_rose_before_the_first_evaluation_says_nothing_about_later_ones() -> None:
+    rows = course(num_steps=100, reward_std=(0.4, 0.4))
+    for place, row in enumerate(rows):
+        row["reward"] = min(0.9, 0.2 + 0.03 * place)
+    for row in (rows[49], rows[99]):
+        row |= {f"eval/greedy/{name}": value for name, value in STILL.items()}
+    assert of("evaluation_repeats", rows) is None
+    rows[0] |= {f"eval/greedy/{name}": value for name, value in STILL.items()}
+    assert of("evaluation_repeats", rows) is not None
+
+
 @pytest.mark.parametrize(
     ("epoch", "revisited", "train", "speaks"),
     [
@@ -90,6 +101,13 @@ def test_a_ratio_compares_the_policy_with_itself_where_it_cannot_be_one(
         num_steps=10, on_policy_share=(share,) * 2, on_policy_fraction=(equal,) * 2, weights__change=(change,) * 2
     )
     assert (of("ratio_always_one", rows) is not None) == speaks
+
+
+def test_the_ratio_of_a_policy_that_is_sure_may_always_be_one() -> None:
+    """Its log-probs are exactly 0 before an update and after it, while weight decay goes on changing the weights."""
+    rows = course(on_policy_share=(0.25, 0.25), on_policy_fraction=(1.0, 1.0), weights__change=(1e-4, 1e-4))
+    assert of("ratio_always_one", [row | {"surprisal": 1e-6} for row in rows]) is None
+    assert of("ratio_always_one", [row | {"surprisal": 0.5} for row in rows]) is not None
 
 
 def test_a_ratio_of_itself_explains_what_updates_without_a_bound_do_and_is_kept_when_they_end() -> None:

@@ -10,6 +10,8 @@ _WIDTH = 0.2
 _OFF_POLICY = 0.9
 _EQUAL = 0.99
 _MOVED = 1e-5
+_SURE = 1e-3
+"""Nats of surprisal below which log-probs may be exactly 0 before an update and after it."""
 _ROUNDING = 1e-6
 """Nats by which fp32 rounds a log-prob of up to ten nats, whose unit in the last place is 9.5e-7. No two passes agree
 better, whatever the width of the trust region.
@@ -48,6 +50,9 @@ def _always(stage: Stage) -> Seen | None:
     share, equal, change = (stage.last(name, _FEW) for name in names)
     if share is None or equal is None or change is None:
         return None
+    surprisal = stage.last("surprisal", _FEW)
+    if surprisal is not None and surprisal.mean < _SURE:
+        return None
     if max(share.values) > _OFF_POLICY or min(equal.values) < _EQUAL or min(change.values) < _MOVED:
         return None
     return Seen(
@@ -78,9 +83,10 @@ RATIO_ALWAYS_ONE = Rule(
     "ratio_always_one",
     "fault",
     "Why is the ratio 1 in every update?",
-    ("on_policy_share", "on_policy_fraction", "weights/change"),
+    ("on_policy_share", "on_policy_fraction", "weights/change", "surprisal"),
     f"in each of the last {_FEW} steps at most {_OFF_POLICY:.0%} of the updates were the first on their batch, at least"
-    f" {_EQUAL:.0%} of the log-ratios were exactly 0, and updates changed the weights by {_MOVED:g} of their size",
+    f" {_EQUAL:.0%} of the log-ratios were exactly 0, and updates changed the weights by {_MOVED:g} of their size"
+    f" (silent at a surprisal below {_SURE:g} nats a decision, where a sure policy's log-probs stay exactly 0)",
     "The ratio compares the policy with itself: the old log-probs are not those of the time of sampling, but are"
     " computed anew in every update. So no trust region acts, and nothing bounds how far later updates of a batch"
     " move the policy.",

@@ -24,6 +24,9 @@ def _look(stage: Stage) -> Seen | None:
     low = [seen for seen in partial if seen.metric.endswith("/reward") and seen.values[0] < last.mean]
     if len(partial) < _METRICS or not low or low[0].steps[-1] <= last.steps[0]:
         return None
+    # What rose before the first evaluation says nothing about later ones.
+    if low[0].steps[0] > start.steps[-1]:
+        return None
     seen = low[0]
     return Seen(
         f"{len(seen)} evaluations gave the same numbers to the last digit ({number(seen.values[0])} for"
@@ -39,8 +42,9 @@ EVALUATION_REPEATS = Rule(
     "Why does the evaluation never change?",
     ("reward", "reward_std", "eval/NAME"),
     "every evaluated metric has had the same value, to the last digit, since the first evaluation, and at least"
-    f" {_METRICS} of them are not whole numbers; the newest evaluation lies in the last {WINDOW // 2} steps; the"
-    f" reward has risen by {_ERRORS:g} standard errors and {_RISE:g} of the spread inside groups, and lies above"
+    f" {_METRICS} of them are not whole numbers; an evaluation lies in the first {WINDOW // 2} steps or before them,"
+    f" and one in the last {WINDOW // 2}; the reward has risen by {_ERRORS:g} standard errors and {_RISE:g} of the"
+    " spread inside groups, and lies above"
     " an evaluated reward",
     "A policy that earns more writes other answers, also to evaluated prompts. So the evaluation does not use the"
     " policy that is trained: answers or scores come from a cache whose key does not contain the weights, or from"
