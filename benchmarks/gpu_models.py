@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import vllm_on_cpu
+
 Shape = dict[str, Any]
 
 LANGUAGE: dict[str, dict[str, Any]] = {
@@ -141,10 +143,10 @@ def language_experiment(name: str, folder: Path, device: str, tiny: bool) -> dic
 
 
 def vllm_engine(device: str) -> dict[str, Any]:
-    """A server that the run starts on its own device, which it gives back while the policy is scored and trained. vLLM
-    on a CPU cannot sleep, and a prompt that is forwarded in pieces and a seed end it.
+    """A server that the run starts on its own device, which it gives back while the policy is scored and trained; vLLM
+    on a CPU cannot sleep.
     """
-    arguments = ["--gpu-memory-utilization=0.5"] if device == "cuda" else [*ON_A_CPU]
+    arguments = ["--gpu-memory-utilization=0.5"] if device == "cuda" else vllm_on_cpu.ARGUMENTS
     return {
         "kind": "vllm",
         "start": True,
@@ -153,7 +155,6 @@ def vllm_engine(device: str) -> dict[str, Any]:
     }
 
 
-ON_A_CPU = ("--enforce-eager", "--no-enable-chunked-prefill", "--max-num-batched-tokens=8192", "--max-num-seqs=64")
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 WORDS = ("a", "cat", "and", "the", "dog", "in", "rain", "on", "snow", "by", "sea")
 

@@ -64,6 +64,10 @@ SMALL = {
 }
 
 
+SERVER = {"sync_seconds": "s", "proof_seconds": "s", "sleep_seconds": "s", "proof_difference": "nats"}
+"""What following the weights takes of a step, and how far a server's log-probs are from the trainer's: unit by name."""
+
+
 def run_part(name: str, folder: Path, device: str, tiny: bool) -> Result:
     """The part's run: what it measured; raises what breaks it."""
     if name == "tests":
@@ -90,26 +94,10 @@ def run_part(name: str, folder: Path, device: str, tiny: bool) -> Result:
     for heavy in ("model", "checkpoints", "controls"):
         shutil.rmtree(out / heavy, ignore_errors=True)
     result = measured(out, device)
-    if name == "qwen_vllm":
-        return with_server(result, out)
     if name in LANGUAGE:
-        return with_estimate(result, experiment, out)
+        # What a server holds is no part of the estimate.
+        return result if LANGUAGE[name].get("served") else with_estimate(result, experiment, out)
     return with_image_estimate(result, experiment) if name in IMAGES else result
-
-
-def with_server(result: Result, out: Path) -> Result:
-    """Adds what following the weights took of a step, and how far the server's log-probs are from the trainer's."""
-    rows = [json.loads(text) for text in (out / "metrics.jsonl").read_text().splitlines()]
-    for name, unit in (
-        ("sync_seconds", "s"),
-        ("proof_seconds", "s"),
-        ("sleep_seconds", "s"),
-        ("proof_difference", "nats"),
-    ):
-        values = [row[f"sampling/{name}"] for row in rows if f"sampling/{name}" in row]
-        if values:
-            result["notes"].append(f"sampling/{name}: {statistics.median(values):.3g} {unit} in the median")
-    return result
 
 
 def in_processes(experiment: Path, out: Path, device: str) -> None:
@@ -188,6 +176,9 @@ def measured(out: Path, device: str) -> Result:
             f"scored again before its first update, the policy differs from what was sampled by {max(gaps):.2g} nats in"
             " the mean at most"
         )
+    for name, unit in SERVER.items():
+        if values := [row[f"sampling/{name}"] for row in rows if f"sampling/{name}" in row]:
+            result["notes"].append(f"sampling/{name}: {statistics.median(values):.3g} {unit} in the median")
     if device == "cuda":
         result["peak_mib"] = max(row.get("memory/peak_mib", 0.0) for row in rows)
     return result

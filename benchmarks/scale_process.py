@@ -19,6 +19,7 @@ from typing import Any
 
 import measure
 import torch
+import vllm_on_cpu
 
 import groupwise
 from groupwise.domain.language.domain import LanguageDomain
@@ -156,9 +157,8 @@ def experiment(specification: dict[str, Any]) -> dict[str, Any]:
 
 
 def engine(executable: str) -> dict[str, Any]:
-    """A vLLM server that the run starts, without what does not run on a CPU: a compiler, prompts in pieces."""
-    arguments = ["--enforce-eager", "--no-enable-chunked-prefill", "--max-num-batched-tokens=8192", "--max-num-seqs=64"]
-    return {"kind": "vllm", "start": True, "executable": executable, "arguments": arguments}
+    """A vLLM server that the run starts."""
+    return {"kind": "vllm", "start": True, "executable": executable, "arguments": [*vllm_on_cpu.ARGUMENTS]}
 
 
 def engine_seconds(run: Path, skip: int) -> dict[str, list[float]]:

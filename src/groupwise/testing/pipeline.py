@@ -25,6 +25,7 @@ from groupwise.domain.diffusion.models.pipeline import PipelineDenoiser, open_pi
 from groupwise.domain.diffusion.models.quiet import quiet
 from groupwise.domain.diffusion.noise_schedule import Schedule, flow_schedule, is_flow, read_schedule
 from groupwise.domain.diffusion.pipeline_adapter import GUIDE, NAME, PipelineAdapter
+from groupwise.domain.diffusion.prompt_image import without_images
 from groupwise.domain.diffusion.sampler import ODE, Step
 from groupwise.domain.diffusion.transition import transition
 from groupwise.streams import Streams
@@ -33,7 +34,6 @@ from groupwise.testing.pipeline_prompts import (
     Rows,
     as_source,
     exchanged,
-    for_people,
     reads_words,
     rows_of,
     with_images,
@@ -200,7 +200,7 @@ def _conditions(trial: _Trial) -> Iterator[str]:
         pass
     if trial.takes_image:
         try:
-            trial.denoiser.check([for_people(trial.prompts[0])])
+            trial.denoiser.check([without_images(trial.prompts[0])])
             yield "check accepts a prompt without its image; refuse with a ConfigError what encode cannot read"
         except ConfigError:
             pass
@@ -225,7 +225,7 @@ def _conditions(trial: _Trial) -> Iterator[str]:
                     yield f"the {half}{name!r} of a prompt depends on the prompts that are encoded beside it"
                     break
     if all(torch.equal(value[0], value[1]) for value in together.tensors.values()):
-        yield f"{for_people(trial.prompts[0])} and {for_people(trial.prompts[1])} have the same condition"
+        yield f"{without_images(trial.prompts[0])} and {without_images(trial.prompts[1])} have the same condition"
 
 
 def _predictions(trial: _Trial) -> Iterator[str]:

@@ -11,7 +11,7 @@ import torch
 
 from groupwise.config import ConfigError
 from groupwise.domain.diffusion.pipeline_adapter import INSTRUCTION, PipelineAdapter
-from groupwise.domain.diffusion.prompt_image import PromptImage
+from groupwise.domain.diffusion.prompt_image import PromptImage, without_images
 
 IMAGE = "degraded"
 """The column of a prompt's image."""
@@ -63,11 +63,6 @@ def reads_words(adapter: PipelineAdapter, pipe: Any, row: Mapping[str, Any]) -> 
     return False
 
 
-def for_people(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what of a prompt can be printed."""
-    return {name: value for name, value in row.items() if not isinstance(value, PromptImage)}
-
-
 def as_source(rows: Rows, folder: Path) -> dict[str, Any]:
     """Writes prompts as files and returns the source that reads them, in this order.
 
@@ -86,7 +81,7 @@ def as_source(rows: Rows, folder: Path) -> dict[str, Any]:
     # The one in the middle is held out.
     for place, row in enumerate((rows[0], rows[0], rows[1])):
         Image.fromarray(row[IMAGE].picture.numpy()).save(folder / f"{place}.png")
-        columns = {name: value for name, value in for_people(row).items() if name != "prompt"}
+        columns = {name: value for name, value in without_images(row).items() if name != "prompt"}
         lines.append({**columns, "image": f"{place}.png"})
     table.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return {"kind": "image_pairs", "images": {"kind": "table", "path": str(table), "num_held_out": 1}}

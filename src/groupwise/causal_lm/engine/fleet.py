@@ -104,7 +104,7 @@ class Fleet:
                     continue
                 try:
                     async with server.lock:
-                        await self._wake(client, server)
+                        await self._set_sleep(client, server, False)
                         await self._renew(client, server)
                     return server
                 except Interrupted as error:
@@ -138,18 +138,16 @@ class Fleet:
         """Has every server that was woken give its device's memory back. One that does not answer is left as it is: the
         next batch finds out.
         """
-        began = time.perf_counter()
         for server in self.servers:
             try:
-                await server.sleep(client)
+                await self._set_sleep(client, server, True)
             except Interrupted as error:
                 self.failed(server, error)
-        self._count("sleep_seconds", time.perf_counter() - began)
 
-    async def _wake(self, client: Any, server: Server) -> None:
-        if server.sleeps:
+    async def _set_sleep(self, client: Any, server: Server, sleeps: bool) -> None:
+        if server.sleeps != sleeps:
             began = time.perf_counter()
-            await server.wake(client)
+            await server.set_sleep(client, sleeps)
             self._count("sleep_seconds", time.perf_counter() - began)
 
     async def _renew(self, client: Any, server: Server) -> None:

@@ -95,34 +95,20 @@ class Server:
             raise Interrupted(str(error)) from None
         raise self._refusal(reply.status, reply.text)
 
-    async def wake(self, client: Any) -> None:
-        """Wakes the server where it may be asleep.
+    async def set_sleep(self, client: Any, sleeps: bool) -> None:
+        """Has the server give its device's memory back, its weights in the machine's memory meanwhile, or wakes it.
 
         Raises:
             Interrupted, EngineError: as of `call`.
         """
-        if self.sleeps:
-            await self._set_sleep(client, "/wake_up")
-            self.sleeps = False
-
-    async def sleep(self, client: Any) -> None:
-        """Has the server give its device's memory back; its weights lie in the machine's memory meanwhile.
-
-        Raises:
-            Interrupted, EngineError: as of `call`.
-        """
-        if not self.sleeps:
-            await self._set_sleep(client, "/sleep?level=1")
-            self.sleeps = True
-
-    async def _set_sleep(self, client: Any, path: str) -> None:
         try:
-            await self.call(client, path, {})
+            await self.call(client, "/sleep?level=1" if sleeps else "/wake_up", {})
         except EngineError as error:
             raise EngineError(
                 f"domain.engine.sleep = true: {error}; start it with --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1, or"
                 " write domain.engine.sleep = false"
             ) from None
+        self.sleeps = sleeps
 
     async def complete(self, client: Any, body: Mapping[str, Any]) -> Piece:
         """Streams one completion.

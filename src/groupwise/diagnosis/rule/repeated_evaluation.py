@@ -44,8 +44,7 @@ EVALUATION_REPEATS = Rule(
     "every evaluated metric has had the same value, to the last digit, since the first evaluation, and at least"
     f" {_METRICS} of them are not whole numbers; an evaluation lies in the first {WINDOW // 2} steps or before them,"
     f" and one in the last {WINDOW // 2}; the reward has risen by {_ERRORS:g} standard errors and {_RISE:g} of the"
-    " spread inside groups, and lies above"
-    " an evaluated reward",
+    " spread inside groups, and lies above an evaluated reward",
     "A policy that earns more writes other answers, also to evaluated prompts. So the evaluation does not use the"
     " policy that is trained: answers or scores come from a cache whose key does not contain the weights, or from"
     " the model that training began with.",

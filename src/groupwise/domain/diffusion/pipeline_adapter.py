@@ -12,7 +12,7 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.diffusion.models import autoencoder
-from groupwise.domain.diffusion.prompt_image import PromptImage
+from groupwise.domain.diffusion.prompt_image import PromptImage, without_images
 
 Tensors = dict[str, Tensor]
 Prompts = Sequence[Mapping[str, Any]]
@@ -256,7 +256,6 @@ def texts(prompts: Prompts, column: str = "prompt") -> list[str]:
     """
     for columns in prompts:
         if not isinstance(columns.get(column), str) or not columns[column].strip():
-            shown = {name: value for name, value in columns.items() if not isinstance(value, PromptImage)}
             remedy = (
                 "write data.source.instruction, give each row of the table one, or type it behind a file:"
                 " 'photo.png: WORDS'"
@@ -264,7 +263,8 @@ def texts(prompts: Prompts, column: str = "prompt") -> list[str]:
                 else "give each prompt a text"
             )
             raise ConfigError(
-                f"prompt {shown}: this pipeline is asked in words, and column {column!r} holds none; {remedy}"
+                f"prompt {without_images(columns)}: this pipeline is asked in words, and column {column!r} holds none;"
+                f" {remedy}"
             )
     return [columns[column] for columns in prompts]
 

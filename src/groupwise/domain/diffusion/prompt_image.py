@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
@@ -41,3 +42,14 @@ class PromptImage:
     def picture(self) -> Tensor:
         """The image as rewards and people see it: uint8 `[H, W]` or `[H, W, 3]`."""
         return as_pictures(torch.from_numpy(self.pixels)[None])[0]
+
+
+def without_images(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the columns of a prompt that can be printed.
+
+    Example:
+        >>> import numpy
+        >>> without_images({"prompt": "a.png", "degraded": PromptImage(numpy.zeros((1, 1, 1), "float32"))})
+        {'prompt': 'a.png'}
+    """
+    return {name: value for name, value in columns.items() if not isinstance(value, PromptImage)}

@@ -7,11 +7,11 @@ from typing import Any, final
 
 from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.environment import EnvironmentKind
+from groupwise.domain.language.environment.tool_calls import THOUGHT_CLOSES, THOUGHT_OPENS
 from groupwise.domain.language.parsed_turn import parsed_turn, reads_turns
 from groupwise.reward.completions import ParsedConversation
 
 Message = dict[str, Any]
-_OPEN, _CLOSE = "<think>", "</think>"
 _MARK_TOKENS = 16
 """More tokens than the mark of a thought and the space behind it take, letter by letter."""
 
@@ -96,9 +96,9 @@ class Conversations:
     def _ends_in_thought(self, member: int, turn: str) -> bool:
         """Returns whether a turn leaves a thought open that it began, or that the chat template began before it."""
         before = self.chat.tokenizer.decode(self._before[member][-_MARK_TOKENS:], skip_special_tokens=False)
-        opened = _OPEN if before.rstrip().endswith(_OPEN) else ""
-        _, mark, thought = (opened + turn).rpartition(_OPEN)
-        return bool(mark) and _CLOSE not in thought
+        opened = THOUGHT_OPENS if before.rstrip().endswith(THOUGHT_OPENS) else ""
+        _, mark, thought = (opened + turn).rpartition(THOUGHT_OPENS)
+        return bool(mark) and THOUGHT_CLOSES not in thought
 
     def _read(self, member: int, text: str, turn: Sequence[int], written: Message) -> Message:
         """Returns a turn as the response template reads it, with the calls that were made; as it was written, where a

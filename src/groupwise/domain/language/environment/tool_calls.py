@@ -13,6 +13,8 @@ CallFormat = Literal["hermes", "llama", "mistral"]
 """
 
 _MOST_CHARACTERS = 100_000
+THOUGHT_OPENS, THOUGHT_CLOSES = "<think>", "</think>"
+"""The marks around what is thought and not said."""
 _FOREIGN_MARKS = ("<function=", "<arg_key>", "[ARGS]")
 """Marks of templates whose calls are no JSON objects."""
 
@@ -66,7 +68,7 @@ def read_calls(text: str, call_format: CallFormat) -> tuple[str, list[ToolCall]]
         >>> read_calls("the answer is 4", "llama")
         ('the answer is 4', [])
     """
-    thought, closing, said = text.rpartition("</think>")
+    thought, closing, said = text.rpartition(THOUGHT_CLOSES)
     content, calls = {"hermes": _hermes, "llama": _llama, "mistral": _mistral}[call_format](said)
     return (thought + closing + content).strip(), calls
 
