@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.domain.restoration.small import GATED, TABLE, UPSCALED, domain, sampled
+from tests.new_process import traced_peak
 
 from groupwise.config import ConfigError
 from groupwise.domain.pass_sizes import EVALUATION, MOST_ROWS, SAMPLING, UPDATE
@@ -112,24 +113,26 @@ def test_an_evaluation_in_parts_is_that_of_one(table: dict[str, Any], monkeypatc
     assert parts.pictures["images"].shape[1] == 52 + 7 * (96 + 2)
 
 
-@pytest.mark.usefixtures("large_images")
-def test_what_an_evaluation_holds_does_not_grow_with_its_images() -> None:
-    held = []
-    for num_images in (8, 128):
+def evaluated(num_images: int) -> int:
+    """Evaluates as if images were large; returns the most memory that tensors held."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("groupwise.domain.image_evaluation._MOST_ELEMENTS", 1)
         settings = {"num_images": num_images, "num_columns": 2, "num_records": 2, "batch_size": 4}
         rewards = {"near": {"kind": "squared_error", "result": "map"}}
         restoration = domain({"evaluation": settings}, {**TABLE, "rewards": rewards})
+        # What the first one loads and keeps does not count.
         restoration.evaluate(streams=Streams(0))
-        found: list[Any] = []
-        tracemalloc.start()
-        peak = peak_bytes(lambda: found.append(restoration.evaluate(streams=Streams(0))), torch.device("cpu"))  # noqa: B023
-        held.append((peak, tracemalloc.get_traced_memory()[1]))
-        tracemalloc.stop()
-    (tensors, _), (many_tensors, _) = held
-    assert many_tensors < tensors + 1024, held
+        tracemalloc.reset_peak()
+        kept: list[Any] = []
+        return peak_bytes(lambda: kept.append(restoration.evaluate(streams=Streams(0))), torch.device("cpu"))
+
+
+def test_what_an_evaluation_holds_does_not_grow_with_its_images() -> None:
+    (tensors, objects), (many_tensors, many_objects) = (traced_peak(evaluated, count) for count in (8, 128))
+    assert many_tensors < tensors + 1024
     # A further image leaves numbers and its record; its pixels have 256 bytes in fp32, as given, as restored, as the
     # target and as a map.
-    assert held[1][1] - held[0][1] < 120 * 1024, held
+    assert many_objects - objects < 120 * 1024
 
 
 @pytest.mark.usefixtures("large_images")
