@@ -7,13 +7,14 @@ import contextlib
 import gzip
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
 import pytest
-from tests.new_process import traced_peak
+from tests.new_process import in_new_process
 
 from groupwise.replies import Reply, ReplyError, post
 
@@ -99,10 +100,12 @@ def test_more_than_is_read_is_not_waited_for(serve: Callable[[Answer], str]) -> 
     assert sent < 1 << 30
 
 
-def error_of(address: str) -> str:
+def refused(address: str) -> tuple[str, int]:
+    """The error of a reply that is too large, and the most bytes that Python's objects held meanwhile."""
+    tracemalloc.start()
     with pytest.raises(ReplyError) as raised:
         ask(address, max_bytes=1_000_000)
-    return str(raised.value)
+    return str(raised.value), tracemalloc.get_traced_memory()[1]
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
@@ -111,7 +114,7 @@ def test_what_unpacks_into_more_is_not_unpacked(serve: Callable[[Answer], str], 
 
     bomb = (gzip if encoding == "gzip" else zlib).compress(bytes(300 << 20))
     address = serve(body(bomb, Content_Encoding=encoding))
-    error, peak = traced_peak(error_of, address)
+    error, peak = in_new_process(refused, address)
     assert "larger than 1,000,000 bytes" in error
     assert peak < 32 << 20
 

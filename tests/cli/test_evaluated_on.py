@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 from tests.cli.test_restored import DIGITS
 from tests.domain.diffusion.small import TABLE
@@ -22,6 +23,7 @@ EXPERIMENT = {
 }
 
 
+@pytest.mark.slow
 def test_prompts_that_are_trained_on_are_called_so_everywhere(groupwise, tmp_path: Path):
     (tmp_path / "digits.json").write_text(json.dumps(EXPERIMENT))
     ended = groupwise("train", "digits.json", "--out", "run")

@@ -146,6 +146,7 @@ def test_a_run_goes_on_where_the_file_is_gone(place: Path) -> None:
     assert groupwise("train", "run", "--no-controls", "--out", "again").returncode == 0
 
 
+@pytest.mark.slow
 def test_an_installed_package_brings_methods(place: Path) -> None:
     site = place / "site"
     installed(

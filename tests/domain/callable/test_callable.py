@@ -212,6 +212,7 @@ def test_a_word_that_a_closed_set_does_not_have_is_told(place: Path) -> None:
     assert groupwise("sample", "run", "--prompt", key).returncode == 0
 
 
+@pytest.mark.slow
 def test_an_installed_package_brings_a_kind(place: Path) -> None:
     site = place / "site"
     installed(site, "robots", "groupwise.domains", "reach = robot_reach:Reach\nbroken = robot_broken:Reach")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.domain.restoration.small import GATED, TABLE, UPSCALED, domain, sampled
-from tests.new_process import traced_peak
+from tests.new_process import in_new_process
 
 from groupwise.config import ConfigError
 from groupwise.domain.pass_sizes import EVALUATION, MOST_ROWS, SAMPLING, UPDATE
@@ -113,22 +113,28 @@ def test_an_evaluation_in_parts_is_that_of_one(table: dict[str, Any], monkeypatc
     assert parts.pictures["images"].shape[1] == 52 + 7 * (96 + 2)
 
 
-def evaluated(num_images: int) -> int:
-    """Evaluates as if images were large; returns the most memory that tensors held."""
+def held_by_evaluations(counts: Sequence[int]) -> list[tuple[int, int]]:
+    """The most bytes of tensors, and of Python's objects, that evaluations of so many images hold, as if images were
+    large.
+    """
+    held = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("groupwise.domain.image_evaluation._MOST_ELEMENTS", 1)
-        settings = {"num_images": num_images, "num_columns": 2, "num_records": 2, "batch_size": 4}
-        rewards = {"near": {"kind": "squared_error", "result": "map"}}
-        restoration = domain({"evaluation": settings}, {**TABLE, "rewards": rewards})
-        # What the first one loads and keeps does not count.
-        restoration.evaluate(streams=Streams(0))
-        tracemalloc.reset_peak()
-        kept: list[Any] = []
-        return peak_bytes(lambda: kept.append(restoration.evaluate(streams=Streams(0))), torch.device("cpu"))
+        for num_images in counts:
+            settings = {"num_images": num_images, "num_columns": 2, "num_records": 2, "batch_size": 4}
+            rewards = {"near": {"kind": "squared_error", "result": "map"}}
+            restoration = domain({"evaluation": settings}, {**TABLE, "rewards": rewards})
+            restoration.evaluate(streams=Streams(0))
+            kept: list[Any] = []
+            tracemalloc.start()
+            tracemalloc.clear_traces()
+            peak = peak_bytes(lambda: kept.append(restoration.evaluate(streams=Streams(0))), torch.device("cpu"))  # noqa: B023
+            held.append((peak, tracemalloc.get_traced_memory()[1]))
+    return held
 
 
 def test_what_an_evaluation_holds_does_not_grow_with_its_images() -> None:
-    (tensors, objects), (many_tensors, many_objects) = (traced_peak(evaluated, count) for count in (8, 128))
+    (tensors, objects), (many_tensors, many_objects) = in_new_process(held_by_evaluations, (8, 128))
     assert many_tensors < tensors + 1024
     # A further image leaves numbers and its record; its pixels have 256 bytes in fp32, as given, as restored, as the
     # target and as a map.
