@@ -180,7 +180,9 @@ def test_a_run_goes_on_with_less_memory(
     arguments = train_command(gpt2, run)
     from groupwise import load_experiment
 
-    recorded = load_experiment(arguments[1], {"train": {"num_steps": STEPS}, "checkpoint": {"every": 2}, "track": {"console": "lines"}}).table()
+    recorded = load_experiment(
+        arguments[1], {"train": {"num_steps": STEPS}, "checkpoint": {"every": 2}, "track": {"console": "lines"}}
+    ).table()
     (run / "config.json").write_text(json.dumps(recorded))
     monkeypatch.setattr(sys, "argv", ["groupwise", *arguments, "train.micro_batch_members=1", "--resume"])
     with pytest.raises(SystemExit) as ended:

@@ -50,7 +50,7 @@ def check_same_settings(experiment: Experiment, folder: Path) -> list[str]:
 
     run = RunFolder(folder)
     recorded = read_json(run.config)
-    wanted = {**experiment.table(), "objects": recorded.get("objects")}
+    wanted = {**experiment.table(), **{key: value for key, value in recorded.items() if key == "objects"}}
     changed = difference({**recorded, "objects": None}, {**wanted, "objects": None})
     if others := [key for key in changed if key not in OF_MEMORY]:
         differences = [f"{key} = {changed[key][1]!r} ({changed[key][0]!r} there)"[:200] for key in others]
