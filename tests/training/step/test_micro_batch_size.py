@@ -145,8 +145,8 @@ def test_shards_measure_no_pass_that_memory_may_not_hold(tmp_path: Path, monkeyp
     domain = Narrow(99)
     torch.testing.assert_close(trained(tmp_path / "auto", domain, grpo(**AUTO)), usual, rtol=0, atol=1e-12)
     assert domain.sizes[:3] == [1, 1, 2], "four were tried"
+    monkeypatch.setattr(micro_batch_size, "available_bytes", lambda device, limit: 2**40)
     with pytest.raises(ConfigError, match=r"memory ran out with 16 members .*write train.micro_batch_members = 8, "):
-        monkeypatch.setattr(micro_batch_size, "available_bytes", lambda device, limit: 2**40)
         trained(tmp_path / "ends", Narrow(5), grpo(**AUTO))
 
 
