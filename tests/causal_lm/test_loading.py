@@ -16,6 +16,7 @@ from groupwise.causal_lm.loading import add_lora, fit_tokenizer, load, save
 from groupwise.causal_lm.model_folder import check_folder
 from groupwise.causal_lm.scratch import character_tokenizer, small_model
 from groupwise.config import ConfigError
+from groupwise.memory import peak_bytes
 
 SHAPE = SmallModelConfig(hidden_size=16, intermediate_size=24, num_heads=4, num_key_value_heads=2, max_positions=64)
 TEXT = "ab  cab\n\n a\tdog \n"
@@ -239,3 +240,17 @@ def test_an_object_without_an_end_token_is_told_what_to_write_in_python() -> Non
     tokenizer.eos_token = model.generation_config.eos_token_id = model.config.eos_token_id = None
     with pytest.raises(ConfigError, match=r"^model: the tokenizer has no end-of-sequence .* or tokenizer.eos_token ="):
         fit_tokenizer(tokenizer, model)
+
+
+def test_merging_an_adapter_copies_the_weights_that_it_adapts_and_no_others(folder, tmp_path):
+    loaded = load(CausalLMConfig(path=str(folder), lora=LoraConfig(r=2, target_modules=("q_proj",))))
+    before = {name: (value.clone(), value.requires_grad) for name, value in loaded.model.named_parameters()}
+    adapted = sum(value.nbytes for name, (value, _) in before.items() if "q_proj" in name)
+    whole = sum(value.nbytes for value, _ in before.values())
+    # Merging computes each difference, of the size of the weight, beside the copies.
+    room = 2 * adapted
+    assert room < whole
+    assert peak_bytes(lambda: save(loaded.model, loaded.tokenizer, tmp_path / "merged"), torch.device("cpu")) <= room
+    for name, value in loaded.model.named_parameters():
+        assert torch.equal(value, before[name][0]), name
+        assert value.requires_grad == before[name][1], name

@@ -171,6 +171,29 @@ def test_another_run_in_the_folder_is_refused_with_the_key_that_differs(
     assert (run / "config.json").read_text() == json.dumps(recorded)
 
 
+def test_a_run_goes_on_with_less_memory(
+    gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory ran out; what a pass takes may change, and is what the folder says from then on."""
+    run = tmp_path / "run"
+    run.mkdir()
+    arguments = train_command(gpt2, run)
+    from groupwise import load_experiment
+
+    recorded = load_experiment(
+        arguments[1], {"train": {"num_steps": STEPS}, "checkpoint": {"every": 2}, "track": {"console": "lines"}}
+    ).table()
+    (run / "config.json").write_text(json.dumps(recorded))
+    monkeypatch.setattr(sys, "argv", ["groupwise", *arguments, "train.micro_batch_members=1", "--resume"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    output = capsys.readouterr()
+    assert ended.value.code in (0, None), output.err
+    assert "goes on with train.micro_batch_members = 1, where it had None" in " ".join(output.out.split())
+    assert json.loads((run / "config.json").read_text())["train"]["micro_batch_members"] == 1
+    assert (run / "summary.json").is_file()
+
+
 def test_resume_asks_for_the_folder(
     gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from groupwise.learner.shards import (
     copy_without_weights,
     gathered,
+    inside,
     local_part,
     move_weights,
     process_mesh,
@@ -60,6 +61,33 @@ def test_a_sharded_module_takes_the_weights_of_the_whole_one_and_leaves_it_none(
         optimiser.step()
         torch.testing.assert_close(local_part(copy.head.weight), before["embedding.weight"] - 0.1 * gradient)
         assert not torch.allclose(copy(tokens), expected.detach())
+
+
+def test_a_layer_that_shares_a_weight_with_another_one_is_spread_with_the_whole() -> None:
+    """Zamba2 calls one block in several of its layers."""
+    whole = Tied()
+    whole.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)])
+    whole.layers[2].weight = whole.layers[0].weight
+    tokens = torch.tensor([0, 3])
+
+    def apply(module: nn.Module) -> Tensor:
+        hidden = module.embedding(tokens)
+        for layer in module.layers:
+            hidden = layer(hidden).tanh()
+        return module.head(hidden)
+
+    expected = apply(whole)
+    expected.square().sum().backward()
+    gradient = whole.layers[0].weight.grad.clone()
+    with sharding():
+        copy = copy_without_weights(whole, whole)
+        shard_module(copy, copy.layers, mesh := process_mesh(torch.device("cpu")))
+        move_weights(whole, copy, mesh)
+        result = inside(copy, lambda: apply(copy).clone())
+        result.square().sum().backward()
+        assert copy.layers[2].weight is copy.layers[0].weight
+        torch.testing.assert_close(result.detach(), expected.detach())
+        torch.testing.assert_close(local_part(copy.layers[0].weight.grad), gradient)
 
 
 def test_a_process_that_needs_no_whole_weights_gathers_none() -> None:

@@ -123,6 +123,27 @@ def worn(folder: Path) -> None:
     train(job(recipe(num_steps=2), domain=lambda device: Worn(), track=TrackConfig(console="lines")), folder / "run")
 
 
+class Broken(ToyDomain):
+    """A reward that fails on the second process alone."""
+
+    group: Any = None
+
+    def reward(self, samples: Any) -> RewardTable:
+        if os.environ["RANK"] == "1":
+            Broken.group = torch.distributed.group.WORLD  # as shards do, which an error's frames keep
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+        return super().reward(samples)
+
+
+def left(folder: Path) -> None:
+    """The program of process 1 catches the error of its run, keeps it, and lives on."""
+    distributed.RollCall = partial(RollCall, grace=0.5)
+    try:
+        train(job(recipe(num_steps=2), domain=lambda device: Broken()), folder / "run")
+    except torch.OutOfMemoryError:
+        time.sleep(60)
+
+
 def memory(folder: Path) -> None:
     chosen = recipe(num_steps=3, prompts_per_step=5)
     train(
@@ -165,7 +186,7 @@ def threads_of_gloo() -> list[str]:
 
 
 if __name__ == "__main__":
-    tasks = {"updates": updates, "whole": whole, "worn": worn, "memory": memory, "passes": passes}
+    tasks = {"updates": updates, "whole": whole, "worn": worn, "left": left, "memory": memory, "passes": passes}
     tasks[sys.argv[1]](Path(sys.argv[2]))
     # One that still runs while Python ends may abort the process, once in some hundred ends.
     if left := threads_of_gloo():

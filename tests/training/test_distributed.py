@@ -21,7 +21,7 @@ from groupwise.training.distributed import World
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def launch(folder: Path, task: str, size: int) -> str:
+def launch(folder: Path, task: str, size: int, status: int = 0) -> str:
     """Runs the worker in `size` processes started by torchrun; returns what they printed."""
     command = [
         sys.executable,
@@ -36,7 +36,7 @@ def launch(folder: Path, task: str, size: int) -> str:
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == status, done.stderr[-3000:]
     return done.stdout + done.stderr
 
 
@@ -149,6 +149,12 @@ def test_a_fault_of_another_process_is_reported_by_the_first(tmp_path: Path) -> 
         == 1
     )
     assert printed.count("timeout") == 1
+
+
+@pytest.mark.slow
+def test_nobody_waits_for_a_process_whose_program_caught_the_error_of_its_run(tmp_path: Path) -> None:
+    printed = launch(tmp_path, "left", 2, status=1)
+    assert "process 1 has left the run: CUDA out of memory" in printed
 
 
 def test_large_gradients_are_summed_where_they_lie_and_small_ones_in_buckets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,3 +106,30 @@ def test_a_process_ends_in_peace_though_nobody_closed_its_roll_call(tmp_path: Pa
     )
     ended = [subprocess.run([sys.executable, program], capture_output=True, text=True, check=False) for _ in range(4)]
     assert [(end.returncode, end.stderr) for end in ended] == [(0, "")] * 4
+
+
+def test_who_has_left_is_waited_for_by_nobody() -> None:
+    store, said, ended = HashStore(), [], []
+    calls = [
+        RollCall(store, rank, 3, seconds=0.2, say=said.append, grace=0.3, end=lambda rank=rank: ended.append(rank))
+        for rank in range(3)
+    ]
+    assert calls[0].left() == ""
+    calls[2].leave("memory ran out")
+    calls[1].leave("the connection broke")  # an error of its own: it is on its way out, and may take long for it
+    assert calls[0].left() == calls[1].left() == "process 2 has left the run: memory ran out"
+    wait_until(lambda: ended)
+    for call in calls:
+        call.close()
+    assert ended == [0]
+    assert said == ["process 2 has left the run: memory ran out; this process cannot go on without it, and ends"]
+
+
+def test_a_process_that_ends_by_itself_is_not_ended() -> None:
+    store, ended = HashStore(), []
+    calls = [RollCall(store, rank, 2, seconds=0.1, grace=0.5, end=lambda: ended.append(1)) for rank in range(2)]
+    calls[1].leave("memory ran out")
+    for call in calls:
+        call.close()
+    time.sleep(1.0)
+    assert ended == []

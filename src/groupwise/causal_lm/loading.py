@@ -288,11 +288,26 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) 
         (['model.safetensors'], 5)
     """
     if merge and hasattr(model, "peft_config"):
-        # Merging in place and subtracting again would leave rounding in the weights that go on training.
-        model = copy.deepcopy(model).merge_and_unload()
+        model = _merged(model)
     with without_progress_bars(), _writing_on_any_rank(model):
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def _merged(model: Any) -> Any:
+    """Returns a model with its adapter added to the weights, of which those that it adapts alone are copied. Adding
+    in place and subtracting again would leave rounding in the weights that go on training.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    adapted = {
+        id(tensor)
+        for module in model.modules()
+        if isinstance(module, BaseTunerLayer)
+        for tensor in (*module.parameters(), *module.buffers())
+    }
+    shared = {id(parameter): parameter for parameter in model.parameters() if id(parameter) not in adapted}
+    return copy.deepcopy(model, shared).merge_and_unload()
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,8 +97,8 @@ def train(
             raise ConfigError("resume = True: out is missing; write out=FOLDER, the folder of the run")
         if not RunFolder(Path(out)).config.is_file():
             return runner.run(experiment, out, controls=controls, remarks=remarks)
-        check_same_settings(runner.with_controls(experiment, controls), Path(out))
-        return _go_on(Path(out), arguments, run_code)
+        changed = check_same_settings(runner.with_controls(experiment, controls), Path(out))
+        return _go_on(Path(out), arguments, run_code, changed)
 
 
 def resume(
@@ -148,12 +148,12 @@ def resume(
         return _go_on(Path(folder), arguments, run_code)
 
 
-def _go_on(folder: Path, arguments: Arguments, run_code: bool) -> Result:
+def _go_on(folder: Path, arguments: Arguments, run_code: bool, changed: Sequence[str] = ()) -> Result:
     from groupwise.experiment import runner
 
     file = folder / "config.json"
     records = objects_of(read_json(file), str(file)) if file.is_file() else {}
-    remarks = check_objects(folder, records, arguments)
+    remarks = [*changed, *check_objects(folder, records, arguments)]
     return runner.resume(folder, run_code=run_code, remarks=remarks)
 
 

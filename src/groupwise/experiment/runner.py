@@ -88,9 +88,9 @@ def begin_or_resume(experiment: Experiment, folder: Path, *, controls: bool = Tr
     """
     if not RunFolder(folder).config.is_file():
         return run(experiment, folder, controls=controls)
-    check_same_settings(with_controls(experiment, controls), folder)
+    remarks = check_same_settings(with_controls(experiment, controls), folder)
     # The user's own command names the same code as the folder, so that the folder asks for no consent.
-    return resume(folder, run_code=True)
+    return resume(folder, run_code=True, remarks=remarks)
 
 
 def with_controls(experiment: Experiment, controls: bool) -> Experiment:

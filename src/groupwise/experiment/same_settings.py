@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from groupwise.config import ConfigError, difference, read_json
+from groupwise.experiment.code_consent import needs_consent, remember
 from groupwise.experiment.object_check import MOST_SHOWN, more
 from groupwise.experiment.schema import Experiment
 from groupwise.runs.folder import RunFolder
 
+OF_MEMORY: Final = (
+    "train.micro_batch_members",
+    "train.gradient_checkpointing",
+    "domain.engine.max_members",
+    "domain.transitions_at_once",
+)
+"""The keys that say how a step is computed and not what: they change its results by rounding alone. A run whose memory
+ran out goes on with others.
+"""
 
-def check_same_settings(experiment: Experiment, folder: Path) -> None:
-    """Refuses to go on with a run under other settings than it began with. Python objects are not compared here.
+
+def check_same_settings(experiment: Experiment, folder: Path) -> list[str]:
+    """Refuses to go on with a run under other settings than it began with, but for those of `OF_MEMORY`, which
+    `config.json` then says. Python objects are not compared here. Each of several processes calls it.
 
     Args:
         experiment: the experiment as it would begin now.
         folder: a run folder with its `config.json`.
+
+    Returns:
+        a sentence about each key that differs from now on.
 
     Raises:
         ConfigError: a key differs; the message gives both values.
@@ -30,14 +46,22 @@ def check_same_settings(experiment: Experiment, folder: Path) -> None:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder ...: its run began with other settings: seed = 0 (3 there); ...
     """
-    recorded = read_json(RunFolder(folder).config)
-    changed = difference({**recorded, "objects": None}, {**experiment.table(), "objects": None})
-    if changed:
-        differences = [
-            f"{key} = {value!r} ({recorded_value!r} there)"[:200] for key, (recorded_value, value) in changed.items()
-        ]
+    from groupwise.training.run.run_folder import write_json
+
+    run = RunFolder(folder)
+    recorded = read_json(run.config)
+    wanted = {**experiment.table(), **{key: value for key, value in recorded.items() if key == "objects"}}
+    changed = difference({**recorded, "objects": None}, {**wanted, "objects": None})
+    if others := [key for key in changed if key not in OF_MEMORY]:
+        differences = [f"{key} = {changed[key][1]!r} ({changed[key][0]!r} there)"[:200] for key in others]
         raise ConfigError(
             f"run folder {folder}: its run began with other settings:"
-            f" {', '.join(differences[:MOST_SHOWN])}{more(differences)}; give the same again, or another folder for"
-            " another run"
+            f" {', '.join(differences[:MOST_SHOWN])}{more(differences)}; give the same again (only"
+            f" {', '.join(OF_MEMORY)} may differ), or another folder for another run"
         )
+    if changed and not run.summary.is_file():
+        if needs_consent(experiment):
+            remember(run.config, [wanted])
+        # Each process writes the same file, so that none reads the old one.
+        write_json(run.config, wanted)
+    return [f"goes on with {key} = {new!r}, where it had {old!r}" for key, (old, new) in changed.items()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -102,13 +103,17 @@ def shard_module(module: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMes
 
     Args:
         module: the module, equal on all processes or without weights; `inside` runs its passes from then on.
-        layers: disjoint parts of the module that are gathered one after another.
+        layers: disjoint parts of the module that are gathered one after another. One that shares a weight with
+            another part is spread with the module itself.
         mesh: the mesh that `process_mesh` returned.
     """
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
+    places = Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
     for layer in layers:
-        fully_shard(layer, mesh=mesh)
+        inner = Counter(id(parameter) for _, parameter in layer.named_parameters(remove_duplicate=False))
+        if all(places[key] == count for key, count in inner.items()):
+            fully_shard(layer, mesh=mesh)
     fully_shard(module, mesh=mesh)
     for unit in _units(module):
         unit.set_gradient_divide_factor(1.0)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, final
 
 import torch
@@ -105,6 +107,25 @@ class World:
         if self.size > 1:
             with self._exchange():
                 dist.barrier()
+
+    @contextmanager
+    def telling_end(self) -> Iterator[None]:
+        """Tells the other processes of an error that leaves the block, so that none of them waits for this one for
+        ever. Where another process has left before and the connection broke, the error says who, and why.
+
+        Raises:
+            RuntimeError: another process has left the run.
+        """
+        try:
+            yield
+        except BaseException as error:
+            if self.roll_call is None:
+                raise
+            sentence = self.roll_call.left()
+            self.roll_call.leave((str(error).strip().splitlines() or [type(error).__name__])[0][:500])
+            if sentence and _of_the_connection(error):
+                raise RuntimeError(sentence) from error
+            raise
 
     def _exchange(self) -> AbstractContextManager[None]:
         return nullcontext() if self.roll_call is None else self.roll_call.waiting()
@@ -224,6 +245,12 @@ def disconnect(world: World) -> None:
         world.roll_call.close()
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _of_the_connection(error: BaseException) -> bool:
+    """Returns whether an operation of `torch.distributed` raised the error."""
+    files = [Path(frame.filename).parts for frame in traceback.extract_tb(error.__traceback__)]
+    return isinstance(error, RuntimeError) and any("distributed" in parts and "torch" in parts for parts in files)
 
 
 def _gradient(parameter: torch.nn.Parameter) -> Tensor:

@@ -1,15 +1,19 @@
 """Who is missing: while processes wait for one that does not come, the first of those that wait says which one that is
-and where its program stands.
+and where its program stands. Who has left the run by an error is told at once, and nobody waits for it.
 
 A reward that hangs on one of eight machines otherwise looks like a run that stopped everywhere. Every process counts
 the exchanges it has come to and keeps the number in the store through which the processes met. A thread looks there
 once a second; it also answers for its own process, whose main thread may be the one that hangs.
+
+A process that an error has ended may live on, in a program that caught the error, and its connections with it: the
+others would wait inside a collective operation that nothing interrupts. They end themselves instead.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import os
 import sys
 import sysconfig
 import threading
@@ -26,6 +30,10 @@ from torch.distributed.distributed_c10d import Store
 SECONDS: Final = 60.0
 """The time that processes wait before they ask; the next question comes after twice that time, and so on."""
 
+SECONDS_AFTER_ONE_LEFT: Final = 15.0
+"""The time that a process has to end by itself when another one has left the run: its connections may break first."""
+
+_LEFT = "left"
 _SECONDS_BETWEEN_LOOKS = 1.0
 _SECONDS_FOR_AN_ANSWER = 5.0
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -43,6 +51,8 @@ class RollCall:
         size: the number of processes.
         seconds: the time to wait before it is asked who is missing.
         say: takes the sentence about a missing process; where omitted, it is logged as a warning.
+        grace: the time in seconds that this process has to end by itself when another one has left.
+        end: ends this process at once, whatever its main thread does; `os._exit` where omitted.
 
     Example:
         >>> from torch.distributed import HashStore
@@ -60,8 +70,11 @@ class RollCall:
         *,
         seconds: float = SECONDS,
         say: Callable[[str], object] = log.warning,
+        grace: float = SECONDS_AFTER_ONE_LEFT,
+        end: Callable[[], object] | None = None,
     ) -> None:
         self._store, self._rank, self._size, self._seconds, self._say = store, rank, size, seconds, say
+        self._grace, self._end, self._leaves = grace, end or _end_process, False
         self._count, self._asked_after = 0, seconds
         self._since: float | None = None
         self._watched_thread = threading.get_ident()
@@ -82,6 +95,25 @@ class RollCall:
         finally:
             self._since = None
 
+    def leave(self, reason: str) -> None:
+        """Tells the other processes that this one has left the run, so that none waits for it; the first one that
+        leaves is heard.
+
+        Args:
+            reason: what ended it, in one line.
+        """
+        self._leaves = True
+        with suppress(RuntimeError):  # the process that held the store is gone, and the others with it
+            if not self._store.check([_LEFT]):
+                self._store.set(_LEFT, f"process {self._rank} has left the run: {reason}")
+
+    def left(self) -> str:
+        """Returns the sentence about the first process that has left the run; empty where none has."""
+        with suppress(RuntimeError):
+            if self._store.check([_LEFT]):
+                return self._store.get(_LEFT).decode()
+        return ""
+
     def close(self) -> None:
         """Ends the thread; a second call does nothing. Where nobody calls it, Python does at its end."""
         atexit.unregister(self.close)
@@ -89,10 +121,17 @@ class RollCall:
         self._thread.join(_SECONDS_FOR_AN_ANSWER)
 
     def _watch(self) -> None:
+        until: float | None = None
         # The store ends with the process that holds it; then there is nobody to ask any more.
         with suppress(RuntimeError):
             while not self._ended.wait(min(_SECONDS_BETWEEN_LOOKS, self._seconds)):
                 self._answer()
+                if not self._leaves and (sentence := self.left()):
+                    until = until or time.monotonic() + self._grace
+                    if time.monotonic() > until:
+                        self._say(f"{sentence}; this process cannot go on without it, and ends")
+                        self._end()
+                        return
                 since = self._since
                 if since is not None and time.monotonic() - since > self._asked_after:
                     self._asked_after *= 2
@@ -129,6 +168,14 @@ class RollCall:
     def _exchanges_of(self, rank: int) -> int:
         key = f"count/{rank}"
         return int(self._store.get(key)) if self._store.check([key]) else 0
+
+
+def _end_process() -> None:
+    """Ends this process while its main thread stands in an operation that no signal and no exception interrupts."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(1)
 
 
 def place(frame: FrameType) -> str:

@@ -11,10 +11,12 @@ import torch
 from tests.training.toy import ToyDomain, job, recipe, supervised, weights
 
 from groupwise.config import ConfigError
+from groupwise.memory import peak_bytes
 from groupwise.streams import seed_everything
 from groupwise.track import TrackConfig, read_metrics
 from groupwise.training import TrainConfig, train
 from groupwise.training.step import micro_batch_size
+from groupwise.training.step.step import Step
 
 AUTO = {"micro_batch_members": "auto", "memory_limit_gib": 1000.0}
 
@@ -118,6 +120,34 @@ def test_running_out_while_measuring_is_a_measurement(tmp_path: Path, capsys: py
         ConfigError, match=r"memory ran out with 1 members in a pass; write train.gradient_checkpointing"
     ):
         trained(tmp_path / "none", Narrow(0), grpo(**AUTO))
+
+
+def test_shards_measure_no_pass_that_memory_may_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that runs out in a pass of shards ends the run: the other processes stand in it."""
+    usual = trained(tmp_path / "usual", toy(), grpo())
+    monkeypatch.setattr(Step, "sharded", property(lambda step: True))
+    bytes_of_one = 0
+
+    def measured(run: Any, device: Any) -> int:
+        nonlocal bytes_of_one
+        taken = peak_bytes(run, device)
+        bytes_of_one = bytes_of_one or taken
+        return taken
+
+    monkeypatch.setattr(micro_batch_size, "peak_bytes", measured)
+    # Room for two members, and for neither three nor four.
+    probe = Narrow(99)
+    trained(tmp_path / "probe", probe, grpo(**AUTO))
+    moments = 2 * sum(parameter.nbytes for parameter in probe.module.parameters())
+    room = int(2.9 * bytes_of_one / micro_batch_size.SHARE)
+    monkeypatch.setattr(micro_batch_size, "available_bytes", lambda device, limit: room + moments)
+    seed_everything(0)
+    domain = Narrow(99)
+    torch.testing.assert_close(trained(tmp_path / "auto", domain, grpo(**AUTO)), usual, rtol=0, atol=1e-12)
+    assert domain.sizes[:3] == [1, 1, 2], "four were tried"
+    monkeypatch.setattr(micro_batch_size, "available_bytes", lambda device, limit: 2**40)
+    with pytest.raises(ConfigError, match=r"memory ran out with 16 members .*write train.micro_batch_members = 8, "):
+        trained(tmp_path / "ends", Narrow(5), grpo(**AUTO))
 
 
 def test_a_fixed_number_that_does_not_fit_is_told_with_what_to_write(tmp_path: Path) -> None:

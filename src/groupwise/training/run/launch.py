@@ -192,7 +192,8 @@ def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
         with exact_arithmetic(train, device), locked(folder) if world.first else nullcontext():
             if world.first:
                 clear_unfinished_writes(folder.path)
-            return _run(job, _Process(folder, device, world, Streams(job.seed), store), resumed=resumed)
+            with world.telling_end():
+                return _run(job, _Process(folder, device, world, Streams(job.seed), store), resumed=resumed)
     except StorageError as error:
         saved = store.safety_note()
         if saved in str(error):
@@ -235,7 +236,8 @@ def _run(job: Job, process: _Process, *, resumed: bool) -> Result:
         if resumed:
             replay_metrics(session)
         try:
-            return _to_the_end(session, job, state, domains)
+            with world.telling_end():  # before anything is closed, which may take long
+                return _to_the_end(session, job, state, domains)
         except StorageError:
             raise
         except KeyboardInterrupt:

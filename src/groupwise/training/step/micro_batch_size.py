@@ -151,15 +151,14 @@ def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[
             if not is_out_of_memory(error):
                 raise
             raise ConfigError(_advice(step, 1)) from error
-        several_bytes = _several_bytes(lambda: run(num_several), device, step)
+        if step.sharded:
+            # Memory that ran out in this pass would end the run, and no pass takes more than its members one by one.
+            fitting = int(SHARE * available // max(1, single_bytes))
+            num_several = min(step.world.gather(max(1, min(num_several, fitting))))
+        several_bytes = _several_bytes(lambda: run(num_several), device, step) if num_several > 1 else None
     # Where a few members do not fit, a further member counts as much as the first one, which is an upper bound.
-    return (
-        single_bytes,
-        single_bytes
-        if several_bytes is None or num_several == 1
-        else (several_bytes - single_bytes) / (num_several - 1),
-        available,
-    )
+    per_member = single_bytes if several_bytes is None else (several_bytes - single_bytes) / (num_several - 1)
+    return single_bytes, per_member, available
 
 
 def _several_bytes(run: Callable[[], None], device: torch.device, step: Step) -> int | None:
@@ -191,6 +190,8 @@ def _one_member_a_group_first(order: Tensor, group: Tensor) -> Tensor:
 def _advice(step: Step, size: int | None) -> str:
     failure = f"memory ran out with {'all members' if size is None else f'{size} members'} in a pass"
     fewer = "" if step.measures_pass_size else 'train.micro_batch_members = "auto" or a smaller number, '
+    if step.measures_pass_size and step.sharded and size is not None and size > 1:
+        fewer = f"train.micro_batch_members = {size // 2}, "
     return f"{failure}; write {fewer}{step.domain.memory_remedy}"
 
 
