@@ -51,3 +51,31 @@ def test_the_verbs_that_call_no_method_go_on(groupwise, run: Path) -> None:
     assert groupwise("export", "run", "--out", "exported", "--run-code").status == 0
     assert groupwise("doctor", "run").status in (0, 1)
     assert groupwise("report", "run").status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "method", "sentence"),
+    [
+        (("evaluate", "run"), "evaluate", "it returned a str; return groupwise.domain.protocol.Evaluation(metrics)"),
+        (("evaluate", "run"), "tables", "it returned a str; return a list of groupwise.domain.protocol.Table"),
+        (
+            ("sample", "run"),
+            "prompts",
+            "it returned a str; return a list of groupwise.domain.protocol.Prompt, one an index",
+        ),
+        (("sample", "run"), "sample", "it returned a str; return groupwise.domain.protocol.Samples"),
+        (("sample", "run"), "describe", "it returned a str; return a list of dicts, one a row"),
+        (("sample", "run", "--prompt", "3"), "asked", "it returned a str; return one groupwise.domain.protocol.Prompt"),
+        (("sample", "run", "--chat"), "conversation", "it returned a str; return one groupwise.domain.protocol.Prompt"),
+    ],
+)
+def test_a_verb_names_what_a_method_returned(
+    groupwise, run: Path, words: tuple[str, ...], method: str, sentence: str
+) -> None:
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    config["domain"]["settings"] = {**config["domain"]["settings"], "method": method, "returns": "something else"}
+    (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    ended = groupwise(*words, "--run-code")
+    assert ended.status == 2
+    assert f"domain: Failing.{method}: {sentence} (docs/guide/write_your_own_domain.md)" in ended.err
+    assert "Traceback" not in ended.err

@@ -16,7 +16,6 @@ from groupwise.checkpoint.atomic import StorageError
 from groupwise.config import ConfigError
 from groupwise.domain.failed_method import naming_failed_method
 from groupwise.domain.language.domain import LanguageDomain
-from groupwise.domain.protocol import Table
 from groupwise.learner.local import LocalLearner
 from groupwise.reward import RewardError
 from groupwise.streams import Streams
@@ -25,52 +24,47 @@ METHODS = ("prompts", "sample", "reward", "score", "backward", "describe", "eval
 
 
 class Failing(Walk):
-    """A walk one of whose methods fails from a step on."""
+    """A walk one of whose methods fails from a step on, or returns another text (`returns`)."""
 
     class Settings(groupwise.Config):
         width: float = 0.3
         method: str = ""
         from_step: int = 0
+        returns: str = ""
 
     step = 0
 
-    def _fail(self, method: str) -> None:
-        if method == self.settings.method and self.step >= self.settings.from_step:
-            torch.dot(torch.zeros(2), torch.zeros(3))
+    def _fail(self, method: str) -> str:
+        """Fails, or returns a text in the place of the method's own result; an empty one otherwise."""
+        if method != self.settings.method or self.step < self.settings.from_step:
+            return ""
+        return self.settings.returns or str(torch.dot(torch.zeros(2), torch.zeros(3)))
 
     def prompts(self, indices: Any) -> Any:
-        self._fail("prompts")
-        return super().prompts(indices)
+        return self._fail("prompts") or super().prompts(indices)
 
     def sample(self, prompts: Any, group_size: int, *, step: int, **options: Any) -> Any:
         self.step = step + 1
-        self._fail("sample")
-        return super().sample(prompts, group_size, step=step, **options)
+        return self._fail("sample") or super().sample(prompts, group_size, step=step, **options)
 
     def reward(self, samples: Any) -> Any:
-        self._fail("reward")
-        return super().reward(samples)
+        return self._fail("reward") or super().reward(samples)
 
     @torch.enable_grad()
     def score(self, samples: Any, rows: Any, requires: Any) -> Any:
-        self._fail("score")
-        return super().score(samples, rows, requires)
+        return self._fail("score") or super().score(samples, rows, requires)
 
     def backward(self, samples: Any, rows: Any, cotangents: Any) -> Any:
-        self._fail("backward")
-        return super().backward(samples, rows, cotangents)
+        return self._fail("backward") or super().backward(samples, rows, cotangents)
 
     def describe(self, samples: Any, rows: Any) -> Any:
-        self._fail("describe")
-        return super().describe(samples, rows)
+        return self._fail("describe") or super().describe(samples, rows)
 
     def evaluate(self, *, streams: Any) -> Any:
-        self._fail("evaluate")
-        return super().evaluate(streams=streams)
+        return self._fail("evaluate") or super().evaluate(streams=streams)
 
-    def tables(self, *, streams: Any) -> list[Table]:
-        self._fail("tables")
-        return []
+    def tables(self, *, streams: Any) -> Any:
+        return self._fail("tables") or []
 
     def save(self, folder: Path) -> None:
         self._fail("save")
@@ -81,12 +75,10 @@ class Failing(Walk):
         super().load(folder)
 
     def asked(self, text: str) -> Any:
-        self._fail("asked")
-        return super().asked(text)
+        return self._fail("asked") or super().asked(text)
 
     def conversation(self, turns: Any) -> Any:
-        self._fail("conversation")
-        return super().prompts([0])[0]
+        return self._fail("conversation") or super().prompts([0])[0]
 
     def close(self) -> None:
         self._fail("close")

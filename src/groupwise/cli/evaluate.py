@@ -31,6 +31,7 @@ def evaluate(
     from groupwise.cli.trained import trained
     from groupwise.domain.failed_method import naming_failed_method
     from groupwise.domain.protocol import Deploys, Tabulates
+    from groupwise.domain.returned import checked_evaluation, checked_tables
     from groupwise.experiment.runner import open_domain
     from groupwise.runs import EvaluatedOn
     from groupwise.streams import Streams
@@ -47,8 +48,10 @@ def evaluate(
         if used is not None:
             evaluation, tables = used
         else:
-            evaluation = domain.evaluate(streams=Streams(loaded.seed))
-            tables = domain.tables(streams=Streams(loaded.seed)) if isinstance(domain, Tabulates) else []
+            evaluation = checked_evaluation(domain.evaluate(streams=Streams(loaded.seed)))
+            tables = (
+                checked_tables(domain.tables(streams=Streams(loaded.seed))) if isinstance(domain, Tabulates) else []
+            )
     if out is not None:
         write_pictures(out, evaluation.pictures)
         write_records(out / "records.jsonl", with_files(evaluation.records, out / "members", out))

@@ -50,6 +50,7 @@ def sample(
     from groupwise.cli.trained import to_sample
     from groupwise.config import ConfigError
     from groupwise.domain.failed_method import naming_failed_method
+    from groupwise.domain.returned import checked_prompt, checked_prompts, checked_records, checked_samples
     from groupwise.streams import Streams
     from groupwise.training.run.pictures import with_files
 
@@ -72,12 +73,18 @@ def sample(
         if chat:
             _converse(domain, settings, seed)
             return
-        prompts = domain.prompts(range(min(3, domain.num_prompts))) if prompt is None else [domain.asked(prompt)]
+        shown = range(min(3, domain.num_prompts))
+        prompts = (
+            checked_prompts(domain.prompts(shown), len(shown))
+            if prompt is None
+            else [checked_prompt("asked", domain.asked(prompt))]
+        )
         with torch.no_grad(), _refused_prompt(domain, prompt):
             samples = domain.sample(
                 prompts, num, streams=Streams(seed), step=0, settings=settings, requires=frozenset({"log_prob"})
             )
-        records = domain.describe(samples, torch.arange(len(samples)))
+        samples = checked_samples(samples, len(prompts), num, domain)
+        records = checked_records(domain.describe(samples, torch.arange(len(samples))), len(samples))
     for record in with_files(records, out, Path()):
         console().print(Text(f"{record.get('prompt', '')}", style="bold"))
         _print_answer(record)
@@ -133,10 +140,11 @@ def _converse(domain: Domain, settings: dict[str, float], seed: int) -> None:
     import torch
 
     from groupwise.cli.output import console
+    from groupwise.domain.returned import checked_prompt, checked_records, checked_samples
     from groupwise.streams import Streams
 
     # A domain that holds no conversations says so before a person writes the first line.
-    domain.conversation(["a first line"])
+    checked_prompt("conversation", domain.conversation(["a first line"]))
     turns: list[str] = []
     interactive = sys.stdin.isatty()
     if interactive:
@@ -152,13 +160,14 @@ def _converse(domain: Domain, settings: dict[str, float], seed: int) -> None:
         turns.append(line)
         with torch.no_grad():
             samples = domain.sample(
-                [domain.conversation(turns)],
+                [checked_prompt("conversation", domain.conversation(turns))],
                 1,
                 streams=Streams(seed),
                 step=len(turns),
                 settings=settings,
                 requires=frozenset({"log_prob"}),
             )
-        record = domain.describe(samples, torch.arange(1))[0]
+        samples = checked_samples(samples, 1, 1, domain)
+        record = checked_records(domain.describe(samples, torch.arange(1)), 1)[0]
         turns.append(str(record["text"]))
         _print_answer(record)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from groupwise.checkpoint.atomic import StorageError
 from groupwise.config import ConfigError, why_failed
+from groupwise.domain.returned import Fault
 from groupwise.processes import is_out_of_memory
 from groupwise.reward import RewardError
 
@@ -31,7 +32,7 @@ def naming_failed_method(domain: Domain) -> Iterator[None]:
         domain: whose methods the block may call.
 
     Raises:
-        ConfigError: a method raised.
+        ConfigError: a method raised, or returned what cannot be used (`groupwise.domain.returned.Fault`).
 
     Example:
         >>> class Mine:
@@ -47,6 +48,8 @@ def naming_failed_method(domain: Domain) -> Iterator[None]:
         yield
     except (ConfigError, RewardError, StorageError):
         raise
+    except Fault as fault:
+        raise fault.of(domain) from fault
     # A user's code may fail in any way.
     except Exception as error:
         if is_out_of_memory(error):

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any, final
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError, why_failed
 from groupwise.domain.base import Domain
-from groupwise.domain.pictures import is_picture
-from groupwise.domain.protocol import Evaluation, Interval, Prompt, Samples, Table
+from groupwise.domain.protocol import Prompt, Samples
+from groupwise.domain.returned import (
+    Fault,
+    check_scored,
+    checked_prompts,
+    checked_records,
+    checked_rewards,
+    checked_samples,
+)
 from groupwise.processes import is_out_of_memory
-from groupwise.records import Rollouts, Scored
 from groupwise.reward import RewardTable
 from groupwise.streams import Streams
-
-GUIDE = "docs/guide/write_your_own_domain.md"
 
 _NUM_PROMPTS = 2
 _GROUP_SIZE = 2
 _NATS = {torch.float64: 0.01, torch.float32: 0.01}
 _HALF_NATS = 0.1
 _RELATIVE = 1e-3
-
-
-@final
-class Fault(ValueError):
-    """What a method of a domain returned or raised, and training cannot use; the sentence begins with its name."""
-
-    def of(self, domain: Domain) -> ConfigError:
-        """Returns the error for people, which names the domain's class and the guide."""
-        return ConfigError(f"domain: {type(domain).__name__}.{self} ({GUIDE})")
 
 
 def check_first_batch(domain: Domain, streams: Streams) -> None:
@@ -83,14 +77,7 @@ def prompts_of(domain: Domain, indices: range) -> list[Prompt]:
     """
     count = len(indices)
     prompts = _called(f"prompts({list(indices)})", domain.prompts, indices)
-    if not isinstance(prompts, list | tuple) or not all(isinstance(prompt, Prompt) for prompt in prompts):
-        raise Fault(
-            f"prompts: it returned {_described(prompts)}; return a list of groupwise.domain.protocol.Prompt, one an"
-            " index"
-        )
-    if len(prompts) != count:
-        raise Fault(f"prompts: it returned {len(prompts)} for {count} indices; return one an index")
-    return list(prompts)
+    return checked_prompts(prompts, count)
 
 
 def first_samples(
@@ -116,34 +103,9 @@ def first_samples(
         samples = _called(
             "sample", domain.sample, prompts, group_size, streams=streams, step=0, settings={}, requires=requires
         )
-    if not isinstance(samples, Samples):
-        raise Fault(f"sample: it returned {_described(samples)}; return groupwise.domain.protocol.Samples")
-    _check_groups(samples, len(prompts), group_size)
-    try:
-        Rollouts(
-            samples.group,
-            samples.mask,
-            samples.old_log_prob,
-            truncated=samples.truncated,
-            density=domain.density,
-            **samples.decision_fields(),
-        )
-    except ValueError as error:
-        raise Fault(f"sample: {str(error).replace('Rollouts.', '')}") from error
+    samples = checked_samples(samples, len(prompts), group_size, domain)
     if not samples.mask.any(1).all():
         raise Fault("sample: a member has no decision (its row of mask is all false)")
-    for name in ("payload", "numbers"):
-        if not isinstance(getattr(samples, name), Mapping):
-            raise Fault(f"sample: {name} is {_described(getattr(samples, name))}; it must be a dict by name")
-    for name, rows in samples.payload.items():
-        is_scalar = isinstance(rows, Tensor) and rows.dim() == 0
-        if is_scalar or not isinstance(rows, Tensor | list | tuple) or len(rows) != len(samples):
-            raise Fault(f"sample: payload[{name!r}] is {_described(rows)} and no tensor or list of {len(samples)} rows")
-    for name, number in samples.numbers.items():
-        if not isinstance(number, int | float):
-            raise Fault(f"sample: numbers[{name!r}] is {_described(number)}; give a float")
-    if samples.recorded is not None:
-        _check_fields("sample: recorded", samples.recorded, samples)
     return samples
 
 
@@ -161,7 +123,7 @@ def check_recorded(domain: Domain, samples: Samples, tolerance: float, *, relati
     rows = torch.arange(len(samples), device=samples.mask.device)
     with torch.no_grad():
         scored = _called("score", domain.score, samples, rows, frozenset({"log_prob"}))
-    _check_fields("score", scored, samples)
+    check_scored("score", scored, samples.mask)
 
     def gap(log_prob: Tensor) -> Tensor:
         return (log_prob - samples.old_log_prob)[samples.mask].abs()
@@ -186,22 +148,7 @@ def first_rewards(domain: Domain, samples: Samples) -> RewardTable:
     Raises:
         Fault: the method fails, or returns something else.
     """
-    table = _called("reward", domain.reward, samples)
-    if not isinstance(table, RewardTable):
-        raise Fault(f"reward: it returned {_described(table)}; return groupwise.reward.RewardTable({{NAME: numbers}})")
-    if not table.values:
-        raise Fault("reward: the table has no reward, so members cannot be compared; give at least one")
-    for name, values in table.values.items():
-        if len(values) != len(samples):
-            raise Fault(f"reward: {name!r} has {len(values)} values for {len(samples)} members")
-        for value in values:
-            if value is not None and not isinstance(value, int | float):
-                raise Fault(
-                    f"reward: {name!r} has {_described(value)} in it; give numbers, and None where one is missing"
-                )
-            if value is not None and not math.isfinite(value):
-                raise Fault(f"reward: {name!r} has the value {value}, not a finite one; give None where one is missing")
-    return table
+    return checked_rewards(_called("reward", domain.reward, samples), len(samples))
 
 
 def first_descriptions(domain: Domain, samples: Samples) -> list[dict[str, Any]]:
@@ -214,56 +161,7 @@ def first_descriptions(domain: Domain, samples: Samples) -> list[dict[str, Any]]
         Fault: the method fails, or returns something else.
     """
     rows = torch.arange(len(samples), device=samples.mask.device)
-    records = _called("describe", domain.describe, samples, rows)
-    if not isinstance(records, list | tuple) or not all(isinstance(record, dict) for record in records):
-        raise Fault(f"describe: it returned {_described(records)}; return a list of dicts, one a row")
-    if len(records) != len(rows):
-        raise Fault(f"describe: it returned {len(records)} records for {len(rows)} rows; return one a row")
-    _check_record("describe", records[0])
-    return list(records)
-
-
-def checked_tables(tables: Any) -> Sequence[Table]:
-    """Returns what `tables` returned, checked.
-
-    Raises:
-        Fault: it is no list of tables, or a table cannot be written.
-
-    Example:
-        >>> checked_tables(["lead"])
-        Traceback (most recent call last):
-        groupwise.domain.first_batch.Fault: tables: it returned a list of str; return a list of groupwise.domain.protocol.Table
-    """  # noqa: E501
-    if not isinstance(tables, list | tuple) or not all(isinstance(table, Table) for table in tables):
-        raise Fault(f"tables: it returned {_described(tables)}; return a list of groupwise.domain.protocol.Table")
-    for table in tables:
-        for cell in (cell for row in table.rows for cell in row):
-            if not isinstance(cell, str | int | float | Interval | None):
-                raise Fault(f"tables: {table.name!r} has {_described(cell)} in it; give texts, numbers or None")
-    return tables
-
-
-def checked_evaluation(evaluation: Any) -> Evaluation:
-    """Returns what `evaluate` returned, checked.
-
-    Raises:
-        Fault: it is no evaluation, a metric is no number, or a record is no JSON.
-
-    Example:
-        >>> checked_evaluation({"accuracy": 1.0})
-        Traceback (most recent call last):
-        groupwise.domain.first_batch.Fault: evaluate: it returned a dict; return groupwise.domain.protocol.Evaluation(metrics)
-    """  # noqa: E501
-    if not isinstance(evaluation, Evaluation):
-        raise Fault(
-            f"evaluate: it returned {_described(evaluation)}; return groupwise.domain.protocol.Evaluation(metrics)"
-        )
-    for name, value in evaluation.metrics.items():
-        if not isinstance(value, int | float):
-            raise Fault(f"evaluate: the metric {name!r} is {_described(value)}; give a float")
-    for record in evaluation.records[:1]:
-        _check_record("evaluate: records", record)
-    return evaluation
+    return checked_records(_called("describe", domain.describe, samples, rows), len(rows))
 
 
 def check_metric(domain: Domain, metric: str | None, reported: Sequence[str]) -> None:
@@ -286,60 +184,6 @@ def check_metric(domain: Domain, metric: str | None, reported: Sequence[str]) ->
     ).of(domain)
 
 
-def _check_groups(samples: Samples, num_prompts: int, group_size: int) -> None:
-    """Refuses members that are not whole groups in the order of the prompts."""
-    members = num_prompts * group_size
-    for name in ("mask", "group", "old_log_prob"):
-        if not isinstance(getattr(samples, name), Tensor):
-            raise Fault(f"sample: {name} is {_described(getattr(samples, name))}; it must be a tensor")
-    if samples.mask.dim() != 2:
-        raise Fault(f"sample: mask has the shape {list(samples.mask.shape)}; it must be [B, T] = [{members}, T]")
-    if len(samples) != members:
-        raise Fault(
-            f"sample: {len(samples)} members for {num_prompts} prompts of {group_size}; return {members}, one row of"
-            " mask each"
-        )
-    expected = torch.arange(num_prompts).repeat_interleave(group_size)
-    if samples.group.tolist() != expected.tolist():
-        raise Fault(
-            f"sample: group is {samples.group.tolist()}; the members of a prompt stand one after another:"
-            f" {expected.tolist()}"
-        )
-    if len(samples.prompts) != num_prompts:
-        raise Fault(
-            f"sample: prompts has {len(samples.prompts)} entries; hand over the {num_prompts} that it was given"
-        )
-
-
-def _check_fields(place: str, scored: Any, samples: Samples) -> None:
-    """Refuses what is no `Scored`, or has log-probs of another shape than the mask."""
-    if not isinstance(scored, Scored):
-        raise Fault(f"{place}: it is {_described(scored)}; it must be groupwise.records.Scored(log_prob)")
-    if scored.log_prob.shape != samples.mask.shape:
-        raise Fault(
-            f"{place}: log_prob has the shape {list(scored.log_prob.shape)}; it must be [N, T] as mask,"
-            f" {list(samples.mask.shape)}"
-        )
-
-
-def _check_record(place: str, record: Any) -> None:
-    """Refuses a record for people that a file of JSON lines cannot hold beside its images."""
-    if not isinstance(record, Mapping):
-        raise Fault(f"{place}: an entry is {_described(record)}; it must be a dict")
-    for name, value in record.items():
-        if not isinstance(name, str):
-            raise Fault(f"{place}: the name {name!r} is no text; write {str(name)!r}")
-        if isinstance(value, Tensor) and not is_picture(value):
-            raise Fault(
-                f"{place}: {name!r} is a tensor {str(value.dtype).removeprefix('torch.')} {list(value.shape)}; only"
-                " images may be tensors, uint8 [H, W] or [H, W, 3], so write value.tolist()"
-            )
-        try:
-            json.dumps(None if isinstance(value, Tensor) else value)
-        except (TypeError, ValueError) as error:
-            raise Fault(f"{place}: {name!r} is no JSON ({error}); only images may be tensors") from error
-
-
 def _called(name: str, method: Any, *arguments: Any, **options: Any) -> Any:
     """Calls a method of an author's, and says which one failed."""
     try:
@@ -351,10 +195,3 @@ def _called(name: str, method: Any, *arguments: Any, **options: Any) -> Any:
         if is_out_of_memory(error):
             raise
         raise Fault(f"{name}: raised {why_failed(error)}") from error
-
-
-def _described(value: Any) -> str:
-    """Describes what stands in the place of a record."""
-    if isinstance(value, list | tuple) and value:
-        return f"a {type(value).__name__} of {type(value[0]).__name__}"
-    return "None" if value is None else f"a {type(value).__name__}"

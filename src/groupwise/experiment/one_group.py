@@ -10,6 +10,7 @@ import torch
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
+from groupwise.domain.returned import checked_prompts, checked_records, checked_rewards, checked_samples
 from groupwise.experiment.schema import Experiment
 from groupwise.streams import Streams
 from groupwise.training.step.members import RewardedMembers
@@ -61,7 +62,7 @@ def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGrou
     if not 0 <= index < domain.num_prompts:
         raise ConfigError(f"prompt {index} does not exist: the training set has {domain.num_prompts}, counted from 0")
     objective = experiment.objective.on(density=domain.density)
-    prompts = domain.prompts([index])
+    prompts = checked_prompts(domain.prompts([index]), 1)
     settings = {name: schedule.at(0) for name, schedule in experiment.domain.sampling_schedule.items()}
     with torch.no_grad():
         samples = domain.sample(
@@ -72,7 +73,8 @@ def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGrou
             settings=settings,
             requires=objective.requires,
         )
-    table = domain.reward(samples)
+    samples = checked_samples(samples, 1, experiment.train.group_size, domain)
+    table = checked_rewards(domain.reward(samples), len(samples))
     # Before the first step the reference is the policy itself.
     if "reference_log_prob" in objective.requires_rollouts:
         samples = replace(samples, reference_log_prob=samples.old_log_prob)
@@ -84,7 +86,7 @@ def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGrou
     advantages = torch.where(samples.mask, batch.advantage, 0.0).sum(1) / lengths.clamp(min=1)
     return OneGroup(
         prompt=dict(prompts[0].columns),
-        members=domain.describe(samples, torch.arange(len(samples))),
+        members=checked_records(domain.describe(samples, torch.arange(len(samples))), len(samples)),
         rewards=table.values,
         weights=table.weights,
         advantages=advantages.tolist(),

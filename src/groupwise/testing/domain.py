@@ -19,9 +19,7 @@ from torch import Tensor
 from groupwise.config import why_failed
 from groupwise.domain.base import Domain
 from groupwise.domain.first_batch import (
-    Fault,
     check_recorded,
-    checked_evaluation,
     first_descriptions,
     first_prompts,
     first_rewards,
@@ -29,6 +27,7 @@ from groupwise.domain.first_batch import (
     prompts_of,
 )
 from groupwise.domain.protocol import Prompt, Samples
+from groupwise.domain.returned import Fault, checked_evaluation
 from groupwise.learner.local import LocalLearner
 from groupwise.records import Scored
 from groupwise.streams import Streams

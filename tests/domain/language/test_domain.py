@@ -240,6 +240,18 @@ def test_a_conversations_environment_tokens_are_read_and_never_trained_on(build)
     assert table.weights == {"environment": 1.0}
 
 
+def test_rewards_read_the_turn_that_a_limit_cut_off(build):
+    domain = build(**{**GAME, "sampling": {"max_new_tokens": 4}})
+    samples = sample(domain, prompts=3, group=4)
+    assert bool(samples.truncated.any())
+    for row, messages in enumerate(samples.payload["messages"]):
+        own = [message["content"] for message in messages if message["role"] == "assistant"]
+        assert own, "a reward finds at least one message"
+        decisions = samples.payload["tokens"][row][samples.mask[row]]
+        assert domain.tokenizer.decode(decisions, skip_special_tokens=True).split() == " ".join(own).split()
+        assert messages.parsed == messages
+
+
 class EarnsNothing:
     """An environment that answers and never rewards."""
 

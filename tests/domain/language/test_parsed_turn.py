@@ -122,6 +122,7 @@ def _without_ids(messages: Sequence[Any]) -> list[Any]:
     ]
 
 
+@pytest.mark.parametrize("has_template", [True, False])
 @pytest.mark.parametrize("opened", ["", "<think>\n"])
 @pytest.mark.parametrize(
     "first",
@@ -129,12 +130,19 @@ def _without_ids(messages: Sequence[Any]) -> list[Any]:
         f"<think>\nhm\n</think>\n\n{CALCULATION}<|im_end|>",
         f"<think>a</think>\nso {CALCULATION}\n{CALCULATION}<|im_end|>",
         f"{CALCULATION}<|im_end|>",
+        f"<think></think>{CALCULATION}<|im_end|>",
+        f"hm <think>a {CALCULATION}</think> b<|im_end|>",
+        "so</think>4",
         f"<think>never closed {CALCULATION}<|im_end|>",
         '<think>a</think>x<tool_call>\n{"name": </tool_call><|im_end|>',
     ],
 )
-def test_thoughts_beside_tools_are_read_as_trl_reads_them(first: str, opened: str) -> None:
+def test_thoughts_beside_tools_are_read_as_trl_reads_them(first: str, opened: str, has_template: bool) -> None:
     made = tokenizer()
+    # TRL gives its own template to a tokenizer without one, where it knows the chat.
+    theirs = tokenizer()
+    if not has_template:
+        del made.response_template
     template = TEMPLATE.replace("assistant\n{% endif", f"assistant\n{opened}{{% endif")
     made.chat_template = "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}" + template
     config = ChatTools.model_validate({"tools": (CALCULATE,), "parser": "hermes"})
@@ -145,7 +153,10 @@ def test_thoughts_beside_tools_are_read_as_trl_reads_them(first: str, opened: st
     expected: list[Any] = []
     for turn in (first, "<think>\nit is\n</think>\n\nanswer 5<|im_end|>"):
         ids = made.encode(turn)
-        expected.append(parse_response(made, ids, prefix=before, tools=[]))
+        expected.append(parse_response(theirs, ids, prefix=before, tools=[]))
+        if not has_template and "reasoning_content" in expected[-1]:
+            # TRL's parser leaves the end of the turn in a thought that was not closed.
+            expected[-1]["reasoning_content"] = expected[-1]["reasoning_content"].removesuffix("<|im_end|>")
         if (reply := conversations.answer(0, ids)) is None:
             break
         before += [*ids, *reply]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from peft import LoraConfig
 from tests.integrations.trl import tiny
 from tests.integrations.trl.test_shipped_rewards import model, rows
 from transformers import get_scheduler
@@ -233,3 +235,56 @@ def test_steps_without_a_gradient_and_the_best_model_are_told(tmp_path: Path) ->
     assert "whose gradient is 0 (all groups flat) is left out" in differs
     assert "train.metric, whatever metric_for_best_model says" in differs
     assert "metric_for_best_model" not in str(groupwise.from_trl(tiny.settings(tmp_path)))
+
+
+def add(a: int, b: int) -> int:
+    """Adds.
+
+    Args:
+        a: one number.
+        b: another one.
+    """
+    return a + b
+
+
+def test_the_other_arguments_of_the_trainer_are_translated(tmp_path: Path) -> None:
+    args = tiny.settings(tmp_path, max_steps=1, max_tool_calling_iterations=2)
+    adapter = LoraConfig(
+        r=2, lora_alpha=6, lora_dropout=0.1, target_modules=["v_proj", "q_proj"], task_type="CAUSAL_LM"
+    )
+    translated = groupwise.from_trl(
+        args, tools=[add], peft_config=adapter, processing_class=None, callbacks=[], optimizers=(None, None)
+    )
+    assert translated["tools"] == [add]
+    assert translated["domain.environment.max_turns"] == 3
+    assert translated["domain.model.lora"] == {
+        "r": 2, "alpha": 6.0, "dropout": 0.1, "target_modules": ("q_proj", "v_proj")
+    }  # fmt: skip
+    assert "max_tool_calling_iterations -> domain.environment.max_turns = 3" in str(translated)
+    unlimited = groupwise.from_trl(tiny.settings(tmp_path, max_steps=1), tools=[add])
+    assert "at most 8 turns (domain.environment.max_turns); TRL's has no limit" in str(unlimited)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("processing_class", object(), "it belongs to the model: groupwise.train((model, processing_class), ...)"),
+        ("reward_processing_classes", [object()], "groupwise.reward.RewardModel(path=FOLDER)"),
+        ("callbacks", [object()], "write functions of (step, metrics) as callbacks of groupwise.train"),
+        ("optimizers", (object(), None), "write optimiser.kind = 'callable'"),
+        ("quantization_config", object(), "weights are trained as they are stored"),
+        ("rollout_func", add, "write a conversation as domain.environment"),
+        ("environment_factory", object, "domain.environment = {kind = 'callable', path = ...}"),
+        ("reward_fns", [add], "reward_fns is no argument of GRPOTrainer; those that are read here are reward_funcs"),
+        ("peft_config", {"r": 2}, "peft_config is of type dict; allowed: a peft.LoraConfig"),
+        ("peft_config", LoraConfig(use_dora=True, target_modules=["q_proj"]), "peft_config.use_dora = True has no"),
+        ("peft_config", LoraConfig(), 'target_modules = None; write the names of the layers, for example ["q_proj"'),
+    ],
+)
+def test_an_argument_of_the_trainer_without_a_counterpart_is_refused(
+    name: str, value: Any, sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(sentence)) as caught:
+        groupwise.from_trl(tiny.settings(tmp_path, max_steps=1), **{name: value})
+    assert str(caught.value).startswith("from_trl: ")
+    assert "\n" not in str(caught.value)

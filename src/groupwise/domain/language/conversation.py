@@ -8,7 +8,7 @@ from typing import Any, final
 from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.environment import EnvironmentKind
 from groupwise.domain.language.environment.tool_calls import THOUGHT_CLOSES, THOUGHT_OPENS
-from groupwise.domain.language.parsed_turn import parsed_turn, reads_turns
+from groupwise.domain.language.parsed_turn import parsed_tool_turn, parsed_turn, reads_turns
 from groupwise.reward.completions import ParsedConversation
 
 Message = dict[str, Any]
@@ -51,6 +51,7 @@ class Conversations:
         self.rewards: list[float | None] = [None] * len(columns)
         self.counts: list[dict[str, float]] = [dict.fromkeys(environment.counted, 0.0) for _ in columns]
         self._reads_special_tokens = environment.reads_special_tokens
+        self._marks_calls = environment.marks_calls
         self._length = [0] * len(columns)
 
     @property
@@ -60,12 +61,9 @@ class Conversations:
 
     def answer(self, member: int, turn: list[int]) -> list[int] | None:
         """Answers a turn with the environment's tokens; None when the conversation is over."""
-        text = self.chat.tokenizer.decode(turn, skip_special_tokens=True)
-        action = text
-        if self._reads_special_tokens:
-            action = self.chat.tokenizer.decode(turn[:-1] if turn[-1] in self.eos else turn, skip_special_tokens=False)
-            # What is thought is not said: a thought that was not closed holds no call.
-            action = "" if self._ends_in_thought(member, action) else action
+        text, marked = self._texts(turn)
+        # What is thought is not said: a thought that was not closed holds no call.
+        action = "" if self._reads_special_tokens and self._ends_in_thought(member, marked) else marked
         try:
             step = self.environments[member].step(action)
         except Exception as error:
@@ -74,9 +72,7 @@ class Conversations:
                 f" {self.columns[member]['prompt']!r}"
             )
             raise
-        written = dict(step.action or {"role": "assistant", "content": text})
-        self.messages[member].append(written)
-        self._parsed[member].append(self._read(member, text, turn, written))
+        self._say(member, turn, dict(step.action or {"role": "assistant", "content": text}))
         for name, count in step.counts.items():
             self.counts[member][name] = self.counts[member].get(name, 0.0) + count
         if step.reward is not None:
@@ -93,20 +89,51 @@ class Conversations:
         self._before[member] += [*turn, *reply]
         return None if self._length[member] >= self.max_new_tokens else reply
 
+    def cut_off(self, member: int, tokens: Sequence[int]) -> None:
+        """Adds the turn that a limit cut off, which the environment did not see and rewards read.
+
+        Args:
+            tokens: all that were sampled and answered after the prompt.
+        """
+        if turn := tokens[self._length[member] :]:
+            self._say(member, turn, {"role": "assistant", "content": self._texts(turn)[0]})
+
+    def _texts(self, turn: Sequence[int]) -> tuple[str, str]:
+        """Returns the text of a turn, and the one that the environment reads: without the token that ended it, with the
+        marks that the tokenizer calls special where it reads those.
+        """
+        text = self.chat.tokenizer.decode(turn, skip_special_tokens=True)
+        said = turn[:-1] if turn[-1] in self.eos else turn
+        return text, self.chat.tokenizer.decode(said, skip_special_tokens=False) if self._reads_special_tokens else text
+
+    def _say(self, member: int, turn: Sequence[int], written: Message) -> None:
+        """Adds a turn, as it was written and as it is read."""
+        self.messages[member].append(written)
+        self._parsed[member].append(self._read(member, turn, written))
+
     def _ends_in_thought(self, member: int, turn: str) -> bool:
         """Returns whether a turn leaves a thought open that it began, or that the chat template began before it."""
-        before = self.chat.tokenizer.decode(self._before[member][-_MARK_TOKENS:], skip_special_tokens=False)
-        opened = THOUGHT_OPENS if before.rstrip().endswith(THOUGHT_OPENS) else ""
+        opened = THOUGHT_OPENS * self._begins_in_thought(member)
         _, mark, thought = (opened + turn).rpartition(THOUGHT_OPENS)
         return bool(mark) and THOUGHT_CLOSES not in thought
 
-    def _read(self, member: int, text: str, turn: Sequence[int], written: Message) -> Message:
-        """Returns a turn as the response template reads it, with the calls that were made; as it was written, where a
-        tokenizer has no template or the prompt is no chat.
+    def _begins_in_thought(self, member: int) -> bool:
+        """Returns whether the chat template began a thought before a turn."""
+        before = self.chat.tokenizer.decode(self._before[member][-_MARK_TOKENS:], skip_special_tokens=False)
+        return before.rstrip().endswith(THOUGHT_OPENS)
+
+    def _read(self, member: int, turn: Sequence[int], written: Message) -> Message:
+        """Returns a turn as the response template reads it, with the calls that were made, or thoughts apart from it
+        where calls stand between marks; as it was written, where neither is so or the prompt is no chat.
         """
-        tokenizer = self.chat.tokenizer
-        if not reads_turns(tokenizer) or isinstance(self.columns[member]["prompt"], str):
+        tokenizer, (text, marked) = self.chat.tokenizer, self._texts(turn)
+        if isinstance(self.columns[member]["prompt"], str):
             return written
-        message = parsed_turn(tokenizer, text, turn, self._before[member]).message
+        if reads_turns(tokenizer):
+            message = parsed_turn(tokenizer, text, turn, self._before[member]).message
+        elif self._marks_calls:
+            message = parsed_tool_turn(tokenizer, text, marked, thinking=self._begins_in_thought(member))
+        else:
+            return written
         calls = {name: value for name, value in written.items() if name == "tool_calls"}
         return {name: value for name, value in message.items() if name != "tool_calls"} | calls

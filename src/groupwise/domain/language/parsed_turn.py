@@ -5,8 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from groupwise.domain.language.environment.tool_calls import THOUGHT_CLOSES, THOUGHT_OPENS
 from groupwise.domain.protocol import Samples
 from groupwise.reward.completions import ParsedText
+
+_BEGINS = "\0"
+"""Stands for the head of the assistant's turn, which is another in every chat template."""
+_TOOL_TURN = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": _BEGINS,
+    "fields": {
+        "reasoning_content": {"open": THOUGHT_OPENS, "close_pattern": rf"{THOUGHT_CLOSES}\s*", "content": "text"},
+        "tool_calls": {
+            "open": "<tool_call>",
+            "close_pattern": r"</tool_call>\s*",
+            "repeats": True,
+            "content": "json",
+            "transform": {"type": "function", "function": "{content}"},
+        },
+        "content": {"content": "text"},
+    },
+}
+"""The response template of turns with calls between `<tool_call>` marks, for tokenizers whose folder has none."""
 
 
 def reads_turns(tokenizer: Any) -> bool:
@@ -67,8 +87,29 @@ def parsed_turn(tokenizer: Any, text: str, ids: Sequence[int], prefix: Sequence[
     return ParsedText(text, message)
 
 
+def parsed_tool_turn(tokenizer: Any, text: str, turn: str, *, thinking: bool) -> Mapping[str, Any]:
+    """Returns the message of a turn with calls between `<tool_call>` marks, thoughts apart, as TRL reads it where tools
+    are given. A turn that cannot be read is a message of its text.
+
+    Args:
+        tokenizer: any that decodes.
+        text: of the turn, without special tokens.
+        turn: the same with the marks that the tokenizer calls special, without the one that ends it.
+        thinking: whether the chat template opened a thought before it.
+    """
+    try:
+        return _message(tokenizer, turn, _BEGINS + THOUGHT_OPENS * thinking, _TOOL_TURN)
+    # A turn is the model's, and may break every rule of its own format.
+    except (ValueError, TypeError):
+        return {"role": "assistant", "content": text}
+
+
 def _read(tokenizer: Any, ids: Sequence[int], prefix: Sequence[int]) -> dict[str, Any]:
-    message = tokenizer.parse_response(list(ids), prefix=list(prefix))
+    return _message(tokenizer, list(ids), list(prefix))
+
+
+def _message(tokenizer: Any, turn: Any, prefix: Any, template: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    message = tokenizer.parse_response(turn, template, prefix=prefix)
     if message is None:
         raise ValueError("nothing was read")
     content = message.get("content")

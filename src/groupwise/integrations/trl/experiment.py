@@ -15,6 +15,7 @@ from groupwise.experiment.object_record import import_path_of
 from groupwise.experiment.reward_arguments import ATTRIBUTES, numbered
 from groupwise.integrations.trl.fields import ignored_fields, refused_fields
 from groupwise.integrations.trl.keys import objective_of
+from groupwise.integrations.trl.trainer_arguments import adapter, refused_arguments, tool_turns
 from groupwise.objective import Objective
 from groupwise.reward import CallableReward
 
@@ -56,7 +57,14 @@ class FromTRL(Mapping[str, Any]):
 
 
 def from_trl(
-    args: GRPOConfig, *, reward_funcs: Any = None, train_dataset: Any = None, eval_dataset: Any = None
+    args: GRPOConfig,
+    *,
+    reward_funcs: Any = None,
+    train_dataset: Any = None,
+    eval_dataset: Any = None,
+    peft_config: Any = None,
+    tools: Any = None,
+    **others: Any,
 ) -> FromTRL:
     """Translates the arguments of TRL's `GRPOTrainer` into those of `groupwise.train`.
 
@@ -67,12 +75,16 @@ def from_trl(
         args: TRL's arguments, its defaults included.
         reward_funcs: as TRL takes them; `reward_weights` is theirs.
         train_dataset, eval_dataset: as TRL takes them; `num_train_epochs` is counted in the rows of the first.
+        peft_config: a `LoraConfig` of peft, which becomes `domain.model.lora`.
+        tools: functions that the policy calls, as TRL takes them.
+        others: any other argument of TRL's trainer: refused, with what to write, unless it is empty.
 
     Returns:
         a mapping for `groupwise.train(model, **mapping)`, with the list of what differs.
 
     Raises:
-        ConfigError: fields that change training and have no counterpart, all at once, each with what to write.
+        ConfigError: fields and arguments that change training and have no counterpart, all at once, each with what to
+            write.
 
     Example:
         >>> args = GRPOConfig(output_dir="unused", use_cpu=True, bf16=False, max_steps=100, num_generations=4)
@@ -84,7 +96,7 @@ def from_trl(
     """
     if not isinstance(args, GRPOConfig):
         raise ConfigError(f"from_trl: an object of type {type(args).__qualname__} was given; give a trl.GRPOConfig")
-    problems = [*refused_fields(args), *_uneven(args)]
+    problems = [*refused_fields(args, has_tools=bool(tools)), *refused_arguments(others), *_uneven(args)]
     try:
         objective = objective_of(args)
     except ValueError as error:
@@ -98,6 +110,11 @@ def from_trl(
         table["sync_ref_model, ref_model_sync_steps, ref_model_mixup_alpha"] = {
             "reference": {"kind": "periodic", "sync_steps": steps, "alpha": alpha}
         }
+    if peft_config is not None:
+        table["peft_config"] = {"domain.model.lora": adapter(peft_config)}
+    limit, difference = tool_turns(tools, args.max_tool_calling_iterations)
+    if limit:
+        table["max_tool_calling_iterations"] = limit
     arguments: dict[str, Any] = {"objective": objective}
     for keys in table.values():
         arguments |= keys
@@ -107,15 +124,15 @@ def from_trl(
         held_out = {} if eval_dataset is not None else {"domain.data.num_held_out": min(256, max(num_train // 9, 1))}
         table["train_dataset"] = {"domain.data.num_train": num_train, **held_out}
         arguments |= table["train_dataset"]
-    objects = {"rewards": _weighted(reward_funcs, args.reward_weights), "data": train_dataset}
-    arguments |= {name: value for name, value in {**objects, "eval_data": eval_dataset}.items() if value is not None}
+    rewards = _weighted(reward_funcs, args.reward_weights)
+    objects = {"rewards": rewards, "data": train_dataset, "eval_data": eval_dataset, "tools": tools or None}
+    arguments |= {name: value for name, value in objects.items() if value is not None}
     mapped = {
         "loss_type, scale_rewards, beta, epsilon, ...": f"objective ({_slots(objective)})",
         **{names: ", ".join(f"{key} = {value!r}" for key, value in keys.items()) for names, keys in table.items()},
     }
-    return FromTRL(
-        arguments, mapped, tuple(_differences(args, objective, lengths, eval_dataset, is_stream)), ignored_fields(args)
-    )
+    differs = [*_differences(args, objective, lengths, eval_dataset, is_stream), *filter(None, [difference])]
+    return FromTRL(arguments, mapped, tuple(differs), ignored_fields(args))
 
 
 @final

@@ -17,7 +17,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "use_transformers_continuous_batching": ((False,), "write False, or domain.engine.kind = 'transformers'"),
     "use_transformers_paged": ((False,), "write False, or domain.engine.kind = 'transformers'"),
     "mask_truncated_completions": ((False,), "write False; the reward soft_overlong lets cut-off answers count less"),
-    "max_tool_calling_iterations": ((None,), "write None, and an environment as domain.environment"),
+    "max_tool_calling_iterations": ((None,), "write None, or give from_trl the tools whose rounds it limits"),
     "router_aux_loss_coef": ((None, 0.0), "write None: no loss balances the experts here"),
     "lr_scheduler_kwargs": ((None, {}), "write None, and the schedule as optimiser.learning_rate"),
     "optim_args": ((None,), "write None; another optimiser than AdamW is optimiser.path, with optimiser.arguments"),
@@ -78,9 +78,16 @@ _DERIVED = frozenset({"accelerator_config", "disable_tqdm", "dataloader_pin_memo
 """Fields that `GRPOConfig` fills in itself."""
 
 
-def refused_fields(args: GRPOConfig) -> Iterator[str]:
-    """Yields a sentence for every field that changes training and has no counterpart."""
+def refused_fields(args: GRPOConfig, *, has_tools: bool = False) -> Iterator[str]:
+    """Yields a sentence for every field that changes training and has no counterpart.
+
+    Args:
+        args: of TRL's trainer.
+        has_tools: whether the trainer was given tools, whose rounds a field limits.
+    """
     for name, (neutral, advice) in REFUSED.items():
+        if has_tools and name == "max_tool_calling_iterations":
+            continue
         if (value := getattr(args, name, neutral[0])) not in neutral:
             yield f"{name} = {value!r:.60} has no counterpart: {advice}"
     for name, allowed in (("optim", _OPTIMISERS), ("lr_scheduler_type", _SCHEDULES)):

@@ -10,8 +10,8 @@ import torch
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
-from groupwise.domain.first_batch import Fault, checked_evaluation
 from groupwise.domain.protocol import Evaluation, SharesEvaluation
+from groupwise.domain.returned import checked_evaluation
 from groupwise.processes import is_out_of_memory
 from groupwise.streams import Streams
 from groupwise.training.config import TrainConfig
@@ -37,7 +37,7 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
         the domain's evaluation; records and pictures on the first process at least.
 
     Raises:
-        ConfigError: a user's domain returned no evaluation, or a metric that is no number.
+        Fault: a user's domain returned no evaluation, or a metric that is no number.
     """
     evaluation = Evaluation({})
     metrics: dict[str, float] | None = None
@@ -46,10 +46,10 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
         try:
             with whole_weights(domain, world), torch.no_grad():
                 if world.size > 1 and isinstance(domain, SharesEvaluation):
-                    evaluation = domain.evaluate_shared(streams=streams, peers=world)
+                    evaluation = checked_evaluation(domain.evaluate_shared(streams=streams, peers=world))
                     metrics = dict(evaluation.metrics)
                 elif world.first:
-                    evaluation = _checked(domain, domain.evaluate(streams=streams))
+                    evaluation = checked_evaluation(domain.evaluate(streams=streams))
                     metrics = dict(evaluation.metrics)
         except ConfigError:
             raise
@@ -61,13 +61,6 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
     agree_on_passes(domain, progress, world)
     progress.latest, progress.latest_step = dict(shared_metrics), progress.step
     return replace(evaluation, metrics=dict(shared_metrics))
-
-
-def _checked(domain: Domain, evaluation: Evaluation) -> Evaluation:
-    try:
-        return checked_evaluation(evaluation)
-    except Fault as fault:
-        raise fault.of(domain) from fault
 
 
 def metric_name(config: TrainConfig, metrics: dict[str, float]) -> str | None:

@@ -18,8 +18,9 @@ from groupwise.config import ConfigError, read_json
 from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
 from groupwise.domain.failed_method import naming_failed_method
-from groupwise.domain.first_batch import Fault, check_first_batch, checked_tables
+from groupwise.domain.first_batch import check_first_batch
 from groupwise.domain.protocol import Tabulates
+from groupwise.domain.returned import checked_tables
 from groupwise.processes import is_first_process, is_out_of_memory
 from groupwise.runs import EvaluatedOn, RunFolder
 from groupwise.streams import Streams, seed_everything
@@ -282,10 +283,7 @@ def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -
     state.learner.eval()
     with state.progress.timed("tables"), state.averaged(), state.learner.gathered(), torch.no_grad():
         if session.world.first and not session.folder.tables.exists():
-            try:
-                tables = checked_tables(domain.tables(streams=session.streams))
-            except Fault as fault:
-                raise fault.of(domain) from fault
+            tables = checked_tables(domain.tables(streams=session.streams))
             if tables:
                 with new_folder(session.folder.tables) as partial:
                     write_tables(partial, tables)

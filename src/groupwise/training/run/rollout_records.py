@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from groupwise.domain.base import Domain
+from groupwise.domain.returned import checked_records
 from groupwise.objective import Objective
 from groupwise.objective.acted import Acted
 from groupwise.objective.decisions import Decisions
@@ -35,7 +36,7 @@ def rollout_records(
     0) and `token_credit` (advantage times credit; left out where it is the member's advantage everywhere).
     """
     rows = torch.arange(min(limit, len(collected.samples)), device=collected.samples.mask.device)
-    described = domain.describe(collected.samples, rows)
+    described = checked_records(domain.describe(collected.samples, rows), len(rows))
     totals = (
         collected.table.total()
         if any(weight != 0 for weight in collected.table.weights.values())

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.protocol import ComparesExactly, Matches, Samples
+from groupwise.domain.returned import checked_members, checked_prompts, checked_rewards, checked_samples
 from groupwise.objective import Batch
 from groupwise.objective.matching import NoMatching
 from groupwise.processes import is_out_of_memory
@@ -145,9 +146,9 @@ def score_in_parts(
     with torch.no_grad():
         for rows in step.passes(samples.mask.sum(1)):
             if bool((rows < 0).any()):
-                step.domain.score(filler, torch.zeros_like(rows), requires)
+                step.score(filler, torch.zeros_like(rows), requires)
             else:
-                scored = step.domain.score(samples, rows, requires).tensors()
+                scored = step.score(samples, rows, requires).tensors()
                 for name, values in fields.items():
                     values[rows] = scored[name].to(values.dtype)
     return fields
@@ -184,7 +185,8 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     share = world.share(count)
     # A process without a prompt samples the first prompt, so that its records have the right form, and drops all
     # members.
-    prompts = domain.prompts([indices[place] for place in share] or indices[:1])
+    asked = [indices[place] for place in share] or indices[:1]
+    prompts = checked_prompts(domain.prompts(asked), len(asked))
     settings = {name: schedule.at(progress.stage_step) for name, schedule in recipe.sampling.items()}
     # In a small training set a later round may draw a prompt again; the round is part of the key of its draws.
     round_streams = streams if number == 0 else Streams(streams.seed("round", number))
@@ -200,6 +202,7 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
                     settings=settings,
                     requires=objective.requires_sampled,
                 )
+            samples = checked_samples(samples, len(prompts), num_members, domain)
         except ConfigError:
             raise
         except Exception as error:
@@ -210,15 +213,16 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     with progress.timed("rewards"):
         restore_reward_memory(domain, state)
         tell_progress(domain, progress, recipe)
-        table = domain.reward(samples)
+        table = checked_rewards(domain.reward(samples), len(samples))
     if not isinstance(matching := objective.matching, NoMatching):
         assert isinstance(domain, Matches), "preflight checks that the domain noises its samples"
         with progress.timed("scoring"), torch.no_grad():
-            samples = domain.noised(samples, matching, streams=round_streams, step=progress.step)
+            noised = domain.noised(samples, matching, streams=round_streams, step=progress.step)
+            samples = checked_members("noised", noised, samples)
     if recipe.compares:
         assert isinstance(domain, ComparesExactly), "preflight checks that the domain supplies the field or the term"
         with progress.timed("scoring"), state.reference.active(), torch.no_grad():
-            samples = domain.with_reference(samples)
+            samples = checked_members("with_reference", domain.with_reference(samples), samples)
     with progress.timed("update"):
         size_remark = fit_micro_batch(step, samples, samples.mask.sum(1), objective.requires)
     if domain.draws_elsewhere:

@@ -130,12 +130,12 @@ def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[
     """Returns the bytes of a pass of the longest member, of each further member, and those available beside what the
     optimiser will still take.
     """
-    domain, state, device = step.domain, step.state, samples.mask.device
+    state, device = step.state, samples.mask.device
     order = _one_member_a_group_first(torch.argsort(lengths, descending=True, stable=True), samples.group)
     num_several = min(_FEW, len(order))
 
     def run(count: int) -> None:
-        fields = domain.score(samples, order[:count], requires).tensors()
+        fields = step.score(samples, order[:count], requires).tensors()
         total = sum(value.sum() for value in fields.values())
         if isinstance(total, Tensor) and total.requires_grad:
             total.backward()

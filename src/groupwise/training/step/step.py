@@ -8,7 +8,10 @@ from typing import final
 from torch import Tensor
 
 from groupwise.domain.base import Domain
+from groupwise.domain.protocol import Samples
+from groupwise.domain.returned import check_scored
 from groupwise.objective import Objective
+from groupwise.records import Scored
 from groupwise.streams import Streams
 from groupwise.training.distributed import World
 from groupwise.training.job import Recipe
@@ -52,6 +55,36 @@ class Step:
     def sharded(self) -> bool:
         """True where the weights are spread over the processes, so that all of them make the same passes."""
         return self.recipe.train.sharding == "full" and self.world.joined
+
+    def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
+        """Scores members by the domain, and checks what it returned.
+
+        Args:
+            samples: as the domain sampled them.
+            rows: `[N]`, the members to score.
+            requires: names of the fields that are read.
+
+        Raises:
+            Fault: a field is missing, or of another shape, dtype or device.
+        """
+        scored = self.domain.score(samples, rows, requires)
+        check_scored("score", scored, samples.mask[rows], requires)
+        return scored
+
+    def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
+        """Accumulates a gradient by the domain, and checks the fields that it returned.
+
+        Args:
+            samples: as the domain sampled them.
+            rows: `[N]`, the members to score.
+            cotangents: the loss's derivative by each field, `[N, T]`.
+
+        Raises:
+            Fault: there is no log-prob, or a field is of another shape, dtype or device.
+        """
+        scored = self.domain.backward(samples, rows, cotangents)
+        check_scored("backward", scored, samples.mask[rows])
+        return scored
 
     def passes(self, lengths: Tensor) -> list[Tensor]:
         """Returns the members of each pass of this process. Where the weights are spread, a process with fewer passes

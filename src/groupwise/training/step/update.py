@@ -15,6 +15,7 @@ from torch import Tensor
 
 from groupwise.domain.base import require_gradient
 from groupwise.domain.protocol import Samples
+from groupwise.domain.returned import checked_demonstrations
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import StepNumbers
 from groupwise.objective import Batch, Objective, Plan
@@ -226,7 +227,7 @@ def _by_loss(step: Step, members: _UpdateMembers, log_ratio: Tensor) -> PassStat
             _join_pass(step, members, requires=objective.requires)
             continue
         places = torch.where(chosen >= 0, alive[chosen.clamp(min=0)], chosen) if len(alive) else chosen
-        scored = step.domain.score(members.samples, rows[places.clamp(min=0)], objective.requires)
+        scored = step.score(members.samples, rows[places.clamp(min=0)], objective.requires)
         require_gradient(step.domain, scored)
         loss = objective.loss(scored, plan.select(places))
         if loss.total.requires_grad:
@@ -269,7 +270,7 @@ def _by_cotangents(step: Step, members: _UpdateMembers, scored: Scored) -> PassS
             continue
         places = alive[chosen]
         cotangents = Scored.from_tensors({name: value[places] for name, value in required_fields.items()})
-        scored_members = step.domain.backward(members.samples, members.rows[places], cotangents)
+        scored_members = step.backward(members.samples, members.rows[places], cotangents)
         statistics.append(
             {
                 "padding_share/update": _padding(lengths[places]),
@@ -290,11 +291,11 @@ def _join_pass(step: Step, members: _UpdateMembers, *, requires: frozenset[str],
     samples = members.samples
     first = members.rows[:1] if len(members.rows) else torch.zeros(1, dtype=torch.long, device=samples.mask.device)
     if not gradient:
-        step.domain.score(samples, first, requires)
+        step.score(samples, first, requires)
         return
     zeros = torch.zeros_like(samples.old_log_prob[first])
     fields = {name: zeros[:, 0] if name.startswith("auxiliary.") else zeros for name in requires | {"log_prob"}}
-    step.domain.backward(samples, first, Scored.from_tensors(fields))
+    step.backward(samples, first, Scored.from_tensors(fields))
 
 
 def _alive(objective: Objective, plan: Plan) -> Tensor:
@@ -315,7 +316,7 @@ def _score_without_gradient(step: Step, members: _UpdateMembers) -> Scored:
             if bool((chosen < 0).any()):
                 _join_pass(step, members, requires=requires, gradient=False)
                 continue
-            for name, value in step.domain.score(samples, rows[chosen], requires).tensors().items():
+            for name, value in step.score(samples, rows[chosen], requires).tensors().items():
                 if name not in fields:
                     fields[name] = value.new_zeros((len(rows), *value.shape[1:]))
                 fields[name][chosen] = value
@@ -332,8 +333,7 @@ def step_demonstrations(step: Step, number: int = 0) -> Samples | None:
     draw_key = step.state.progress.num_attempts + number
     size = step.recipe.train.demonstrations_per_step
     samples = step.domain.demonstrations(size, streams=step.streams, step=draw_key)
-    assert samples is not None, "preflight checks that the domain has demonstrations"
-    return samples
+    return checked_demonstrations(samples)
 
 
 def supervised_gradient(step: Step, samples: Samples) -> PassStatistics:
@@ -356,16 +356,16 @@ def supervised_gradient(step: Step, samples: Samples) -> PassStatistics:
             continue
         if learner.differentiates:
             loss = supervised_objective.loss(
-                step.domain.score(samples, rows[chosen], supervised_objective.requires), plan.select(chosen)
+                step.score(samples, rows[chosen], supervised_objective.requires), plan.select(chosen)
             )
             if loss.total.requires_grad:
                 loss.backward()
         else:
             with torch.no_grad():
-                scored = step.domain.score(samples, rows[chosen], supervised_objective.requires)
+                scored = step.score(samples, rows[chosen], supervised_objective.requires)
             cotangents = supervised_objective.cotangents(scored, plan.select(chosen))
             loss = cotangents.loss
-            step.domain.backward(samples, rows[chosen], cotangents.scored)
+            step.backward(samples, rows[chosen], cotangents.scored)
         statistics.append({name: loss.statistics[name] for name in ("loss", "loss_sup")})
     return statistics
 
@@ -373,7 +373,7 @@ def supervised_gradient(step: Step, samples: Samples) -> PassStatistics:
 def _join_supervised_pass(step: Step, samples: Samples, requires: frozenset[str]) -> None:
     """Makes a pass of one demonstration that adds nothing, as `_join_pass` does for the policy's terms."""
     first = torch.zeros(1, dtype=torch.long, device=samples.mask.device)
-    fields = [value for value in step.domain.score(samples, first, requires).tensors().values() if value.requires_grad]
+    fields = [value for value in step.score(samples, first, requires).tensors().values() if value.requires_grad]
     torch.autograd.backward(fields, [torch.zeros_like(value) for value in fields])
 
 

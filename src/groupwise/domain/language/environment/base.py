@@ -78,6 +78,11 @@ class EnvironmentKind(Config):
         return ()
 
     @property
+    def marks_calls(self) -> bool:
+        """Whether calls of tools stand between `<tool_call>` marks, in chats whose models may think between others."""
+        return False
+
+    @property
     def stop(self) -> tuple[str, ...]:
         """Texts that end a turn, besides the end-of-sequence token."""
         return ()

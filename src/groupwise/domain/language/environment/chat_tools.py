@@ -83,6 +83,10 @@ class ChatTools(EnvironmentKind):
             signatures[signature.name] = signature
         return signatures
 
+    @property
+    def marks_calls(self) -> bool:
+        return self.parser == "hermes"
+
     @cached_property
     def runner(self) -> ToolRunner:
         """The caller of the tools, one for all members."""

@@ -1,0 +1,368 @@
+"""What the methods of a domain returned, checked at every call: its type, and shapes, dtypes, lengths and devices."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor
+
+from groupwise.config import ConfigError
+from groupwise.domain.pictures import is_picture
+from groupwise.domain.protocol import Evaluation, Interval, Prompt, Samples, Table
+from groupwise.records import Rollouts, Scored
+from groupwise.reward import RewardEvent, RewardTable
+
+if TYPE_CHECKING:
+    from groupwise.domain.base import Domain
+
+GUIDE = "docs/guide/write_your_own_domain.md"
+
+
+@final
+class Fault(ValueError):
+    """What a method of a domain returned or raised, and training cannot use; the sentence begins with its name."""
+
+    def of(self, domain: Domain) -> ConfigError:
+        """Returns the error for people, which names the domain's class and the guide."""
+        return ConfigError(f"domain: {type(domain).__name__}.{self} ({GUIDE})")
+
+
+def checked_prompts(prompts: Any, count: int) -> list[Prompt]:
+    """Returns what `prompts` returned, checked.
+
+    Args:
+        count: places that it was asked for.
+
+    Raises:
+        Fault: it is no list of so many prompts.
+
+    Example:
+        >>> checked_prompts(["2 + 2 ="], 1)
+        Traceback (most recent call last):
+        groupwise.domain.returned.Fault: prompts: it returned a list of str; return a list of groupwise.domain.protocol.Prompt, one an index
+    """  # noqa: E501
+    if not isinstance(prompts, list | tuple) or not all(isinstance(prompt, Prompt) for prompt in prompts):
+        raise Fault(
+            f"prompts: it returned {described(prompts)}; return a list of groupwise.domain.protocol.Prompt, one an"
+            " index"
+        )
+    if len(prompts) != count:
+        raise Fault(f"prompts: it returned {len(prompts)} for {count} indices; return one an index")
+    return list(prompts)
+
+
+def checked_prompt(method: str, prompt: Any) -> Prompt:
+    """Returns the one prompt that a method made, checked.
+
+    Args:
+        method: that was called.
+
+    Raises:
+        Fault: it is no prompt.
+    """
+    if not isinstance(prompt, Prompt):
+        raise Fault(f"{method}: it returned {described(prompt)}; return one groupwise.domain.protocol.Prompt")
+    return prompt
+
+
+def checked_samples(samples: Any, num_prompts: int, group_size: int, domain: Domain) -> Samples:
+    """Returns what `sample` returned, checked: whole groups in the order of the prompts, on one device.
+
+    Args:
+        num_prompts: that it was asked for.
+        group_size: members of each.
+        domain: whose log-probs are of densities or not, and are known when it has sampled or not (`draws_elsewhere`).
+
+    Raises:
+        Fault: they are other members, or records of another shape.
+    """
+    if not isinstance(samples, Samples):
+        raise Fault(f"sample: it returned {described(samples)}; return groupwise.domain.protocol.Samples")
+    _check_groups(samples, num_prompts, group_size)
+    if not domain.draws_elsewhere:
+        try:
+            Rollouts(
+                samples.group,
+                samples.mask,
+                samples.old_log_prob,
+                truncated=samples.truncated,
+                density=domain.density,
+                **samples.decision_fields(),
+            )
+        except ValueError as error:
+            raise Fault(f"sample: {str(error).replace('Rollouts.', '')}") from error
+    _check_payload("sample", samples)
+    for name, number in samples.numbers.items():
+        if not isinstance(number, int | float):
+            raise Fault(f"sample: numbers[{name!r}] is {described(number)}; give a float")
+    if samples.recorded is not None:
+        check_scored("sample: recorded", samples.recorded, samples.mask)
+    return samples
+
+
+def checked_members(method: str, samples: Any, before: Samples) -> Samples:
+    """Returns what a method made of members that it was given (`noised`, `with_reference`), checked.
+
+    Args:
+        method: that was called.
+        before: what it was given.
+
+    Raises:
+        Fault: they are no samples, or other members.
+    """
+    if not isinstance(samples, Samples):
+        raise Fault(f"{method}: it returned {described(samples)}; return groupwise.domain.protocol.Samples")
+    if len(samples) != len(before):
+        raise Fault(f"{method}: {len(samples)} members for the {len(before)} that it was given; return all of them")
+    _check_payload(method, samples)
+    return samples
+
+
+def checked_demonstrations(samples: Any) -> Samples:
+    """Returns what `demonstrations` returned, checked.
+
+    Raises:
+        Fault: there is none, or one without its `auxiliary_count`.
+    """
+    if not isinstance(samples, Samples):
+        raise Fault(f"demonstrations: it returned {described(samples)}; return groupwise.domain.protocol.Samples")
+    counts = samples.auxiliary_count.get("supervised")
+    if not isinstance(counts, Tensor) or counts.shape != (len(samples),):
+        raise Fault(
+            f"demonstrations: auxiliary_count['supervised'] is {described(counts)}; give a tensor [B] with B ="
+            f" {len(samples)}, what each member's loss is divided by"
+        )
+    _check_payload("demonstrations", samples)
+    return samples
+
+
+def check_scored(place: str, scored: Any, mask: Tensor, requires: Collection[str] = frozenset({"log_prob"})) -> None:
+    """Refuses what is no `Scored`, lacks a field, or has fields of another shape, dtype or device than the mask.
+
+    Args:
+        place: the method, and where in what it returned.
+        mask: `[N, T]`, of the members that were scored.
+        requires: names of the fields that it was asked for.
+
+    Raises:
+        Fault: names the field.
+
+    Example:
+        >>> check_scored("score", Scored(torch.zeros(2, 1)), torch.ones(2, 3, dtype=torch.bool))
+        Traceback (most recent call last):
+        groupwise.domain.returned.Fault: score: log_prob has the shape [2, 1]; it must be [N, T] as mask, [2, 3]
+    """
+    if not isinstance(scored, Scored):
+        raise Fault(f"{place}: it is {described(scored)}; it must be groupwise.records.Scored(log_prob)")
+    fields = scored.tensors()
+    if missing := sorted(set(requires) - set(fields)):
+        raise Fault(f"{place}: it has no {missing[0]}, which the method was asked for (requires); return this field")
+    for name, value in fields.items():
+        if not isinstance(value, Tensor):
+            raise Fault(f"{place}: {name} is {described(value)}; it must be a tensor")
+        expected = mask.shape[:1] if name.startswith("auxiliary.") else mask.shape
+        if value.shape != expected:
+            axes = "[N]" if name.startswith("auxiliary.") else "[N, T] as mask"
+            raise Fault(f"{place}: {name} has the shape {list(value.shape)}; it must be {axes}, {list(expected)}")
+        if not value.is_floating_point():
+            raise Fault(f"{place}: {name} is {_dtype(value)}; it must be of a floating-point dtype, such as float32")
+    _check_devices(place, fields, mask.device)
+
+
+def checked_rewards(table: Any, num_members: int) -> RewardTable:
+    """Returns what `reward` returned, checked: a finite number or None a member.
+
+    Args:
+        num_members: that it was given.
+
+    Raises:
+        Fault: it is no table of so many numbers.
+
+    Example:
+        >>> checked_rewards(RewardTable({"right": [1.0]}), 2)
+        Traceback (most recent call last):
+        groupwise.domain.returned.Fault: reward: 'right' has 1 values for 2 members
+    """
+    if not isinstance(table, RewardTable):
+        raise Fault(f"reward: it returned {described(table)}; return groupwise.reward.RewardTable({{NAME: numbers}})")
+    if not table.values:
+        raise Fault("reward: the table has no reward, so members cannot be compared; give at least one")
+    for name, values in table.values.items():
+        if len(values) != num_members:
+            raise Fault(f"reward: {name!r} has {len(values)} values for {num_members} members")
+        for value in values:
+            if value is not None and not isinstance(value, int | float):
+                raise Fault(
+                    f"reward: {name!r} has {described(value)} in it; give numbers, and None where one is missing"
+                )
+            if value is not None and not math.isfinite(value):
+                raise Fault(f"reward: {name!r} has the value {value}, not a finite one; give None where one is missing")
+    return table
+
+
+def checked_records(records: Any, count: int) -> list[dict[str, Any]]:
+    """Returns what `describe` returned, checked: JSON apart from images.
+
+    Args:
+        count: rows that it was given.
+
+    Raises:
+        Fault: it is no list of so many records, or one cannot be written.
+    """
+    if not isinstance(records, list | tuple) or not all(isinstance(record, dict) for record in records):
+        raise Fault(f"describe: it returned {described(records)}; return a list of dicts, one a row")
+    if len(records) != count:
+        raise Fault(f"describe: it returned {len(records)} records for {count} rows; return one a row")
+    for record in records:
+        _check_record("describe", record)
+    return list(records)
+
+
+def checked_tables(tables: Any) -> Sequence[Table]:
+    """Returns what `tables` returned, checked.
+
+    Raises:
+        Fault: it is no list of tables, or a table cannot be written.
+
+    Example:
+        >>> checked_tables(["lead"])
+        Traceback (most recent call last):
+        groupwise.domain.returned.Fault: tables: it returned a list of str; return a list of groupwise.domain.protocol.Table
+    """  # noqa: E501
+    if not isinstance(tables, list | tuple) or not all(isinstance(table, Table) for table in tables):
+        raise Fault(f"tables: it returned {described(tables)}; return a list of groupwise.domain.protocol.Table")
+    for table in tables:
+        if widths := sorted({len(row) for row in table.rows} - {len(table.columns)}):
+            raise Fault(f"tables: {table.name!r} has a row of {widths[0]} cells under {len(table.columns)} columns")
+        for cell in (cell for row in table.rows for cell in row):
+            if not isinstance(cell, str | int | float | Interval | None):
+                raise Fault(f"tables: {table.name!r} has {described(cell)} in it; give texts, numbers or None")
+    return tables
+
+
+def checked_evaluation(evaluation: Any) -> Evaluation:
+    """Returns what `evaluate` returned, checked.
+
+    Raises:
+        Fault: it is no evaluation, a metric is no number, or a record is no JSON.
+
+    Example:
+        >>> checked_evaluation({"accuracy": 1.0})
+        Traceback (most recent call last):
+        groupwise.domain.returned.Fault: evaluate: it returned a dict; return groupwise.domain.protocol.Evaluation(metrics)
+    """  # noqa: E501
+    if not isinstance(evaluation, Evaluation):
+        raise Fault(
+            f"evaluate: it returned {described(evaluation)}; return groupwise.domain.protocol.Evaluation(metrics)"
+        )
+    if not isinstance(evaluation.metrics, Mapping):
+        raise Fault(f"evaluate: metrics is {described(evaluation.metrics)}; it must be a dict by name")
+    for name, value in evaluation.metrics.items():
+        if not isinstance(value, int | float):
+            raise Fault(f"evaluate: the metric {name!r} is {described(value)}; give a float")
+    if not isinstance(evaluation.records, list | tuple):
+        raise Fault(f"evaluate: records is {described(evaluation.records)}; give a list of dicts, one a sample")
+    for record in evaluation.records:
+        _check_record("evaluate: records", record)
+    if not isinstance(evaluation.pictures, Mapping):
+        raise Fault(f"evaluate: pictures is {described(evaluation.pictures)}; it must be a dict of images by name")
+    for name, picture in evaluation.pictures.items():
+        if not isinstance(picture, Tensor) or not is_picture(picture):
+            shown = (
+                f"a tensor {_dtype(picture)} {list(picture.shape)}"
+                if isinstance(picture, Tensor)
+                else described(picture)
+            )
+            raise Fault(f"evaluate: pictures[{name!r}] is {shown}; give a tensor uint8 [H, W] or [H, W, 3]")
+    if not isinstance(evaluation.events, list | tuple) or not all(
+        isinstance(event, RewardEvent) for event in evaluation.events
+    ):
+        raise Fault(f"evaluate: events is {described(evaluation.events)}; give a list of groupwise.reward.RewardEvent")
+    return evaluation
+
+
+def _check_groups(samples: Samples, num_prompts: int, group_size: int) -> None:
+    """Refuses members that are not whole groups in the order of the prompts, on one device."""
+    members = num_prompts * group_size
+    for name in ("mask", "group", "old_log_prob"):
+        if not isinstance(getattr(samples, name), Tensor):
+            raise Fault(f"sample: {name} is {described(getattr(samples, name))}; it must be a tensor")
+    if samples.mask.dim() != 2:
+        raise Fault(f"sample: mask has the shape {list(samples.mask.shape)}; it must be [B, T] = [{members}, T]")
+    if len(samples) != members:
+        raise Fault(
+            f"sample: {len(samples)} members for {num_prompts} prompts of {group_size}; return {members}, one row of"
+            " mask each"
+        )
+    _check_devices("sample", _tensors(samples), samples.mask.device)
+    expected = torch.arange(num_prompts).repeat_interleave(group_size)
+    if samples.group.tolist() != expected.tolist():
+        raise Fault(
+            f"sample: group is {samples.group.tolist()}; the members of a prompt stand one after another:"
+            f" {expected.tolist()}"
+        )
+    if len(samples.prompts) != num_prompts:
+        raise Fault(
+            f"sample: prompts has {len(samples.prompts)} entries; hand over the {num_prompts} that it was given"
+        )
+
+
+def _check_record(place: str, record: Any) -> None:
+    """Refuses a record for people that a file of JSON lines cannot hold beside its images."""
+    if not isinstance(record, Mapping):
+        raise Fault(f"{place}: an entry is {described(record)}; it must be a dict")
+    for name, value in record.items():
+        if not isinstance(name, str):
+            raise Fault(f"{place}: the name {name!r} is no text; write {str(name)!r}")
+        if isinstance(value, Tensor) and not is_picture(value):
+            raise Fault(
+                f"{place}: {name!r} is a tensor {str(value.dtype).removeprefix('torch.')} {list(value.shape)}; only"
+                " images may be tensors, uint8 [H, W] or [H, W, 3], so write value.tolist()"
+            )
+        try:
+            json.dumps(None if isinstance(value, Tensor) else value)
+        except (TypeError, ValueError) as error:
+            raise Fault(f"{place}: {name!r} is no JSON ({error}); only images may be tensors") from error
+
+
+def _tensors(samples: Samples) -> dict[str, Any]:
+    """Returns the tensors of decisions and members, which the loss reads together."""
+    single = {"group": samples.group, "old_log_prob": samples.old_log_prob, "truncated": samples.truncated}
+    return {name: value for name, value in {**single, **samples.decision_fields()}.items() if value is not None}
+
+
+def _check_devices(place: str, tensors: Mapping[str, Any], device: torch.device) -> None:
+    for name, value in tensors.items():
+        if isinstance(value, Tensor) and value.device != device:
+            raise Fault(f"{place}: {name} is on {value.device} and mask on {device}; give all tensors on one device")
+
+
+def _check_payload(place: str, samples: Samples) -> None:
+    """Refuses data of the domain that are not one row a member."""
+    for name in ("payload", "numbers"):
+        if not isinstance(getattr(samples, name), Mapping):
+            raise Fault(f"{place}: {name} is {described(getattr(samples, name))}; it must be a dict by name")
+    for name, rows in samples.payload.items():
+        is_scalar = isinstance(rows, Tensor) and rows.dim() == 0
+        if is_scalar or not isinstance(rows, Tensor | list | tuple) or len(rows) != len(samples):
+            raise Fault(f"{place}: payload[{name!r}] is {described(rows)} and no tensor or list of {len(samples)} rows")
+
+
+def _dtype(value: Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def described(value: Any) -> str:
+    """Describes what stands in the place of a record.
+
+    Example:
+        >>> described(["a"]), described(None), described({})
+        ('a list of str', 'None', 'a dict')
+    """
+    if isinstance(value, list | tuple) and value:
+        return f"a {type(value).__name__} of {type(value[0]).__name__}"
+    return "None" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,167 @@
+"""What a method of a user's domain returns is checked at every call, not at the first alone: a run that has trained
+some steps ends in one line that names the method, what it returned and what it has to return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.training.toy import ToyDomain, job, recipe
+
+from groupwise.config import ConfigError
+from groupwise.domain.protocol import Evaluation, Samples, Table
+from groupwise.records import Scored
+from groupwise.reward import RewardTable
+from groupwise.training.run.launch import train
+
+FROM_STEP = 2
+
+
+class Turning(ToyDomain):
+    """A domain one of whose methods returns something else from a step on.
+
+    Args:
+        method: that does.
+        change: of what it returned.
+        recorded: whether its sampler records the fields of the first update.
+    """
+
+    def __init__(self, method: str, change: Callable[[Any], Any], *, recorded: bool = True) -> None:
+        super().__init__(recorded=recorded)
+        self.method, self.change, self.step = method, change, 0
+
+    def _of(self, method: str, value: Any) -> Any:
+        return self.change(value) if method == self.method and self.step >= FROM_STEP else value
+
+    def prompts(self, indices: Any) -> Any:
+        # The first call is that of the trial before the run.
+        self.step += (self.method == "prompts") and len(indices) == 4
+        return self._of("prompts", super().prompts(indices))
+
+    def sample(self, prompts: Any, group_size: int, *, step: int, **options: Any) -> Any:
+        self.step = max(self.step, step)
+        return self._of("sample", super().sample(prompts, group_size, step=step, **options))
+
+    def reward(self, samples: Any) -> Any:
+        return self._of("reward", super().reward(samples))
+
+    def score(self, samples: Any, rows: Any, requires: Any) -> Any:
+        return self._of("score", super().score(samples, rows, requires))
+
+    def backward(self, samples: Any, rows: Any, cotangents: Any) -> Any:
+        return self._of("backward", super().backward(samples, rows, cotangents))
+
+    def demonstrations(self, size: int, *, streams: Any, step: int) -> Any:
+        self.step = max(self.step, step)
+        return self._of("demonstrations", super().demonstrations(size, streams=streams, step=step))
+
+    def describe(self, samples: Any, rows: Any) -> Any:
+        return self._of("describe", super().describe(samples, rows))
+
+    def evaluate(self, *, streams: Any) -> Any:
+        return self._of("evaluate", super().evaluate(streams=streams))
+
+    def tables(self, *, streams: Any) -> Any:
+        return self._of("tables", [])
+
+
+def elsewhere(value: torch.Tensor) -> torch.Tensor:
+    """The same tensor on another device."""
+    return value.to("meta")
+
+
+def log_prob(change: Callable[[torch.Tensor], Any]) -> Callable[[Scored], Scored]:
+    return lambda scored: replace(scored, log_prob=change(scored.log_prob))
+
+
+def sampled(**changes: Callable[[Any], Any]) -> Callable[[Samples], Samples]:
+    return lambda samples: replace(
+        samples, **{name: change(getattr(samples, name)) for name, change in changes.items()}
+    )
+
+
+FAULTS: list[tuple[str, Callable[[Any], Any], str]] = [
+    ("prompts", lambda prompts: None, "it returned None; return a list of groupwise.domain.protocol.Prompt"),
+    ("prompts", lambda prompts: prompts[:-1], "it returned 3 for 4 indices; return one an index"),
+    ("prompts", lambda prompts: [prompt.key for prompt in prompts], "it returned a list of str; return a list of"),
+    ("sample", lambda samples: None, "it returned None; return groupwise.domain.protocol.Samples"),
+    ("sample", lambda samples: samples.select(torch.arange(15)), "15 members for 4 prompts of 4; return 16"),
+    ("sample", sampled(mask=lambda mask: mask.any(1)), "mask has the shape [16]; it must be [B, T] = [16, T]"),
+    ("sample", sampled(mask=lambda mask: mask.long()), "mask must be a bool tensor [B, T], got torch.int64 [16, 3]"),
+    ("sample", sampled(old_log_prob=lambda old: old[:, :2]), "old_log_prob must be a float tensor of the mask's shape"),
+    ("sample", sampled(old_log_prob=lambda old: old.tolist()), "old_log_prob is a list of list; it must be a tensor"),
+    ("sample", sampled(old_log_prob=elsewhere), "old_log_prob is on meta and mask on cpu; give all tensors on one"),
+    ("sample", sampled(group=elsewhere), "group is on meta and mask on cpu; give all tensors on one device"),
+    ("sample", sampled(group=lambda group: group.flip(0)), "group is [3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0]"),
+    ("sample", sampled(recorded=log_prob(lambda value: value[:, :1])), "recorded: log_prob has the shape [16, 1]"),
+    ("sample", sampled(payload=lambda payload: {**payload, "more": [1]}), "payload['more'] is a list of int and no"),
+    ("reward", lambda table: table.values, "it returned a dict; return groupwise.reward.RewardTable({NAME: numbers})"),
+    ("reward", lambda table: RewardTable({"right": [1.0]}), "'right' has 1 values for 16 members"),
+    ("reward", lambda table: RewardTable({"right": ["1"] * 16}), "'right' has a str in it; give numbers, and None"),  # pyright: ignore[reportArgumentType]
+    ("score", lambda scored: scored.log_prob, "it is a Tensor; it must be groupwise.records.Scored(log_prob)"),
+    ("score", log_prob(lambda value: value.sum(1)), "log_prob has the shape [16]; it must be [N, T] as mask, [16, 3]"),
+    ("score", log_prob(lambda value: value[:1]), "log_prob has the shape [1, 3]; it must be [N, T] as mask, [16, 3]"),
+    ("score", log_prob(lambda value: value.long()), "log_prob is int64; it must be of a floating-point dtype, such as"),
+    ("score", log_prob(elsewhere), "log_prob is on meta and mask on cpu; give all tensors on one device"),
+    ("score", log_prob(lambda value: value.tolist()), "log_prob is a list of list; it must be a tensor"),
+    ("score", log_prob(lambda value: None), "it has no log_prob, which the method was asked for (requires)"),
+    ("backward", lambda scored: None, "it is None; it must be groupwise.records.Scored(log_prob)"),
+    ("backward", log_prob(lambda value: value[:, :1]), "log_prob has the shape [12, 1]; it must be [N, T] as mask"),
+    ("describe", lambda records: None, "it returned None; return a list of dicts, one a row"),
+    ("describe", lambda records: records[1:], "it returned 7 records for 8 rows; return one a row"),
+    ("describe", lambda records: [*records[:-1], {"seen": {1}}], "'seen' is no JSON (Object of type set is not JSON"),
+    ("evaluate", lambda evaluation: {"accuracy": 1.0}, "it returned a dict; return groupwise.domain.protocol"),
+    ("evaluate", lambda evaluation: Evaluation([1.0]), "metrics is a list of float; it must be a dict by name"),  # pyright: ignore[reportArgumentType]
+    ("evaluate", lambda evaluation: Evaluation({"accuracy": "1"}), "the metric 'accuracy' is a str; give a float"),  # pyright: ignore[reportArgumentType]
+    ("evaluate", lambda evaluation: Evaluation({}, None), "records is None; give a list of dicts, one a sample"),  # pyright: ignore[reportArgumentType]
+    ("evaluate", lambda evaluation: Evaluation({}, [{}, {"seen": {1}}]), "records: 'seen' is no JSON (Object of type"),
+    ("evaluate", lambda evaluation: Evaluation({}, pictures={"one": torch.ones(2, 2)}), "pictures['one'] is a tensor"),
+    ("evaluate", lambda evaluation: Evaluation({}, pictures={"one": "a.png"}), "pictures['one'] is a str; give a"),  # pyright: ignore[reportArgumentType]
+    ("evaluate", lambda evaluation: Evaluation({}, events=["late"]), "events is a list of str; give a list of"),  # pyright: ignore[reportArgumentType]
+    ("tables", lambda tables: None, "it returned None; return a list of groupwise.domain.protocol.Table"),
+    ("tables", lambda tables: [Table("all", "", ["a", "b"], [[1.0]])], "'all' has a row of 1 cells under 2 columns"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "sentence"), FAULTS, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_a_run_that_has_trained_ends_in_one_line(
+    method: str, change: Callable[[Any], Any], sentence: str, tmp_path: Path
+) -> None:
+    chosen = recipe(
+        method="kl_cov" if method == "backward" else "grpo", num_steps=4, evaluate_every=1, updates_per_batch=2
+    )
+    run = job(chosen, domain=lambda device: Turning(method, change, recorded=method != "score"), tries_domain=True)
+    with pytest.raises(ConfigError) as caught:
+        train(run, tmp_path / "run")
+    message = str(caught.value)
+    assert message.startswith(f"domain: Turning.{method}: {sentence}"), message
+    assert message.endswith("(docs/guide/write_your_own_domain.md)")
+    assert "\n" not in message
+    rows = (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(rows) >= FROM_STEP, "the evaluation and the step before are whole"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda samples: None, "it returned None; return groupwise.domain.protocol.Samples"),
+        (
+            sampled(auxiliary_count=lambda count: {}),
+            "auxiliary_count['supervised'] is None; give a tensor [B] with B =",
+        ),
+        (sampled(payload=lambda payload: {**payload, "more": [1]}), "payload['more'] is a list of int and no tensor"),
+    ],
+)
+def test_demonstrations_of_a_later_step_are_checked(change: Any, sentence: str, tmp_path: Path) -> None:
+    chosen = recipe(method="grpo", objective={"auxiliary.supervised": 0.1}, demonstrations_per_step=4)
+    run = job(chosen, domain=lambda device: Turning("demonstrations", change), tries_domain=True)
+    with pytest.raises(ConfigError) as caught:
+        train(run, tmp_path / "run")
+    assert str(caught.value).startswith(f"domain: Turning.demonstrations: {sentence}")
