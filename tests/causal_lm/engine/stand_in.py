@@ -29,6 +29,7 @@ class StandIn(ThreadingHTTPServer):
         has_developer_routes: false answers 404 to whatever changes the server.
         asleep: whether it gave its memory back; then it answers 500 to all that needs weights.
         sleeps: how often it was put to sleep.
+        seconds: how long a completion takes at least.
         requests, syncs: the bodies of completions, and the folders of reloads.
     """
 
@@ -40,7 +41,7 @@ class StandIn(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.backbone, self.lock, self.requests, self.syncs, self.fail = backbone, threading.Lock(), [], [], 0
         self.spoil = lambda answer: answer
-        self.breaks, self.silence = [], 5.0
+        self.breaks, self.silence, self.seconds = [], 5.0, 0.0
         self.asleep, self.sleeps = False, 0
         self.takes_weights = self.has_developer_routes = True
         self.first_weights = copy.deepcopy(backbone.model.state_dict())
@@ -83,6 +84,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def complete(self, server, body):
         server.requests.append(body)
+        time.sleep(server.seconds)
         if server.fail:
             server.fail -= 1
             self.send_error(503)

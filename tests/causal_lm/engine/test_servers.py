@@ -6,6 +6,7 @@ import asyncio
 import copy
 import logging
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -382,6 +383,63 @@ def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
     assert len(caplog.messages) == 1
     assert second.address in caplog.messages[0]
     assert "the other 1 take its groups" in caplog.messages[0]
+
+
+def test_a_server_that_takes_connections_and_answers_nothing_is_told_from_one_that_works(
+    trained, server, engine_of, caplog
+):
+    # As of a process that was stopped: the machine connects for it.
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        engine = engine_of(address=(server.address, address), silence_seconds=0.3, timeout_seconds=10)
+        with caplog.at_level(logging.WARNING, "groupwise"):
+            for _ in range(2):
+                assert_of(trained, draw(engine))
+                move(trained)
+    # It is named once, and not asked by the second batch, which begins while it rests.
+    assert caplog.messages == [
+        f"domain.engine: {address}: no sign of life for 0.3 s; the other 1 take its groups",
+    ]
+
+
+def test_a_quick_request_that_a_living_server_leaves_alone_has_a_deadline():
+    async def leave(reader, writer):
+        if (await reader.readline()).startswith(b"GET"):
+            writer.write(b"HTTP/1.0 200 OK\r\n\r\n")
+            writer.close()
+
+    async def ask():
+        async with await asyncio.start_server(leave, "127.0.0.1", 0) as listener:
+            address = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+            server = Server(address, VllmEngine(silence_seconds=0.1, first_token_seconds=0.3, timeout_seconds=10))
+            async with httpx.AsyncClient() as client:
+                await server.call(client, "/pause", {}, is_quick=True)
+
+    with pytest.raises(Interrupted, match=r"no reply to /pause for 0\.3 s"):
+        asyncio.run(ask())
+
+
+def test_members_that_wait_their_turn_are_no_sign_of_a_dead_server(trained, server, engine_of, caplog):
+    server.seconds = 0.3
+    engine = engine_of(concurrency=8, first_token_seconds=1.5, silence_seconds=1.5)
+    with caplog.at_level(logging.WARNING, "groupwise"):
+        assert_of(trained, draw(engine))
+    assert not caplog.messages
+    assert len(server.syncs) == 1
+
+
+def test_a_server_on_this_machine_is_asked_without_the_proxy_of_the_environment(
+    trained, server, engine_of, monkeypatch
+):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert_of(trained, draw(engine_of(patience_seconds=0.3)))
+
+
+def test_a_server_is_told_the_whole_path_of_a_folder(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    transport = open_transport(VllmEngine(folder=Path("our weights: new")), trained, TOKENIZER)
+    assert transport.path(0).is_relative_to(tmp_path / "our weights: new")
+    transport.close()
 
 
 def test_nobody_answers(engine_of, server, caplog):

@@ -102,29 +102,47 @@ class Fleet:
             for server in [*self.servers[first:], *self.servers[:first]]:
                 if server.rests_until > clock():
                     continue
+                began = clock()
                 try:
                     async with server.lock:
+                        if server.rests_until > clock():
+                            # The one who had the lock before found that it does not answer.
+                            continue
+                        began = clock()
                         await self._set_sleep(client, server, False)
                         await self._renew(client, server)
                     return server
                 except Interrupted as error:
-                    self.failed(server, error)
+                    self.failed(server, error, waited=clock() - began)
             if reason := self._why_gone():
                 raise EngineError(reason)
-            since = [server.failing_since for server in self.servers]
-            if all(begin is not None and clock() - begin > self._config.patience_seconds for begin in since):
+            if all(self._has_tried_long(server, clock()) for server in self.servers):
                 raise EngineError(self._nobody())
             next_try = min(server.rests_until for server in self.servers)
             await asyncio.sleep(max(0.02, min(next_try - clock(), 1.0)))
 
-    def failed(self, server: Server, error: Interrupted) -> None:
-        """Notes a server's failure, and says so at the first one in a row."""
+    def begin_batch(self) -> None:
+        """Begins the patience with every server anew. One that fails goes on resting."""
+        for server in self.servers:
+            # A lock belongs to one event loop.
+            server.lock = asyncio.Lock()
+            server.failing_since = None
+
+    def failed(self, server: Server, error: Interrupted, *, waited: float = 0.0) -> None:
+        """Notes a server's failure, and says so at the first one in a row.
+
+        Args:
+            server: that failed.
+            error: how.
+            waited: the seconds that all requests to it waited for this attempt. While others take its groups, it rests
+                five times as long, so that a server that takes connections and answers nothing slows the run little.
+        """
         now = asyncio.get_running_loop().time()
-        is_first = server.failing_since is None
-        server.failed(error, now)
+        is_first = server.num_failures == 0
+        others = sum(other.num_failures == 0 for other in self.servers if other is not server)
+        server.failed(error, now, least_rest=5.0 * waited if others else 0.0)
         server.reason = str(error)
         if is_first and not error.is_busy:
-            others = sum(other.failing_since is None for other in self.servers)
             log.warning(
                 "domain.engine: %s: %s; %s",
                 server.address,
@@ -174,6 +192,10 @@ class Fleet:
             raise EngineError(f"domain.engine: {server.address} does not hold the trained weights: {fault}")
         server.version = self.version
         server.succeeded()
+
+    def _has_tried_long(self, server: Server, now: float) -> bool:
+        begin = server.failing_since
+        return begin is not None and now - max(begin, server.heard_at) > self._config.patience_seconds
 
     def _count(self, name: str, seconds: float) -> None:
         self.numbers[name] = self.numbers.get(name, 0.0) + seconds

@@ -33,7 +33,8 @@ class Transport(ABC):
     """
 
     def __init__(self, model: Any, tokenizer: Any, parent: Path | None) -> None:
-        self.model, self.tokenizer, self._parent = model, tokenizer, parent
+        # A server has a working directory of its own.
+        self.model, self.tokenizer, self._parent = model, tokenizer, parent and parent.absolute()
         self._scratch: TemporaryDirectory[str] | None = None
         if parent is not None:
             parent.mkdir(parents=True, exist_ok=True)
@@ -87,16 +88,16 @@ class FolderTransport(Transport):
     async def send(self, client: Any, server: Server, version: int) -> None:
         """Pauses the server, has it read the folder, forgets cached prompts, and lets it go on."""
         try:
-            await server.call(client, "/pause?mode=wait", {})
+            await server.call(client, "/pause?mode=wait", {}, is_quick=True)
             try:
                 await server.call(
                     client,
                     "/collective_rpc",
                     {"method": "reload_weights", "kwargs": {"weights_path": str(self.path(version))}},
                 )
-                await server.call(client, "/reset_prefix_cache", {})
+                await server.call(client, "/reset_prefix_cache", {}, is_quick=True)
             finally:
-                await server.call(client, "/resume", {})
+                await server.call(client, "/resume", {}, is_quick=True)
         except EngineError as error:
             raise EngineError(
                 f"{error}; to take weights it must be started with VLLM_SERVER_DEV_MODE=1 in its environment, on an"

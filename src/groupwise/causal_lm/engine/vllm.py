@@ -16,7 +16,7 @@ from groupwise.causal_lm.config import SamplingConfig, VllmEngine
 from groupwise.causal_lm.engine.base import Engine, Gathers, GroupBatch
 from groupwise.causal_lm.engine.fleet import Fleet
 from groupwise.causal_lm.engine.proof import Difference, Proof
-from groupwise.causal_lm.engine.server import EngineError, Interrupted, request_body
+from groupwise.causal_lm.engine.server import WITHOUT_PROXY, EngineError, Interrupted, request_body
 from groupwise.causal_lm.engine.started import StartedServer
 from groupwise.causal_lm.engine.transport import open_transport
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
@@ -200,12 +200,9 @@ class Vllm(Engine):
         """Runs requests to the servers in an event loop of their own."""
         import httpx
 
-        for server in self._fleet.servers:
-            # A lock belongs to one event loop.
-            server.lock = asyncio.Lock()
-            server.succeeded()
+        self._fleet.begin_batch()
         limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(timeout=None, limits=limits) as client:
+        async with httpx.AsyncClient(timeout=None, limits=limits, mounts=WITHOUT_PROXY) as client:
             return await work(client)
 
     async def _complete_all(self, client: Any, requests: list[Request], settings: SamplingConfig) -> list[Turn]:
