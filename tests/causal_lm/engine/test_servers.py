@@ -322,6 +322,21 @@ def test_a_server_of_another_model_is_refused_before_it_samples(server, engine_o
         draw(engine_of())
 
 
+def test_a_server_of_another_vocabulary_is_sent_no_weights(trained, server, engine_of):
+    server.tokenizer = character_tokenizer("0123abcdefghij")
+    with pytest.raises(EngineError, match=r"another model: it tokenizes .* as \[\d+, .* start it on"):
+        draw(engine_of())
+    assert not server.syncs
+    server.tokenizer = TOKENIZER
+    assert_of(trained, draw(engine_of()))
+
+
+def test_a_server_that_cannot_read_the_weights_is_told_by_its_first_reason(server, engine_of):
+    server.takes_weights = None
+    with pytest.raises(EngineError, match=r"did not read the weights in .* \(status 500.*does it serve the model"):
+        draw(engine_of(patience_seconds=0.3))
+
+
 def test_a_server_of_half_precision_is_named(server, engine_of, model_of):
     server.takes_weights = False
     server.backbone = Backbone(model_of("gpt2", torch.bfloat16))

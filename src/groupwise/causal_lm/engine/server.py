@@ -70,6 +70,7 @@ class Server:
         model: the name under which it serves the trained weights.
         version: the version of the weights that it has proved to hold; `None` where that is open.
         sleeps: whether it may be asleep; a run that was killed may have left it so.
+        is_known: whether it was found to serve a model of the trained one's vocabulary.
         heard_at: when it last sent a byte of any completion, on the clock of the event loop.
     """
 
@@ -81,8 +82,9 @@ class Server:
         self.failing_since: float | None = None
         self.num_failures = 0
         self.rests_until = 0.0
+        self.is_known = False
         self.heard_at = -math.inf
-        self.reason = ""
+        self.reasons: list[str] = []
 
     async def call(self, client: Any, path: str, body: Mapping[str, Any], *, is_quick: bool = False) -> Any:
         """Posts a request and returns its JSON, or its text where it is none.

@@ -6,6 +6,7 @@ class beside these two.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import secrets
 import shutil
@@ -18,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from groupwise.causal_lm.config import VllmEngine
 from groupwise.causal_lm.engine.scratch_folder import scratch_folder
-from groupwise.causal_lm.engine.server import EngineError, Server
+from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
 from groupwise.causal_lm.loading import save
 from groupwise.config import ConfigError
 
@@ -90,19 +91,28 @@ class FolderTransport(Transport):
         try:
             await server.call(client, "/pause?mode=wait", {}, is_quick=True)
             try:
-                await server.call(
-                    client,
-                    "/collective_rpc",
-                    {"method": "reload_weights", "kwargs": {"weights_path": str(self.path(version))}},
-                )
-                await server.call(client, "/reset_prefix_cache", {}, is_quick=True)
-            finally:
-                await server.call(client, "/resume", {}, is_quick=True)
+                await self._reload(client, server, str(self.path(version)))
+            except BaseException:
+                with contextlib.suppress(EngineError, Interrupted):
+                    await server.call(client, "/resume", {}, is_quick=True)
+                raise
+            await server.call(client, "/resume", {}, is_quick=True)
         except EngineError as error:
             raise EngineError(
                 f"{error}; to take weights it must be started with VLLM_SERVER_DEV_MODE=1 in its environment, on an"
                 ' address that nobody else reaches (or write domain.engine.sync = "none")'
             ) from error
+
+    async def _reload(self, client: Any, server: Server, path: str) -> None:
+        body = {"method": "reload_weights", "kwargs": {"weights_path": path}}
+        try:
+            await server.call(client, "/collective_rpc", body)
+        except Interrupted as error:
+            raise Interrupted(
+                f"it did not read the weights in {path} ({error}): does it serve the model that is trained, and does it"
+                " see this folder?"
+            ) from None
+        await server.call(client, "/reset_prefix_cache", {}, is_quick=True)
 
 
 @final

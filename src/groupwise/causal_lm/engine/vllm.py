@@ -64,7 +64,14 @@ class Vllm(Engine):
             addresses = (self._started.address,)
         why_gone = str if self._started is None else self._started.why_gone
         self._fleet = Fleet(
-            config, addresses, self._transport, self._proof, eos=self.eos, why_gone=why_gone, proves=self.live
+            config,
+            addresses,
+            self._transport,
+            self._proof,
+            eos=self.eos,
+            tokenizer=tokenizer,
+            why_gone=why_gone,
+            proves=self.live,
         )
         self._weights: object = None
         self._has_changed = False
