@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -521,8 +522,20 @@ def test_a_killed_run_leaves_neither_server_nor_weights(trained, tmp_path):
     run.kill()
     run.wait()
     wait_for(lambda: not Path(f"/proc/{grandchild}").exists())
+    os.utime(renamed, (0, 0))
+    scratch_folder("weights", trained).cleanup()
+    assert renamed.exists(), "the folder of a run in another container, whose number is nobody's here"
+    os.close(left.descriptor)
+    left.descriptor = -1
     scratch_folder("weights", trained).cleanup()
     assert not renamed.exists()
+
+
+def test_weights_lie_elsewhere_where_nobody_may_write_to_memory(trained, monkeypatch):
+    # Of a file system that is mounted to be read, also for root, who may write to every other folder.
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != "/dev/shm")
+    with scratch_folder("weights", trained) as folder:
+        assert Path(folder).parent == Path(tempfile.gettempdir())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system tells nobody that a parent was killed")

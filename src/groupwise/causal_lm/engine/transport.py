@@ -12,13 +12,12 @@ import secrets
 import shutil
 from abc import ABC, abstractmethod
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, final
 
 from safetensors.torch import load_file, save_file
 
 from groupwise.causal_lm.config import VllmEngine
-from groupwise.causal_lm.engine.scratch_folder import scratch_folder
+from groupwise.causal_lm.engine.scratch_folder import ScratchFolder, scratch_folder
 from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
 from groupwise.causal_lm.loading import save
 from groupwise.config import ConfigError
@@ -36,7 +35,7 @@ class Transport(ABC):
     def __init__(self, model: Any, tokenizer: Any, parent: Path | None) -> None:
         # A server has a working directory of its own.
         self.model, self.tokenizer, self._parent = model, tokenizer, parent and parent.absolute()
-        self._scratch: TemporaryDirectory[str] | None = None
+        self._scratch: ScratchFolder | None = None
         if parent is not None:
             parent.mkdir(parents=True, exist_ok=True)
 
