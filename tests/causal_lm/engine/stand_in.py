@@ -25,10 +25,12 @@ class StandIn(ThreadingHTTPServer):
         fail: the number of completions that are answered 503 from now on.
         breaks: how the next completions end after two tokens: `abort`, `close` (the connection), `silence`.
         spoil: changes every event before it is sent.
-        takes_weights: false answers a reload with 200 and does nothing.
+        takes_weights: false answers a reload with 200 and does nothing, `None` with 500.
         has_developer_routes: false answers 404 to whatever changes the server.
         asleep: whether it gave its memory back; then it answers 500 to all that needs weights.
         sleeps: how often it was put to sleep.
+        seconds: how long a completion takes at least.
+        tokenizer: answers /tokenize, where there is one.
         requests, syncs: the bodies of completions, and the folders of reloads.
     """
 
@@ -40,8 +42,8 @@ class StandIn(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.backbone, self.lock, self.requests, self.syncs, self.fail = backbone, threading.Lock(), [], [], 0
         self.spoil = lambda answer: answer
-        self.breaks, self.silence = [], 5.0
-        self.asleep, self.sleeps = False, 0
+        self.breaks, self.silence, self.seconds = [], 5.0, 0.0
+        self.asleep, self.sleeps, self.tokenizer = False, 0, None
         self.takes_weights = self.has_developer_routes = True
         self.first_weights = copy.deepcopy(backbone.model.state_dict())
 
@@ -67,6 +69,12 @@ class Handler(BaseHTTPRequestHandler):
             if path == "/v1/completions":
                 self.complete(server, body)
                 return
+            if path == "/tokenize" and server.tokenizer is not None:
+                content = json.dumps({"tokens": server.tokenizer.encode(body["prompt"])}).encode()
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(content)
+                return
             if not server.has_developer_routes:
                 self.send_error(404, "Not Found")
                 return
@@ -76,6 +84,9 @@ class Handler(BaseHTTPRequestHandler):
             if path == "/collective_rpc":
                 folder = Path(body["kwargs"]["weights_path"])
                 server.syncs.append(folder.name)
+                if server.takes_weights is None:
+                    self.send_error(500, "AssertionError")
+                    return
                 if server.takes_weights:
                     server.backbone.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
             self.send_response(200)
@@ -83,6 +94,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def complete(self, server, body):
         server.requests.append(body)
+        time.sleep(server.seconds)
         if server.fail:
             server.fail -= 1
             self.send_error(503)

@@ -6,8 +6,10 @@ import asyncio
 import copy
 import logging
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -321,6 +323,21 @@ def test_a_server_of_another_model_is_refused_before_it_samples(server, engine_o
         draw(engine_of())
 
 
+def test_a_server_of_another_vocabulary_is_sent_no_weights(trained, server, engine_of):
+    server.tokenizer = character_tokenizer("0123abcdefghij")
+    with pytest.raises(EngineError, match=r"another model: it tokenizes .* as \[\d+, .* start it on"):
+        draw(engine_of())
+    assert not server.syncs
+    server.tokenizer = TOKENIZER
+    assert_of(trained, draw(engine_of()))
+
+
+def test_a_server_that_cannot_read_the_weights_is_told_by_its_first_reason(server, engine_of):
+    server.takes_weights = None
+    with pytest.raises(EngineError, match=r"did not read the weights in .* \(status 500.*does it serve the model"):
+        draw(engine_of(patience_seconds=0.3))
+
+
 def test_a_server_of_half_precision_is_named(server, engine_of, model_of):
     server.takes_weights = False
     server.backbone = Backbone(model_of("gpt2", torch.bfloat16))
@@ -382,6 +399,63 @@ def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
     assert len(caplog.messages) == 1
     assert second.address in caplog.messages[0]
     assert "the other 1 take its groups" in caplog.messages[0]
+
+
+def test_a_server_that_takes_connections_and_answers_nothing_is_told_from_one_that_works(
+    trained, server, engine_of, caplog
+):
+    # As of a process that was stopped: the machine connects for it.
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        engine = engine_of(address=(server.address, address), silence_seconds=0.3, timeout_seconds=10)
+        with caplog.at_level(logging.WARNING, "groupwise"):
+            for _ in range(2):
+                assert_of(trained, draw(engine))
+                move(trained)
+    # It is named once, and not asked by the second batch, which begins while it rests.
+    assert caplog.messages == [
+        f"domain.engine: {address}: no sign of life for 0.3 s; the other 1 take its groups",
+    ]
+
+
+def test_a_quick_request_that_a_living_server_leaves_alone_has_a_deadline():
+    async def leave(reader, writer):
+        if (await reader.readline()).startswith(b"GET"):
+            writer.write(b"HTTP/1.0 200 OK\r\n\r\n")
+            writer.close()
+
+    async def ask():
+        async with await asyncio.start_server(leave, "127.0.0.1", 0) as listener:
+            address = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+            server = Server(address, VllmEngine(silence_seconds=0.1, first_token_seconds=0.3, timeout_seconds=10))
+            async with httpx.AsyncClient() as client:
+                await server.call(client, "/pause", {}, is_quick=True)
+
+    with pytest.raises(Interrupted, match=r"no reply to /pause for 0\.3 s"):
+        asyncio.run(ask())
+
+
+def test_members_that_wait_their_turn_are_no_sign_of_a_dead_server(trained, server, engine_of, caplog):
+    server.seconds = 0.3
+    engine = engine_of(concurrency=8, first_token_seconds=1.5, silence_seconds=1.5)
+    with caplog.at_level(logging.WARNING, "groupwise"):
+        assert_of(trained, draw(engine))
+    assert not caplog.messages
+    assert len(server.syncs) == 1
+
+
+def test_a_server_on_this_machine_is_asked_without_the_proxy_of_the_environment(
+    trained, server, engine_of, monkeypatch
+):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert_of(trained, draw(engine_of(patience_seconds=0.3)))
+
+
+def test_a_server_is_told_the_whole_path_of_a_folder(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    transport = open_transport(VllmEngine(folder=Path("our weights: new")), trained, TOKENIZER)
+    assert transport.path(0).is_relative_to(tmp_path / "our weights: new")
+    transport.close()
 
 
 def test_nobody_answers(engine_of, server, caplog):
@@ -448,8 +522,20 @@ def test_a_killed_run_leaves_neither_server_nor_weights(trained, tmp_path):
     run.kill()
     run.wait()
     wait_for(lambda: not Path(f"/proc/{grandchild}").exists())
+    os.utime(renamed, (0, 0))
+    scratch_folder("weights", trained).cleanup()
+    assert renamed.exists(), "the folder of a run in another container, whose number is nobody's here"
+    os.close(left.descriptor)
+    left.descriptor = -1
     scratch_folder("weights", trained).cleanup()
     assert not renamed.exists()
+
+
+def test_weights_lie_elsewhere_where_nobody_may_write_to_memory(trained, monkeypatch):
+    # Of a file system that is mounted to be read, also for root, who may write to every other folder.
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != "/dev/shm")
+    with scratch_folder("weights", trained) as folder:
+        assert Path(folder).parent == Path(tempfile.gettempdir())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system tells nobody that a parent was killed")

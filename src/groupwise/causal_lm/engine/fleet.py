@@ -12,6 +12,7 @@ from groupwise.causal_lm.config import SamplingConfig, VllmEngine
 from groupwise.causal_lm.engine.proof import Proof
 from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server, request_body
 from groupwise.causal_lm.engine.transport import Transport
+from groupwise.causal_lm.engine.vocabulary import check_vocabulary
 
 log = logging.getLogger("groupwise")
 
@@ -26,6 +27,7 @@ class Fleet:
         transport: the weights' way to them; `None` where others refresh them, or another process sends the weights.
         proof: the check of a server that was sent weights.
         eos: the ids that end a completion.
+        tokenizer: the trained model's; where omitted, the servers' vocabulary is not checked.
         why_gone: returns why a server that the run started has ended; empty while it lives.
         proves: whether a server must have proved the weights before it is asked.
 
@@ -42,11 +44,12 @@ class Fleet:
         proof: Proof,
         *,
         eos: Sequence[int],
+        tokenizer: Any = None,
         why_gone: Callable[[], str] = str,
         proves: bool = True,
     ) -> None:
         self._config, self._transport, self._proof, self._eos = config, transport, proof, tuple(eos)
-        self._why_gone, self._proves = why_gone, proves
+        self._why_gone, self._proves, self._tokenizer = why_gone, proves, tokenizer
         self.servers = [Server(address, config) for address in addresses]
         self.version = -1
         self.numbers: dict[str, float] = {}
@@ -102,29 +105,49 @@ class Fleet:
             for server in [*self.servers[first:], *self.servers[:first]]:
                 if server.rests_until > clock():
                     continue
+                began = clock()
                 try:
                     async with server.lock:
+                        if server.rests_until > clock():
+                            # The one who had the lock before found that it does not answer.
+                            continue
+                        began = clock()
                         await self._set_sleep(client, server, False)
                         await self._renew(client, server)
                     return server
                 except Interrupted as error:
-                    self.failed(server, error)
+                    self.failed(server, error, waited=clock() - began)
             if reason := self._why_gone():
                 raise EngineError(reason)
-            since = [server.failing_since for server in self.servers]
-            if all(begin is not None and clock() - begin > self._config.patience_seconds for begin in since):
+            if all(self._has_tried_long(server, clock()) for server in self.servers):
                 raise EngineError(self._nobody())
             next_try = min(server.rests_until for server in self.servers)
             await asyncio.sleep(max(0.02, min(next_try - clock(), 1.0)))
 
-    def failed(self, server: Server, error: Interrupted) -> None:
-        """Notes a server's failure, and says so at the first one in a row."""
+    def begin_batch(self) -> None:
+        """Begins the patience with every server anew. One that fails goes on resting."""
+        for server in self.servers:
+            # A lock belongs to one event loop.
+            server.lock = asyncio.Lock()
+            server.failing_since = None
+
+    def failed(self, server: Server, error: Interrupted, *, waited: float = 0.0) -> None:
+        """Notes a server's failure, and says so at the first one in a row.
+
+        Args:
+            server: that failed.
+            error: how.
+            waited: the seconds that all requests to it waited for this attempt. While others take its groups, it rests
+                five times as long, so that a server that takes connections and answers nothing slows the run little.
+        """
         now = asyncio.get_running_loop().time()
-        is_first = server.failing_since is None
-        server.failed(error, now)
-        server.reason = str(error)
+        is_first = server.num_failures == 0
+        server.is_known = server.is_known and error.is_busy
+        others = sum(other.num_failures == 0 for other in self.servers if other is not server)
+        server.failed(error, now, least_rest=5.0 * waited if others else 0.0)
+        # The first reason tells more than that it has gone since.
+        server.reasons = list(dict.fromkeys([*([] if is_first else server.reasons[:1]), str(error)]))
         if is_first and not error.is_busy:
-            others = sum(other.failing_since is None for other in self.servers)
             log.warning(
                 "domain.engine: %s: %s; %s",
                 server.address,
@@ -156,6 +179,9 @@ class Fleet:
             return
         began = time.perf_counter()
         if self._transport is not None:
+            if self._tokenizer is not None and not server.is_known:
+                await check_vocabulary(client, server, self._tokenizer, self._proof.prompts)
+                server.is_known = True
             await self._transport.send(client, server, self.version)
         sent = time.perf_counter()
         self._count("sync_seconds", sent - began)
@@ -175,11 +201,15 @@ class Fleet:
         server.version = self.version
         server.succeeded()
 
+    def _has_tried_long(self, server: Server, now: float) -> bool:
+        begin = server.failing_since
+        return begin is not None and now - max(begin, server.heard_at) > self._config.patience_seconds
+
     def _count(self, name: str, seconds: float) -> None:
         self.numbers[name] = self.numbers.get(name, 0.0) + seconds
 
     def _nobody(self) -> str:
-        reasons = "; ".join(f"{server.address}: {server.reason}" for server in self.servers)
+        reasons = "; ".join(f"{server.address}: {', then '.join(server.reasons)}" for server in self.servers)
         return (
             f"engine.address: no vLLM server has answered for {self._config.patience_seconds:g} s ({reasons}); is the"
             f" vLLM server running there, and serving model {self._config.model!r}?"

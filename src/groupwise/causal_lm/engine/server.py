@@ -19,6 +19,10 @@ _BUSY = frozenset({408, 425, 429, 503})
 """The statuses of a server that is paused or has too much to do."""
 
 
+WITHOUT_PROXY = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
+"""The `mounts` of a client that asks servers on this machine itself, also where the environment names a proxy."""
+
+
 class EngineError(RuntimeError):
     """The server cannot be reached, refuses a request, answers it wrongly, or does not hold the trained weights."""
 
@@ -66,6 +70,8 @@ class Server:
         model: the name under which it serves the trained weights.
         version: the version of the weights that it has proved to hold; `None` where that is open.
         sleeps: whether it may be asleep; a run that was killed may have left it so.
+        is_known: whether it was found to serve a model of the trained one's vocabulary.
+        heard_at: when it last sent a byte of any completion, on the clock of the event loop.
     """
 
     def __init__(self, address: str, config: VllmEngine) -> None:
@@ -76,24 +82,61 @@ class Server:
         self.failing_since: float | None = None
         self.num_failures = 0
         self.rests_until = 0.0
-        self.reason = ""
+        self.is_known = False
+        self.heard_at = -math.inf
+        self.reasons: list[str] = []
 
-    async def call(self, client: Any, path: str, body: Mapping[str, Any]) -> Any:
+    async def call(self, client: Any, path: str, body: Mapping[str, Any], *, is_quick: bool = False) -> Any:
         """Posts a request and returns its JSON, or its text where it is none.
 
+        Args:
+            client: an `httpx.AsyncClient`.
+            path: of the route.
+            body: of the request.
+            is_quick: whether the server answers at once, or when the completions under way have ended.
+
         Raises:
-            Interrupted: there is no connection, no reply in time, or a status of 500 and above.
+            Interrupted: there is no connection, no reply in time, no sign of life meanwhile, or a status of 500 and
+                above.
             EngineError: the server refuses the request.
         """
+        url, seconds = self.address + path, self.config.timeout_seconds
+        request = asyncio.ensure_future(post(client, url, body, seconds=seconds, max_bytes=_MAX_BYTES))
         try:
-            reply = await post(
-                client, self.address + path, body, seconds=self.config.timeout_seconds, max_bytes=_MAX_BYTES
-            )
+            await self._wait_while_alive(client, request, path if is_quick else "")
+            reply = await request
             if reply.status == 200:
                 return reply.json() if reply.body[:1] in (b"{", b"[") else reply.text
         except ReplyError as error:
             raise Interrupted(str(error)) from None
+        finally:
+            request.cancel()
         raise self._refusal(reply.status, reply.text)
+
+    async def _wait_while_alive(self, client: Any, request: asyncio.Future[Any], quick_path: str) -> None:
+        """Waits for a request, and asks for a sign of life again and again: a machine takes connections for a process
+        that has stopped.
+
+        Raises:
+            Interrupted: the server does not answer for `silence_seconds`, or leaves a quick request for
+                `first_token_seconds` while it sends nothing else either.
+        """
+        import httpx
+
+        clock, seconds = asyncio.get_running_loop().time, self.config.silence_seconds
+        began = clock()
+        wait = min(1.0, seconds)
+        while not (await asyncio.wait({request}, timeout=wait))[0]:
+            wait = seconds
+            late = self.config.first_token_seconds
+            if quick_path and clock() - max(began, self.heard_at) > late:
+                raise Interrupted(f"no reply to {quick_path} for {late:g} s")
+            try:
+                async with asyncio.timeout(seconds):
+                    await client.get(f"{self.address}/health")
+            except (TimeoutError, httpx.HTTPError):
+                if not request.done() and clock() - self.heard_at > seconds:
+                    raise Interrupted(f"no sign of life for {seconds:g} s") from None
 
     async def set_sleep(self, client: Any, sleeps: bool) -> None:
         """Has the server give its device's memory back, its weights in the machine's memory meanwhile, or wakes it.
@@ -125,10 +168,24 @@ class Server:
 
         piece, config = Piece(), self.config
         loop = asyncio.get_running_loop()
-        end, seconds = loop.time() + config.timeout_seconds, config.first_token_seconds
+        heard_at, seconds = loop.time(), config.first_token_seconds
+        end = heard_at + config.timeout_seconds
         url, request = f"{self.address}/v1/completions", {**body, "model": self.model, "stream": True}
+
+        def look() -> None:
+            """Ends the request where the server has sent nothing in time, to other requests neither: until then this
+            one waits its turn.
+            """
+            nonlocal timer
+            due = min(max(heard_at, self.heard_at) + seconds, end)
+            if loop.time() >= due:
+                deadline.reschedule(loop.time())
+            else:
+                timer = loop.call_at(due, look)
+
+        timer = loop.call_soon(look)
         try:
-            async with asyncio.timeout(min(seconds, config.timeout_seconds)) as deadline:
+            async with asyncio.timeout(None) as deadline:
                 async with client.stream("POST", url, json=request) as reply:
                     if reply.status_code != 200:
                         raise self._refusal(reply.status_code, (await _start(reply)).decode(errors="replace"))
@@ -136,8 +193,11 @@ class Server:
                         if event is None:
                             break
                         piece = self._joined(piece, event)
-                        seconds = config.silence_seconds
-                        deadline.reschedule(min(loop.time() + seconds, end))
+                        heard_at = self.heard_at = loop.time()
+                        if seconds != config.silence_seconds:
+                            seconds = config.silence_seconds
+                            timer.cancel()
+                            look()
         except TimeoutError:
             late = (
                 f"no end within {config.timeout_seconds:g} s" if loop.time() >= end else f"no token for {seconds:g} s"
@@ -145,19 +205,22 @@ class Server:
             raise Interrupted(late, piece) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Interrupted(f"{type(error).__name__}: {error}".rstrip(": "), piece) from None
+        finally:
+            timer.cancel()
         if not piece.finish:
             raise Interrupted("the stream ended before the completion did", piece)
         return piece
 
-    def failed(self, error: Interrupted, now: float) -> None:
+    def failed(self, error: Interrupted, now: float, *, least_rest: float = 0.0) -> None:
         """Notes a failure: the server rests for a while, doubled each time up to 5 s, and must prove its weights again
         unless it was only busy.
 
         Args:
             now: the clock of the event loop, seconds.
+            least_rest: seconds.
         """
         self.failing_since = now if self.failing_since is None else self.failing_since
-        self.rests_until = now + min(0.1 * 2.0 ** min(self.num_failures, 10), 5.0)
+        self.rests_until = now + max(least_rest, min(0.1 * 2.0 ** min(self.num_failures, 10), 5.0))
         self.num_failures += 1
         if not error.is_busy:
             self.version = None

@@ -101,7 +101,7 @@ class StartedServer:
         end = time.monotonic() + self._config.start_seconds
         while True:
             with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(f"{self.address}/health", timeout=2.0).status_code == 200:
+                if httpx.get(f"{self.address}/health", timeout=2.0, trust_env=False).status_code == 200:
                     return
             if reason := self.why_gone():
                 raise EngineError(reason)

@@ -6,19 +6,19 @@ class beside these two.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import secrets
 import shutil
 from abc import ABC, abstractmethod
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, final
 
 from safetensors.torch import load_file, save_file
 
 from groupwise.causal_lm.config import VllmEngine
-from groupwise.causal_lm.engine.scratch_folder import scratch_folder
-from groupwise.causal_lm.engine.server import EngineError, Server
+from groupwise.causal_lm.engine.scratch_folder import ScratchFolder, scratch_folder
+from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
 from groupwise.causal_lm.loading import save
 from groupwise.config import ConfigError
 
@@ -33,8 +33,9 @@ class Transport(ABC):
     """
 
     def __init__(self, model: Any, tokenizer: Any, parent: Path | None) -> None:
-        self.model, self.tokenizer, self._parent = model, tokenizer, parent
-        self._scratch: TemporaryDirectory[str] | None = None
+        # A server has a working directory of its own.
+        self.model, self.tokenizer, self._parent = model, tokenizer, parent and parent.absolute()
+        self._scratch: ScratchFolder | None = None
         if parent is not None:
             parent.mkdir(parents=True, exist_ok=True)
 
@@ -87,21 +88,30 @@ class FolderTransport(Transport):
     async def send(self, client: Any, server: Server, version: int) -> None:
         """Pauses the server, has it read the folder, forgets cached prompts, and lets it go on."""
         try:
-            await server.call(client, "/pause?mode=wait", {})
+            await server.call(client, "/pause?mode=wait", {}, is_quick=True)
             try:
-                await server.call(
-                    client,
-                    "/collective_rpc",
-                    {"method": "reload_weights", "kwargs": {"weights_path": str(self.path(version))}},
-                )
-                await server.call(client, "/reset_prefix_cache", {})
-            finally:
-                await server.call(client, "/resume", {})
+                await self._reload(client, server, str(self.path(version)))
+            except BaseException:
+                with contextlib.suppress(EngineError, Interrupted):
+                    await server.call(client, "/resume", {}, is_quick=True)
+                raise
+            await server.call(client, "/resume", {}, is_quick=True)
         except EngineError as error:
             raise EngineError(
                 f"{error}; to take weights it must be started with VLLM_SERVER_DEV_MODE=1 in its environment, on an"
                 ' address that nobody else reaches (or write domain.engine.sync = "none")'
             ) from error
+
+    async def _reload(self, client: Any, server: Server, path: str) -> None:
+        body = {"method": "reload_weights", "kwargs": {"weights_path": path}}
+        try:
+            await server.call(client, "/collective_rpc", body)
+        except Interrupted as error:
+            raise Interrupted(
+                f"it did not read the weights in {path} ({error}): does it serve the model that is trained, and does it"
+                " see this folder?"
+            ) from None
+        await server.call(client, "/reset_prefix_cache", {}, is_quick=True)
 
 
 @final

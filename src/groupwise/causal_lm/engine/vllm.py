@@ -16,7 +16,7 @@ from groupwise.causal_lm.config import SamplingConfig, VllmEngine
 from groupwise.causal_lm.engine.base import Engine, Gathers, GroupBatch
 from groupwise.causal_lm.engine.fleet import Fleet
 from groupwise.causal_lm.engine.proof import Difference, Proof
-from groupwise.causal_lm.engine.server import EngineError, Interrupted, request_body
+from groupwise.causal_lm.engine.server import WITHOUT_PROXY, EngineError, Interrupted, request_body
 from groupwise.causal_lm.engine.started import StartedServer
 from groupwise.causal_lm.engine.transport import open_transport
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
@@ -64,7 +64,14 @@ class Vllm(Engine):
             addresses = (self._started.address,)
         why_gone = str if self._started is None else self._started.why_gone
         self._fleet = Fleet(
-            config, addresses, self._transport, self._proof, eos=self.eos, why_gone=why_gone, proves=self.live
+            config,
+            addresses,
+            self._transport,
+            self._proof,
+            eos=self.eos,
+            tokenizer=tokenizer,
+            why_gone=why_gone,
+            proves=self.live,
         )
         self._weights: object = None
         self._has_changed = False
@@ -200,12 +207,9 @@ class Vllm(Engine):
         """Runs requests to the servers in an event loop of their own."""
         import httpx
 
-        for server in self._fleet.servers:
-            # A lock belongs to one event loop.
-            server.lock = asyncio.Lock()
-            server.succeeded()
+        self._fleet.begin_batch()
         limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(timeout=None, limits=limits) as client:
+        async with httpx.AsyncClient(timeout=None, limits=limits, mounts=WITHOUT_PROXY) as client:
             return await work(client)
 
     async def _complete_all(self, client: Any, requests: list[Request], settings: SamplingConfig) -> list[Turn]:
