@@ -55,8 +55,9 @@ def group_advantage(objective: Objective) -> Callable[[Tensor, Tensor, Sequence[
     """Returns the advantage of an objective as a function of token rewards `[B, T]`, mask `[B, T]` and the id of each
     answer's prompt.
 
-    A reward is the sum of an answer's token rewards, also of those that the policy did not write: a trainer lays a reward
-    on the last token, and the last one may be a tool's. The divergence and the filter of groups are the trainer's.
+    A reward is the sum of an answer's token rewards, also of those that the policy did not write: a trainer lays a
+    reward on the last token, and the last one may be a tool's. The divergence and the filter of groups are the
+    trainer's.
 
     Example:
         >>> advantage = group_advantage(Objective.preset("dr_grpo"))
