@@ -35,6 +35,8 @@ GROUPS = ["a", "a", "a", "b", "b", "b", "c", "c", "c", "d", "d", "d"]
 LENGTHS = [5, 1, 3, 4, 5, 2, 1, 1, 5, 3, 4, 2]
 REWARDS = [1.0, 0.0, 0.5, 0.0, 1.0, 0.25, 1.0, 0.75, 0.0, 0.5, 0.5, 0.0]
 """Members of four prompts, of uneven lengths; no group is flat, which the systems filter each in their own way."""
+TOOLS = {0: [2], 4: [1, 2], 10: [3], 5: [0, 1]}
+"""Member -> tokens that a tool wrote: in the middle, at the end, where the reward lies, and everywhere."""
 MICRO_BATCHES = [[4, 1, 0], [2, 5, 3], [11, 6, 7], [8, 9, 10]]
 
 Difference = dict[str, float]
@@ -52,7 +54,9 @@ def case() -> dict[str, Tensor]:
         return low + (high - low) * torch.rand(12, 5, generator=generator, dtype=torch.float64)
 
     old = draw(-3.0, -0.8)
-    mask = torch.arange(5) < torch.tensor(LENGTHS)[:, None]
+    mask = attended()
+    for member, tokens in TOOLS.items():
+        mask[member, tokens] = False
     return {
         "mask": mask,
         "old": old,
@@ -60,6 +64,11 @@ def case() -> dict[str, Tensor]:
         "reference": old + draw(-0.6, 0.6),
         "entropy": draw(0.1, 2.0),
     }
+
+
+def attended() -> Tensor:
+    """Returns where an answer has a token, a tool's among them."""
+    return torch.arange(5) < torch.tensor(LENGTHS)[:, None]
 
 
 def expected(objective: Objective, tensors: Mapping[str, Tensor]) -> tuple[float, Tensor]:
@@ -137,7 +146,7 @@ def verl(name: str) -> Difference:
             **actor_keys,
         )
         rows = torch.tensor(micro_batch)
-        attention = torch.cat([torch.ones(len(rows), 1), mask[rows]], 1).long()
+        attention = torch.cat([torch.ones(len(rows), 1), attended()[rows]], 1).long()
         data = TensorDict(
             {
                 "prompts": torch.ones(len(rows), 1),

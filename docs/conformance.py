@@ -35,8 +35,9 @@ def page() -> str:
         "",
         "Every preset in every trainer that can be installed here, through that trainer's own code, beside the loss of"
         " the objective on the whole batch. A cell holds two relative differences: of the loss, and of the gradient by"
-        " its norm. The members have uneven lengths, the ratios lie on both sides of every clip. Nothing is said of a"
-        " pair that did not run. `make conformance` measures it again.",
+        " its norm. The members have uneven lengths, in verl and SkyRL a tool wrote some of their tokens,"
+        " the ratios lie on both sides of every clip. Nothing is said of a pair that did not run."
+        " `make conformance` measures it again.",
         "",
         *(f"- **{SYSTEMS[system]} {table[system]['version']}**: {ROUTES[system]}" for system in systems),
         "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,9 @@ from groupwise.cli.arguments import ExperimentName, Model, Overrides, Prompts, R
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
+    from groupwise.experiment import Experiment
     from groupwise.experiment.one_group import OneGroup
+    from groupwise.training.job import Domains, Job
 
 
 def check(
@@ -28,18 +31,11 @@ def check(
     loaded = load(experiment, overrides, model=model, prompts=prompts, seed=seed, run_code=run_code)
     import torch
 
-    from groupwise.cli.output import say
-    from groupwise.domain.callable import is_users
-    from groupwise.domain.failed_method import naming_failed_method
-    from groupwise.experiment.one_group import one_group
     from groupwise.experiment.runner import job_of, open_domain
     from groupwise.experiment.start import check_start
-    from groupwise.streams import Streams
-    from groupwise.training.distributed import World
     from groupwise.training.job import Domains
     from groupwise.training.run.piece_trial import try_pieces
-    from groupwise.training.run.preflight import check_configuration, check_domain, check_memory, device_of
-    from groupwise.training.run.warm_up import load_weights
+    from groupwise.training.run.preflight import check_configuration, check_memory, device_of
 
     check_start(loaded)
     torch.set_num_threads(loaded.train.num_threads)
@@ -50,11 +46,26 @@ def check(
     device = device_of(job.recipes[0])
     for recipe in job.recipes:
         check_memory(recipe, device)
-    domain = open_domain(loaded)
+    domains = Domains(open_domain(loaded))
+    with closing(domains):
+        _read_and_score(loaded, job, span, domains, prompt)
+
+
+def _read_and_score(loaded: Experiment, job: Job, span: Experiment, domains: Domains, prompt: int) -> None:
+    """Says what the domains of an experiment hold, and shows one group of a prompt."""
+    from groupwise.cli.output import say
+    from groupwise.domain.callable import is_users
+    from groupwise.domain.failed_method import naming_failed_method
+    from groupwise.experiment.one_group import one_group
+    from groupwise.streams import Streams
+    from groupwise.training.distributed import World
+    from groupwise.training.run.preflight import check_domain
+    from groupwise.training.run.warm_up import load_weights
+
+    domain = domains.base
     is_own_domain = is_users(loaded.domain)
     if is_own_domain:
         _keep_laws(domain)
-    domains = Domains(domain)
     with naming_failed_method(domain):
         for recipe in job.recipes:
             check_domain(domains.of(recipe), recipe, Streams(loaded.seed), World())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -42,8 +43,8 @@ def evaluate(
     torch.set_num_threads(threads or 1)
     loaded = trained(place, experiment, which, run_code=run_code)
     domain = open_domain(loaded)
-    domain.learner.eval()
-    with torch.no_grad(), naming_failed_method(domain):
+    with closing(domain), torch.no_grad(), naming_failed_method(domain):
+        domain.learner.eval()
         used = domain.deployed(place) if isinstance(domain, Deploys) else None
         if used is not None:
             evaluation, tables = used

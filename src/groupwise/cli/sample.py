@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,7 +61,6 @@ def sample(
         _require_utf8("--prompt", prompt)
     torch.set_num_threads(threads or 1)
     domain = to_sample(place, experiment, which, data=prompt is None and not chat, raw=raw, run_code=run_code)
-    domain.learner.eval()
     settings: dict[str, float] = (
         {"top_k": 1}
         if num == 1 and temperature is None
@@ -69,7 +68,8 @@ def sample(
         if temperature is None
         else {"temperature": temperature}
     )
-    with naming_failed_method(domain):
+    with closing(domain), naming_failed_method(domain):
+        domain.learner.eval()
         if chat:
             _converse(domain, settings, seed)
             return

@@ -55,7 +55,9 @@ def group_advantage(objective: Objective) -> Callable[[Tensor, Tensor, Sequence[
     """Returns the advantage of an objective as a function of token rewards `[B, T]`, mask `[B, T]` and the id of each
     answer's prompt.
 
-    A reward is the sum of an answer's token rewards. The divergence and the filter of groups are the trainer's.
+    A reward is the sum of an answer's token rewards, also of those that the policy did not write: a trainer lays a
+    reward on the last token, and the last one may be a tool's. The divergence and the filter of groups are the
+    trainer's.
 
     Example:
         >>> advantage = group_advantage(Objective.preset("dr_grpo"))
@@ -72,7 +74,7 @@ def group_advantage(objective: Objective) -> Callable[[Tensor, Tensor, Sequence[
             group=torch.tensor([places[prompt_id] for prompt_id in prompt_ids], device=mask.device),
             mask=mask,
             old_log_prob=torch.zeros(mask.shape, device=mask.device),
-            rewards={"reward": torch.where(mask, token_rewards, 0.0).sum(1)},
+            rewards={"reward": token_rewards.sum(1)},
         )
         return advantage_objective.prepare(rollouts, state).advantage.to(token_rewards.dtype) * response_mask
 

@@ -5,7 +5,7 @@ or killed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -207,24 +207,26 @@ def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
 def _run(job: Job, process: _Process, *, resumed: bool) -> Result:
     folder, world, store = process.folder, process.world, process.store
     progress = Progress()
-    with progress.timed("setup"):
-        domains, job = _build(job, process, resumed=resumed)
-        domain = domains.base
-        state = TrainState(progress, job.recipes[0].objective.init(), domain.learner)
-    evaluated_on = domains.evaluated_on(job.recipes)
-    remarks = restore_newest(store, folder, state, world) if resumed else []
-    if job.start is not None and state.progress.step == 0:
-        remarks += begin_at(job, state, domain, world)
-    if world.first:
-        remarks += append_environment(
-            folder,
-            seed=job.seed,
-            device=process.device,
-            num_processes=world.size,
-            remarks=reward_remarks(domain),
-            evaluated_on=evaluated_on,
-        )
-    trackers = _trackers(job, process, state, evaluated_on)
+    with ExitStack() as opened:
+        with progress.timed("setup"):
+            domains, job = _build(job, process, opened, resumed=resumed)
+            domain = domains.base
+            state = TrainState(progress, job.recipes[0].objective.init(), domain.learner)
+        evaluated_on = domains.evaluated_on(job.recipes)
+        remarks = restore_newest(store, folder, state, world) if resumed else []
+        if job.start is not None and state.progress.step == 0:
+            remarks += begin_at(job, state, domain, world)
+        if world.first:
+            remarks += append_environment(
+                folder,
+                seed=job.seed,
+                device=process.device,
+                num_processes=world.size,
+                remarks=reward_remarks(domain),
+                evaluated_on=evaluated_on,
+            )
+        trackers = _trackers(job, process, state, evaluated_on)
+        opened.pop_all()  # The block below closes the domains.
     with (
         naming_failed_method(domain),
         listening(trackers.note) as interrupt,
@@ -290,10 +292,14 @@ def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -
     session.world.barrier()
 
 
-def _build(job: Job, process: _Process, *, resumed: bool) -> tuple[Domains, Job]:
-    """Builds the domain of every stage, and returns it with the job for the domain's kind of decisions."""
+def _build(job: Job, process: _Process, opened: ExitStack, *, resumed: bool) -> tuple[Domains, Job]:
+    """Builds the domain of every stage, and returns it with the job for the domain's kind of decisions.
+
+    Args:
+        opened: closes the domains where the run does not begin.
+    """
     seed_everything(job.seed)
-    domains = Domains(job.build_domain(process.device))
+    domains = opened.enter_context(closing(Domains(job.build_domain(process.device))))
     job = job.on(density=domains.base.density)
     with naming_failed_method(domains.base):
         for recipe in [*job.recipes, *(recipe for recipes in job.controls.values() for recipe in recipes)]:

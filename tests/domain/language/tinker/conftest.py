@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
+import asyncio
+import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,31 @@ from tests.engines.tinker_server import PYTHON, serving
 from groupwise.causal_lm.config import SmallModelConfig
 from groupwise.causal_lm.scratch import character_tokenizer, small_model
 
-# A call that was given up is retried by the SDK's thread, also during the tests that follow; its jitter would move the
-# global generator while one of them tests that a domain does not.
-with suppress(ImportError):
-    from tinker.lib import retry_handler
+SECONDS = 20.0
 
-    module: Any = retry_handler
-    module.random = random.Random(0)
+
+def sdk_tasks() -> set[Any]:
+    """Returns what the SDK's thread works on."""
+    holder = pytest.importorskip("tinker.lib.internal_client_holder", reason="the extra `tinker` is not installed")
+    loop = holder._internal_client_holder_thread_singleton.get_loop()
+
+    async def tasks() -> set[Any]:
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    return asyncio.run_coroutine_threadsafe(tasks(), loop).result(SECONDS)
+
+
+@pytest.fixture(autouse=True)
+def _no_work_stays_behind() -> Iterator[None]:
+    """Asserts that a test leaves no heartbeat and no call behind: they would go on, and print, in the tests that
+    follow, and their retries would move the global generator.
+    """
+    before = sdk_tasks()
+    yield
+    end = time.monotonic() + SECONDS
+    while left := sdk_tasks() - before:
+        assert time.monotonic() < end, left
+        time.sleep(0.01)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 from tests.domain.language.tinker.bigram import Bigram, Datum
 
 from groupwise.domain.language.model import Tinker
+from groupwise.domain.language.tinker.background import Background
 from groupwise.domain.language.tinker.client import Adapter, Service
 
 
@@ -60,6 +61,7 @@ def service(
     """Returns a service without a connection, whose one adapter is a bigram policy."""
     connection = Service.__new__(Service)
     connection.config = Tinker(address="http://127.0.0.1:1", base_model="bigram", timeout_seconds=seconds)
+    connection._background, connection._adapters, connection._session = Background(), [], None  # pyright: ignore
     types = SimpleNamespace(
         ModelInput=SimpleNamespace(from_ints=list),
         TensorData=lambda data, dtype, shape: SimpleNamespace(data=data),

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -85,9 +85,11 @@ def test_an_engine_that_never_answers_ends_at_the_deadline() -> None:
 def test_a_server_that_is_gone_is_noticed_before_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_HEALTH_SECONDS", 0.2)
     state = StandIn()
-    with served(state, seconds=600) as service:
+    with listening(state) as address:
+        service = Service(Tinker(address=address, base_model=BASE, timeout_seconds=600))
         adapter = service.adapter(0)
-    with pytest.raises(TinkerError, match=r"forward was given up: the server no longer answers.*groupwise resume"):
+    message = r"forward was given up: the server no longer answers.*groupwise resume"
+    with closing(service), pytest.raises(TinkerError, match=message):
         work(adapter)
 
 

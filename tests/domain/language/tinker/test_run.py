@@ -272,7 +272,11 @@ def test_an_export_is_the_adapter_as_peft_loads_it(place: Place, state: StandIn)
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "Checkpoint not found.*stay on the server"), (b"no archive", "is no tar archive"), (b"", "no tar archive")],
+    [
+        (None, "Checkpoint not found.*As long as the server keeps"),
+        (b"no archive", "is no tar archive"),
+        (b"", "no tar archive"),
+    ],
 )
 def test_an_export_without_weights_is_one_line(
     place: Place, state: StandIn, content: bytes | None, message: str

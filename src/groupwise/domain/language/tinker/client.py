@@ -16,6 +16,7 @@ from typing import Any, TypeVar, final
 
 from groupwise.config import ConfigError
 from groupwise.domain.language.model import Tinker
+from groupwise.domain.language.tinker.background import Background
 from groupwise.domain.language.tinker.data import Sequenced
 from groupwise.domain.language.tinker.opened import forget, note, orphans
 from groupwise.learner.protocol import StepNumbers
@@ -57,17 +58,19 @@ class Service:
         self.sdk: Any = tinker
         check_health(config)
         os.environ.setdefault("TINKER_TELEMETRY", "0")
-        self._has_session = False
-        self._client = self.call(
-            "connect", lambda: tinker.ServiceClient(base_url=config.address.rstrip("/"), api_key=_key())
-        )
-        capabilities = self.call("get_server_capabilities", self._client.get_server_capabilities)
-        names = [model.model_name for model in capabilities.supported_models]
-        if config.base_model not in names:
-            raise ConfigError(
-                f"model.base_model = {config.base_model!r}: the server at {config.address} does not serve it; allowed:"
-                f" {', '.join(map(str, names[:20]))}"
-            )
+        self._background, self._adapters, self._session = Background(), list[Adapter](), None
+        try:
+            self._client: Any = self.call("connect", self._connect)
+            capabilities = self.call("get_server_capabilities", self._client.get_server_capabilities)
+            names = [model.model_name for model in capabilities.supported_models]
+            if config.base_model not in names:
+                raise ConfigError(
+                    f"model.base_model = {config.base_model!r}: the server at {config.address} does not serve it;"
+                    f" allowed: {', '.join(map(str, names[:20]))}"
+                )
+        except BaseException:
+            self.close()
+            raise
 
     def call(self, name: str, work: Callable[[], _T]) -> _T:
         """Returns what `work` returns, within the deadline.
@@ -84,10 +87,11 @@ class Service:
         failure: list[Exception] = []
 
         def run() -> None:
-            try:
-                outcome.append(work())
-            except Exception as error:
-                failure.append(error)
+            with self._background.owning():
+                try:
+                    outcome.append(work())
+                except Exception as error:
+                    failure.append(error)
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
@@ -117,7 +121,7 @@ class Service:
                 )
 
     def adapter(self, seed: int) -> Adapter:
-        """Makes a LoRA adapter on the server, which begins as the base model.
+        """Makes a LoRA adapter on the server, which begins as the base model and which `close` unloads.
 
         Where the server has no free place, the adapters of processes of this machine that were killed are unloaded;
         otherwise this call waits, since a server frees the places of a client that died after some minutes.
@@ -131,7 +135,10 @@ class Service:
         config, end = self.config, time.monotonic() + self.config.timeout_seconds
         while True:
             try:
-                return Adapter(self, self.call("create_lora_training_client", lambda: self._open_training(seed)))
+                training = self.call("create_lora_training_client", lambda: self._open_training(seed))
+                self._session = training.holder
+                self._adapters.append(Adapter(self, training))
+                return self._adapters[-1]
             except TinkerError as error:
                 if _FULL not in str(error):
                     raise
@@ -159,10 +166,16 @@ class Service:
             pass
 
     def close(self) -> None:
-        """Ends the session, whose heartbeats would go on until the process ends; a second call does nothing."""
-        if self._has_session:
-            self._has_session = False
-            self._client.holder.close()
+        """Unloads the adapters and ends what the SDK still does for this connection: calls that were given up, and the
+        session, whose heartbeats would go on until the process ends. A second call does nothing.
+        """
+        for adapter in self._adapters:
+            adapter.unload()
+        self._adapters.clear()
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+        self._background.end()
 
     def download(self, path: str) -> bytes:
         """Returns the archive of weights that `Adapter.save_for_sampling` saved.
@@ -186,9 +199,14 @@ class Service:
 
         return self.call("get_checkpoint_archive_url", work)
 
+    def _connect(self) -> Any:
+        client = self.sdk.ServiceClient(base_url=self.config.address.rstrip("/"), api_key=_key())
+        with suppress(AttributeError):  # An SDK of another make ends with its session.
+            self._background.follow(client.create_rest_client().holder.get_loop())
+        return client
+
     def _open_training(self, seed: int) -> Any:
         config = self.config
-        self._has_session = True
         return self._client.create_lora_training_client(
             base_model=config.base_model, rank=config.rank, seed=seed % 2**31
         )

@@ -7,6 +7,7 @@ import json
 import shutil
 import tarfile
 import zlib
+from contextlib import closing
 from typing import Any
 
 from groupwise.config import ConfigError
@@ -29,11 +30,12 @@ def export_adapter(request: Export) -> Card:
     saved = SavedState.read(request.model)
     model = {**request.settings["model"], "address": saved.address, "base_model": saved.base_model}
     try:
-        archive = Service(Tinker.model_validate(model)).download(saved.weights)
+        with closing(Service(Tinker.model_validate(model))) as service:
+            archive = service.download(saved.weights)
     except TinkerError as error:
         raise ConfigError(
-            f"{error}; the weights {saved.weights} stay on the server, where training goes on from them:"
-            f" domain.model.state = {saved.state!r}"
+            f"{error}; no archive of the weights {saved.weights} can be had. As long as the server keeps the run's"
+            f" state, training goes on from it: domain.model.state = {saved.state!r}"
         ) from error
     shutil.copytree(request.model, request.folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(FILE))
     files = _adapter_files(archive, saved.weights)

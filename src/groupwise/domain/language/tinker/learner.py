@@ -41,8 +41,7 @@ class TinkerLearner:
 
     def __init__(self, service: Service, seed: int, path: str | None = None) -> None:
         self.service, self._seed = service, seed
-        self._adapters: list[Adapter] = []
-        self._unload = weakref.finalize(self, _unload_all, self._adapters)  # also at the interpreter's end
+        weakref.finalize(self, service.close)  # also at the interpreter's end
         self.live = self.open_adapter()
         self.active = self.live
         self._queue: list[tuple[Sequenced, list[float], list[float]]] = []
@@ -67,9 +66,7 @@ class TinkerLearner:
 
     def open_adapter(self) -> Adapter:
         """Makes an adapter that `close` unloads."""
-        adapter = self.service.adapter(self._seed)
-        self._adapters.append(adapter)
-        return adapter
+        return self.service.adapter(self._seed)
 
     def log_probs(self, members: Sequence[Sequenced]) -> list[list[float]]:
         """Returns nats for every token of each completion, under the live weights or, within a reference, under its
@@ -213,7 +210,6 @@ class TinkerLearner:
 
     def close(self) -> None:
         """Unloads every adapter and ends the session; a second call does nothing."""
-        self._unload()
         self.service.close()
 
 
@@ -262,8 +258,3 @@ class TinkerCopy:
         """Loads the weights that `record` names."""
         self._path = str(record["path"])
         self._adapter.load(self._path, moments=False)
-
-
-def _unload_all(adapters: list[Adapter]) -> None:
-    for adapter in adapters:
-        adapter.unload()

@@ -44,16 +44,16 @@ class TinkerPolicy:
     def __init__(self, config: Tinker, engine: EngineConfig, seed: int) -> None:
         _check_engine(engine)
         service = Service(config)
-        self.tokenizer = load_tokenizer(config.tokenizer or config.base_model)
-        if self.tokenizer.eos_token_id is None:
-            raise ConfigError(
-                f"model.tokenizer = {config.tokenizer or config.base_model!r}: it names no token that ends a"
-                " completion; write a folder whose tokenizer has an eos_token"
-            )
+        try:
+            self.tokenizer = _tokenizer(config)
+            self._server = TinkerLearner(service, seed, config.state)
+        except BaseException:
+            service.close()
+            raise
         self.end_ids: tuple[int, ...] = (int(self.tokenizer.eos_token_id),)
         self.max_positions = config.max_positions
         self.device = torch.device("cpu")
-        self._config, self._server = config, TinkerLearner(service, seed, config.state)
+        self._config = config
         self.learner: Learner = self._server
 
     @property
@@ -188,6 +188,16 @@ class _Member:
         self.log_prob += [0.0] * len(environment_tokens)
         self.truncated = len(self.tokens) >= limit
         return not self.truncated
+
+
+def _tokenizer(config: Tinker) -> Any:
+    tokenizer = load_tokenizer(config.tokenizer or config.base_model)
+    if tokenizer.eos_token_id is None:
+        raise ConfigError(
+            f"model.tokenizer = {config.tokenizer or config.base_model!r}: it names no token that ends a completion;"
+            " write a folder whose tokenizer has an eos_token"
+        )
+    return tokenizer
 
 
 def _completions(members: Sequence[_Member]) -> Completions:
