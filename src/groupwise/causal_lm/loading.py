@@ -300,12 +300,8 @@ def _merged(model: Any) -> Any:
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
-    adapted = {
-        id(tensor)
-        for module in model.modules()
-        if isinstance(module, BaseTunerLayer)
-        for tensor in (*module.parameters(), *module.buffers())
-    }
+    adapters: list[Any] = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    adapted = {id(parameter) for module in adapters for parameter in module.parameters()}
     shared = {id(parameter): parameter for parameter in model.parameters() if id(parameter) not in adapted}
     return copy.deepcopy(model, shared).merge_and_unload()
 
