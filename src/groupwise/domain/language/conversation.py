@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.environment import EnvironmentKind
 from groupwise.domain.language.environment.tool_calls import THOUGHT_CLOSES, THOUGHT_OPENS
 from groupwise.domain.language.parsed_turn import parsed_tool_turn, parsed_turn, reads_turns
 from groupwise.reward.completions import ParsedConversation
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Message = dict[str, Any]
 _MARK_TOKENS = 16
@@ -89,14 +92,16 @@ class Conversations:
         self._before[member] += [*turn, *reply]
         return None if self._length[member] >= self.max_new_tokens else reply
 
-    def cut_off(self, member: int, tokens: Sequence[int]) -> None:
-        """Adds the turn that a limit cut off, which the environment did not see and rewards read.
+    def add_cut_off(self, tokens: Tensor, length: Tensor) -> None:
+        """Adds the turns that a limit cut off, which the environment did not see and rewards read.
 
         Args:
-            tokens: all that were sampled and answered after the prompt.
+            tokens: `[members, longest]`; all that were sampled and answered after the prompts.
+            length: `[members]`; of each.
         """
-        if turn := tokens[self._length[member] :]:
-            self._say(member, turn, {"role": "assistant", "content": self._texts(turn)[0]})
+        for member, (ids, end) in enumerate(zip(tokens.tolist(), length.tolist(), strict=True)):
+            if turn := ids[self._length[member] : end]:
+                self._say(member, turn, {"role": "assistant", "content": self._texts(turn)[0]})
 
     def _texts(self, turn: Sequence[int]) -> tuple[str, str]:
         """Returns the text of a turn, and the one that the environment reads: without the token that ended it, with the
