@@ -498,6 +498,17 @@ def test_a_server_that_ends_as_it_starts_is_told_with_its_last_words(trained, tm
     started.close()
 
 
+def test_a_signal_to_the_group_of_a_run_leaves_its_server_to_the_step_under_way(trained, tmp_path):
+    program = tmp_path / "vllm"
+    program.write_text("#!/bin/sh\nsleep 1000\n")
+    program.chmod(0o755)
+    started = StartedServer(VllmEngine(start=True, executable=str(program)), trained, TOKENIZER)
+    try:
+        assert os.getpgid(started._process.pid) != os.getpgrp()
+    finally:
+        started.close()
+
+
 def test_a_killed_run_leaves_neither_server_nor_weights(trained, tmp_path):
     """Its server, processes of that included, ends with it; the next run removes its folders."""
     program = tmp_path / "vllm"

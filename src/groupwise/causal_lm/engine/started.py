@@ -87,6 +87,9 @@ class StartedServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                # A signal to all processes of a terminal or of `timeout` has the run end after its step, with the
+                # server that this step needs.
+                start_new_session=True,
             )
 
     def wait(self) -> None:
