@@ -89,14 +89,16 @@ class Conversations:
         self._before[member] += [*turn, *reply]
         return None if self._length[member] >= self.max_new_tokens else reply
 
-    def cut_off(self, member: int, tokens: Sequence[int]) -> None:
-        """Adds the turn that a limit cut off, which the environment did not see and rewards read.
+    def cut_off(self, tokens: Sequence[Sequence[int]], lengths: Sequence[int]) -> None:
+        """Adds the turns that a limit cut off, which the environment did not see and rewards read.
 
         Args:
-            tokens: all that were sampled and answered after the prompt.
+            tokens: of each member, all that were sampled and answered after the prompt, padded.
+            lengths: of each member, how many those are.
         """
-        if turn := tokens[self._length[member] :]:
-            self._say(member, turn, {"role": "assistant", "content": self._texts(turn)[0]})
+        for member, (sampled, length) in enumerate(zip(tokens, lengths, strict=True)):
+            if turn := sampled[self._length[member] : length]:
+                self._say(member, turn, {"role": "assistant", "content": self._texts(turn)[0]})
 
     def _texts(self, turn: Sequence[int]) -> tuple[str, str]:
         """Returns the text of a turn, and the one that the environment reads: without the token that ended it, with the

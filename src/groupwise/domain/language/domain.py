@@ -448,10 +448,7 @@ class LanguageDomain(Domain):
         if completions.weight_version is not None:
             payload["weight_version"] = [completions.weight_version] * len(seeds)
         if conversations is not None:
-            for member, (tokens, length) in enumerate(
-                zip(completions.tokens.tolist(), completions.length.tolist(), strict=True)
-            ):
-                conversations.cut_off(member, tokens[:length])
+            conversations.cut_off(completions.tokens.tolist(), completions.length.tolist())
             payload |= {"messages": conversations.completions, "environment": conversations.rewards}
             payload |= {"environment_counts": conversations.counts}
         return Samples(
