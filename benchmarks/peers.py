@@ -1,8 +1,8 @@
 """TRL's own tests of its GRPO trainer, run with TRL's trainer and with Groupwise's in its place.
 
-    make peers TRL=CHECKOUT                                   # a checkout of TRL near the installed version
-    python benchmarks/peers.py CHECKOUT --select environment  # the tests whose names contain a word
-    python benchmarks/peers.py CHECKOUT --keep FOLDER         # the same command again goes on where it was ended
+    make peers TRL=CHECKOUT                              # a checkout of TRL near the installed version
+    make peers TRL=CHECKOUT ARGS="--select environment"  # the tests whose names contain a word
+    make peers TRL=CHECKOUT ARGS="--keep FOLDER"         # the same command again goes on where it was ended
 
 Nothing is downloaded: models, tokenizer and data of the names that the tests ask for are made here, small
 (`peers_hub.py`). TRL itself is the installed one; the checkout gives the tests. A test decides something where one of
