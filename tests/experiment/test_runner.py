@@ -86,6 +86,13 @@ def test_a_trained_model_takes_the_place_of_the_model(tiny: Path):
     assert experiment.name == "tiny"
 
 
+def test_a_trained_model_keeps_the_objective_of_its_run_and_the_reference_that_it_reads(tiny: Path):
+    """A run with a reference of its own could not be evaluated or sampled from."""
+    changes = ["method=grpo", "divergence.kind=k3", "divergence.beta=0.05", "reference.kind=ema"]
+    experiment = load_experiment(tiny, [*changes, "stages=[]", "controls=null"])
+    assert with_model(experiment, "some/folder").objective == experiment.spans[-1].objective
+
+
 def test_weights_follow_the_seed(tiny: Path):
     def weights(seed: int) -> torch.Tensor:
         return next(iter(open_domain(load_experiment(tiny, [f"seed={seed}"])).module.parameters())).detach()

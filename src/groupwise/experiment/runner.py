@@ -18,6 +18,7 @@ from groupwise.experiment.loading import edits, load_experiment
 from groupwise.experiment.python_objects import DOMAIN_INSTANCE, MODULE
 from groupwise.experiment.same_settings import check_same_settings
 from groupwise.experiment.schema import Experiment, read
+from groupwise.experiment.slots import written
 from groupwise.experiment.start import check_start
 from groupwise.processes import can_spread
 from groupwise.runs.folder import RunFolder
@@ -203,7 +204,7 @@ def with_model(experiment: Experiment, model: str | Path) -> Experiment:
     # A domain that a program built is left out, since its weights are replaced by those of the model.
     objects = {name: record for name, record in experiment.objects.items() if name != DOMAIN_INSTANCE}
     final = final.model_copy(update={"objects": objects})
-    tree = merge({**final.table(), "name": experiment.name}, {"domain": final.domain.on_model(str(model))})
+    tree = merge({**written(final.table()), "name": experiment.name}, {"domain": final.domain.on_model(str(model))})
     return read(tree, f"{experiment.name} with the model {model}")
 
 
