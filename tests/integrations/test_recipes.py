@@ -25,6 +25,8 @@ from groupwise.records import Rollouts, Scored
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide"
 SAMPLER = ("behaviour_log_prob",)
+TOKENS = int(case()["mask"].sum())
+"""Tokens of the step that the policy wrote, which every system counts."""
 # Page -> the name of the system in messages, what it passes, the aggregations that it leaves exact.
 SYSTEMS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "prime_rl": ("prime-rl", SAMPLER, ("token_mean",)),
@@ -139,7 +141,7 @@ def prime_rl(objective: Objective, tensors: dict[str, Tensor], live: Tensor) -> 
         for row in range(12)
     ]
     assert all(not value.shape for value in outputs[0].metrics.values())
-    return torch.stack([output.loss for output in outputs]).sum() / sum(LENGTHS)
+    return torch.stack([output.loss for output in outputs]).sum() / TOKENS
 
 
 def nemo_rl(objective: Objective, tensors: dict[str, Tensor], live: Tensor) -> Tensor:
@@ -160,7 +162,7 @@ def nemo_rl(objective: Objective, tensors: dict[str, Tensor], live: Tensor) -> T
             for column, name in names.items()
         }
         data["sample_mask"] = torch.tensor([1.0, 1.0, 1.0, 0.0])
-        share, metrics = loss(live[rows], data, torch.tensor(12.0), torch.tensor(float(sum(LENGTHS))))
+        share, metrics = loss(live[rows], data, torch.tensor(12.0), torch.tensor(float(TOKENS)))
         assert metrics["num_valid_samples"] == 3
         total = total + share
     return total
@@ -189,7 +191,7 @@ def slime(objective: Objective, tensors: dict[str, Tensor], live: Tensor) -> Ten
         share, log = function(args, batch, logits, None)
         assert torch.equal(log["loss"], share.detach())
         total = total + share
-    return total / (sum(LENGTHS) if per_token else 12)
+    return total / (TOKENS if per_token else 12)
 
 
 def openrlhf(objective: Objective, tensors: dict[str, Tensor], live: Tensor) -> Tensor:
@@ -205,7 +207,7 @@ def openrlhf(objective: Objective, tensors: dict[str, Tensor], live: Tensor) -> 
             action_mask=tensors["mask"][rows],
             rollout_log_probs=tensors["behaviour"][rows],
             dp_size=2,
-            batch_num_tokens=sum(LENGTHS),
+            batch_num_tokens=TOKENS,
             global_batch_size=12,
         )
         assert 0 <= float(clip_ratio) <= 1
