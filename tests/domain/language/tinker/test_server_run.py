@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -107,13 +108,11 @@ def test_a_run_on_a_real_server(server: Server, tmp_path: Path) -> None:
 
     saved = SavedState.read(tmp_path / "run" / "model")
     config = Tinker(address=server.address, base_model=saved.base_model, rank=saved.rank)
-    adapter = Service(config).adapter(0)
-    try:
+    member = Sequenced([5, 6, 7], [8, 9, 10, 11], [True] * 4)
+    with closing(Service(config)) as service:
+        adapter = service.adapter(0)
         adapter.load(saved.state, moments=False)
-        member = Sequenced([5, 6, 7], [8, 9, 10, 11], [True] * 4)
         (served,) = adapter.log_probs([member])
-    finally:
-        adapter.unload()
     model = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter")
     mask = torch.ones(1, 4, dtype=torch.bool)
     tokens = torch.tensor([member.tokens])
