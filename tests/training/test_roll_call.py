@@ -8,11 +8,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch.distributed import HashStore
 
 from groupwise.training import roll_call
+from groupwise.training.distributed import World
 from groupwise.training.roll_call import RollCall
 
 DEADLINE = 30.0
@@ -133,3 +135,16 @@ def test_a_process_that_ends_by_itself_is_not_ended() -> None:
         call.close()
     time.sleep(1.0)
     assert ended == []
+
+
+def test_a_process_is_not_told_of_itself() -> None:
+    """Both blocks of a run tell of its end. The outer one said of its own process that another one had left."""
+    call = RollCall(HashStore(), 0, 2)
+    world = World(0, 2, 0, call)
+    broken = RuntimeError("the connection broke")
+    code = compile("def gather(error):\n    raise error\n", "/torch/distributed/c10d.py", "exec")
+    module: dict[str, Any] = {}
+    exec(code, module)
+    with pytest.raises(RuntimeError, match=r"^the connection broke$"), world.telling_end(), world.telling_end():
+        module["gather"](broken)
+    call.close()

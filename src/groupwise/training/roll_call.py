@@ -75,6 +75,7 @@ class RollCall:
     ) -> None:
         self._store, self._rank, self._size, self._seconds, self._say = store, rank, size, seconds, say
         self._grace, self._end, self._leaves = grace, end or _end_process, False
+        self._own_sentence = ""
         self._count, self._asked_after = 0, seconds
         self._since: float | None = None
         self._watched_thread = threading.get_ident()
@@ -105,13 +106,16 @@ class RollCall:
         self._leaves = True
         with suppress(RuntimeError):  # the process that held the store is gone, and the others with it
             if not self._store.check([_LEFT]):
-                self._store.set(_LEFT, f"process {self._rank} has left the run: {reason}")
+                self._own_sentence = f"process {self._rank} has left the run: {reason}"
+                self._store.set(_LEFT, self._own_sentence)
 
     def left(self) -> str:
-        """Returns the sentence about the first process that has left the run; empty where none has."""
+        """Returns the sentence about the first process that has left the run; empty where none has, or this one was the
+        first.
+        """
         with suppress(RuntimeError):
-            if self._store.check([_LEFT]):
-                return self._store.get(_LEFT).decode()
+            if self._store.check([_LEFT]) and (sentence := self._store.get(_LEFT).decode()) != self._own_sentence:
+                return sentence
         return ""
 
     def close(self) -> None:
