@@ -18,6 +18,9 @@ _MAX_BYTES = 128 << 20
 _BUSY = frozenset({408, 425, 429, 503})
 """The statuses of a server that is paused or has too much to do."""
 
+LONGEST_REST = 5.0
+"""The seconds that a server rests at most after failures, while no other takes its groups."""
+
 
 WITHOUT_PROXY = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
 """The `mounts` of a client that asks servers on this machine itself, also where the environment names a proxy."""
@@ -212,15 +215,15 @@ class Server:
         return piece
 
     def failed(self, error: Interrupted, now: float, *, least_rest: float = 0.0) -> None:
-        """Notes a failure: the server rests for a while, doubled each time up to 5 s, and must prove its weights again
-        unless it was only busy.
+        """Notes a failure: the server rests for a while, doubled each time up to `LONGEST_REST`, and must prove its
+        weights again unless it was only busy.
 
         Args:
             now: the clock of the event loop, seconds.
             least_rest: seconds.
         """
         self.failing_since = now if self.failing_since is None else self.failing_since
-        self.rests_until = now + max(least_rest, min(0.1 * 2.0 ** min(self.num_failures, 10), 5.0))
+        self.rests_until = now + max(least_rest, min(0.1 * 2.0 ** min(self.num_failures, 10), LONGEST_REST))
         self.num_failures += 1
         if not error.is_busy:
             self.version = None
