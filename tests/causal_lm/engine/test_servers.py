@@ -328,8 +328,9 @@ def test_a_server_of_another_vocabulary_is_sent_no_weights(trained, server, engi
     with pytest.raises(EngineError, match=r"another model: it tokenizes .* as \[\d+, .* start it on"):
         draw(engine_of())
     assert not server.syncs
-    server.tokenizer = TOKENIZER
-    assert_of(trained, draw(engine_of()))
+    # A server that has no tokenizer, which token ids do not need, may answer 500.
+    for server.tokenizer in (TOKENIZER, False):
+        assert_of(trained, draw(engine_of(patience_seconds=0.3)))
 
 
 def test_a_server_that_cannot_read_the_weights_is_told_by_its_first_reason(server, engine_of):

@@ -54,11 +54,12 @@ class Interrupted(Exception):
         reason: the cause, in a few words.
         piece: the tokens that came before.
         is_busy: whether the server lives and asks to come later, so that its weights are still those it had.
+        status: the HTTP status that the server answered; 0 where it answered none.
     """
 
-    def __init__(self, reason: str, piece: Piece | None = None, *, is_busy: bool = False) -> None:
+    def __init__(self, reason: str, piece: Piece | None = None, *, is_busy: bool = False, status: int = 0) -> None:
         super().__init__(reason)
-        self.piece, self.is_busy = piece or Piece(), is_busy
+        self.piece, self.is_busy, self.status = piece or Piece(), is_busy, status
 
 
 @final
@@ -237,7 +238,7 @@ class Server:
         if status == 404 and self.model != self.config.model:
             return Interrupted(f"it does not know the adapter that it was sent: it was started anew ({reason})")
         if status in _BUSY or status >= 500:
-            return Interrupted(reason, is_busy=status in _BUSY)
+            return Interrupted(reason, is_busy=status in _BUSY, status=status)
         return EngineError(
             f"engine.address = {self.address!r}: {reason}; is the vLLM server running there, and serving model"
             f" {self.model!r}?"
