@@ -49,6 +49,10 @@ def test_an_adapter_is_in_the_hidden_states_and_off_when_disabled(model_of):
 def test_models_without_a_separate_head_are_refused(model_of):
     with pytest.raises(ConfigError, match="lm_head out of target_modules"):
         Backbone(get_peft_model(model_of("llama"), LoraConfig(target_modules=["lm_head"])))
+    # Merged, the adapter would change the head as well: a saved model was another one than was trained.
+    with pytest.raises(ConfigError, match="embed_tokens out of target_modules"):
+        Backbone(get_peft_model(model_of("qwen3"), LoraConfig(target_modules=["embed_tokens", "q_proj"])))
+    Backbone(get_peft_model(model_of("llama"), LoraConfig(target_modules=["embed_tokens"])))
     with pytest.raises(ConfigError, match="virtual tokens"):
         Backbone(get_peft_model(model_of("llama"), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)))
     broken = model_of("granite")

@@ -14,7 +14,8 @@ import torch
 from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.config import ConfigError
-from groupwise.domain.protocol import Evaluation, Samples, Table
+from groupwise.domain.protocol import Evaluation, Prompt, Samples, Table
+from groupwise.domain.returned import Fault, checked_samples
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.training.run.launch import train
@@ -165,3 +166,14 @@ def test_demonstrations_of_a_later_step_are_checked(change: Any, sentence: str, 
     with pytest.raises(ConfigError) as caught:
         train(run, tmp_path / "run")
     assert str(caught.value).startswith(f"domain: Turning.demonstrations: {sentence}")
+
+
+def test_a_group_of_a_large_batch_is_shown_where_it_is_wrong() -> None:
+    """All 10,000 entries stood in the one line, twice."""
+    group = torch.arange(1250).repeat_interleave(8)
+    group[4000] = 7
+    mask = torch.ones(len(group), 1, dtype=torch.bool)
+    samples = Samples([Prompt(str(number), {}) for number in range(1250)], group, mask, -torch.rand(mask.shape))
+    with pytest.raises(Fault, match=r"group is \[\.\.\., 499, .*, 499, 7, 500, .*\.\.\.\] of the shape") as fault:
+        checked_samples(samples, 1250, 8, ToyDomain())
+    assert len(str(fault.value)) < 400

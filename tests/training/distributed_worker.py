@@ -19,6 +19,7 @@ from tests.training.step.test_update import started
 from tests.training.toy import ToyDomain, job, recipe, weights
 
 from groupwise.checkpoint import CheckpointConfig
+from groupwise.config import ConfigError
 from groupwise.learner.optimiser import trained_parameters
 from groupwise.reward.scoring.table import RewardEvent, RewardTable
 from groupwise.streams import Streams, seed_everything
@@ -26,6 +27,7 @@ from groupwise.track import TrackConfig
 from groupwise.training import distributed, train
 from groupwise.training.distributed import connect, disconnect
 from groupwise.training.roll_call import RollCall
+from groupwise.training.run import launch, run_folder
 from groupwise.training.step.collect import collect
 from groupwise.training.step.step import Step
 from groupwise.training.step.update import update_policy
@@ -144,6 +146,15 @@ def left(folder: Path) -> None:
         time.sleep(60)
 
 
+def locked(folder: Path) -> None:
+    """Another process trains in the folder. The program of process 0 catches that, and lives on for a while."""
+    launch.locked = partial(run_folder.locked, patience_seconds=0.1)
+    try:
+        launch.resume(job(recipe(num_steps=2), domain=lambda device: ToyDomain()), folder / "run")
+    except ConfigError:
+        time.sleep(5)
+
+
 def memory(folder: Path) -> None:
     chosen = recipe(num_steps=3, prompts_per_step=5)
     train(
@@ -186,7 +197,8 @@ def threads_of_gloo() -> list[str]:
 
 
 if __name__ == "__main__":
-    tasks = {"updates": updates, "whole": whole, "worn": worn, "left": left, "memory": memory, "passes": passes}
+    chosen = (updates, whole, worn, left, locked, memory, passes)
+    tasks = {task.__name__: task for task in chosen}
     tasks[sys.argv[1]](Path(sys.argv[2]))
     # One that still runs while Python ends may abort the process, once in some hundred ends.
     if left := threads_of_gloo():

@@ -15,8 +15,10 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 from tests.training.step.test_reward_memory import remembered
 
+from groupwise.runs import RunFolder
 from groupwise.statistics import Mean, Total
 from groupwise.training.distributed import World
+from groupwise.training.run.run_folder import locked, write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -155,6 +157,16 @@ def test_a_fault_of_another_process_is_reported_by_the_first(tmp_path: Path) -> 
 def test_nobody_waits_for_a_process_whose_program_caught_the_error_of_its_run(tmp_path: Path) -> None:
     printed = launch(tmp_path, "left", 2, status=1)
     assert "process 1 has left the run: CUDA out of memory" in printed
+
+
+@pytest.mark.slow
+def test_a_process_that_finds_the_folder_in_use_says_so_to_the_others(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    write_json(folder.config, {})
+    with locked(folder):
+        printed = launch(tmp_path, "locked", 2, status=1)
+    assert f"process 0 has left the run: run folder {folder.path}: another process is training in it" in printed
 
 
 def test_large_gradients_are_summed_where_they_lie_and_small_ones_in_buckets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from torch.distributed import HashStore
+from torch.distributed import HashStore, PrefixStore, TCPStore
 
 from groupwise.training import roll_call
+from groupwise.training.distributed import World
 from groupwise.training.roll_call import RollCall
 
 DEADLINE = 30.0
@@ -133,3 +136,38 @@ def test_a_process_that_ends_by_itself_is_not_ended() -> None:
         call.close()
     time.sleep(1.0)
     assert ended == []
+
+
+def test_a_process_is_not_told_of_itself() -> None:
+    """Both blocks of a run tell of its end. The outer one said of its own process that another one had left."""
+    call = RollCall(HashStore(), 0, 2)
+    world = World(0, 2, 0, call)
+    broken = RuntimeError("the connection broke")
+    code = compile("def gather(error):\n    raise error\n", "/torch/distributed/c10d.py", "exec")
+    module: dict[str, Any] = {}
+    exec(code, module)
+    with pytest.raises(RuntimeError, match=r"^the connection broke$"), world.telling_end(), world.telling_end():
+        module["gather"](broken)
+    call.close()
+
+
+@pytest.mark.parametrize("lives_on", [True, False])
+def test_a_process_that_held_the_store_is_waited_for_by_nobody_either(lives_on: bool) -> None:
+    """Without a launcher the first process holds the store, which went with its run before the others had ended."""
+    kept = roll_call._KEPT
+    host = TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+    guest = TCPStore("127.0.0.1", host.port, 2, is_master=False)
+    ended: list[int] = []
+    first = RollCall(PrefixStore("calls", host), 0, 2)
+    second = RollCall(PrefixStore("calls", guest), 1, 2, seconds=0.1, grace=1.5, end=lambda: ended.append(1))
+    first.leave("memory ran out")
+    assert second.left()
+    if not lives_on:
+        time.sleep(0.5)  # in which the second one looks
+        kept.clear()
+    first.close()
+    del first, host
+    gc.collect()
+    wait_until(lambda: ended)
+    second.close()
+    kept.clear()

@@ -80,6 +80,8 @@ class Backbone:
                 f"the head of {name} is a {type(head).__name__}, not a plain linear layer; take lm_head out of"
                 " target_modules and modules_to_save"
             )
+        if hasattr(model, "peft_config"):
+            _check_embedding(inner, head)
         self.body: nn.Module = body
         if hasattr(body, "warn_if_padding_and_no_attention_mask"):
             # GPT-2 takes an end token that was sampled for padding, and looks for it at every step.
@@ -274,6 +276,17 @@ def _casting_once(device_type: str) -> Iterator[None]:
     finally:
         # Autocast drops the cache only at its outermost end, when the weights may be another policy's.
         torch.clear_autocast_cache()
+
+
+def _check_embedding(model: Any, head: nn.Linear) -> None:
+    """Refuses an adapter on an embedding whose weight is the head's too: merged, it would change both."""
+    embedding = model.get_input_embeddings()
+    if getattr(getattr(embedding, "base_layer", None), "weight", None) is head.weight:
+        layer = next(name for name, module in model.named_modules() if module is embedding).rpartition(".")[2]
+        raise ConfigError(
+            f"the head of {type(model).__name__} shares the weight of its embedding, so that no saved weights hold an"
+            f" adapter of the embedding alone; take {layer} out of target_modules"
+        )
 
 
 def _no_warning(*_: Any) -> None:

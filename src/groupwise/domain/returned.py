@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 GUIDE = "docs/guide/write_your_own_domain.md"
 
+_NUM_SHOWN = 16
+
 
 @final
 class Fault(ValueError):
@@ -300,15 +302,23 @@ def _check_groups(samples: Samples, num_prompts: int, group_size: int) -> None:
         )
     _check_devices("sample", _tensors(samples), samples.mask.device)
     expected = torch.arange(num_prompts).repeat_interleave(group_size)
-    if samples.group.tolist() != expected.tolist():
+    if (group := samples.group.flatten().tolist()) != expected.tolist() or samples.group.dim() != 1:
+        first = next((place for place, pair in enumerate(zip(group, expected.tolist())) if pair[0] != pair[1]), 0)
         raise Fault(
-            f"sample: group is {samples.group.tolist()}; the members of a prompt stand one after another:"
-            f" {expected.tolist()}"
+            f"sample: group is {_near(group, first)} of the shape {list(samples.group.shape)}; the members of a prompt"
+            f" stand one after another: {_near(expected.tolist(), first)} of the shape [{members}]"
         )
     if len(samples.prompts) != num_prompts:
         raise Fault(
             f"sample: prompts has {len(samples.prompts)} entries; hand over the {num_prompts} that it was given"
         )
+
+
+def _near(values: Sequence[Any], place: int) -> str:
+    """Returns a list as it is written, of a long one the entries around a place."""
+    first = 0 if len(values) <= _NUM_SHOWN else max(0, place - _NUM_SHOWN // 2)
+    shown = values[first : first + _NUM_SHOWN]
+    return f"[{'..., ' * (first > 0)}{', '.join(map(str, shown))}{', ...' * (first + len(shown) < len(values))}]"
 
 
 def _check_record(place: str, record: Any) -> None:

@@ -22,19 +22,20 @@ ran out goes on with others.
 """
 
 
-def check_same_settings(experiment: Experiment, folder: Path) -> list[str]:
+def check_same_settings(experiment: Experiment, folder: Path, *, patience_seconds: float = 10.0) -> list[str]:
     """Refuses to go on with a run under other settings than it began with, but for those of `OF_MEMORY`, which
     `config.json` then says. Python objects are not compared here. Each of several processes calls it.
 
     Args:
         experiment: the experiment as it would begin now.
         folder: a run folder with its `config.json`.
+        patience_seconds: the longest wait for a process that trains in the folder, before `config.json` is written.
 
     Returns:
         a sentence about each key that differs from now on.
 
     Raises:
-        ConfigError: a key differs; the message gives both values.
+        ConfigError: a key differs, and the message gives both values; or another process trains in the folder.
 
     Example:
         >>> import json, tempfile
@@ -46,7 +47,7 @@ def check_same_settings(experiment: Experiment, folder: Path) -> list[str]:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder ...: its run began with other settings: seed = 0 (3 there); ...
     """
-    from groupwise.training.run.run_folder import write_json
+    from groupwise.training.run.run_folder import locked, write_json
 
     run = RunFolder(folder)
     recorded = read_json(run.config)
@@ -62,6 +63,9 @@ def check_same_settings(experiment: Experiment, folder: Path) -> list[str]:
     if changed and not run.summary.is_file():
         if needs_consent(experiment):
             remember(run.config, [wanted])
-        # Each process writes the same file, so that none reads the old one.
-        write_json(run.config, wanted)
+        # A process that trains holds a lock on the file, which a new one would be without. Whichever of the processes
+        # of this run comes first writes it, so that none reads the old one.
+        with locked(run, patience_seconds):
+            if read_json(run.config) != wanted:
+                write_json(run.config, wanted)
     return [f"goes on with {key} = {new!r}, where it had {old!r}" for key, (old, new) in changed.items()]

@@ -34,6 +34,9 @@ SECONDS_AFTER_ONE_LEFT: Final = 15.0
 """The time that a process has to end by itself when another one has left the run: its connections may break first."""
 
 _LEFT = "left"
+_KEPT: list[Store] = []
+"""The stores of runs that this process has left. It may be the one that holds them, and others read there why."""
+
 _SECONDS_BETWEEN_LOOKS = 1.0
 _SECONDS_FOR_AN_ANSWER = 5.0
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -75,6 +78,7 @@ class RollCall:
     ) -> None:
         self._store, self._rank, self._size, self._seconds, self._say = store, rank, size, seconds, say
         self._grace, self._end, self._leaves = grace, end or _end_process, False
+        self._own_sentence = ""
         self._count, self._asked_after = 0, seconds
         self._since: float | None = None
         self._watched_thread = threading.get_ident()
@@ -103,15 +107,19 @@ class RollCall:
             reason: what ended it, in one line.
         """
         self._leaves = True
+        _KEPT.append(self._store)
         with suppress(RuntimeError):  # the process that held the store is gone, and the others with it
             if not self._store.check([_LEFT]):
-                self._store.set(_LEFT, f"process {self._rank} has left the run: {reason}")
+                self._own_sentence = f"process {self._rank} has left the run: {reason}"
+                self._store.set(_LEFT, self._own_sentence)
 
     def left(self) -> str:
-        """Returns the sentence about the first process that has left the run; empty where none has."""
+        """Returns the sentence about the first process that has left the run; empty where none has, or this one was the
+        first.
+        """
         with suppress(RuntimeError):
-            if self._store.check([_LEFT]):
-                return self._store.get(_LEFT).decode()
+            if self._store.check([_LEFT]) and (sentence := self._store.get(_LEFT).decode()) != self._own_sentence:
+                return sentence
         return ""
 
     def close(self) -> None:
@@ -121,17 +129,19 @@ class RollCall:
         self._thread.join(_SECONDS_FOR_AN_ANSWER)
 
     def _watch(self) -> None:
-        until: float | None = None
+        sentence, until = "", 0.0
         # The store ends with the process that holds it; then there is nobody to ask any more.
         with suppress(RuntimeError):
             while not self._ended.wait(min(_SECONDS_BETWEEN_LOOKS, self._seconds)):
-                self._answer()
-                if not self._leaves and (sentence := self.left()):
-                    until = until or time.monotonic() + self._grace
+                if sentence and not self._leaves:
+                    # Nothing is read from the store any more, which may have ended with the process that left.
                     if time.monotonic() > until:
                         self._say(f"{sentence}; this process cannot go on without it, and ends")
                         self._end()
                         return
+                    continue
+                self._answer()
+                sentence, until = self.left(), time.monotonic() + self._grace
                 since = self._since
                 if since is not None and time.monotonic() - since > self._asked_after:
                     self._asked_after *= 2

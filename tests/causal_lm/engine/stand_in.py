@@ -30,7 +30,7 @@ class StandIn(ThreadingHTTPServer):
         asleep: whether it gave its memory back; then it answers 500 to all that needs weights.
         sleeps: how often it was put to sleep.
         seconds: how long a completion takes at least.
-        tokenizer: answers /tokenize, where there is one.
+        tokenizer: answers /tokenize, where there is one; false answers 500.
         requests, syncs: the bodies of completions, and the folders of reloads.
     """
 
@@ -68,6 +68,9 @@ class Handler(BaseHTTPRequestHandler):
                 return
             if path == "/v1/completions":
                 self.complete(server, body)
+                return
+            if path == "/tokenize" and server.tokenizer is False:
+                self.send_error(500, "Internal Server Error")
                 return
             if path == "/tokenize" and server.tokenizer is not None:
                 content = json.dumps({"tokens": server.tokenizer.encode(body["prompt"])}).encode()

@@ -21,7 +21,7 @@ from tests.causal_lm.engine.two_processes import Peer, open_pair, send_weights
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import LoraConfig, SamplingConfig, VllmEngine
-from groupwise.causal_lm.engine import open_engine
+from groupwise.causal_lm.engine import fleet, open_engine
 from groupwise.causal_lm.engine import started as started_module
 from groupwise.causal_lm.engine.proof import Difference, Proof, bound
 from groupwise.causal_lm.engine.scratch_folder import scratch_folder
@@ -328,8 +328,9 @@ def test_a_server_of_another_vocabulary_is_sent_no_weights(trained, server, engi
     with pytest.raises(EngineError, match=r"another model: it tokenizes .* as \[\d+, .* start it on"):
         draw(engine_of())
     assert not server.syncs
-    server.tokenizer = TOKENIZER
-    assert_of(trained, draw(engine_of()))
+    # A server that has no tokenizer, which token ids do not need, may answer 500.
+    for server.tokenizer in (TOKENIZER, False):
+        assert_of(trained, draw(engine_of(patience_seconds=0.3)))
 
 
 def test_a_server_that_cannot_read_the_weights_is_told_by_its_first_reason(server, engine_of):
@@ -416,6 +417,14 @@ def test_a_server_that_takes_connections_and_answers_nothing_is_told_from_one_th
     assert caplog.messages == [
         f"domain.engine: {address}: no sign of life for 0.3 s; the other 1 take its groups",
     ]
+
+
+def test_a_server_that_rests_long_is_asked_where_the_other_one_has_died(trained, server, engine_of, monkeypatch):
+    """It rested for minutes after a stop, and the run waited with it, though it lived again and nobody else did."""
+    monkeypatch.setattr(fleet, "LONGEST_REST", 0.2)
+    engine = engine_of(address=(server.address, "http://127.0.0.1:9"))
+    engine._fleet.servers[0].rests_until = time.monotonic() + 1000.0
+    assert_of(trained, draw(engine))
 
 
 def test_a_quick_request_that_a_living_server_leaves_alone_has_a_deadline():

@@ -18,7 +18,7 @@ from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.config import ChatConfig
 from groupwise.domain.language.conversation import Conversations
 from groupwise.domain.language.environment.chat_tools import ChatTools
-from groupwise.domain.language.parsed_turn import parsed_turn, unreadable_template
+from groupwise.domain.language.parsed_turn import parsed_tool_turn, parsed_turn, unreadable_template
 from groupwise.reward.completions import in_form
 from groupwise.streams import Streams
 
@@ -70,6 +70,14 @@ def test_a_turn_is_read_as_trl_reads_it(turn: str, opened: str) -> None:
     assert in_form([[]], [read], None) == [[parse_response(made, ids, prefix=prefix, tools=[])]]
     assert in_form(["1?"], [read], None) == [text]
     assert type(in_form([[]], [read], "text")[0]) is str
+
+
+def test_a_call_that_is_nested_too_deeply_is_a_message_of_its_text() -> None:
+    """It ended the run with a RecursionError, though a turn is the model's."""
+    made, turn = tokenizer(), f"<tool_call>\n{'[' * 5000}"
+    expected = {"role": "assistant", "content": "text"}
+    assert parsed_turn(made, "text", made.encode(turn), made.encode("<|im_start|>assistant\n")).message == expected
+    assert parsed_tool_turn(made, "text", turn, thinking=False) == expected
 
 
 def test_rewards_of_a_chat_find_thoughts_apart_and_texts_whole(build: Any, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, final
 
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
 from groupwise.causal_lm.engine.proof import Proof
-from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server, request_body
+from groupwise.causal_lm.engine.server import LONGEST_REST, EngineError, Interrupted, Server, request_body
 from groupwise.causal_lm.engine.transport import Transport
 from groupwise.causal_lm.engine.vocabulary import check_vocabulary
 
@@ -121,6 +121,7 @@ class Fleet:
                 raise EngineError(reason)
             if all(self._has_tried_long(server, clock()) for server in self.servers):
                 raise EngineError(self._nobody())
+            self._end_long_rests(clock())
             next_try = min(server.rests_until for server in self.servers)
             await asyncio.sleep(max(0.02, min(next_try - clock(), 1.0)))
 
@@ -200,6 +201,16 @@ class Fleet:
             raise EngineError(f"domain.engine: {server.address} does not hold the trained weights: {fault}")
         server.version = self.version
         server.succeeded()
+
+    def _end_long_rests(self, now: float) -> None:
+        """Has servers asked again that rest long, where each of the others has failed for a while: nobody takes their
+        groups.
+        """
+        resting = [server for server in self.servers if server.rests_until - now > LONGEST_REST]
+        since = [server.failing_since for server in self.servers if server not in resting]
+        if all(begin is not None and now - begin > LONGEST_REST for begin in since):
+            for server in resting:
+                server.rests_until = now
 
     def _has_tried_long(self, server: Server, now: float) -> bool:
         begin = server.failing_since

@@ -18,6 +18,9 @@ _MAX_BYTES = 128 << 20
 _BUSY = frozenset({408, 425, 429, 503})
 """The statuses of a server that is paused or has too much to do."""
 
+LONGEST_REST = 5.0
+"""The seconds that a server rests at most after failures, while no other takes its groups."""
+
 
 WITHOUT_PROXY = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
 """The `mounts` of a client that asks servers on this machine itself, also where the environment names a proxy."""
@@ -51,11 +54,12 @@ class Interrupted(Exception):
         reason: the cause, in a few words.
         piece: the tokens that came before.
         is_busy: whether the server lives and asks to come later, so that its weights are still those it had.
+        status: the HTTP status that the server answered; 0 where it answered none.
     """
 
-    def __init__(self, reason: str, piece: Piece | None = None, *, is_busy: bool = False) -> None:
+    def __init__(self, reason: str, piece: Piece | None = None, *, is_busy: bool = False, status: int = 0) -> None:
         super().__init__(reason)
-        self.piece, self.is_busy = piece or Piece(), is_busy
+        self.piece, self.is_busy, self.status = piece or Piece(), is_busy, status
 
 
 @final
@@ -212,15 +216,15 @@ class Server:
         return piece
 
     def failed(self, error: Interrupted, now: float, *, least_rest: float = 0.0) -> None:
-        """Notes a failure: the server rests for a while, doubled each time up to 5 s, and must prove its weights again
-        unless it was only busy.
+        """Notes a failure: the server rests for a while, doubled each time up to `LONGEST_REST`, and must prove its
+        weights again unless it was only busy.
 
         Args:
             now: the clock of the event loop, seconds.
             least_rest: seconds.
         """
         self.failing_since = now if self.failing_since is None else self.failing_since
-        self.rests_until = now + max(least_rest, min(0.1 * 2.0 ** min(self.num_failures, 10), 5.0))
+        self.rests_until = now + max(least_rest, min(0.1 * 2.0 ** min(self.num_failures, 10), LONGEST_REST))
         self.num_failures += 1
         if not error.is_busy:
             self.version = None
@@ -234,7 +238,7 @@ class Server:
         if status == 404 and self.model != self.config.model:
             return Interrupted(f"it does not know the adapter that it was sent: it was started anew ({reason})")
         if status in _BUSY or status >= 500:
-            return Interrupted(reason, is_busy=status in _BUSY)
+            return Interrupted(reason, is_busy=status in _BUSY, status=status)
         return EngineError(
             f"engine.address = {self.address!r}: {reason}; is the vLLM server running there, and serving model"
             f" {self.model!r}?"

@@ -82,7 +82,7 @@ def parsed_turn(tokenizer: Any, text: str, ids: Sequence[int], prefix: Sequence[
         if ids:
             message = _read(tokenizer, ids, prefix)
     # A turn is the model's, and may break every rule of its own format.
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         pass
     return ParsedText(text, message)
 
@@ -100,7 +100,7 @@ def parsed_tool_turn(tokenizer: Any, text: str, turn: str, *, thinking: bool) ->
     try:
         return _message(tokenizer, turn, _BEGINS + THOUGHT_OPENS * thinking, _TOOL_TURN)
     # A turn is the model's, and may break every rule of its own format.
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return {"role": "assistant", "content": text}
 
 

@@ -190,11 +190,10 @@ def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
         # The first process alone writes the folder. What it found there counts for all: another process may have looked
         # after it wrote.
         resumed = world.gather(resumed)[0]
-        with exact_arithmetic(train, device), locked(folder) if world.first else nullcontext():
+        with world.telling_end(), exact_arithmetic(train, device), locked(folder) if world.first else nullcontext():
             if world.first:
                 clear_unfinished_writes(folder.path)
-            with world.telling_end():
-                return _run(job, _Process(folder, device, world, Streams(job.seed), store), resumed=resumed)
+            return _run(job, _Process(folder, device, world, Streams(job.seed), store), resumed=resumed)
     except StorageError as error:
         saved = store.safety_note()
         if saved in str(error):

@@ -114,16 +114,19 @@ def locked(folder: RunFolder, patience_seconds: float = 10.0) -> Iterator[None]:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder ...: another process is training in it; wait for it or end it, or write --out NEW for another run
     """  # noqa: E501
-    with folder.config.open("rb") as file:
-        deadline = time.monotonic() + patience_seconds
-        while not file_lock.take(file.fileno()):
-            if time.monotonic() > deadline:
-                raise ConfigError(
-                    f"run folder {folder.path}: another process is training in it; wait for it or end it, or write"
-                    " --out NEW for another run"
-                )
-            time.sleep(0.1)
-        yield
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        with folder.config.open("rb") as file:
+            # A file that took the place of this one meanwhile has a lock of its own.
+            if file_lock.take(file.fileno()) and os.path.samestat(os.fstat(file.fileno()), folder.config.stat()):
+                yield
+                return
+        if time.monotonic() > deadline:
+            raise ConfigError(
+                f"run folder {folder.path}: another process is training in it; wait for it or end it, or write"
+                " --out NEW for another run"
+            )
+        time.sleep(0.1)
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
