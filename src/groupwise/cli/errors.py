@@ -102,6 +102,10 @@ def report(error: BaseException) -> int:
             ),
             1,
         )
+    elif error.__cause__ is not None and _of_the_connection(error.__cause__):
+        # The message names the process that has left the run, which tells it better where it is a command too.
+        time.sleep(2 * SECONDS_FOR_THE_FIRST)
+        status = 1
     elif not is_first_process():
         time.sleep(SECONDS_FOR_THE_FIRST)
     if message is None or os.environ.get("GROUPWISE_TRACEBACK"):
