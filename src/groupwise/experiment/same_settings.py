@@ -47,7 +47,7 @@ def check_same_settings(experiment: Experiment, folder: Path, *, patience_second
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder ...: its run began with other settings: seed = 0 (3 there); ...
     """
-    from groupwise.training.run.run_folder import locked, write_json
+    from groupwise.training.run.run_folder import accept_configuration, locked, write_json
 
     run = RunFolder(folder)
     recorded = read_json(run.config)
@@ -68,4 +68,5 @@ def check_same_settings(experiment: Experiment, folder: Path, *, patience_second
         with locked(run, patience_seconds):
             if read_json(run.config) != wanted:
                 write_json(run.config, wanted)
+                accept_configuration(run)
     return [f"goes on with {key} = {new!r}, where it had {old!r}" for key, (old, new) in changed.items()]

@@ -176,9 +176,7 @@ def append_environment(
         # A file that a person damaged does not stop the run.
         with contextlib.suppress(ValueError, KeyError, TypeError):
             entries = list(read_json(folder.environment)["starts"])
-    # The hash is that of the file's text. The configuration read from it would contain today's defaults as well.
-    config_text = json.dumps(read_json(folder.config), sort_keys=True)
-    digest = hashlib.blake2b(config_text.encode(), digest_size=16).hexdigest()
+    digest = _configuration_digest(folder)
     evaluation_entry = {} if evaluated_on is None else {NOTED: evaluated_on.record()}
     entry = {
         **environment(seed, device, num_processes),
@@ -204,6 +202,26 @@ def append_environment(
             " uninterrupted run bit for bit"
         ),
     ]
+
+
+def accept_configuration(folder: RunFolder) -> None:
+    """Notes in the last start of `environment.json` that its `config.json` is the run's own as it is now.
+
+    Raises:
+        StorageError: the file could not be written.
+    """
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):
+        starts = list(read_json(folder.environment)["starts"])
+        starts[-1] = {**starts[-1], "configuration": _configuration_digest(folder)}
+        write_json(folder.environment, {"starts": starts})
+
+
+def _configuration_digest(folder: RunFolder) -> str:
+    """Returns the hash of the text of `config.json`. The configuration read from it would contain today's defaults as
+    well.
+    """
+    text = json.dumps(read_json(folder.config), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _changed(previous: Mapping[str, Any], entry: Mapping[str, Any]) -> list[str]:
