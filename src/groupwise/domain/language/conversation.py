@@ -64,7 +64,7 @@ class Conversations:
 
     def answer(self, member: int, turn: list[int]) -> list[int] | None:
         """Answers a turn with the environment's tokens; None when the conversation is over."""
-        text, marked = self._texts(turn)
+        texts = text, marked = self._texts(turn)
         # What is thought is not said: a thought that was not closed holds no call.
         action = "" if self._reads_special_tokens and self._ends_in_thought(member, marked) else marked
         try:
@@ -75,7 +75,7 @@ class Conversations:
                 f" {self.columns[member]['prompt']!r}"
             )
             raise
-        self._say(member, turn, dict(step.action or {"role": "assistant", "content": text}))
+        self._say(member, turn, texts, dict(step.action or {"role": "assistant", "content": text}))
         for name, count in step.counts.items():
             self.counts[member][name] = self.counts[member].get(name, 0.0) + count
         if step.reward is not None:
@@ -101,7 +101,8 @@ class Conversations:
         """
         for member, (ids, end) in enumerate(zip(tokens.tolist(), length.tolist(), strict=True)):
             if turn := ids[self._length[member] : end]:
-                self._say(member, turn, {"role": "assistant", "content": self._texts(turn)[0]})
+                texts = self._texts(turn)
+                self._say(member, turn, texts, {"role": "assistant", "content": texts[0]})
 
     def _texts(self, turn: Sequence[int]) -> tuple[str, str]:
         """Returns the text of a turn, and the one that the environment reads: without the token that ended it, with the
@@ -111,10 +112,10 @@ class Conversations:
         said = turn[:-1] if turn[-1] in self.eos else turn
         return text, self.chat.tokenizer.decode(said, skip_special_tokens=False) if self._reads_special_tokens else text
 
-    def _say(self, member: int, turn: Sequence[int], written: Message) -> None:
+    def _say(self, member: int, turn: Sequence[int], texts: tuple[str, str], written: Message) -> None:
         """Adds a turn, as it was written and as it is read."""
         self.messages[member].append(written)
-        self._parsed[member].append(self._read(member, turn, written))
+        self._parsed[member].append(self._read(member, turn, texts, written))
 
     def _ends_in_thought(self, member: int, turn: str) -> bool:
         """Returns whether a turn leaves a thought open that it began, or that the chat template began before it."""
@@ -127,11 +128,11 @@ class Conversations:
         before = self.chat.tokenizer.decode(self._before[member][-_MARK_TOKENS:], skip_special_tokens=False)
         return before.rstrip().endswith(THOUGHT_OPENS)
 
-    def _read(self, member: int, turn: Sequence[int], written: Message) -> Message:
+    def _read(self, member: int, turn: Sequence[int], texts: tuple[str, str], written: Message) -> Message:
         """Returns a turn as the response template reads it, with the calls that were made, or thoughts apart from it
         where calls stand between marks; as it was written, where neither is so or the prompt is no chat.
         """
-        tokenizer, (text, marked) = self.chat.tokenizer, self._texts(turn)
+        tokenizer, (text, marked) = self.chat.tokenizer, texts
         if isinstance(self.columns[member]["prompt"], str):
             return written
         if reads_turns(tokenizer):
