@@ -68,7 +68,7 @@ class Step:
             Fault: a field is missing, or of another shape, dtype or device.
         """
         scored = self.domain.score(samples, rows, requires)
-        check_scored("score", scored, samples.mask[rows], requires)
+        check_scored("score", scored, _shaped(samples, rows), requires)
         return scored
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
@@ -83,7 +83,7 @@ class Step:
             Fault: there is no log-prob, or a field is of another shape, dtype or device.
         """
         scored = self.domain.backward(samples, rows, cotangents)
-        check_scored("backward", scored, samples.mask[rows])
+        check_scored("backward", scored, _shaped(samples, rows))
         return scored
 
     def passes(self, lengths: Tensor) -> list[Tensor]:
@@ -107,3 +107,10 @@ class Step:
         """Members in a pass; `None` takes all. Before a measurement one."""
         size = self.recipe.train.micro_batch_members
         return (self.state.progress.micro_batch_members or 1) if size == "auto" else size
+
+
+def _shaped(samples: Samples, rows: Tensor) -> Tensor:
+    """Returns a view of the shape and device that fields of these members have. Its values say nothing: the members'
+    own would be a copy in every pass.
+    """
+    return samples.mask[:1].expand(len(rows), -1)
