@@ -20,6 +20,10 @@ _NO_MEMORY = (
 """Parts of the messages with which allocators, the system and C++ refuse memory."""
 
 
+class ProcessLeftError(RuntimeError):
+    """Another process has left the run, and the connection broke with it; the message names it and says why."""
+
+
 def is_first_process() -> bool:
     """Returns whether this process prints and writes: the only one, or rank 0 under torchrun.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from groupwise.cli.errors import message_for_user, report
 from groupwise.config import ConfigError, read_toml
 from groupwise.objective import Objective
+from groupwise.training.distributed import World
 
 
 def caught(call) -> BaseException:
@@ -56,3 +58,14 @@ def test_who_waits_before_it_tells(
         "the connection to another process broke; where that one ended, what it said says why: Dist"
         in capsys.readouterr().err
     )
+    waited.clear()
+    # Where another process said that it left, its sentence stands in the place of the connection's.
+    roll_call = SimpleNamespace(left=lambda: "process 2 has left the run: no more", leave=lambda reason: None)
+
+    def breaks() -> None:
+        with World(roll_call=roll_call).telling_end():  # type: ignore[arg-type]
+            dist.init_process_group("gloo", **alone)
+
+    assert report(caught(breaks)) == 1
+    assert waited == broken
+    assert "process 2 has left the run: no more" in capsys.readouterr().err

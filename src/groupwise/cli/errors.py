@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 
 from groupwise.extras import advice
-from groupwise.processes import is_first_process, is_out_of_memory
+from groupwise.processes import ProcessLeftError, is_first_process, is_out_of_memory
 
 SECONDS_FOR_THE_FIRST = 5.0
 """The time for which another process waits for the first process to print its error."""
@@ -102,8 +102,8 @@ def report(error: BaseException) -> int:
             ),
             1,
         )
-    elif error.__cause__ is not None and _of_the_connection(error.__cause__):
-        # The message names the process that has left the run, which tells it better where it is a command too.
+    elif isinstance(error, ProcessLeftError):
+        # The process that has left the run tells its error better, where it is a command too.
         time.sleep(2 * SECONDS_FOR_THE_FIRST)
         status = 1
     elif not is_first_process():

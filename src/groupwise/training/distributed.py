@@ -24,7 +24,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from groupwise import statistics
-from groupwise.processes import is_launched
+from groupwise.processes import ProcessLeftError, is_launched
 from groupwise.statistics import Statistic
 from groupwise.training.meeting import MEETING, fresh_store
 from groupwise.training.roll_call import RollCall
@@ -114,7 +114,7 @@ class World:
         ever. Where another process has left before and the connection broke, the error says who, and why.
 
         Raises:
-            RuntimeError: another process has left the run.
+            ProcessLeftError: another process has left the run.
         """
         try:
             yield
@@ -124,7 +124,7 @@ class World:
             sentence = self.roll_call.left()
             self.roll_call.leave((str(error).strip().splitlines() or [type(error).__name__])[0][:500])
             if sentence and _of_the_connection(error):
-                raise RuntimeError(sentence) from error
+                raise ProcessLeftError(sentence) from error
             raise
 
     def _exchange(self) -> AbstractContextManager[None]:
