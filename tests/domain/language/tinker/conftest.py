@@ -1,4 +1,4 @@
-"""A real server of the Tinker API, where `make engines` has built one."""
+"""A server of the Tinker API: the stand-in, and a real one where `make engines` has built it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from tests.domain.language.tinker.http_standin import StandIn, listening
+from tests.domain.language.tinker.place import Place
 from tests.engines.tinker_server import PYTHON, serving
 
 from groupwise.causal_lm.config import SmallModelConfig
@@ -41,6 +43,17 @@ def _no_work_stays_behind() -> Iterator[None]:
     while left := sdk_tasks() - before:
         assert time.monotonic() < end, left
         time.sleep(0.01)
+
+
+@pytest.fixture
+def state() -> StandIn:
+    return StandIn()
+
+
+@pytest.fixture
+def place(tmp_path: Path, state: StandIn) -> Iterator[Place]:
+    with listening(state) as address:
+        yield Place(tmp_path, address)
 
 
 @dataclass(frozen=True)

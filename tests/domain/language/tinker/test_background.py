@@ -6,8 +6,7 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,25 +14,14 @@ import pytest
 pytest.importorskip("tinker", reason="the extra `tinker` is not installed")
 
 from tests.domain.language.tinker.conftest import SECONDS, sdk_tasks
-from tests.domain.language.tinker.http_standin import StandIn, listening
-from tests.domain.language.tinker.test_run import Place
+from tests.domain.language.tinker.http_standin import StandIn
+from tests.domain.language.tinker.place import Place
 
 from groupwise.cli.app import main
 from groupwise.config import ConfigError
 from groupwise.domain.language.tinker import client
 from groupwise.domain.language.tinker.client import TinkerError
 from groupwise.experiment.runner import open_domain, resume, run
-
-
-@pytest.fixture
-def state() -> StandIn:
-    return StandIn()
-
-
-@pytest.fixture
-def place(tmp_path: Path, state: StandIn) -> Iterator[Place]:
-    with listening(state) as address:
-        yield Place(tmp_path, address)
 
 
 def when(condition: Callable[[], bool], act: Callable[[], None]) -> threading.Thread:

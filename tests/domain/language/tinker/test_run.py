@@ -7,7 +7,6 @@ import json
 import re
 import runpy
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,13 @@ from safetensors.torch import save as save_tensors
 
 pytest.importorskip("tinker", reason="the extra `tinker` is not installed")
 
-from tests.domain.language.tinker.http_standin import BASE, StandIn, listening
+from tests.domain.language.tinker.http_standin import BASE, StandIn
+from tests.domain.language.tinker.place import Place
 
-from groupwise.causal_lm.scratch import character_tokenizer
 from groupwise.cli.export import export
 from groupwise.config import ConfigError
 from groupwise.domain.language.tinker.client import TinkerError
 from groupwise.domain.language.tinker.saved import SavedState
-from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import open_domain, resume, run, with_model
 from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
@@ -33,76 +31,6 @@ from groupwise.runs import read_run
 from groupwise.streams import Streams
 
 ROOT = Path(__file__).parents[4]
-
-EXPERIMENT = """
-name = "on a server"
-method = "{method}"
-
-[domain]
-kind = "language"
-model = {{ kind = "tinker", address = "{address}", base_model = "{base}", tokenizer = "{tokenizer}", \
-timeout_seconds = {seconds} }}
-sampling = {{ max_new_tokens = 3 }}
-evaluation = {{ num_prompts = 4, num_texts = 1 }}
-
-[domain.data]
-num_held_out = 4
-source = {{ kind = "files", paths = ["{data}"] }}
-
-[domain.rewards.sevens]
-kind = "callable"
-path = "tests.domain.language.tinker.test_run:sevens"
-
-[train]
-num_steps = 4
-prompts_per_step = 4
-group_size = 8
-evaluate_every = 2
-
-[checkpoint]
-every = 1
-
-[optimiser]
-learning_rate = 1.0
-"""
-
-
-def sevens(completions: list[str]) -> list[float]:
-    return [float(text.count("7")) for text in completions]
-
-
-class Place:
-    """A folder with data, a tokenizer and an experiment on a stand-in."""
-
-    def __init__(self, folder: Path, address: str) -> None:
-        self.folder, self.address = folder, address
-        character_tokenizer("0123456789+= ").save_pretrained(folder / "tokenizer")
-        rows = [f'{{"prompt": "{first}+{second}="}}' for first in range(5) for second in range(4)]
-        (folder / "rows.jsonl").write_text("\n".join(rows))
-
-    def experiment(self, *overrides: str, method: str = "grpo", seconds: float = 60.0) -> Any:
-        text = EXPERIMENT.format(
-            method=method,
-            address=self.address,
-            base=BASE,
-            tokenizer=self.folder / "tokenizer",
-            data=self.folder / "rows.jsonl",
-            seconds=seconds,
-        )
-        path = self.folder / "experiment.toml"
-        path.write_text(text)
-        return load_experiment(str(path), overrides, run_code=True)
-
-
-@pytest.fixture
-def state() -> StandIn:
-    return StandIn()
-
-
-@pytest.fixture
-def place(tmp_path: Path, state: StandIn) -> Iterator[Place]:
-    with listening(state) as address:
-        yield Place(tmp_path, address)
 
 
 def test_a_run_learns_and_frees_its_adapters(place: Place, state: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
