@@ -22,7 +22,7 @@ help:
 	@echo "make train   train the default language model (first time: sets up $(VENV))"
 	@echo "make smollm  train a real pretrained model, SmolLM2-135M-Instruct, which comes in a package of 98 MB"
 	@echo "make test    the tests, without the slow ones"
-	@echo "make slow    the slow tests"
+	@echo "make slow    the slow tests, against real servers too (SERVERS=none leaves those out, and does not build them)"
 	@echo "make portable  the tests of numbers, as a processor without AVX computes them"
 	@echo "make gpu     what works on a CUDA device, and how fast (PYTHON=... takes that Python as it is and installs nothing)"
 	@echo "make oldest  the tests on the lowest versions allowed, in .venv-oldest"
@@ -80,7 +80,9 @@ browser:
 test: $(DEV) browser
 	$(BIN)/python -m pytest -q -m "not slow and not gpu" -n $(WORKERS) $(ARGS)
 
-slow: $(DEV) browser
+# `make slow SERVERS=none` builds no servers and leaves out the tests that need one, as CI does: they would exceed its hour.
+SERVERS ?= engines
+slow: $(DEV) browser $(filter engines,$(SERVERS))
 	$(BIN)/python -m pytest -q -m "slow and not gpu" -n $(WORKERS) --dist worksteal --durations=20 $(ARGS)
 
 # The server takes other versions of transformers and peft than Groupwise, and so an environment of its own. Without its
