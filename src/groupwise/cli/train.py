@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from groupwise.cli.arguments import ExperimentName, Model, Overrides, Prompts, RunCode, Seed, Threads
+from groupwise.cli.resume import HAS_ENDED
 from groupwise.processes import check_launch, num_processes
+from groupwise.runs.folder import RunFolder
 
 
 def train(
@@ -50,7 +52,10 @@ def train(
     folder = out or default_run_folder(loaded)
     say(f"{loaded.name}: {loaded.description}" if loaded.description else loaded.name)
     say(f"method {loaded.objective.name}, seed {loaded.seed}, run folder {folder}")
+    had_ended = resume and RunFolder(folder).has_ended
     result = (begin_or_resume if resume else run)(loaded, folder, controls=controls)
+    if had_ended:
+        say(HAS_ENDED)
     ending(folder, (result.before_step, result.after_step))
     if result.interrupted:
         raise typer.Exit(interrupted_status(result.signal))

@@ -104,7 +104,10 @@ def train(job: Job, path: Path | str) -> Result:
         if job.note is not None:
             # The note comes before the file: a run that is killed at any moment is resumed without a question.
             job.note(folder.config, [job.resolved])
-        write_json(folder.config, job.resolved)
+        try:
+            write_json(folder.config, job.resolved, replace=False)
+        except FileExistsError:
+            check_new(folder.path)  # Another process began a run in the folder since the check above.
     return _on_device(job, folder, resumed=False)
 
 
