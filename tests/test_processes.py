@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from groupwise.processes import is_first_process, is_launched
+from groupwise.processes import check_launch, is_first_process, is_launched
 
 
 @pytest.mark.parametrize(("rank", "first"), [(None, True), ("0", True), ("1", False)])
@@ -20,6 +20,42 @@ def test_the_first_process_is_alone_or_rank_zero(
     if rank is not None:
         monkeypatch.setenv("RANK", rank)
     assert is_first_process() is first
+
+
+MEETING = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({}, None),
+        ({"WORLD_SIZE": "1", "RANK": "0"}, None),
+        ({"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", **MEETING}, None),
+        ({"RANK": "5"}, "RANK = 5 and no WORLD_SIZE"),
+        ({"WORLD_SIZE": "1", "RANK": "1"}, "RANK = 1 and WORLD_SIZE = 1"),
+        ({"WORLD_SIZE": "0"}, "RANK = 0 and WORLD_SIZE = 0"),
+        ({"WORLD_SIZE": "2", "RANK": "2", **MEETING}, "RANK = 2 and WORLD_SIZE = 2"),
+        ({"WORLD_SIZE": "2"}, "2 processes train together, and RANK, MASTER_ADDR, MASTER_PORT, by which"),
+        ({"WORLD_SIZE": "2", "RANK": "0", **MEETING, "MASTER_ADDR": ""}, "and MASTER_ADDR, by which they meet"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE = 'two'"),
+        ({"WORLD_SIZE": ""}, "WORLD_SIZE = ''"),
+        ({"WORLD_SIZE": "2", "RANK": "-1", **MEETING}, "RANK = '-1'"),
+        ({"WORLD_SIZE": "2", "RANK": "0", **MEETING, "MASTER_PORT": "abc"}, "MASTER_PORT = 'abc'"),
+    ],
+)
+def test_an_environment_that_says_half_of_a_launch_is_refused(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], said: str | None
+) -> None:
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", *MEETING):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    if said is None:
+        check_launch()
+        return
+    with pytest.raises(ValueError, match=said) as refused:
+        check_launch()
+    assert "unset WORLD_SIZE, RANK" in str(refused.value)
 
 
 CHILD = (

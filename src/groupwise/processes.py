@@ -75,6 +75,36 @@ def can_spread() -> bool:
     return num_processes() > 1 or is_launched()
 
 
+def check_launch() -> None:
+    """Refuses an environment that says only in part how several processes train together, as a launcher's mistake or an
+    earlier program leaves it: such a process would wait for others that never come, or take itself for another one.
+
+    Raises:
+        ValueError: a variable is missing or no number, or there is no process of this rank.
+
+    Example:
+        >>> check_launch()
+    """
+    remedy = (
+        "unset WORLD_SIZE, RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT to train in one process, or start several:"
+        " torchrun --nproc-per-node 2 -m groupwise train ..."
+    )
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT"):
+        value = os.environ.get(name, "0")
+        if not (value.isascii() and value.isdecimal()):
+            raise ValueError(f"{name} = {value!r} in the environment: a launcher writes a whole number there; {remedy}")
+    size, rank = num_processes(), process_rank()
+    if rank >= size:
+        said = f"WORLD_SIZE = {size}" if "WORLD_SIZE" in os.environ else "no WORLD_SIZE"
+        raise ValueError(f"RANK = {rank} and {said} in the environment: there is no such process; {remedy}")
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+    if size > 1 and missing:
+        raise ValueError(
+            f"WORLD_SIZE = {size} in the environment: {size} processes train together, and {', '.join(missing)}, by"
+            f" which they meet, is not set; {remedy}"
+        )
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether an error says that an allocation failed, on a device or on the CPU.
 

@@ -10,6 +10,20 @@ import pytest
 from groupwise.checkpoint import clear_unfinished_writes, new_folder, unfinished_writes, write_file
 
 
+def test_a_new_file_takes_nobodys_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_file(tmp_path / "a", "first", replace=False)
+    with pytest.raises(FileExistsError):
+        write_file(tmp_path / "a", "second", replace=False)
+    assert (tmp_path / "a").read_text() == "first"
+
+    def refuse(*paths: Path) -> None:
+        raise PermissionError("this file system has no hard links")
+
+    monkeypatch.setattr("os.link", refuse)
+    write_file(tmp_path / "b", "first", replace=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
 def test_a_failed_block_leaves_nothing(tmp_path: Path) -> None:
     def interrupted() -> None:
         with new_folder(tmp_path / "a") as partial:

@@ -4,7 +4,9 @@ behind.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,13 @@ import torch
 
 from groupwise.config import ConfigError
 from groupwise.domain.language.model import Pretrained
+from groupwise.experiment import runner
 from groupwise.experiment.loading import load_experiment
 from groupwise.experiment.runner import job_of, open_domain, remarks, resume, run, with_model
 from groupwise.reward import RewardError
+from groupwise.runs import RunFolder
+from groupwise.training.run import launch
+from groupwise.training.run.run_folder import locked
 
 
 def test_a_job_holds_every_stage_resolved(tiny: Path):
@@ -111,6 +117,38 @@ def test_a_run_that_could_not_begin_leaves_no_folder_and_one_that_was_there_stay
         run(broken, tmp_path / "mine")
     assert (tmp_path / "mine").is_dir()
     assert not any((tmp_path / "mine").iterdir())
+
+
+def test_a_folder_in_which_another_process_begins_meanwhile_stays_its_own(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two starts of one command at the same time: each finds no folder, and one of them writes its file first."""
+    others = RunFolder(tmp_path / "run").config
+
+    def note(file: Path, tables: list[Any]) -> None:
+        others.write_text("{}")
+
+    monkeypatch.setattr(runner, "job_of", lambda experiment: dataclasses.replace(job_of(experiment), note=note))
+    with pytest.raises(ConfigError, match="it holds a run already"):
+        run(load_experiment(tiny), tmp_path / "run")
+    assert others.read_text() == "{}"
+
+
+def test_a_folder_that_another_process_has_locked_is_not_removed(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "locked", lambda folder: locked(folder, patience_seconds=0.0))
+    folder, with_lock = RunFolder(tmp_path / "run"), ExitStack()
+    connect = launch.connect
+
+    def other_process_first(*arguments: Any, **options: Any) -> Any:
+        with_lock.enter_context(locked(folder))
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(launch, "connect", other_process_first)
+    with with_lock, pytest.raises(ConfigError, match="another process is training in it"):
+        run(load_experiment(tiny), folder.path)
+    assert folder.config.is_file()
 
 
 def test_a_reward_that_fails_in_the_first_evaluation_leaves_no_folder_and_later_the_way_on(

@@ -192,6 +192,11 @@ def test_a_run_goes_on_with_less_memory(
     assert "goes on with train.micro_batch_members = 1, where it had None" in " ".join(output.out.split())
     assert json.loads((run / "config.json").read_text())["train"]["micro_batch_members"] == 1
     assert (run / "summary.json").is_file()
+    assert "has ended" not in output.out
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code in (0, None)
+    assert "This run has ended: nothing is left to do." in capsys.readouterr().out
 
 
 def test_resume_asks_for_the_folder(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -9,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+import torch
 from torch.distributed import HashStore
 from torch.distributed.distributed_c10d import Store
 
-from groupwise.training import meeting
+from groupwise.training import distributed, meeting
 from groupwise.training.meeting import fresh_store
 
 
@@ -50,6 +52,31 @@ def test_a_process_that_does_not_come_is_named() -> None:
         fresh_store(HashStore(), 0, 3, timedelta(seconds=0.1))
     with pytest.raises(RuntimeError, match=r"rank 1 waited 0\.1 s"):
         fresh_store(HashStore(), 1, 3, timedelta(seconds=0.1))
+
+
+def test_a_process_that_is_waited_for_is_named_before_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(meeting, "_SECONDS_BEFORE_TOLD", 0.0)
+    with pytest.raises(RuntimeError):
+        fresh_store(HashStore(), 0, 2, timedelta(seconds=0.2))
+    assert caplog.messages == ["of 2 processes, rank 1 did not come within 0 s; after 0.2 s the run ends"]
+
+
+def test_a_meeting_place_that_nobody_holds_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name, value in {"WORLD_SIZE": 2, "RANK": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(distributed, "MEETING", timedelta(seconds=1))
+    monkeypatch.setattr(distributed, "SECONDS", 0.0)
+    with pytest.raises(RuntimeError, match=rf"process 1 of 2 does not reach 127\.0\.0\.1:{port}") as refused:
+        distributed.connect(torch.device("cpu"))
+    assert "\n" not in str(refused.value)
+    assert f"process 1 of 2 has waited 0 s for an answer from 127.0.0.1:{port}" in caplog.text
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

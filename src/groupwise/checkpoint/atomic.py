@@ -31,15 +31,18 @@ class StorageError(RuntimeError):
     """
 
 
-def write_file(path: Path | str, data: bytes | str, *, durable: bool = True) -> None:
+def write_file(path: Path | str, data: bytes | str, *, durable: bool = True, replace: bool = True) -> None:
     """Replaces a file's content in one step.
 
     Args:
         data: the file's new content. A lone surrogate, which UTF-8 cannot encode, is written as its JSON escape.
         durable: waits until the content is on the disk. Without waiting, a file survives the end of the process but
             perhaps no power cut, and writing hundreds of small files takes no time.
+        replace: whether the file may exist. Of several processes that write a new one, only one succeeds, where the
+            file system has hard links.
 
     Raises:
+        FileExistsError: the file exists and is not to be replaced.
         StorageError: the file could not be written; its old content stays.
 
     Example:
@@ -57,12 +60,13 @@ def write_file(path: Path | str, data: bytes | str, *, durable: bool = True) -> 
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        os.replace(partial, path)
+        if replace or not _linked(partial, path):
+            os.replace(partial, path)
         if durable:
             sync_folder(path.parent)
     except BaseException as error:
         partial.unlink(missing_ok=True)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and not isinstance(error, FileExistsError):
             raise storage_error(path, error) from error
         raise
 
@@ -245,6 +249,18 @@ def _is_full_disk(error: BaseException) -> bool:
     return isinstance(error, Exception) and (
         "no space left" in text or "file too large" in text or "os error 28" in text or "os error 27" in text
     )
+
+
+def _linked(partial: Path, path: Path) -> bool:
+    """Gives a file its name where nobody has it; returns False on a file system without hard links."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        return False
+    partial.unlink()
+    return True
 
 
 def _partial(path: Path) -> Path:

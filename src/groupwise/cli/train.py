@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from groupwise.cli.arguments import ExperimentName, Model, Overrides, Prompts, RunCode, Seed, Threads
+from groupwise.cli.resume import HAS_ENDED
+from groupwise.processes import check_launch, num_processes
+from groupwise.runs.folder import RunFolder
 
 
 def train(
@@ -33,6 +35,7 @@ def train(
     """Train an experiment. Everything that can be wrong with it is said before anything is computed."""
     from groupwise.cli.arguments import load
 
+    check_launch()
     loaded = load(experiment, overrides, model=model, prompts=prompts, seed=seed, threads=threads, run_code=run_code)
     from groupwise.cli.ending import ending
     from groupwise.cli.errors import interrupted_status
@@ -44,12 +47,15 @@ def train(
         raise ConfigError(
             "--resume: no run folder was named, and each start would name a new one; write --out runs/NAME"
         )
-    if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if out is None and num_processes() > 1:
         raise ConfigError("several processes need one run folder, and each would name its own; write --out runs/NAME")
     folder = out or default_run_folder(loaded)
     say(f"{loaded.name}: {loaded.description}" if loaded.description else loaded.name)
     say(f"method {loaded.objective.name}, seed {loaded.seed}, run folder {folder}")
+    had_ended = resume and RunFolder(folder).has_ended
     result = (begin_or_resume if resume else run)(loaded, folder, controls=controls)
+    if had_ended:
+        say(HAS_ENDED)
     ending(folder, (result.before_step, result.after_step))
     if result.interrupted:
         raise typer.Exit(interrupted_status(result.signal))

@@ -73,7 +73,6 @@ class Problem:
         return f"{text}; {hints}" if hints else text
 
 
-@final
 class ConfigError(ValueError):
     """An unusable configuration, with every mistake in it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -88,12 +88,15 @@ def load_source(source: Source, over: Mapping[str, Any], label: str, *, run_code
     return experiment
 
 
-def read_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Experiment:
+def read_experiment(
+    name: str | Path, overrides: Sequence[str] | Mapping[str, Any] = (), *, allowed: Collection[str] = ()
+) -> Experiment:
     """Returns the experiment of a name or path without importing the code that it names. Such an experiment cannot be
     run; it serves to look at a run folder, or to take a part out of it.
 
     Args:
         name, overrides: as for `load_experiment`.
+        allowed: import paths of code that may be imported nevertheless.
 
     Raises:
         ConfigError: all mistakes of the experiment at once.
@@ -102,7 +105,7 @@ def read_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, An
         >>> read_experiment("language").domain.kind
         'language'
     """
-    with restrict_code():
+    with restrict_code(allowed):
         return _read(*_found(name, overrides))
 
 

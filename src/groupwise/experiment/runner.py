@@ -51,6 +51,7 @@ def run(
     """
     from groupwise.checkpoint import is_empty
     from groupwise.training.run.launch import train
+    from groupwise.training.run.run_folder import FolderTakenError
 
     experiment = with_controls(experiment, controls)
     check_start(experiment)
@@ -59,6 +60,8 @@ def run(
     had_empty_folder = folder.is_dir() and is_empty(folder)
     try:
         return _beside_controls(train(_with_remarks(job_of(experiment), remarks), folder))
+    except FolderTakenError:
+        raise  # Another process may have begun in the folder since it was looked at.
     except ValueError:
         if not had_folder or had_empty_folder:
             _forget(folder)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
 from groupwise.config import ConfigError, difference, read_json
-from groupwise.experiment.code_consent import needs_consent, remember
+from groupwise.experiment.code_consent import code_of, needs_consent, remember
+from groupwise.experiment.loading import read_experiment
 from groupwise.experiment.object_check import MOST_SHOWN, more
 from groupwise.experiment.schema import Experiment
 from groupwise.runs.folder import RunFolder
@@ -21,10 +23,14 @@ OF_MEMORY: Final = (
 ran out goes on with others.
 """
 
+_OF_A_PART: Final = re.compile(r"^(stages\[\d+\]|controls\..+?)\.set\.")
+"""The beginning of a key that a stage or a control has for itself."""
+
 
 def check_same_settings(experiment: Experiment, folder: Path, *, patience_seconds: float = 10.0) -> list[str]:
-    """Refuses to go on with a run under other settings than it began with, but for those of `OF_MEMORY`, which
-    `config.json` then says. Python objects are not compared here. Each of several processes calls it.
+    """Refuses to go on with a run under other settings than it began with, but for those of `OF_MEMORY` (a stage's and
+    a control's too), which `config.json` then says. Python objects are not compared here. Each of several processes
+    calls it.
 
     Args:
         experiment: the experiment as it would begin now.
@@ -50,10 +56,11 @@ def check_same_settings(experiment: Experiment, folder: Path, *, patience_second
     from groupwise.training.run.run_folder import accept_configuration, locked, write_json
 
     run = RunFolder(folder)
-    recorded = read_json(run.config)
+    # What a version before this one had no key for has the value of today, as `resume` takes it.
+    recorded = read_experiment(run.config, allowed=[reference.path for reference in code_of(experiment)]).table()
     wanted = {**experiment.table(), **{key: value for key, value in recorded.items() if key == "objects"}}
     changed = difference({**recorded, "objects": None}, {**wanted, "objects": None})
-    if others := [key for key in changed if key not in OF_MEMORY]:
+    if others := [key for key in changed if _OF_A_PART.sub("", key) not in OF_MEMORY]:
         differences = [f"{key} = {changed[key][1]!r} ({changed[key][0]!r} there)"[:200] for key in others]
         raise ConfigError(
             f"run folder {folder}: its run began with other settings:"

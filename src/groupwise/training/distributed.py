@@ -8,7 +8,9 @@ identity, nothing is imported and nothing is waited for.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
+import threading
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,14 +22,14 @@ from typing import Any, final
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from groupwise import statistics
-from groupwise.processes import ProcessLeftError, is_launched
+from groupwise.processes import ProcessLeftError, is_launched, num_processes, process_rank
 from groupwise.statistics import Statistic
 from groupwise.training.meeting import MEETING, fresh_store
-from groupwise.training.roll_call import RollCall
+from groupwise.training.roll_call import SECONDS, RollCall
 
 _BUCKET_BYTES = 64 * 2**20
 _ALONE_BYTES = 2**20
@@ -39,6 +41,8 @@ PATIENCE = timedelta(hours=24)
 """The time that a process waits for another, whose rewards may take longer than PyTorch's default of half an hour.
 Who is waited for is said after a minute; see `roll_call`.
 """
+
+log = logging.getLogger("groupwise")
 
 
 @final
@@ -210,7 +214,7 @@ def connect(device: torch.device, *, alone: bool = False) -> World:
         >>> connect(torch.device("cpu")).size
         1
     """
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size = num_processes()
     if size == 1 and not (alone and is_launched()):
         return World()
     roll_call = None
@@ -218,7 +222,7 @@ def connect(device: torch.device, *, alone: bool = False) -> World:
         # Functions of `torch.distributed.nn` take the process group as a default value when they are imported. Imported
         # later, they would keep the group and gloo's threads beyond `disconnect`.
         importlib.import_module("torch.distributed.nn")
-        store, rank, size = next(rendezvous("env://", timeout=MEETING))
+        store, rank = _meeting_place(), process_rank()
         store = fresh_store(store, rank, size)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
@@ -229,6 +233,28 @@ def connect(device: torch.device, *, alone: bool = False) -> World:
         )
         roll_call = RollCall(PrefixStore("roll call", store), rank, size)
     return World(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")), roll_call)
+
+
+def _meeting_place() -> Store:
+    """Reaches the store through which the processes meet, which the first process or the launcher holds.
+
+    Raises:
+        RuntimeError: it was not reached in time.
+    """
+    place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} (MASTER_ADDR, MASTER_PORT)"
+    process = f"process {process_rank()} of {num_processes()}"
+    told = f"{process} has waited {SECONDS:g} s for an answer from {place}, where processes meet"
+    warning = threading.Timer(SECONDS, log.warning, [told])
+    warning.daemon = True
+    warning.start()
+    try:
+        store, _, _ = next(rendezvous("env://", timeout=MEETING))
+    except dist.DistError as error:
+        reason = str(error).strip().partition("\n")[0][:300]
+        raise RuntimeError(f"{process} does not reach {place}, where processes meet: {reason}") from error
+    finally:
+        warning.cancel()
+    return store
 
 
 def disconnect(world: World) -> None:

@@ -7,6 +7,7 @@ tells is no name for a start, since it differs between machines.
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from datetime import timedelta
@@ -16,8 +17,11 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 MEETING = timedelta(minutes=10)
 """The time within which every process of a run has to come."""
 
+_SECONDS_BEFORE_TOLD = 60.0
 _SECONDS_BETWEEN_LOOKS = 0.02
 _SECONDS_BEFORE_ASKING_AGAIN = 5.0
+
+log = logging.getLogger("groupwise")
 
 
 def fresh_store(store: Store, rank: int, size: int, patience: timedelta = MEETING) -> Store:
@@ -51,14 +55,21 @@ def fresh_store(store: Store, rank: int, size: int, patience: timedelta = MEETIN
 def _host(store: Store, size: int, deadline: float, patience: timedelta) -> str:
     name = uuid.uuid4().hex
     absent = set(range(1, size))
+    tell_at = time.monotonic() + _SECONDS_BEFORE_TOLD
     while absent:
         for rank in sorted(absent):
             if store.check([f"ask/{rank}"]):
                 store.set(f"answer/{store.get(f'ask/{rank}').decode()}", name)
             if store.check([f"joined/{name}/{rank}"]):
                 absent.discard(rank)
+        ranks = ", ".join(map(str, sorted(absent)))
+        if absent and time.monotonic() > tell_at:
+            tell_at = float("inf")
+            log.warning(
+                "of %d processes, rank %s did not come within %g s; after %g s the run ends",
+                *(size, ranks, _SECONDS_BEFORE_TOLD, patience.total_seconds()),
+            )
         if absent and time.monotonic() > deadline:
-            ranks = ", ".join(map(str, sorted(absent)))
             raise RuntimeError(f"of {size} processes, rank {ranks} did not come within {patience.total_seconds():g} s")
         time.sleep(_SECONDS_BETWEEN_LOOKS if absent else 0)
     store.set(f"begin/{name}", "")

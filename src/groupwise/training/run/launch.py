@@ -21,7 +21,7 @@ from groupwise.domain.failed_method import naming_failed_method
 from groupwise.domain.first_batch import check_first_batch
 from groupwise.domain.protocol import Tabulates
 from groupwise.domain.returned import checked_tables
-from groupwise.processes import is_first_process, is_out_of_memory
+from groupwise.processes import check_launch, is_first_process, is_out_of_memory
 from groupwise.runs import EvaluatedOn, RunFolder
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import MetricsFile, Trackers, open_trackers
@@ -94,6 +94,7 @@ def train(job: Job, path: Path | str) -> Result:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: stages: there is none; give train.num_steps or at least one stage
     """
+    check_launch()
     check_configuration(job)
     check_processes(job)
     try_pieces(job)
@@ -103,7 +104,10 @@ def train(job: Job, path: Path | str) -> Result:
         if job.note is not None:
             # The note comes before the file: a run that is killed at any moment is resumed without a question.
             job.note(folder.config, [job.resolved])
-        write_json(folder.config, job.resolved)
+        try:
+            write_json(folder.config, job.resolved, replace=False)
+        except FileExistsError:
+            check_new(folder.path)  # Another process began a run in the folder since the check above.
     return _on_device(job, folder, resumed=False)
 
 
@@ -179,6 +183,7 @@ class _Process:
 
 
 def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
+    check_launch()
     device = device_of(job.recipes[0])
     world = connect(device, alone=job.recipes[0].train.sharding == "full")
     train = job.recipes[0].train

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import torch
 
@@ -44,6 +44,11 @@ _EXACT = ("python", "machine", "processor", "device", "num_threads")
 """The entries on which the bits of a result depend, beside versions and the number of processes."""
 
 
+@final
+class FolderTakenError(ConfigError):
+    """The error of a run whose folder belongs to another run, or to another process that trains the same run."""
+
+
 def check_new(path: Path) -> RunFolder:
     """Makes an empty run folder.
 
@@ -51,17 +56,18 @@ def check_new(path: Path) -> RunFolder:
         the paths in the folder.
 
     Raises:
-        ConfigError: the folder is not empty, or cannot be written.
+        FolderTakenError: the folder is not empty.
+        ConfigError: the folder cannot be written.
     """
     if path.exists() and not path.is_dir():
         raise ConfigError(f"run folder {path}: a file of that name exists; write --out NEW")
     if path.is_dir() and not is_empty(path):
         if RunFolder(path).config.exists():
-            raise ConfigError(
+            raise FolderTakenError(
                 f"run folder {path}: it holds a run already; write `groupwise resume {path}` to go on with it, or --out"
                 " NEW for another one"
             )
-        raise ConfigError(f"run folder {path}: it is not empty and holds no run; write --out NEW")
+        raise FolderTakenError(f"run folder {path}: it is not empty and holds no run; write --out NEW")
     try:
         path.mkdir(parents=True, exist_ok=True)
         check_writable(path)
@@ -103,7 +109,7 @@ def locked(folder: RunFolder, patience_seconds: float = 10.0) -> Iterator[None]:
         patience_seconds: the longest wait for a process that is about to end.
 
     Raises:
-        ConfigError: another process trains in the folder.
+        FolderTakenError: another process trains in the folder.
 
     Example:
         >>> import tempfile
@@ -112,7 +118,7 @@ def locked(folder: RunFolder, patience_seconds: float = 10.0) -> Iterator[None]:
         >>> with locked(folder), locked(folder, patience_seconds=0.0):  # doctest: +ELLIPSIS
         ...     print("never reached")
         Traceback (most recent call last):
-        groupwise.config.errors.ConfigError: run folder ...: another process is training in it; wait for it or end it, or write --out NEW for another run
+        groupwise.training.run.run_folder.FolderTakenError: run folder ...: another process is training in it; wait for it or end it, or write --out NEW for another run
     """  # noqa: E501
     deadline = time.monotonic() + patience_seconds
     while True:
@@ -122,20 +128,22 @@ def locked(folder: RunFolder, patience_seconds: float = 10.0) -> Iterator[None]:
                 yield
                 return
         if time.monotonic() > deadline:
-            raise ConfigError(
+            raise FolderTakenError(
                 f"run folder {folder.path}: another process is training in it; wait for it or end it, or write"
                 " --out NEW for another run"
             )
         time.sleep(0.1)
 
 
-def write_json(path: Path, values: Mapping[str, Any]) -> None:
+def write_json(path: Path, values: Mapping[str, Any], *, replace: bool = True) -> None:
     """Writes a small JSON file in one step, keys in the given order.
 
     Args:
         values: JSON-able values.
+        replace: whether the file may exist.
 
     Raises:
+        FileExistsError: the file exists and is not to be replaced.
         StorageError: the file could not be written.
 
     Example:
@@ -145,7 +153,7 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
         ...     (Path(folder) / "a.json").read_text()
         '{\\n  "seed": 0\\n}\\n'
     """
-    write_file(path, json.dumps(values, indent=2) + "\n")
+    write_file(path, json.dumps(values, indent=2) + "\n", replace=replace)
 
 
 def append_environment(
@@ -300,6 +308,7 @@ def forget_after(folder: RunFolder, step: int) -> None:
 
 
 __all__ = [
+    "FolderTakenError",
     "StorageError",
     "append_environment",
     "check_new",
