@@ -212,9 +212,7 @@ def test_processes_that_have_read_different_prompts_are_told(num: int, *, backwa
         return start[0], (num, start[1][1][::-1] if backwards else start[1][1])
 
     toy = ToyDomain(num_prompts=4)
-    with pytest.raises(
-        ConfigError, match=rf"process 1 has other training prompts than process 0 \({num} and 4"
-    ):
+    with pytest.raises(ConfigError, match=rf"process 1 has other training prompts than process 0 \({num} and 4"):
         _check_same_start(toy, Two(read))  # type: ignore[arg-type]
     _check_same_start(toy, Two(lambda start: start))  # type: ignore[arg-type]
 
