@@ -75,6 +75,30 @@ def test_memory_that_runs_out_while_measuring_leaves_one_row() -> None:
     assert sizes.rows(SAMPLING) == 1
 
 
+def test_passes_that_processes_make_together_are_measured_with_rows_that_all_have_memory_for() -> None:
+    sizes, asked = PassSizes(), list[int]()
+
+    def agree(number: int) -> int:
+        asked.append(number)
+        return min(number, 2)
+
+    sizes.measure(SAMPLING, holding(0, 1000), CPU, 10_500, agree=agree)
+    sizes.measure(UPDATE, holding(0, 1000), CPU, 1_500, agree=agree)
+    assert asked == [4, 1]
+    assert (sizes.rows(SAMPLING), sizes.rows(UPDATE)) == (10, 1)
+
+
+def test_memory_that_runs_out_in_a_pass_of_all_processes_is_no_size() -> None:
+    def run(num: int) -> None:
+        if num > 1:
+            raise MemoryError
+
+    sizes = PassSizes()
+    with pytest.raises(MemoryError):
+        sizes.measure(SAMPLING, run, CPU, 2**30, agree=lambda number: number)
+    assert not sizes.knows(SAMPLING)
+
+
 def test_memory_that_runs_out_halves_the_passes_from_then_on() -> None:
     called, compute = exhausted(3)
     sizes = PassSizes({SAMPLING: 8})

@@ -146,6 +146,18 @@ def left(folder: Path) -> None:
         time.sleep(60)
 
 
+def joined(folder: Path) -> None:
+    """The program has joined the processes itself: the group outlives a run, and nobody waits for a process that has
+    left one.
+    """
+    torch.distributed.init_process_group("gloo")
+    train(job(recipe(num_steps=2)), folder / os.environ["RANK"])
+    ones = torch.ones(1)
+    torch.distributed.all_reduce(ones)
+    print(f"{int(ones)} processes are still joined")
+    left(folder)
+
+
 def locked(folder: Path) -> None:
     """Another process trains in the folder. The program of process 0 catches that, and lives on for a while."""
     launch.locked = partial(run_folder.locked, patience_seconds=0.1)
@@ -197,7 +209,7 @@ def threads_of_gloo() -> list[str]:
 
 
 if __name__ == "__main__":
-    chosen = (updates, whole, worn, left, locked, memory, passes)
+    chosen = (updates, whole, worn, left, joined, locked, memory, passes)
     tasks = {task.__name__: task for task in chosen}
     tasks[sys.argv[1]](Path(sys.argv[2]))
     # One that still runs while Python ends may abort the process, once in some hundred ends.

@@ -59,7 +59,7 @@ def noting_whole(score: Callable[..., Any], sizes: list[int]) -> Callable[..., A
 
 
 def main(folder: Path) -> None:
-    """All tasks, one after the other; a run leaves its group when it ends."""
+    """All tasks, one after the other, in a group each."""
     torch.set_num_threads(1)
     importlib.import_module("torch.distributed.nn")
     calls: list[int] = []
@@ -81,6 +81,8 @@ def main(folder: Path) -> None:
         (folder / f"scored-whole-{rank}-{task.replace(' ', '-')}.json").write_text(json.dumps(scored_whole))
         calls.clear()
         scored_whole.clear()
+        if size > 1:
+            dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from groupwise.objective import Objective
 
 
 def main(folder: Path, *, broken: bool) -> None:
-    """All cases, one after the other; a run leaves its group when it ends."""
+    """All cases, one after the other, in a group each."""
     torch.set_num_threads(1)
     # As `groupwise.training.distributed.connect` does before there is a group: it would be kept beyond its end.
     importlib.import_module("torch.distributed.nn")
@@ -33,6 +33,7 @@ def main(folder: Path, *, broken: bool) -> None:
         case = Case(**fields)
         dist.init_process_group("gloo", init_method=f"file://{folder / case.name}.store", rank=rank, world_size=size)
         train(case, folder)
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -7,17 +7,24 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
+from tests.learner.one_process import sharding
 from tests.training.step.test_reward_memory import remembered
+from tests.training.toy import ToyDomain, job, recipe
 
+from groupwise.config import ConfigError
 from groupwise.runs import RunFolder
 from groupwise.statistics import Mean, Total
-from groupwise.training.distributed import World
+from groupwise.training import train
+from groupwise.training.distributed import World, connect, disconnect
+from groupwise.training.run.launch import _agreed_folder, _check_same_start
 from groupwise.training.run.run_folder import locked, write_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -157,6 +164,57 @@ def test_a_fault_of_another_process_is_reported_by_the_first(tmp_path: Path) -> 
 def test_nobody_waits_for_a_process_whose_program_caught_the_error_of_its_run(tmp_path: Path) -> None:
     printed = launch(tmp_path, "left", 2, status=1)
     assert "process 1 has left the run: CUDA out of memory" in printed
+
+
+@pytest.mark.slow
+def test_a_program_that_has_joined_the_processes_itself_keeps_its_group_and_is_told_who_left(tmp_path: Path) -> None:
+    """Each process names another folder: that of the first one counts."""
+    printed = launch(tmp_path, "joined", 2, status=1)
+    assert printed.count("2 processes are still joined") == 2
+    assert "process 1 has left the run: CUDA out of memory" in printed
+    assert (tmp_path / "0" / "summary.json").is_file()
+    assert not (tmp_path / "1").exists()
+
+
+def test_a_group_of_the_program_stays_and_has_to_be_the_one_that_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with sharding():
+        disconnect(connect(torch.device("cpu")))
+        assert dist.is_initialized()
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        with pytest.raises(
+            ConfigError, match="as rank 0 of 1, and the environment says rank 0 of 2; set RANK = 0, WORLD_"
+        ):
+            train(job(recipe(num_steps=1)), "nowhere")
+
+
+class Two:
+    """The first of two processes."""
+
+    size = 2
+
+    def __init__(self, other: Callable[[Any], Any]) -> None:
+        self._other = other
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value, self._other(value)]
+
+
+def test_processes_that_were_given_different_settings_are_told_the_key() -> None:
+    with pytest.raises(ConfigError, match=r"process 1 was given other settings than process 0: seed = 3 \(0 there\)"):
+        _agreed_folder(job(), RunFolder(Path("runs")), Two(lambda value: ("another", {"name": "toy", "seed": 3})))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("num", "backwards"), [(5, False), (4, True)])
+def test_processes_that_have_read_different_prompts_are_told(num: int, *, backwards: bool) -> None:
+    def read(start: Any) -> Any:
+        return start[0], (num, start[1][1][::-1] if backwards else start[1][1])
+
+    toy = ToyDomain(num_prompts=4)
+    with pytest.raises(ConfigError, match=rf"process 1 has other training prompts than process 0 \({num} and 4"):
+        _check_same_start(toy, Two(read))  # type: ignore[arg-type]
+    _check_same_start(toy, Two(lambda start: start))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -72,6 +72,7 @@ class PassSizes:
         device: torch.device,
         budget_bytes: float,
         most: int | None = MOST_ROWS,
+        agree: Callable[[int], int] | None = None,
     ) -> None:
         """Finds the rows of a kind by two passes, unless they are known.
 
@@ -80,6 +81,8 @@ class PassSizes:
             device: of the model.
             budget_bytes: what a pass may hold.
             most: the most rows, however many fit.
+            agree: returns the smallest of one number a process, where a pass is made by all of them together. They
+                would wait inside a pass in which memory ran out on one, so that this error is not caught.
         """
         if self.knows(kind):
             return
@@ -88,11 +91,13 @@ class PassSizes:
             # The first pass allocates what stays allocated, which is no part of a later one.
             run(1)
             single = peak_bytes(lambda: run(1), device)
-            several = peak_bytes(lambda: run(_FEW), device)
-            per_row = max((several - single) / (_FEW - 1), 1.0)
+            # No pass takes more than its rows one by one.
+            few = _FEW if agree is None else agree(max(1, min(_FEW, int(budget_bytes // max(1, single)))))
+            several = peak_bytes(lambda: run(few), device)
+            per_row = max((several - single) / (few - 1), 1.0) if few > 1 else max(single, 1)
             size = max(1, int((budget_bytes - max(single - per_row, 0.0)) // per_row))
         except Exception as error:  # where a few rows do not fit, one at a time is tried when it matters
-            if not is_out_of_memory(error):
+            if agree is not None or not is_out_of_memory(error):
                 raise
         self.sizes[kind] = size if most is None else min(size, most)
 

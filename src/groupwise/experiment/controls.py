@@ -105,12 +105,13 @@ def write_gains(run: Path) -> dict[str, Any]:
 
     summary = read_summary(run)
     gains_by_control = gains({int(summary["seed"]): run})
-    if gains_by_control and is_first_process():
+    if gains_by_control:
         intervals = {
             name: {metric: [estimate.mean, estimate.low, estimate.high] for metric, estimate in estimates.items()}
             for name, estimates in gains_by_control.items()
         }
         summary = {**summary, "controls": intervals}
+    if gains_by_control and is_first_process():
         write_json(RunFolder(run).summary, summary)
     return summary
 

@@ -22,10 +22,15 @@ from typing import Any, final
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import (
+    PrefixStore,
+    Store,
+    _get_default_store,  # pyright: ignore[reportPrivateUsage]
+)
 from torch.distributed.rendezvous import rendezvous
 
 from groupwise import statistics
+from groupwise.config import ConfigError
 from groupwise.processes import ProcessLeftError, is_launched, num_processes, process_rank
 from groupwise.statistics import Statistic
 from groupwise.training.meeting import MEETING, fresh_store
@@ -54,7 +59,8 @@ class World:
         rank: the process's number; process 0 is the only one that prints and writes.
         size: the number of processes.
         local_rank: the process's number on its machine, which chooses its device.
-        roll_call: says who is missing where an exchange takes long; None for processes that another program joined.
+        roll_call: says who is missing where an exchange takes long; None for a process without peers.
+        leaves: whether the process leaves its group with the run: not one that the program itself has joined.
 
     Example:
         >>> World().sum(torch.ones(2)).tolist()
@@ -65,6 +71,7 @@ class World:
     size: int = 1
     local_rank: int = 0
     roll_call: RollCall | None = None
+    leaves: bool = True
 
     @property
     def first(self) -> bool:
@@ -199,9 +206,27 @@ class World:
         return statistics.reduce_statistics(summands, self.sum)
 
 
+def check_group() -> None:
+    """Refuses a process group that the program itself has joined under another number than the environment says: what
+    reads the environment would take every process for the first one.
+
+    Raises:
+        ConfigError: rank or size differ.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    joined, said = (dist.get_rank(), dist.get_world_size()), (process_rank(), num_processes())
+    if joined != said:
+        raise ConfigError(
+            f"the program joined a process group as rank {joined[0]} of {joined[1]}, and the environment says rank"
+            f" {said[0]} of {said[1]}; set RANK = {joined[0]}, WORLD_SIZE = {joined[1]} and LOCAL_RANK before groupwise"
+            " is called, as torchrun does"
+        )
+
+
 def connect(device: torch.device, *, alone: bool = False) -> World:
     """Joins the processes that `torchrun` started; without `torchrun` this process has no peers. GPUs exchange tensors
-    by NCCL, CPUs by gloo.
+    by NCCL, CPUs by gloo. A group that the program has joined by itself is taken as it is.
 
     Args:
         device: the device of this process.
@@ -210,15 +235,19 @@ def connect(device: torch.device, *, alone: bool = False) -> World:
     Returns:
         the place of this process among its peers.
 
+    Raises:
+        ConfigError: the program has joined a group that the environment does not describe.
+
     Example:
         >>> connect(torch.device("cpu")).size
         1
     """
+    check_group()
     size = num_processes()
     if size == 1 and not (alone and is_launched()):
-        return World()
-    roll_call = None
-    if not dist.is_initialized():
+        return World(leaves=False)
+    leaves = not dist.is_initialized()
+    if leaves:
         # Functions of `torch.distributed.nn` take the process group as a default value when they are imported. Imported
         # later, they would keep the group and gloo's threads beyond `disconnect`.
         importlib.import_module("torch.distributed.nn")
@@ -231,8 +260,11 @@ def connect(device: torch.device, *, alone: bool = False) -> World:
             world_size=size,
             timeout=PATIENCE,
         )
-        roll_call = RollCall(PrefixStore("roll call", store), rank, size)
-    return World(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")), roll_call)
+    else:
+        rank = dist.get_rank()
+        store = fresh_store(PrefixStore("groupwise", _get_default_store()), rank, size)
+    roll_call = RollCall(PrefixStore("roll call", store), rank, size)
+    return World(rank, size, int(os.environ.get("LOCAL_RANK", "0")), roll_call, leaves)
 
 
 def _meeting_place() -> Store:
@@ -258,8 +290,8 @@ def _meeting_place() -> Store:
 
 
 def disconnect(world: World) -> None:
-    """Leaves the process group, if there is one, and ends the threads of gloo and of the roll call: a thread that is at
-    work while Python ends aborts the process (exit code -6).
+    """Leaves the process group that `connect` joined, and ends the threads of gloo and of the roll call: a thread that
+    is at work while Python ends aborts the process (exit code -6).
 
     Args:
         world: what `connect` returned.
@@ -269,7 +301,7 @@ def disconnect(world: World) -> None:
     """
     if world.roll_call is not None:
         world.roll_call.close()
-    if dist.is_available() and dist.is_initialized():
+    if world.leaves and dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
 
 

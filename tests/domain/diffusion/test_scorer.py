@@ -15,7 +15,7 @@ from tests.domain.diffusion.small import domain, gradient, nudge, sampled
 from tests.golden_runs import diffusion as golden
 from tests.training.test_sharding import gaps, launch, newest
 
-from groupwise.config import merge
+from groupwise.config import ConfigError, merge
 from groupwise.domain.diffusion.judged_images import JudgedImages, Judging
 from groupwise.domain.diffusion.scorer import Scorer
 from groupwise.experiment import load_experiment
@@ -94,7 +94,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
         },
         "train": {"gradient_checkpointing": True, "updates_per_batch": 2, "micro_batch_members": 3},
     },
-    "nft_slices": {"method": "diffusion_nft", "reference": {"kind": "frozen"}, "domain": SLICES, "train": WHOLE},
+    # Of three groups one minibatch has two and one has one, so that a process without members joins passes of others.
+    "nft_slices": {
+        "method": "diffusion_nft",
+        "reference": {"kind": "frozen"},
+        "domain": SLICES,
+        "train": {**WHOLE, "minibatches": 2},
+    },
 }
 
 
@@ -231,6 +237,21 @@ def test_a_process_with_fewer_passes_repeats_its_first_row(monkeypatch: pytest.M
     process.diffusion.backward(process.samples, ROWS, Scored(weights))
     assert sorted(process.passes) == [1, 1, 1, 3, 3]
     torch.testing.assert_close(gradient(process.diffusion), gradient(whole), rtol=1e-9, atol=1e-9)
+
+
+def test_a_process_without_memory_for_measured_passes_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others wait for it inside the pass."""
+
+    def fails(module: Any, given: Any) -> None:
+        if len(given[0]) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(Scorer, "smallest", lambda scorer, number: number)
+    diffusion = domain()
+    diffusion._scorer._mesh = "a mesh"  # type: ignore[assignment]
+    diffusion.module.register_forward_pre_hook(fails)
+    with pytest.raises(ConfigError, match=r"passes were measured; write domain\.transitions_at_once = 1"):
+        diffusion.fit_passes()
 
 
 def test_demonstrations_are_cut_into_as_many_passes_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -20,6 +21,7 @@ def measure_passes(
     schedule: Schedule,
     rows_of_model: int,
     reserved_bytes: float,
+    agree: Callable[[int], int] | None = None,
 ) -> None:
     """Finds the rows of every kind of pass that is not known; no gradient is accumulated.
 
@@ -30,6 +32,7 @@ def measure_passes(
         schedule: gives a time to predict at.
         rows_of_model: rows of the model that one row takes: several under guidance.
         reserved_bytes: what will be allocated beside the passes, such as an optimiser's moments.
+        agree: returns the smallest of one number a process, where weights are sharded.
     """
     budget = pass_budget(denoiser.device, reserved_bytes)
     trained = [parameter for parameter in denoiser.module.parameters() if parameter.requires_grad]
@@ -49,7 +52,7 @@ def measure_passes(
 
     measure = partial(sizes.measure, device=denoiser.device, budget_bytes=budget)
     with torch.no_grad():
-        measure(SAMPLING, predict, most=max(1, MOST_ROWS // rows_of_model))
+        measure(SAMPLING, predict, most=max(1, MOST_ROWS // rows_of_model), agree=agree)
         measure(DECODING, lambda num: denoiser.decode(latents(num)))
     if trained:
-        measure(UPDATE, differentiate, most=None)
+        measure(UPDATE, differentiate, most=None, agree=agree)

@@ -118,13 +118,17 @@ class Scorer:
                 result = compute(part)
             yield result
 
-    def _most(self, parts: Sequence[Tensor]) -> int:
-        """Returns the number of parts of the process that has most of them; every process must call this method, which
-        waits in the run's own group: another process may still judge images.
+    def smallest(self, number: int) -> int:
+        """Returns the smallest of one number a process where weights are sharded; every process must call this method,
+        which waits in the run's own group: another process may still judge images.
         """
-        most = torch.tensor(len(parts), device=parts[0].device)
-        dist.all_reduce(most, dist.ReduceOp.MAX)
-        return int(most)
+        least = torch.tensor(number, device=self.denoiser.device)
+        dist.all_reduce(least, dist.ReduceOp.MIN)
+        return int(least)
+
+    def _most(self, parts: Sequence[Tensor]) -> int:
+        """Returns the number of parts of the process that has most of them; every process must call this method."""
+        return -self.smallest(-len(parts))
 
 
 def _with_zero(value: Tensor, filler: Tensor) -> Tensor:

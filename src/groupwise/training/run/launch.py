@@ -14,7 +14,7 @@ import torch
 
 from groupwise.checkpoint import CheckpointStore, StorageError, clear_unfinished_writes, new_folder, remove_folder
 from groupwise.checkpoint.atomic import storage_error
-from groupwise.config import ConfigError, read_json
+from groupwise.config import ConfigError, difference, read_json
 from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
 from groupwise.domain.failed_method import naming_failed_method
@@ -50,6 +50,9 @@ from groupwise.training.run.tables import write_tables
 from groupwise.training.run.warm_up import begin_at
 from groupwise.training.step.reward_memory import reward_remarks
 from groupwise.training.step.state import TrainState
+
+_PROMPTS_COMPARED = 16
+"""Training prompts, evenly spaced, of which processes compare the keys."""
 
 
 @final
@@ -186,26 +189,52 @@ def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
     check_launch()
     device = device_of(job.recipes[0])
     world = connect(device, alone=job.recipes[0].train.sharding == "full")
-    train = job.recipes[0].train
     if device.type == "cpu":
-        torch.set_num_threads(train.num_threads)
-    store = CheckpointStore(folder.checkpoints, job.checkpoint)
+        torch.set_num_threads(job.recipes[0].train.num_threads)
     try:
-        device = device_of_process(device, world)
-        # The first process alone writes the folder. What it found there counts for all: another process may have looked
-        # after it wrote.
-        resumed = world.gather(resumed)[0]
-        with world.telling_end(), exact_arithmetic(train, device), locked(folder) if world.first else nullcontext():
-            if world.first:
+        with world.telling_end():
+            device = device_of_process(device, world)
+            folder = _agreed_folder(job, folder, world)
+            store = CheckpointStore(folder.checkpoints, job.checkpoint)
+            process = _Process(folder, device, world, Streams(job.seed), store)
+            # The first process alone writes the folder. What it found there counts for all: another process may have
+            # looked after it wrote.
+            return _in_folder(job, process, resumed=world.gather(resumed)[0])
+    finally:
+        disconnect(world)
+
+
+def _agreed_folder(job: Job, folder: RunFolder, world: World) -> RunFolder:
+    """Returns the run folder of the first process: one that is named by the time has another name on a process that
+    came a second later.
+
+    Raises:
+        ConfigError: the processes were given different settings, data or objects.
+    """
+    given = world.gather((str(folder.path), job.resolved))
+    path, settings = given[0]
+    for rank, (_, others) in enumerate(given):
+        if changed := difference(settings, others):
+            key, (first, other) = next(iter(changed.items()))
+            raise ConfigError(
+                f"process {rank} was given other settings than process 0: {key} = {other!r} ({first!r} there); give all"
+                " processes of a run the same, which share its prompts and draws by themselves"
+            )
+    return RunFolder(Path(path))
+
+
+def _in_folder(job: Job, process: _Process, *, resumed: bool) -> Result:
+    folder, first = process.folder, process.world.first
+    try:
+        with exact_arithmetic(job.recipes[0].train, process.device), locked(folder) if first else nullcontext():
+            if first:
                 clear_unfinished_writes(folder.path)
-            return _run(job, _Process(folder, device, world, Streams(job.seed), store), resumed=resumed)
+            return _run(job, process, resumed=resumed)
     except StorageError as error:
-        saved = store.safety_note()
+        saved = process.store.safety_note()
         if saved in str(error):
             raise
         raise StorageError(f"{error} {saved}") from error
-    finally:
-        disconnect(world)
 
 
 def _run(job: Job, process: _Process, *, resumed: bool) -> Result:
@@ -243,7 +272,8 @@ def _run(job: Job, process: _Process, *, resumed: bool) -> Result:
         if resumed:
             replay_metrics(session)
         try:
-            with world.telling_end():  # before anything is closed, which may take long
+            # The others are told before anything is closed, which may take long, and whose method it was.
+            with world.telling_end(), naming_failed_method(domain):
                 return _to_the_end(session, job, state, domains)
         except StorageError:
             raise
@@ -312,7 +342,7 @@ def _build(job: Job, process: _Process, opened: ExitStack, *, resumed: bool) -> 
         if job.tries_domain and not resumed:
             for domain in domains.that_sample(job.recipes):
                 check_first_batch(domain, process.streams)
-    _check_same_start(domains.base, process.world)
+        _check_same_start(domains.base, process.world)
     if job.recipes[0].train.sharding == "full" and process.world.joined:
         try:
             domains.base.learner.shard(process.device)
@@ -328,11 +358,23 @@ def _build(job: Job, process: _Process, opened: ExitStack, *, resumed: bool) -> 
 
 
 def _check_same_start(domain: Domain, world: World) -> None:
-    """Refuses processes that hold different weights."""
-    if world.size > 1 and len(set(world.gather(domain.learner.fingerprint()))) > 1:
+    """Refuses processes that hold different weights, or that have read different prompts."""
+    if world.size == 1:
+        return
+    places = list(range(0, domain.num_prompts, max(1, domain.num_prompts // _PROMPTS_COMPARED)))
+    keys = [prompt.key for prompt in domain.prompts(places)] if places else []
+    starts = world.gather((domain.learner.fingerprint(), (domain.num_prompts, keys)))
+    if len({fingerprint for fingerprint, _ in starts}) > 1:
         raise ConfigError(
             "the processes built different initial weights; build the model from the seeded global generators only"
         )
+    first = starts[0][1]
+    for rank, (_, prompts) in enumerate(starts):
+        if prompts != first:
+            raise ConfigError(
+                f"process {rank} has other training prompts than process 0 ({prompts[0]} and {first[0]} of them); give"
+                " all processes the same, in the same order: they share them by themselves"
+            )
 
 
 def _trackers(job: Job, process: _Process, state: TrainState, evaluated_on: EvaluatedOn) -> Trackers:

@@ -224,7 +224,7 @@ def _by_loss(step: Step, members: _UpdateMembers, log_ratio: Tensor) -> PassStat
         if len(rows) == 0:
             if not step.sharded:
                 break
-            _join_pass(step, members, requires=objective.requires)
+            _join_scored_pass(step, members.samples, objective.requires)
             continue
         places = torch.where(chosen >= 0, alive[chosen.clamp(min=0)], chosen) if len(alive) else chosen
         scored = step.score(members.samples, rows[places.clamp(min=0)], objective.requires)
@@ -282,7 +282,7 @@ def _by_cotangents(step: Step, members: _UpdateMembers, scored: Scored) -> PassS
 
 def _join_pass(step: Step, members: _UpdateMembers, *, requires: frozenset[str], gradient: bool = True) -> None:
     """Makes a pass that adds nothing, with one member that is at hand: every process has to make the passes of those
-    that have more members, where the weights are spread.
+    that have more members, where the weights are spread. Those call `backward`, or score without gradient.
 
     Args:
         requires: names of the fields of the pass.
@@ -352,7 +352,7 @@ def supervised_gradient(step: Step, samples: Samples) -> PassStatistics:
     learner = step.state.learner
     for chosen in step.passes(counts[rows]):
         if bool((chosen < 0).any()):
-            _join_supervised_pass(step, samples, supervised_objective.requires)
+            _join_scored_pass(step, samples, supervised_objective.requires)
             continue
         if learner.differentiates:
             loss = supervised_objective.loss(
@@ -370,8 +370,14 @@ def supervised_gradient(step: Step, samples: Samples) -> PassStatistics:
     return statistics
 
 
-def _join_supervised_pass(step: Step, samples: Samples, requires: frozenset[str]) -> None:
-    """Makes a pass of one demonstration that adds nothing, as `_join_pass` does for the policy's terms."""
+def _join_scored_pass(step: Step, samples: Samples, requires: frozenset[str]) -> None:
+    """Makes a pass that adds nothing, as `_join_pass` does, where the others score with gradient: a domain may cut that
+    into passes of its own, and make them in another order than those of its `backward`.
+
+    Args:
+        samples: at least one member or demonstration.
+        requires: names of the fields of the pass.
+    """
     first = torch.zeros(1, dtype=torch.long, device=samples.mask.device)
     fields = [value for value in step.score(samples, first, requires).tensors().values() if value.requires_grad]
     torch.autograd.backward(fields, [torch.zeros_like(value) for value in fields])
