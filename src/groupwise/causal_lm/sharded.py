@@ -44,8 +44,9 @@ class ShardedLM:
                 'train.sharding = "full": the model is a mixture of experts, of which processes would reduce different'
                 " gradients; write train.sharding = none"
             )
-        # The trial of packing runs the model past its forward pass, which only a plain one allows.
+        # The trial of packing runs the model past its forward pass, which only a plain one allows. It is the last one.
         packing.can_pack(backbone)
+        backbone.tried = backbone
         self.backbone = copy_without_weights(backbone, backbone.model, dtypes)
         self.backbone.sharded = True
         shard_module(self.backbone.model, _layers(self.backbone.body), mesh)
