@@ -20,6 +20,7 @@ from transformers import (
     GPTJForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    Qwen3MoeConfig,
 )
 
 from groupwise.causal_lm import packing
@@ -250,6 +251,15 @@ def test_what_a_model_computes_is_tried_in_the_dtype_of_its_files(family: Any, t
     with sharding():
         policy.learner.shard(torch.device("cpu"))
     assert policy.backbone.tried is policy.backbone, "its weights stay in memory"
+
+
+def test_a_mixture_of_experts_is_refused_before_its_weights_are_read(tmp_path: Path) -> None:
+    config = Qwen3MoeConfig(**SIZES, num_experts=4, num_experts_per_tok=2)
+    config.save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(ConfigError, match=r"the model is a mixture of experts.*write train\.sharding = none"):
+        opened(str(tmp_path), "float32")
 
 
 def test_a_model_that_cannot_be_put_together_so_is_loaded_in_the_dtype_asked_for(

@@ -39,11 +39,7 @@ class ShardedLM:
     def __init__(
         self, backbone: Backbone, mesh: DeviceMesh, dtypes: Mapping[Tensor, torch.dtype] | None = None
     ) -> None:
-        if router_remark(backbone.config):
-            raise ConfigError(
-                'train.sharding = "full": the model is a mixture of experts, of which processes would reduce different'
-                " gradients; write train.sharding = none"
-            )
+        check_spreads(backbone.config)
         # The trial of packing runs the model past its forward pass, which only a plain one allows. It is the last one.
         packing.can_pack(backbone)
         backbone.tried = backbone
@@ -103,6 +99,22 @@ class ShardedLM:
             fields, hidden, gradient = inside(self.model, compute)
         torch.autograd.backward([hidden], [gradient])
         return fields if factor else {name: value * 0.0 for name, value in fields.items()}
+
+
+def check_spreads(config: Any) -> None:
+    """Refuses a model that cannot be spread, by its configuration alone.
+
+    Args:
+        config: the model's, as transformers has it.
+
+    Raises:
+        ConfigError: a mixture of experts.
+    """
+    if router_remark(config):
+        raise ConfigError(
+            'train.sharding = "full": the model is a mixture of experts, of which processes would reduce different'
+            " gradients; write train.sharding = none"
+        )
 
 
 def _at_least_one(mask: Tensor) -> tuple[Tensor, bool]:
