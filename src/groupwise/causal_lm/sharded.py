@@ -91,9 +91,11 @@ class ShardedLM:
             cotangents = {name: torch.zeros_like(value) for name, value in cotangents.items()}
 
         def compute() -> tuple[dict[str, Tensor], Tensor, Tensor]:
-            return scoring.head_backward(
+            fields, hidden, gradient = scoring.head_backward(
                 self.backbone, prompts, tokens, read, cotangents, requires, temperature=temperature
             )
+            # Where the head alone is trained, nothing below it has a gradient, and FSDP reduces in the backward pass.
+            return fields, hidden if hidden.requires_grad else hidden.requires_grad_(), gradient
 
         with torch.enable_grad():
             fields, hidden, gradient = inside(self.model, compute)
