@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.learner.one_process import sharding
 from transformers import (
-    AutoModelForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
     GPT2Config,
@@ -21,8 +20,10 @@ from transformers import (
     GPTJForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    Qwen3MoeConfig,
 )
 
+from groupwise.causal_lm import packing
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig, VllmEngine
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.engine.server import EngineError
@@ -30,6 +31,7 @@ from groupwise.causal_lm.loading import LoadedLM, load, save
 from groupwise.causal_lm.scratch import character_tokenizer, small_model
 from groupwise.causal_lm.sharded import ShardedLM
 from groupwise.causal_lm.stored_weights import load_stored
+from groupwise.config import ConfigError
 from groupwise.domain.language.config import DataConfig, LanguageConfig
 from groupwise.domain.language.data import Splits
 from groupwise.domain.language.model import Pretrained
@@ -85,6 +87,7 @@ FAMILIES = {
     "llama": llama,
     "gemma3": gemma3,
     "gpt2": gpt2,
+    "gptj": gptj,
 }
 
 
@@ -157,15 +160,58 @@ def test_stored_weights_take_no_memory_of_the_process(tmp_path: Path) -> None:
     assert anonymous_bytes() - before < num_bytes / 4
 
 
-def test_nothing_is_deferred_where_the_files_have_the_dtype_or_several(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lora", [None, LoraConfig(r=2, target_modules="all-linear")], ids=["whole", "lora"])
+def test_weights_that_have_the_dtype_asked_for_among_others_stay_as_they_are(
+    lora: LoraConfig | None, tmp_path: Path
+) -> None:
+    """Norms in fp32 beside matrices in bfloat16: half precision would round them."""
+    path = folder_of(gemma3(), torch.bfloat16, tmp_path / "model")
+    change_norms(Path(path), torch.float32)
+    config = CausalLMConfig(path=path, dtype="float32", lora=lora)
+    torch.manual_seed(1)
+    plain = load(config)
+    torch.manual_seed(1)
+    loaded = load_stored(config)
+    assert loaded is not None
+    assert packing.can_pack(loaded.backbone) == packing.can_pack(plain.backbone)
+    dtypes = {
+        "norm" in name: parameter.dtype for name, parameter in loaded.model.named_parameters() if "lora" not in name
+    }
+    assert dtypes == {True: torch.float32, False: torch.bfloat16}
+    expected, actual = shards(plain), shards(loaded)
+    assert {name: torch.equal(tensor, expected[name]) for name, tensor in actual.items()} == dict.fromkeys(
+        expected, True
+    )
+
+
+def change_norms(folder: Path, dtype: torch.dtype) -> None:
+    """Gives the norms of a folder values of another dtype, which no lower one has."""
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    norms = {name: tensor.to(dtype) + torch.pi for name, tensor in tensors.items() if "norm" in name}
+    save_file(tensors | norms, file, metadata={"format": "pt"})
+
+
+def test_nothing_is_deferred_where_most_weights_have_the_dtype_or_several_others(tmp_path: Path) -> None:
     path = folder_of(qwen3(tied=True), torch.float32, tmp_path / "model")
     assert load_stored(CausalLMConfig(path=path, dtype="float32")) is None
     assert load_stored(CausalLMConfig(path=path)) is None
+    change_norms(tmp_path / "model", torch.float64)
+    assert load_stored(CausalLMConfig(path=path, dtype="float32")) is None
+    assert load_stored(CausalLMConfig(path=path, dtype="bfloat16")) is None
+    assert load_stored(CausalLMConfig(path=path, dtype="float64")) is not None
+
+
+def test_a_file_without_a_number_is_loaded_plainly(tmp_path: Path) -> None:
+    """What stands in for a weight until it is in shards is NaN, and must not be taken for a weight."""
+    path = folder_of(qwen3(tied=True), torch.bfloat16, tmp_path / "model")
+    change_norms(tmp_path / "model", torch.float32)
     file = tmp_path / "model" / "model.safetensors"
     tensors = load_file(file)
-    tensors["model.norm.weight"] = tensors["model.norm.weight"].double()
+    tensors["model.norm.weight"][0] = torch.nan
     save_file(tensors, file, metadata={"format": "pt"})
-    assert load_stored(CausalLMConfig(path=path, dtype="float64")) is None
+    with pytest.raises((ConfigError, ValueError), match="NaN"):
+        load_stored(CausalLMConfig(path=path, dtype="float32"))
 
 
 def test_several_files_are_read(tmp_path: Path) -> None:
@@ -193,15 +239,44 @@ def opened(path: str, dtype: Any) -> LocalPolicy:
     return policy
 
 
-def test_a_family_that_does_not_compute_so_is_loaded_in_the_dtype_asked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", [gptj, gemma3])
+def test_what_a_model_computes_is_tried_in_the_dtype_of_its_files(family: Any, tmp_path: Path) -> None:
+    """With weights of one dtype and tables of another, or weights of two, neither of these families computes."""
+    path = folder_of(family(), torch.bfloat16, tmp_path / "model")
+    if family is gemma3:
+        change_norms(Path(path), torch.float32)
+    policy = opened(path, "float32")
+    assert policy.module.get_output_embeddings().weight.dtype == torch.bfloat16
+    assert policy.backbone.tried is not policy.backbone
+    with sharding():
+        policy.learner.shard(torch.device("cpu"))
+    assert policy.backbone.tried is policy.backbone, "its weights stay in memory"
+
+
+def test_a_mixture_of_experts_is_refused_before_its_weights_are_read(tmp_path: Path) -> None:
+    config = Qwen3MoeConfig(**SIZES, num_experts=4, num_experts_per_tok=2)
+    config.save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(ConfigError, match=r"the model is a mixture of experts.*write train\.sharding = none"):
+        opened(str(tmp_path), "float32")
+
+
+def test_a_model_that_cannot_be_put_together_so_is_loaded_in_the_dtype_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(0)
-    path = folder_of(gptj(), torch.bfloat16, tmp_path / "model")
-    expected = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    weights = opened(path, "float32").module.state_dict()
-    assert {
-        name: torch.equal(weights[name], tensor) for name, tensor in expected.state_dict().items()
-    } == dict.fromkeys(weights, True)
-    assert opened(folder_of(gpt2(), torch.bfloat16, tmp_path / "gpt2"), "float32").module.dtype == torch.bfloat16
+    path = folder_of(gpt2(), torch.bfloat16, tmp_path / "model")
+    assert opened(path, "float32").module.dtype == torch.bfloat16
+    monkeypatch.setattr(GPT2LMHeadModel, "from_pretrained", classmethod(refused))
+    assert opened(path, "float32").module.dtype == torch.float32
+
+
+def refused(kind: Any, path: str | None, *arguments: Any, **settings: Any) -> Any:
+    """Loads a model from a folder alone."""
+    if path is None:
+        raise ValueError("without a folder")
+    return super(GPT2LMHeadModel, kind).from_pretrained(path, *arguments, **settings)
 
 
 def test_a_server_that_is_started_on_stored_weights_computes_in_the_dtype_that_is_trained(tmp_path: Path) -> None:

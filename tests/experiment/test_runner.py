@@ -207,3 +207,12 @@ def test_a_language_model_in_shards_is_opened_on_the_cpu(monkeypatch: pytest.Mon
     assert opened("diffusion", full) == ("cuda:1", False)
     flash = "domain.model={kind='pretrained',path='x',attention='flash_attention_2'}"
     assert opened("language", full, flash) == ("cuda:1", False)
+
+
+def test_a_domain_whose_weights_are_not_spread_is_told_before_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = load_experiment("selection", ["train.sharding=full"])
+    monkeypatch.setattr(type(experiment.domain), "open", None)
+    with pytest.raises(
+        ConfigError, match=r'train.sharding = "full": the domain \'selection\' does not spread.* = none'
+    ):
+        open_domain(experiment, spreads=True)

@@ -121,6 +121,7 @@ def prepared(
     device: str | torch.device = "cpu",
     path: str = "",
     stored: Sequence[tuple[nn.Parameter, Tensor]] = (),
+    tried: Backbone | None = None,
 ) -> LoadedLM:
     """Prepares a model and a tokenizer that a program holds, as `load` does with those of a folder; both are changed in
     place.
@@ -132,7 +133,8 @@ def prepared(
         lora: an adapter to add.
         device: where the weights go.
         path: what an error calls the model.
-        stored: parameters, and the weights that they take before the model is tried, of another dtype than theirs.
+        stored: parameters, and the weights that they take in the end, of another dtype than theirs.
+        tried: the model with these weights, without an adapter, where the one that is prepared cannot compute.
 
     Raises:
         ConfigError: no end token, more tokens than embeddings, a family that is not supported, or an adapter whose
@@ -143,11 +145,10 @@ def prepared(
     if dropout == "off":
         _without_dropout(model)
     trained: nn.Module = model if lora is None else add_lora(model, lora)
+    backbone = Backbone(trained, tried)
     dtypes: dict[Tensor, torch.dtype] = {parameter: parameter.dtype for parameter, _ in stored}
     for parameter, weights in stored:
         parameter.data = weights
-    backbone = Backbone(trained)
-    backbone.trained_dtype = dtypes.get(backbone.head.weight, backbone.trained_dtype)
     return LoadedLM(trained, tokenizer, backbone, dtypes)
 
 

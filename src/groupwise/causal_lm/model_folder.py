@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import httpx
 from huggingface_hub import constants, try_to_load_from_cache
@@ -29,6 +30,21 @@ def checked(config: CausalLMConfig) -> CausalLMConfig:
     check_folder(config.path)
     _check_kind(config)
     return config
+
+
+def read_config(config: CausalLMConfig) -> Any:
+    """Returns the configuration of a model, as transformers has it; None where it cannot be read, which is reported
+    where the model itself is loaded.
+
+    Args:
+        config: as `checked` returned it.
+    """
+    try:
+        return AutoConfig.from_pretrained(config.path, revision=config.revision or "main", **NO_CODE)
+    except Exception as error:  # the readers of folders raise errors of any kind
+        if is_out_of_memory(error):
+            raise
+        return None
 
 
 def check_folder(path: str) -> None:
@@ -82,11 +98,7 @@ def check_folder(path: str) -> None:
 
 def _check_kind(config: CausalLMConfig) -> None:
     """Refuses a model whose configuration says that it is no decoder-only language model, before any weight is read."""
-    try:
-        model_config = AutoConfig.from_pretrained(config.path, revision=config.revision or "main", **NO_CODE)
-    except Exception as error:  # an unreadable folder is reported where the model itself is loaded
-        if is_out_of_memory(error):
-            raise
+    if (model_config := read_config(config)) is None:
         return
     use = "Groupwise trains decoder-only causal language models; give one, such as Qwen/Qwen2.5-0.5B"
     if getattr(model_config, "is_encoder_decoder", False):

@@ -39,13 +39,10 @@ class ShardedLM:
     def __init__(
         self, backbone: Backbone, mesh: DeviceMesh, dtypes: Mapping[Tensor, torch.dtype] | None = None
     ) -> None:
-        if router_remark(backbone.config):
-            raise ConfigError(
-                'train.sharding = "full": the model is a mixture of experts, of which processes would reduce different'
-                " gradients; write train.sharding = none"
-            )
-        # The trial of packing runs the model past its forward pass, which only a plain one allows.
+        check_spreads(backbone.config)
+        # The trial of packing runs the model past its forward pass, which only a plain one allows. It is the last one.
         packing.can_pack(backbone)
+        backbone.tried = backbone
         self.backbone = copy_without_weights(backbone, backbone.model, dtypes)
         self.backbone.sharded = True
         shard_module(self.backbone.model, _layers(self.backbone.body), mesh)
@@ -94,14 +91,32 @@ class ShardedLM:
             cotangents = {name: torch.zeros_like(value) for name, value in cotangents.items()}
 
         def compute() -> tuple[dict[str, Tensor], Tensor, Tensor]:
-            return scoring.head_backward(
+            fields, hidden, gradient = scoring.head_backward(
                 self.backbone, prompts, tokens, read, cotangents, requires, temperature=temperature
             )
+            # Where the head alone is trained, nothing below it has a gradient, and FSDP reduces in the backward pass.
+            return fields, hidden if hidden.requires_grad else hidden.requires_grad_(), gradient
 
         with torch.enable_grad():
             fields, hidden, gradient = inside(self.model, compute)
         torch.autograd.backward([hidden], [gradient])
         return fields if factor else {name: value * 0.0 for name, value in fields.items()}
+
+
+def check_spreads(config: Any) -> None:
+    """Refuses a model that cannot be spread, by its configuration alone.
+
+    Args:
+        config: the model's, as transformers has it.
+
+    Raises:
+        ConfigError: a mixture of experts.
+    """
+    if router_remark(config):
+        raise ConfigError(
+            'train.sharding = "full": the model is a mixture of experts, of which processes would reduce different'
+            " gradients; write train.sharding = none"
+        )
 
 
 def _at_least_one(mask: Tensor) -> tuple[Tensor, bool]:

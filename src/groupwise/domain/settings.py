@@ -43,6 +43,9 @@ class DomainConfig(Config):
     sample_hint: ClassVar[str] = "ask it something"
     """The words by which the end of a run recommends `groupwise sample`."""
 
+    spreads: ClassVar[bool] = True
+    """Whether weights can be spread over processes (`train.sharding`), as far as is known before they are loaded."""
+
     kind: str
     sampling_schedule: Mapping[str, Schedule] = Field(default_factory=dict)
 

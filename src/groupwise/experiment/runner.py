@@ -180,6 +180,11 @@ def open_domain(experiment: Experiment, device: str | torch.device = "cpu", *, s
     if instance is not None:
         domain: Domain = instance.checked()
     else:
+        if spreads and not experiment.domain.spreads:
+            raise ConfigError(
+                f'train.sharding = "full": the domain {experiment.domain.kind!r} does not spread its weights over'
+                " processes; write train.sharding = none"
+            )
         opened = experiment.domain.open_to_spread if spreads else experiment.domain.open
         domain = opened(streams=Streams(experiment.seed), device=str(device))
         recorded = experiment.objects.get(DOMAIN_INSTANCE)

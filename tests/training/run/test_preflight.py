@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from groupwise.reference import EmaReference
 from groupwise.streams import Streams
 from groupwise.training import Job, Recipe, TrainConfig
 from groupwise.training.distributed import World
+from groupwise.training.optimiser_config import OptimiserFromPath
 from groupwise.training.run.preflight import check_configuration, check_domain, precision_remarks
 
 
@@ -42,8 +44,14 @@ def test_fewer_prompts_than_a_batch() -> None:
     refused(recipe(prompts_per_step=16), r"training set has 8 prompts; write train.prompts_per_step = 8")
 
 
-def test_fewer_prompts_than_processes() -> None:
-    refused(recipe(prompts_per_step=2), "4 processes need a prompt each; write 4", World(0, 4))
+def test_what_several_processes_cannot_do_is_told_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(ConfigError, match="4 processes need a prompt each; write 4"):
+        check_configuration(job(recipe(prompts_per_step=2)))
+    own = OptimiserFromPath.model_validate({"path": "torch.optim:SGD"})
+    stage = replace(recipe(prompts_per_step=4, sharding="full"), optimiser=own)
+    with pytest.raises(ConfigError, match=r"optimiser.path = 'torch.optim:SGD': weights that are spread are stepped"):
+        check_configuration(job(stage))
 
 
 def test_a_field_the_domain_cannot_supply(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,10 @@ from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConf
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.experts import router_remark
 from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, prepared, save
+from groupwise.causal_lm.model_folder import checked, read_config
 from groupwise.causal_lm.sampler import Completions, Continue, end_ids
 from groupwise.causal_lm.scratch import small_model
-from groupwise.causal_lm.sharded import ShardedLM
+from groupwise.causal_lm.sharded import ShardedLM, check_spreads
 from groupwise.causal_lm.stored_weights import load_stored
 from groupwise.config import ConfigError, keys_under, user_object
 from groupwise.domain.language.config import LanguageConfig
@@ -286,6 +287,9 @@ def open_policy(
         module, words = user_object(model.model, "model"), user_object(model.tokenizer, "tokenizer")
         return LocalPolicy(prepared(module, words, model.dropout, model.lora, device), config.engine)
     if not isinstance(model, Scratch):
+        with keys_under("domain.model"):
+            if spreads and (model_config := read_config(checked(model.loading))) is not None:
+                check_spreads(model_config)
         stored = _stored_policy(model, config.engine) if spreads and device.type == "cpu" else None
         if stored is not None:
             return stored

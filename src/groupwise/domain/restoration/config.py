@@ -107,6 +107,9 @@ class RestorationConfig(DomainConfig):
     """
 
     extra: ClassVar[str] = "restoration"
+    spreads: ClassVar[bool] = False
+    """Its models fit one device."""
+
     whole_run: ClassVar[frozenset[str]] = frozenset({"model"})
     """Keys that no stage may change."""
 

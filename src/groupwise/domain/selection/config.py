@@ -99,6 +99,9 @@ class SelectionConfig(DomainConfig):
     """
 
     extra: ClassVar[str] = "selection"
+    spreads: ClassVar[bool] = False
+    """Its models fit one device."""
+
     whole_run: ClassVar[frozenset[str]] = frozenset({"model", "stop"})
     """Keys that no stage may change."""
 

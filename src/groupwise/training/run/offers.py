@@ -48,10 +48,6 @@ def _needs(learner: Learner, recipe: Recipe, world: World) -> dict[str, tuple[st
         needs["rehearsal"] = "train.micro_batch_members = 'auto'", "write a number of members"
     if train.sharding == "full":
         needs["sharding"] = "train.sharding = 'full'", "write none"
-        if recipe.optimiser.source is not None:
-            # A class may read whole matrices, of which a process has a part.
-            key = f"optimiser.path = {recipe.optimiser.source.path!r}"
-            raise ConfigError(f"{key}: weights that are spread are stepped by AdamW; write optimiser.kind = adamw")
     if world.size > 1:
         needs["processes"] = f"{world.size} processes", "start one process, without torchrun"
     return needs

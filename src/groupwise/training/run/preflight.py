@@ -8,7 +8,7 @@ from groupwise.config import ConfigError, Problem, nearest
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Matches, RewardsDecisions
 from groupwise.objective.matching import NoMatching
-from groupwise.processes import can_spread
+from groupwise.processes import can_spread, num_processes
 from groupwise.records import DECISION_FIELDS
 from groupwise.reference import resolve_reference
 from groupwise.reference.policy import switches_off
@@ -42,6 +42,17 @@ def check_configuration(job: Job) -> None:
             raise ConfigError(
                 f"stage {recipe.name!r}: train.sharding = {train.sharding!r} belongs to the whole run and cannot differ"
                 " between stages; set it outside"
+            )
+        if train.sharding == "full" and recipe.optimiser.source is not None:
+            # A class may read whole matrices, of which a process has a part.
+            raise ConfigError(
+                f"optimiser.path = {recipe.optimiser.source.path!r}: weights that are spread are stepped by AdamW;"
+                " write optimiser.kind = adamw"
+            )
+        if recipe.samples and train.prompts_per_step < num_processes():
+            raise ConfigError(
+                f"train.prompts_per_step = {train.prompts_per_step}: {num_processes()} processes need a prompt each;"
+                f" write {num_processes()} or more"
             )
         if recipe.samples and objective.advantage.group_baseline and train.group_size < 2:
             raise ConfigError(
@@ -158,11 +169,6 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
         raise ConfigError(
             f"train.prompts_per_step = {train.prompts_per_step}: the training set has {domain.num_prompts} prompts; "
             f"write train.prompts_per_step = {max(1, domain.num_prompts)} or less, or give more data"
-        )
-    if train.prompts_per_step < world.size:
-        raise ConfigError(
-            f"train.prompts_per_step = {train.prompts_per_step}: {world.size} processes need a prompt each; write"
-            f" {world.size} or more"
         )
 
 
