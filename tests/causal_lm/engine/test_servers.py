@@ -355,6 +355,42 @@ def test_a_server_that_was_started_anew_unseen_is_sent_the_weights_again(trained
     assert server.syncs == ["v0", "v0"]
 
 
+@pytest.mark.parametrize("changes", [{"greedy": True}, {"top_k": 3}])
+def test_a_server_that_was_started_anew_is_found_by_answers_without_comparable_log_probs(
+    trained, server, engine_of, changes
+):
+    engine, settings = engine_of(), SamplingConfig(max_new_tokens=8, **changes)
+    move(trained)
+    first = draw(engine, settings=settings)
+    server.restart()
+    second = draw(engine, settings=settings)
+    assert second.token_lists() == first.token_lists()
+    assert server.syncs == ["v0", "v0"]
+
+
+def test_conversations_with_a_server_that_was_started_anew_begin_again(trained, server, engine_of):
+    engine, said, begun = engine_of(), [], []
+
+    def answer(member, turn):
+        said.append((member, turn))
+        return [5] if len(turn) < 4 else None
+
+    def begin_again():
+        begun.append(list(said))
+        said.clear()
+
+    def converse():
+        settings = SamplingConfig(max_new_tokens=8, max_turn_tokens=3)
+        engine.sample(PROMPTS, 2, settings, range(8), continue_with=answer, begin_again=begin_again)
+        return [said.copy(), said.clear()][0]
+
+    move(trained)
+    first = converse()
+    server.restart()
+    assert converse() == first
+    assert len(begun) == 1
+
+
 def test_a_server_without_developer_routes_is_told_how_to_start_it(server, engine_of):
     server.has_developer_routes = False
     with pytest.raises(EngineError, match=r"status 404.*VLLM_SERVER_DEV_MODE=1.*sync = \"none\""):

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
-from groupwise.causal_lm.engine.proof import Proof
-from groupwise.causal_lm.engine.server import LONGEST_REST, EngineError, Interrupted, Server, request_body
+from groupwise.causal_lm.engine.proof import Difference, Proof
+from groupwise.causal_lm.engine.server import LONGEST_REST, EngineError, Interrupted, Piece, Server, request_body
 from groupwise.causal_lm.engine.transport import Transport
 from groupwise.causal_lm.engine.vocabulary import check_vocabulary
 
@@ -184,15 +184,8 @@ class Fleet:
                 await check_vocabulary(client, server, self._tokenizer, self._proof.prompts)
                 server.is_known = True
             await self._transport.send(client, server, self.version)
-        sent = time.perf_counter()
-        self._count("sync_seconds", sent - began)
-        bodies = [
-            request_body(prompt, self._proof.num_tokens, SamplingConfig(), place, self._eos)
-            for place, prompt in enumerate(self._proof.prompts)
-        ]
-        pieces = await asyncio.gather(*(server.complete(client, body) for body in bodies))
-        difference = self._proof.compare(pieces)
-        self._count("proof_seconds", time.perf_counter() - sent)
+        self._count("sync_seconds", time.perf_counter() - began)
+        pieces, difference = await self._prove(client, server)
         self.numbers["proof_difference"] = max(self.numbers.get("proof_difference", 0.0), difference.nats)
         if fault := self._proof.fault(server.address, pieces, difference):
             if self._transport is None:
@@ -201,6 +194,31 @@ class Fleet:
             raise EngineError(f"domain.engine: {server.address} does not hold the trained weights: {fault}")
         server.version = self.version
         server.succeeded()
+
+    async def still_hold(self, client: Any) -> bool:
+        """Has the servers that hold the weights of now prove it once more; returns whether all that answer do."""
+        for server in self.servers:
+            if server.version == self.version:
+                try:
+                    _, difference = await self._prove(client, server)
+                except Interrupted as error:
+                    self.failed(server, error)
+                    continue
+                if not self._proof.explains(difference):
+                    return False
+        return True
+
+    async def _prove(self, client: Any, server: Server) -> tuple[list[Piece], Difference]:
+        """Returns a server's answers to the prompts of the proof, and how far they are from the trainer's log-probs."""
+        began = time.perf_counter()
+        bodies = [
+            request_body(prompt, self._proof.num_tokens, SamplingConfig(), place, self._eos)
+            for place, prompt in enumerate(self._proof.prompts)
+        ]
+        pieces = await asyncio.gather(*(server.complete(client, body) for body in bodies))
+        difference = self._proof.compare(pieces)
+        self._count("proof_seconds", time.perf_counter() - began)
+        return pieces, difference
 
     def _end_long_rests(self, now: float) -> None:
         """Has servers asked again that rest long, where each of the others has failed for a while: nobody takes their

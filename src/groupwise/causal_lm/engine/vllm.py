@@ -111,10 +111,12 @@ class Vllm(Engine):
         return replace(completions, weight_version=version, numbers=numbers)
 
     def _answered(self, batch: GroupBatch) -> Completions:
-        settings, completions = batch.settings, self._converse(batch)
-        if self.live and not settings.greedy and not settings.truncates and self._is_far(batch, completions):
+        completions = self._converse(batch)
+        if self.live and self._is_far(batch, completions):
             # A server that was started anew between two steps holds the weights it began with.
             self._fleet.doubt()
+            if batch.begin_again is not None:
+                batch.begin_again()
             completions = self._converse(batch)
             if self._is_far(batch, completions):
                 raise EngineError(_OTHER_WEIGHTS)
@@ -182,8 +184,11 @@ class Vllm(Engine):
 
     def _is_far(self, batch: GroupBatch, completions: Completions) -> bool:
         """Tests whether the sampled log-probs are further from the rescored ones than rounding takes them; of a model
-        in shards those of a few members, by the process that has the weights.
+        in shards those of a few members, by the process that has the weights. Where the two are not of one
+        distribution, the servers prove their weights once more.
         """
+        if batch.settings.greedy or batch.settings.truncates:
+            return not _run(self._with_client(self._fleet.still_hold))
         assert completions.behaviour_log_prob is not None
         if self.leaves_scores:
             if not self._proof.has_weights:
