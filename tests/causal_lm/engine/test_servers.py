@@ -333,6 +333,17 @@ def test_a_server_of_another_vocabulary_is_sent_no_weights(trained, server, engi
         assert_of(trained, draw(engine_of(patience_seconds=0.3)))
 
 
+def test_a_server_of_another_shape_is_sent_no_weights(trained, server, engine_of):
+    text = "(lm_head): ParallelLMHead(num_embeddings={0}, embedding_dim={1}, org_vocab_size={0})"
+    head = trained.get_output_embeddings()
+    server.inspection = text.format(head.out_features, head.in_features + 8)
+    with pytest.raises(EngineError, match=rf"another model: its head is \d+ x {head.in_features + 8}.* start it on"):
+        draw(engine_of())
+    assert not server.syncs
+    server.inspection = text.format(head.out_features, head.in_features)
+    assert_of(trained, draw(engine_of()))
+
+
 def test_a_server_that_cannot_read_the_weights_is_told_by_its_first_reason(server, engine_of):
     server.takes_weights = None
     with pytest.raises(EngineError, match=r"did not read the weights in .* \(status 500.*does it serve the model"):

@@ -34,6 +34,7 @@ class Fleet:
     Attributes:
         version: the version of the trained weights, counted from 0.
         numbers: what the syncs since the last batch took and showed.
+        ended_by: the error of a request that ends the batch. Requests that wait their turn then ask no server.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Fleet:
         self.servers = [Server(address, config) for address in addresses]
         self.version = -1
         self.numbers: dict[str, float] = {}
+        self.ended_by: EngineError | None = None
 
     def advance(self) -> None:
         """Begins a new version of the weights, and writes them where this process sends them."""
@@ -108,6 +110,8 @@ class Fleet:
                 began = clock()
                 try:
                     async with server.lock:
+                        if self.ended_by is not None:
+                            raise self.ended_by
                         if server.rests_until > clock():
                             # The one who had the lock before found that it does not answer.
                             continue
@@ -127,6 +131,7 @@ class Fleet:
 
     def begin_batch(self) -> None:
         """Begins the patience with every server anew. One that fails goes on resting."""
+        self.ended_by = None
         for server in self.servers:
             # A lock belongs to one event loop.
             server.lock = asyncio.Lock()
@@ -182,6 +187,7 @@ class Fleet:
         if self._transport is not None:
             if self._tokenizer is not None and not server.is_known:
                 await check_vocabulary(client, server, self._tokenizer, self._proof.prompts)
+                await self._transport.check(client, server)
                 server.is_known = True
             await self._transport.send(client, server, self.version)
         self._count("sync_seconds", time.perf_counter() - began)

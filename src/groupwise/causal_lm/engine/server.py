@@ -74,7 +74,7 @@ class Server:
         model: the name under which it serves the trained weights.
         version: the version of the weights that it has proved to hold; `None` where that is open.
         sleeps: whether it may be asleep; a run that was killed may have left it so.
-        is_known: whether it was found to serve a model of the trained one's vocabulary.
+        is_known: whether it was found to serve a model of the trained one's vocabulary and shape.
         heard_at: when it last sent a byte of any completion, on the clock of the event loop.
     """
 

@@ -222,7 +222,11 @@ class Vllm(Engine):
 
         async def complete(request: Request) -> Turn:
             async with free:
-                return await self._complete(client, request, settings)
+                try:
+                    return await self._complete(client, request, settings)
+                except EngineError as error:
+                    self._fleet.ended_by = error
+                    raise
 
         tasks = [asyncio.ensure_future(complete(request)) for request in requests]
         try:
