@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -498,6 +499,28 @@ def test_members_that_wait_their_turn_are_no_sign_of_a_dead_server(trained, serv
         assert_of(trained, draw(engine))
     assert not caplog.messages
     assert len(server.syncs) == 1
+
+
+def test_requests_of_another_process_are_no_sign_of_a_dead_server(trained, server, engine_of, caplog):
+    server.seconds, server.num_tokens, served = 3.0, 0, threading.Event()
+
+    def serve_others():
+        while not served.wait(0.1):
+            server.num_tokens += 1
+
+    others = threading.Thread(target=serve_others)
+    others.start()
+    try:
+        settings = {"first_token_seconds": 0.5, "silence_seconds": 2.0, "sync": "none"}
+        engine = engine_of(concurrency=1, **settings)
+        with caplog.at_level(logging.WARNING, "groupwise"):
+            engine.sample(PROMPTS[:1], 1, SETTINGS, [0])
+        assert not caplog.messages
+    finally:
+        served.set()
+        others.join()
+    with caplog.at_level(logging.WARNING, "groupwise"), pytest.raises(EngineError, match=r"no token for 0\.5 s"):
+        engine_of(concurrency=1, patience_seconds=1, **settings).sample(PROMPTS[:1], 1, SETTINGS, [0])
 
 
 def test_a_server_on_this_machine_is_asked_without_the_proxy_of_the_environment(
