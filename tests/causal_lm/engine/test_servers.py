@@ -450,6 +450,17 @@ def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
     assert "the other 1 take its groups" in caplog.messages[0]
 
 
+def test_a_server_that_comes_back_is_named(trained, server, engine_of, caplog):
+    engine = engine_of(concurrency=1)
+    draw(engine)
+    server.breaks = ["close"]
+    with caplog.at_level(logging.WARNING, "groupwise"):
+        draw(engine)
+    away, back = caplog.messages
+    assert away.endswith("it is asked again for 5 s")
+    assert back == f"domain.engine: {server.address}: it answers again"
+
+
 def test_a_server_that_takes_connections_and_answers_nothing_is_told_from_one_that_works(
     trained, server, engine_of, caplog
 ):
@@ -564,6 +575,10 @@ def test_bad_settings_are_one_line_before_anything_is_computed(trained):
         VllmEngine(address=("http://a", "http://a/"))
     with pytest.raises(ValueError, match="would never follow"):
         VllmEngine(start=True, sync="none")
+    with pytest.raises(ValueError, match="--port=80: the run itself writes --port; leave it out"):
+        VllmEngine(start=True, arguments=("--max-num-seqs=4", "--port=80"))
+    with pytest.raises(ValueError, match=r"--served_model_name: .* write domain\.engine\.model"):
+        VllmEngine(start=True, arguments=("--served_model_name", "other"))
 
 
 def test_a_server_that_ends_as_it_starts_is_told_with_its_last_words(trained, tmp_path):

@@ -138,7 +138,7 @@ class Fleet:
             server.failing_since = None
 
     def failed(self, server: Server, error: Interrupted, *, waited: float = 0.0) -> None:
-        """Notes a server's failure, and says so at the first one in a row.
+        """Notes a server's failure, and says so at the first one in a row that is more than being busy.
 
         Args:
             server: that failed.
@@ -147,13 +147,13 @@ class Fleet:
                 five times as long, so that a server that takes connections and answers nothing slows the run little.
         """
         now = asyncio.get_running_loop().time()
-        is_first = server.num_failures == 0
         server.is_known = server.is_known and error.is_busy
         others = sum(other.num_failures == 0 for other in self.servers if other is not server)
         server.failed(error, now, least_rest=5.0 * waited if others else 0.0)
         # The first reason tells more than that it has gone since.
-        server.reasons = list(dict.fromkeys([*([] if is_first else server.reasons[:1]), str(error)]))
-        if is_first and not error.is_busy:
+        server.reasons = list(dict.fromkeys([*server.reasons[:1], str(error)]))
+        if not server.is_away and not error.is_busy:
+            server.is_away = True
             log.warning(
                 "domain.engine: %s: %s; %s",
                 server.address,
@@ -162,6 +162,15 @@ class Fleet:
                 if others
                 else f"it is asked again for {self._config.patience_seconds:g} s",
             )
+
+    def succeeded(self, server: Server) -> None:
+        """Forgets a server's failures, and says that it is back where one was said. An answer that was under way when
+        it failed does not tell that.
+        """
+        if server.is_away and (server.version == self.version or not self._proves):
+            server.is_away = False
+            log.warning("domain.engine: %s: it answers again", server.address)
+        server.succeeded()
 
     async def sleep_all(self, client: Any) -> None:
         """Has every server that was woken give its device's memory back. One that does not answer is left as it is: the
@@ -199,7 +208,7 @@ class Fleet:
                 raise Interrupted(f"it does not hold the trained weights: {fault}")
             raise EngineError(f"domain.engine: {server.address} does not hold the trained weights: {fault}")
         server.version = self.version
-        server.succeeded()
+        self.succeeded(server)
 
     async def still_hold(self, client: Any) -> bool:
         """Has the servers that hold the weights of now prove it once more; returns whether all that answer do."""

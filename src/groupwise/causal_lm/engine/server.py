@@ -77,6 +77,8 @@ class Server:
     Attributes:
         model: the name under which it serves the trained weights.
         version: the version of the weights that it has proved to hold; `None` where that is open.
+        is_away: whether it was said to have failed, and has not answered since.
+        reasons: the first failure in a row, and the newest.
         sleeps: whether it may be asleep; a run that was killed may have left it so.
         is_known: whether it was found to serve a model of the trained one's vocabulary and shape.
         heard_at: when it last sent a byte of any completion, or was found to serve others, on the clock of the event
@@ -92,6 +94,7 @@ class Server:
         self.num_failures = 0
         self.rests_until = 0.0
         self.is_known = False
+        self.is_away = False
         self.heard_at = -math.inf
         self.reasons: list[str] = []
         self._listening: asyncio.Future[None] | None = None
@@ -267,6 +270,7 @@ class Server:
     def succeeded(self) -> None:
         """Forgets earlier failures."""
         self.failing_since, self.num_failures, self.rests_until = None, 0, 0.0
+        self.reasons = []
 
     def _refusal(self, status: int, text: str) -> Exception:
         reason = f"status {status}: {' '.join(text[:300].split())}".rstrip(": ")

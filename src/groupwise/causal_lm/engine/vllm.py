@@ -252,7 +252,7 @@ class Vllm(Engine):
             )
             try:
                 piece = await server.complete(client, body)
-                server.succeeded()
+                self._fleet.succeeded(server)
             except Interrupted as error:
                 self._fleet.failed(server, error)
                 piece = error.piece
