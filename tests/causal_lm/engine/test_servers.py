@@ -433,6 +433,25 @@ def test_a_completion_that_breaks_off_goes_on_from_its_prefix(trained, server, e
     )
 
 
+def test_a_stop_text_across_the_place_where_a_completion_broke_off_ends_it(trained, server):
+    tokenizer = character_tokenizer("abcdefghijklmnopqrstuvwxyz01")
+    engine = open_engine(VllmEngine(address=server.address, model="served", sync="none"), Backbone(trained), tokenizer)
+
+    def tokens(stop):
+        server.breaks = ["abort"]
+        settings = SamplingConfig(max_new_tokens=8, stop=stop)
+        completions = engine.sample(PROMPTS[:1], 1, settings, [4])
+        return completions.token_lists()[0], bool(completions.truncated)
+
+    whole, _ = tokens(())
+    # The server has sent two tokens when it breaks off, and this one looks for no stop text.
+    stop = tokenizer.decode(whole[1:3])
+    assert len(stop) == 2
+    assert stop not in tokenizer.decode(whole[:2])
+    assert len(whole) > 3
+    assert tokens((stop,)) == (whole[:3], False)
+
+
 def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
     trained, server, engine_of, model_of, caplog
 ):
