@@ -173,6 +173,15 @@ class TransformersEngine(Config):
     max_members: Positive | None = None
 
 
+_OF_THE_RUN = {
+    "--port": "leave it out",
+    "--host": "leave it out",
+    "--uds": "leave it out",
+    "--served-model-name": "write domain.engine.model",
+}
+"""Arguments of a started server by which it would answer elsewhere, and what to write."""
+
+
 @final
 class VllmEngine(Config):
     """Sampling by one or several vLLM servers, through their OpenAI-compatible completions with token ids.
@@ -239,6 +248,10 @@ class VllmEngine(Config):
             raise ValueError("address: an address stands in the list twice; write each server once")
         if self.start and self.sync == "none":
             raise ValueError('start = true with sync = "none": the server would never follow; leave sync out')
+        for argument in self.arguments if self.start else ():
+            name = argument.partition("=")[0].replace("_", "-")
+            if name in _OF_THE_RUN:
+                raise ValueError(f"arguments: {argument}: the run itself writes {name}; {_OF_THE_RUN[name]}")
         return self
 
 

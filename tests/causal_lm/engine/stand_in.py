@@ -25,6 +25,8 @@ class StandIn(ThreadingHTTPServer):
         fail: the number of completions that are answered 503 from now on.
         breaks: how the next completions end after two tokens: `abort`, `close` (the connection), `silence`.
         spoil: changes every event before it is sent.
+        num_tokens: what it says that it has read and written for all, where it counts.
+        inspection: how it describes its model, where it knows that method; else it answers 500.
         takes_weights: false answers a reload with 200 and does nothing, `None` with 500.
         has_developer_routes: false answers 404 to whatever changes the server.
         asleep: whether it gave its memory back; then it answers 500 to all that needs weights.
@@ -43,7 +45,8 @@ class StandIn(ThreadingHTTPServer):
         self.backbone, self.lock, self.requests, self.syncs, self.fail = backbone, threading.Lock(), [], [], 0
         self.spoil = lambda answer: answer
         self.breaks, self.silence, self.seconds = [], 5.0, 0.0
-        self.asleep, self.sleeps, self.tokenizer = False, 0, None
+        self.asleep, self.sleeps, self.tokenizer, self.inspection = False, 0, None, None
+        self.num_tokens = None
         self.takes_weights = self.has_developer_routes = True
         self.first_weights = copy.deepcopy(backbone.model.state_dict())
 
@@ -58,6 +61,19 @@ class StandIn(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.0"
+
+    def do_GET(self):
+        if self.path != "/metrics" or self.server.num_tokens is None:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.end_headers()
+        lines = [
+            f'vllm:prompt_tokens_total{{engine="0"}} {self.server.num_tokens}.0',
+            'vllm:generation_tokens_total{engine="0"} 7.0',
+            'vllm:generation_tokens_created{engine="0"} 1.7e+09',
+        ]
+        self.wfile.write("\n".join(lines).encode())
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
@@ -84,6 +100,14 @@ class Handler(BaseHTTPRequestHandler):
             if path in ("/sleep", "/wake_up"):
                 server.asleep = path == "/sleep"
                 server.sleeps += server.asleep
+            if path == "/collective_rpc" and body["method"] == "get_model_inspection":
+                if server.inspection is None:
+                    self.send_error(500, "no such method")
+                    return
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps({"results": [server.inspection]}).encode())
+                return
             if path == "/collective_rpc":
                 folder = Path(body["kwargs"]["weights_path"])
                 server.syncs.append(folder.name)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -333,6 +334,17 @@ def test_a_server_of_another_vocabulary_is_sent_no_weights(trained, server, engi
         assert_of(trained, draw(engine_of(patience_seconds=0.3)))
 
 
+def test_a_server_of_another_shape_is_sent_no_weights(trained, server, engine_of):
+    text = "(lm_head): ParallelLMHead(num_embeddings={0}, embedding_dim={1}, org_vocab_size={0})"
+    head = trained.get_output_embeddings()
+    server.inspection = text.format(head.out_features, head.in_features + 8)
+    with pytest.raises(EngineError, match=rf"another model: its head is \d+ x {head.in_features + 8}.* start it on"):
+        draw(engine_of())
+    assert not server.syncs
+    server.inspection = text.format(head.out_features, head.in_features)
+    assert_of(trained, draw(engine_of()))
+
+
 def test_a_server_that_cannot_read_the_weights_is_told_by_its_first_reason(server, engine_of):
     server.takes_weights = None
     with pytest.raises(EngineError, match=r"did not read the weights in .* \(status 500.*does it serve the model"):
@@ -353,6 +365,42 @@ def test_a_server_that_was_started_anew_unseen_is_sent_the_weights_again(trained
     server.restart()
     assert_of(trained, draw(engine))
     assert server.syncs == ["v0", "v0"]
+
+
+@pytest.mark.parametrize("changes", [{"greedy": True}, {"top_k": 3}])
+def test_a_server_that_was_started_anew_is_found_by_answers_without_comparable_log_probs(
+    trained, server, engine_of, changes
+):
+    engine, settings = engine_of(), SamplingConfig(max_new_tokens=8, **changes)
+    move(trained)
+    first = draw(engine, settings=settings)
+    server.restart()
+    second = draw(engine, settings=settings)
+    assert second.token_lists() == first.token_lists()
+    assert server.syncs == ["v0", "v0"]
+
+
+def test_conversations_with_a_server_that_was_started_anew_begin_again(trained, server, engine_of):
+    engine, said, begun = engine_of(), [], []
+
+    def answer(member, turn):
+        said.append((member, turn))
+        return [5] if len(turn) < 4 else None
+
+    def begin_again():
+        begun.append(list(said))
+        said.clear()
+
+    def converse():
+        settings = SamplingConfig(max_new_tokens=8, max_turn_tokens=3)
+        engine.sample(PROMPTS, 2, settings, range(8), continue_with=answer, begin_again=begin_again)
+        return [said.copy(), said.clear()][0]
+
+    move(trained)
+    first = converse()
+    server.restart()
+    assert converse() == first
+    assert len(begun) == 1
 
 
 def test_a_server_without_developer_routes_is_told_how_to_start_it(server, engine_of):
@@ -385,6 +433,25 @@ def test_a_completion_that_breaks_off_goes_on_from_its_prefix(trained, server, e
     )
 
 
+def test_a_stop_text_across_the_place_where_a_completion_broke_off_ends_it(trained, server):
+    tokenizer = character_tokenizer("abcdefghijklmnopqrstuvwxyz01")
+    engine = open_engine(VllmEngine(address=server.address, model="served", sync="none"), Backbone(trained), tokenizer)
+
+    def tokens(stop):
+        server.breaks = ["abort"]
+        settings = SamplingConfig(max_new_tokens=8, stop=stop)
+        completions = engine.sample(PROMPTS[:1], 1, settings, [4])
+        return completions.token_lists()[0], bool(completions.truncated)
+
+    whole, _ = tokens(())
+    # The server has sent two tokens when it breaks off, and this one looks for no stop text.
+    stop = tokenizer.decode(whole[1:3])
+    assert len(stop) == 2
+    assert stop not in tokenizer.decode(whole[:2])
+    assert len(whole) > 3
+    assert tokens((stop,)) == (whole[:3], False)
+
+
 def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
     trained, server, engine_of, model_of, caplog
 ):
@@ -400,6 +467,17 @@ def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
     assert len(caplog.messages) == 1
     assert second.address in caplog.messages[0]
     assert "the other 1 take its groups" in caplog.messages[0]
+
+
+def test_a_server_that_comes_back_is_named(trained, server, engine_of, caplog):
+    engine = engine_of(concurrency=1)
+    draw(engine)
+    server.breaks = ["close"]
+    with caplog.at_level(logging.WARNING, "groupwise"):
+        draw(engine)
+    away, back = caplog.messages
+    assert away.endswith("it is asked again for 5 s")
+    assert back == f"domain.engine: {server.address}: it answers again"
 
 
 def test_a_server_that_takes_connections_and_answers_nothing_is_told_from_one_that_works(
@@ -453,6 +531,28 @@ def test_members_that_wait_their_turn_are_no_sign_of_a_dead_server(trained, serv
     assert len(server.syncs) == 1
 
 
+def test_requests_of_another_process_are_no_sign_of_a_dead_server(trained, server, engine_of, caplog):
+    server.seconds, server.num_tokens, served = 3.0, 0, threading.Event()
+
+    def serve_others():
+        while not served.wait(0.1):
+            server.num_tokens += 1
+
+    others = threading.Thread(target=serve_others)
+    others.start()
+    try:
+        settings = {"first_token_seconds": 0.5, "silence_seconds": 2.0, "sync": "none"}
+        engine = engine_of(concurrency=1, **settings)
+        with caplog.at_level(logging.WARNING, "groupwise"):
+            engine.sample(PROMPTS[:1], 1, SETTINGS, [0])
+        assert not caplog.messages
+    finally:
+        served.set()
+        others.join()
+    with caplog.at_level(logging.WARNING, "groupwise"), pytest.raises(EngineError, match=r"no token for 0\.5 s"):
+        engine_of(concurrency=1, patience_seconds=1, **settings).sample(PROMPTS[:1], 1, SETTINGS, [0])
+
+
 def test_a_server_on_this_machine_is_asked_without_the_proxy_of_the_environment(
     trained, server, engine_of, monkeypatch
 ):
@@ -494,6 +594,10 @@ def test_bad_settings_are_one_line_before_anything_is_computed(trained):
         VllmEngine(address=("http://a", "http://a/"))
     with pytest.raises(ValueError, match="would never follow"):
         VllmEngine(start=True, sync="none")
+    with pytest.raises(ValueError, match="--port=80: the run itself writes --port; leave it out"):
+        VllmEngine(start=True, arguments=("--max-num-seqs=4", "--port=80"))
+    with pytest.raises(ValueError, match=r"--served_model_name: .* write domain\.engine\.model"):
+        VllmEngine(start=True, arguments=("--served_model_name", "other"))
 
 
 def test_a_server_that_ends_as_it_starts_is_told_with_its_last_words(trained, tmp_path):

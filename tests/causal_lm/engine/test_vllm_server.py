@@ -33,9 +33,11 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def loaded(folder, *, tied=False, lora=None, dtype=torch.float32):
+def loaded(folder, *, tied=False, lora=None, dtype=torch.float32, hidden_size=64):
     """A model whose heads are wide enough for vLLM on a CPU."""
-    shape = SmallModelConfig(hidden_size=64, num_heads=2, num_key_value_heads=1, head_dim=32, num_layers=3, tied=tied)
+    shape = SmallModelConfig(
+        hidden_size=hidden_size, num_heads=2, num_key_value_heads=1, head_dim=32, num_layers=3, tied=tied
+    )
     tokenizer = character_tokenizer("abcdefghijklmnopqrstuvwxyz0123456789")
     save(small_model(shape, tokenizer, 3, dtype), tokenizer, folder)
     return load(CausalLMConfig(path=str(folder), lora=lora))
@@ -117,6 +119,21 @@ def test_a_served_dtype_that_is_not_the_trained_one_is_caught(tmp_path):
                 largest_distance(engine)
         finally:
             engine.close()
+
+
+def test_a_server_of_another_shape_goes_on(tmp_path):
+    served, lm = loaded(tmp_path / "served"), loaded(tmp_path / "model", hidden_size=128)
+    with serving_vllm(served.model, served.tokenizer) as server:
+        engines = [open_engine(VllmEngine(address=server.address), m.backbone, m.tokenizer) for m in (lm, served)]
+        try:
+            with pytest.raises(
+                EngineError, match=r"another model: its head is \d+ x 64, the trained model's \d+ x 128"
+            ):
+                largest_distance(engines[0])
+            assert largest_distance(engines[1])[1] < 1e-4
+        finally:
+            for engine in engines:
+                engine.close()
 
 
 def ask_until_it_fails(engine, model, seconds=60.0):

@@ -66,3 +66,13 @@ def test_rewards_of_turns_add_up_and_a_failure_says_where(chat):
     with pytest.raises(RuntimeError) as error:
         talk.answer(1, chat.encode_text("9"))
     assert "raised in member 1 on the turn '9'" in error.value.__notes__[0]
+
+
+def test_conversations_that_begin_again_have_said_nothing(chat):
+    columns = [{"prompt": "between 1 and 9 ?"}]
+    talk = Conversations(CallableEnvironment(path=f"{__name__}:Pays"), columns, chat, [1], max_new_tokens=6)
+    first = [talk.answer(0, chat.encode_text(guess)) for guess in "12"]
+    said = list(talk.messages[0])
+    talk.begin()
+    assert [talk.answer(0, chat.encode_text(guess)) for guess in "12"] == first
+    assert (talk.messages, talk.rewards) == ([said], [0.5])

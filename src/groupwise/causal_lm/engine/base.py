@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
@@ -16,7 +16,7 @@ from groupwise.causal_lm.sampler import Completions, Continue, Progress
 @final
 @dataclass(frozen=True)
 class GroupBatch:
-    """One batch of groups to sample; fields as the arguments of `groupwise.causal_lm.sampler.sample`."""
+    """One batch of groups to sample; fields as the arguments of `Engine.sample`."""
 
     prompts: Sequence[Sequence[int]]
     group_size: int
@@ -24,6 +24,7 @@ class GroupBatch:
     seeds: Sequence[int]
     requires: frozenset[str]
     continue_with: Continue | None
+    begin_again: Callable[[], None] | None
     progress: Progress | None
 
 
@@ -52,11 +53,17 @@ class Engine(ABC):
         *,
         requires: Iterable[str] = ("log_prob",),
         continue_with: Continue | None = None,
+        begin_again: Callable[[], None] | None = None,
         progress: Progress | None = None,
     ) -> Completions:
-        """Samples groups; arguments, result and errors as of `groupwise.causal_lm.sampler.sample`."""
+        """Samples groups; other arguments, result and errors as of `groupwise.causal_lm.sampler.sample`.
+
+        Args:
+            begin_again: called before all groups are sampled from their beginning once more; it undoes what
+                `continue_with` remembers of them.
+        """
         return self.answer(
-            GroupBatch(prompts, group_size, settings, seeds, frozenset(requires), continue_with, progress)
+            GroupBatch(prompts, group_size, settings, seeds, frozenset(requires), continue_with, begin_again, progress)
         )
 
     @abstractmethod

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
-from groupwise.causal_lm.engine.proof import Proof
-from groupwise.causal_lm.engine.server import LONGEST_REST, EngineError, Interrupted, Server, request_body
+from groupwise.causal_lm.engine.proof import Difference, Proof
+from groupwise.causal_lm.engine.server import LONGEST_REST, EngineError, Interrupted, Piece, Server, request_body
 from groupwise.causal_lm.engine.transport import Transport
 from groupwise.causal_lm.engine.vocabulary import check_vocabulary
 
@@ -34,6 +34,7 @@ class Fleet:
     Attributes:
         version: the version of the trained weights, counted from 0.
         numbers: what the syncs since the last batch took and showed.
+        ended_by: the error of a request that ends the batch. Requests that wait their turn then ask no server.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Fleet:
         self.servers = [Server(address, config) for address in addresses]
         self.version = -1
         self.numbers: dict[str, float] = {}
+        self.ended_by: EngineError | None = None
 
     def advance(self) -> None:
         """Begins a new version of the weights, and writes them where this process sends them."""
@@ -108,6 +110,8 @@ class Fleet:
                 began = clock()
                 try:
                     async with server.lock:
+                        if self.ended_by is not None:
+                            raise self.ended_by
                         if server.rests_until > clock():
                             # The one who had the lock before found that it does not answer.
                             continue
@@ -127,13 +131,14 @@ class Fleet:
 
     def begin_batch(self) -> None:
         """Begins the patience with every server anew. One that fails goes on resting."""
+        self.ended_by = None
         for server in self.servers:
             # A lock belongs to one event loop.
             server.lock = asyncio.Lock()
             server.failing_since = None
 
     def failed(self, server: Server, error: Interrupted, *, waited: float = 0.0) -> None:
-        """Notes a server's failure, and says so at the first one in a row.
+        """Notes a server's failure, and says so at the first one in a row that is more than being busy.
 
         Args:
             server: that failed.
@@ -142,13 +147,13 @@ class Fleet:
                 five times as long, so that a server that takes connections and answers nothing slows the run little.
         """
         now = asyncio.get_running_loop().time()
-        is_first = server.num_failures == 0
         server.is_known = server.is_known and error.is_busy
         others = sum(other.num_failures == 0 for other in self.servers if other is not server)
         server.failed(error, now, least_rest=5.0 * waited if others else 0.0)
         # The first reason tells more than that it has gone since.
-        server.reasons = list(dict.fromkeys([*([] if is_first else server.reasons[:1]), str(error)]))
-        if is_first and not error.is_busy:
+        server.reasons = list(dict.fromkeys([*server.reasons[:1], str(error)]))
+        if not server.is_away and not error.is_busy:
+            server.is_away = True
             log.warning(
                 "domain.engine: %s: %s; %s",
                 server.address,
@@ -157,6 +162,15 @@ class Fleet:
                 if others
                 else f"it is asked again for {self._config.patience_seconds:g} s",
             )
+
+    def succeeded(self, server: Server) -> None:
+        """Forgets a server's failures, and says that it is back where one was said. An answer that was under way when
+        it failed does not tell that.
+        """
+        if server.is_away and (server.version == self.version or not self._proves):
+            server.is_away = False
+            log.warning("domain.engine: %s: it answers again", server.address)
+        server.succeeded()
 
     async def sleep_all(self, client: Any) -> None:
         """Has every server that was woken give its device's memory back. One that does not answer is left as it is: the
@@ -182,17 +196,11 @@ class Fleet:
         if self._transport is not None:
             if self._tokenizer is not None and not server.is_known:
                 await check_vocabulary(client, server, self._tokenizer, self._proof.prompts)
+                await self._transport.check(client, server)
                 server.is_known = True
             await self._transport.send(client, server, self.version)
-        sent = time.perf_counter()
-        self._count("sync_seconds", sent - began)
-        bodies = [
-            request_body(prompt, self._proof.num_tokens, SamplingConfig(), place, self._eos)
-            for place, prompt in enumerate(self._proof.prompts)
-        ]
-        pieces = await asyncio.gather(*(server.complete(client, body) for body in bodies))
-        difference = self._proof.compare(pieces)
-        self._count("proof_seconds", time.perf_counter() - sent)
+        self._count("sync_seconds", time.perf_counter() - began)
+        pieces, difference = await self._prove(client, server)
         self.numbers["proof_difference"] = max(self.numbers.get("proof_difference", 0.0), difference.nats)
         if fault := self._proof.fault(server.address, pieces, difference):
             if self._transport is None:
@@ -200,7 +208,32 @@ class Fleet:
                 raise Interrupted(f"it does not hold the trained weights: {fault}")
             raise EngineError(f"domain.engine: {server.address} does not hold the trained weights: {fault}")
         server.version = self.version
-        server.succeeded()
+        self.succeeded(server)
+
+    async def still_hold(self, client: Any) -> bool:
+        """Has the servers that hold the weights of now prove it once more; returns whether all that answer do."""
+        for server in self.servers:
+            if server.version == self.version:
+                try:
+                    _, difference = await self._prove(client, server)
+                except Interrupted as error:
+                    self.failed(server, error)
+                    continue
+                if not self._proof.explains(difference):
+                    return False
+        return True
+
+    async def _prove(self, client: Any, server: Server) -> tuple[list[Piece], Difference]:
+        """Returns a server's answers to the prompts of the proof, and how far they are from the trainer's log-probs."""
+        began = time.perf_counter()
+        bodies = [
+            request_body(prompt, self._proof.num_tokens, SamplingConfig(), place, self._eos)
+            for place, prompt in enumerate(self._proof.prompts)
+        ]
+        pieces = await asyncio.gather(*(server.complete(client, body) for body in bodies))
+        difference = self._proof.compare(pieces)
+        self._count("proof_seconds", time.perf_counter() - began)
+        return pieces, difference
 
     def _end_long_rests(self, now: float) -> None:
         """Has servers asked again that rest long, where each of the others has failed for a while: nobody takes their

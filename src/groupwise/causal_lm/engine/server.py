@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
@@ -17,6 +18,9 @@ _MAX_BYTES = 128 << 20
 
 _BUSY = frozenset({408, 425, 429, 503})
 """The statuses of a server that is paused or has too much to do."""
+
+_NUM_TOKENS = re.compile(r"^vllm:(?:prompt|generation)_tokens_total{[^}]*} (\S+)$", re.MULTILINE)
+"""How vLLM counts the tokens that it has read and written, for whomever."""
 
 LONGEST_REST = 5.0
 """The seconds that a server rests at most after failures, while no other takes its groups."""
@@ -73,9 +77,12 @@ class Server:
     Attributes:
         model: the name under which it serves the trained weights.
         version: the version of the weights that it has proved to hold; `None` where that is open.
+        is_away: whether it was said to have failed, and has not answered since.
+        reasons: the first failure in a row, and the newest.
         sleeps: whether it may be asleep; a run that was killed may have left it so.
-        is_known: whether it was found to serve a model of the trained one's vocabulary.
-        heard_at: when it last sent a byte of any completion, on the clock of the event loop.
+        is_known: whether it was found to serve a model of the trained one's vocabulary and shape.
+        heard_at: when it last sent a byte of any completion, or was found to serve others, on the clock of the event
+            loop.
     """
 
     def __init__(self, address: str, config: VllmEngine) -> None:
@@ -87,8 +94,10 @@ class Server:
         self.num_failures = 0
         self.rests_until = 0.0
         self.is_known = False
+        self.is_away = False
         self.heard_at = -math.inf
         self.reasons: list[str] = []
+        self._listening: asyncio.Future[None] | None = None
 
     async def call(self, client: Any, path: str, body: Mapping[str, Any], *, is_quick: bool = False) -> Any:
         """Posts a request and returns its JSON, or its text where it is none.
@@ -174,22 +183,25 @@ class Server:
         loop = asyncio.get_running_loop()
         heard_at, seconds = loop.time(), config.first_token_seconds
         end = heard_at + config.timeout_seconds
+        watcher: asyncio.Future[None] | None = None
         url, request = f"{self.address}/v1/completions", {**body, "model": self.model, "stream": True}
 
-        def look() -> None:
-            """Ends the request where the server has sent nothing in time, to other requests neither: until then this
-            one waits its turn.
-            """
-            nonlocal timer
-            due = min(max(heard_at, self.heard_at) + seconds, end)
-            if loop.time() >= due:
-                deadline.reschedule(loop.time())
-            else:
-                timer = loop.call_at(due, look)
+        def seconds_left() -> float:
+            return min(max(heard_at, self.heard_at) + seconds, end) - loop.time()
 
-        timer = loop.call_soon(look)
+        async def watch() -> None:
+            """Ends the request where the server has sent nothing in time, to other requests neither, of whatever
+            process: until then this one waits its turn.
+            """
+            while seconds_left() > 0:
+                await asyncio.sleep(seconds_left())
+                if seconds_left() <= 0 and loop.time() < end:
+                    await asyncio.shield(self._listen(client))
+            deadline.reschedule(loop.time())
+
         try:
             async with asyncio.timeout(None) as deadline:
+                watcher = asyncio.ensure_future(watch())
                 async with client.stream("POST", url, json=request) as reply:
                     if reply.status_code != 200:
                         raise self._refusal(reply.status_code, (await _start(reply)).decode(errors="replace"))
@@ -200,8 +212,8 @@ class Server:
                         heard_at = self.heard_at = loop.time()
                         if seconds != config.silence_seconds:
                             seconds = config.silence_seconds
-                            timer.cancel()
-                            look()
+                            watcher.cancel()
+                            watcher = asyncio.ensure_future(watch())
         except TimeoutError:
             late = (
                 f"no end within {config.timeout_seconds:g} s" if loop.time() >= end else f"no token for {seconds:g} s"
@@ -210,10 +222,36 @@ class Server:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Interrupted(f"{type(error).__name__}: {error}".rstrip(": "), piece) from None
         finally:
-            timer.cancel()
+            if watcher is not None:
+                watcher.cancel()
         if not piece.finish:
             raise Interrupted("the stream ended before the completion did", piece)
         return piece
+
+    def _listen(self, client: Any) -> asyncio.Future[None]:
+        """Notes for `silence_seconds` whether the server works for others; requests that ask meanwhile share this."""
+        if self._listening is None or self._listening.done():
+            self._listening = asyncio.ensure_future(self._hear_others(client))
+        return self._listening
+
+    async def _hear_others(self, client: Any) -> None:
+        import httpx
+
+        loop, before = asyncio.get_running_loop(), math.nan
+        try:
+            async with asyncio.timeout(self.config.silence_seconds):
+                while True:
+                    reply = await client.get(f"{self.address}/metrics")
+                    counts = [float(number) for number in _NUM_TOKENS.findall(reply.text)]
+                    if not counts:
+                        return
+                    if sum(counts) > before:
+                        self.heard_at = loop.time()
+                        return
+                    before = sum(counts)
+                    await asyncio.sleep(0.5)
+        except (TimeoutError, httpx.HTTPError):
+            return
 
     def failed(self, error: Interrupted, now: float, *, least_rest: float = 0.0) -> None:
         """Notes a failure: the server rests for a while, doubled each time up to `LONGEST_REST`, and must prove its
@@ -232,6 +270,7 @@ class Server:
     def succeeded(self) -> None:
         """Forgets earlier failures."""
         self.failing_since, self.num_failures, self.rests_until = None, 0, 0.0
+        self.reasons = []
 
     def _refusal(self, status: int, text: str) -> Exception:
         reason = f"status {status}: {' '.join(text[:300].split())}".rstrip(": ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -22,6 +23,10 @@ from groupwise.causal_lm.loading import save
 from groupwise.config import ConfigError
 
 _KEEPER = Path(__file__).with_name("keeper.py")
+_PREFIX = re.compile(r"^\(\w+ pid=\d+\) (?:ERROR \S+ \S+ \[\S+\] )?")
+"""How vLLM begins the lines of its processes."""
+_ERROR = re.compile(r"\b(?:\w*Error|\w*Exception|error): ")
+_NO_ERROR = re.compile(r"^(?:WARNING|INFO|DEBUG)\b|root cause above|^Traceback|^Process ")
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM allows as the largest of an adapter."""
 
@@ -103,11 +108,12 @@ class StartedServer:
         assert self._process is not None
         end = time.monotonic() + self._config.start_seconds
         while True:
+            # Whoever took its port meanwhile may answer in its place.
+            if reason := self.why_gone():
+                raise EngineError(reason)
             with contextlib.suppress(httpx.HTTPError):
                 if httpx.get(f"{self.address}/health", timeout=2.0, trust_env=False).status_code == 200:
                     return
-            if reason := self.why_gone():
-                raise EngineError(reason)
             if time.monotonic() > end:
                 raise EngineError(
                     f"the vLLM server does not answer within domain.engine.start_seconds ="
@@ -132,9 +138,22 @@ class StartedServer:
         self._folder.cleanup()
 
     def _last_words(self) -> str:
-        lines = self.log.read_text(errors="replace").strip().splitlines()
-        last_error = max((place for place, line in enumerate(lines) if "Error" in line), default=max(len(lines) - 1, 0))
-        return " ".join(" ".join(lines[last_error : last_error + 3]).split())[:400] or "it wrote nothing"
+        return last_words(self.log.read_text(errors="replace"))
+
+
+def last_words(log: str) -> str:
+    """Returns the end of a server's log that says why it ended: the last error, in one line. Warnings are none, and the
+    process that names another one's error as the cause tells less than that one.
+
+    Example:
+        >>> last_words("(Core pid=7) ERROR 1-2 3:4 [a.py:1] ValueError: no room\\nRuntimeError: See root cause above.")
+        'ValueError: no room'
+    """
+    lines = [_PREFIX.sub("", line) for line in log.strip().splitlines()]
+    errors = [place for place, line in enumerate(lines) if _ERROR.search(line) and not _NO_ERROR.search(line)]
+    first = errors[-1] if errors else max(len(lines) - 1, 0)
+    words = [line for line in lines[first : first + 3] if not _NO_ERROR.search(line)] or lines[first:]
+    return " ".join(" ".join(words).split())[:400] or "it wrote nothing"
 
 
 def _same_device() -> dict[str, str]:

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from groupwise.causal_lm.config import VllmEngine
 from groupwise.causal_lm.engine.scratch_folder import ScratchFolder, scratch_folder
 from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
+from groupwise.causal_lm.engine.shape import check_shape
 from groupwise.causal_lm.loading import save
 from groupwise.config import ConfigError
 
@@ -67,6 +68,9 @@ class Transport(ABC):
         if self._scratch is not None:
             self._scratch.cleanup()
 
+    async def check(self, client: Any, server: Server) -> None:  # noqa: B027
+        """Refuses a server that the weights would end; does nothing by default."""
+
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Writes the weights into a new folder."""
@@ -84,6 +88,11 @@ class FolderTransport(Transport):
         """Writes a plain transformers folder, an adapter merged into the weights."""
         save(self.model, self.tokenizer, folder)
         _name_head(self.model, folder / "model.safetensors")
+
+    async def check(self, client: Any, server: Server) -> None:
+        """Refuses a server whose model has another shape."""
+        head = _base(self.model).get_output_embeddings()
+        await check_shape(client, server, head.out_features, head.in_features)
 
     async def send(self, client: Any, server: Server, version: int) -> None:
         """Pauses the server, has it read the folder, forgets cached prompts, and lets it go on."""
@@ -162,11 +171,15 @@ def without_adapter(model: Any) -> Any:
     return copy.deepcopy(model).unload() if hasattr(model, "peft_config") else model
 
 
+def _base(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "peft_config") else model
+
+
 def _name_head(model: Any, weights: Path) -> None:
     """Adds the head to the weights where it is tied to the embedding: vLLM on a CPU keeps a packed copy of such a head,
     and reads it again only under its own name.
     """
-    base = model.get_base_model() if hasattr(model, "peft_config") else model
+    base = _base(model)
     head = base.get_output_embeddings()
     name = next((f"{name}.weight" for name, module in base.named_modules() if module is head), None)
     # A model in several files has an index, which is left as it is.

@@ -21,6 +21,7 @@ from groupwise.causal_lm.engine.started import StartedServer
 from groupwise.causal_lm.engine.transport import open_transport
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
 from groupwise.causal_lm.sampler import Completions, end_ids
+from groupwise.causal_lm.stop import Stops
 from groupwise.config import ConfigError
 from groupwise.learner.shards import local_part
 from groupwise.processes import num_processes, process_rank
@@ -76,6 +77,7 @@ class Vllm(Engine):
         self._weights: object = None
         self._has_changed = False
         self._is_waited_for = False
+        self._tokenizer, self._stops = tokenizer, dict[tuple[str, ...], Stops]()
 
     @property
     def leaves_scores(self) -> bool:
@@ -111,10 +113,12 @@ class Vllm(Engine):
         return replace(completions, weight_version=version, numbers=numbers)
 
     def _answered(self, batch: GroupBatch) -> Completions:
-        settings, completions = batch.settings, self._converse(batch)
-        if self.live and not settings.greedy and not settings.truncates and self._is_far(batch, completions):
+        completions = self._converse(batch)
+        if self.live and self._is_far(batch, completions):
             # A server that was started anew between two steps holds the weights it began with.
             self._fleet.doubt()
+            if batch.begin_again is not None:
+                batch.begin_again()
             completions = self._converse(batch)
             if self._is_far(batch, completions):
                 raise EngineError(_OTHER_WEIGHTS)
@@ -182,8 +186,11 @@ class Vllm(Engine):
 
     def _is_far(self, batch: GroupBatch, completions: Completions) -> bool:
         """Tests whether the sampled log-probs are further from the rescored ones than rounding takes them; of a model
-        in shards those of a few members, by the process that has the weights.
+        in shards those of a few members, by the process that has the weights. Where the two are not of one
+        distribution, the servers prove their weights once more.
         """
+        if batch.settings.greedy or batch.settings.truncates:
+            return not _run(self._with_client(self._fleet.still_hold))
         assert completions.behaviour_log_prob is not None
         if self.leaves_scores:
             if not self._proof.has_weights:
@@ -217,7 +224,11 @@ class Vllm(Engine):
 
         async def complete(request: Request) -> Turn:
             async with free:
-                return await self._complete(client, request, settings)
+                try:
+                    return await self._complete(client, request, settings)
+                except EngineError as error:
+                    self._fleet.ended_by = error
+                    raise
 
         tasks = [asyncio.ensure_future(complete(request)) for request in requests]
         try:
@@ -243,15 +254,19 @@ class Vllm(Engine):
             )
             try:
                 piece = await server.complete(client, body)
-                server.succeeded()
+                self._fleet.succeeded(server)
             except Interrupted as error:
                 self._fleet.failed(server, error)
                 piece = error.piece
+            is_whole = not tokens and piece.finish in ("stop", "length")
             tokens, log_prob = tokens + piece.tokens, log_prob + piece.log_prob
             if (piece.finish in ("stop", "length") and not piece.tokens) or len(tokens) > request.num_tokens:
                 raise EngineError(
                     f"{server.address} gave {len(piece.tokens)} tokens, asked for 1 to {request.num_tokens}"
                 )
+            # A stop text across the place where the server broke off it does not see, nor one that it broke off after.
+            if not is_whole and settings.stop and (end := self._end_of(tokens, settings)):
+                return Turn(tokens[:end], log_prob[:end], True)
             if piece.finish == "stop":
                 return Turn(tokens, log_prob, True)
             if len(tokens) == request.num_tokens:
@@ -264,6 +279,16 @@ class Vllm(Engine):
                         f" {self.config.patience_seconds:g} s"
                     )
                 await asyncio.sleep(0.1)
+
+    def _end_of(self, tokens: Sequence[int], settings: SamplingConfig) -> int | None:
+        """Returns the number of tokens after which an end token or a stop text ends the turn, where one does."""
+        if settings.stop not in self._stops:
+            vocabulary = self.backbone.head.out_features
+            self._stops[settings.stop] = Stops(
+                self.eos, settings.stop, self._tokenizer, vocabulary, torch.device("cpu")
+            )
+        ends = self._stops[settings.stop].ends
+        return next((place for place in range(1, len(tokens) + 1) if ends(tokens[:place])), None)
 
 
 def _addresses(config: VllmEngine) -> tuple[tuple[str, ...], bool]:

@@ -45,16 +45,22 @@ class Conversations:
         prompt_ids: Sequence[Sequence[int]] = (),
     ) -> None:
         self.chat, self.columns, self.eos, self.max_new_tokens = chat, columns, frozenset(eos), max_new_tokens
-        self.environments = [environment.open() for _ in columns]
+        self._environment, self._prompt_ids = environment, prompt_ids
+        self._reads_special_tokens = environment.reads_special_tokens
+        self._marks_calls = environment.marks_calls
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins every conversation, each with an environment of its own; what was said before is forgotten."""
+        columns = self.columns
+        self.environments = [self._environment.open() for _ in columns]
         for conversation, prompt_columns in zip(self.environments, columns, strict=True):
             conversation.reset(prompt_columns)
         self.messages: list[list[Message]] = [[] for _ in columns]
         self._parsed: list[list[Message]] = [[] for _ in columns]
-        self._before = [list(ids) for ids in prompt_ids] or [[] for _ in columns]
+        self._before = [list(ids) for ids in self._prompt_ids] or [[] for _ in columns]
         self.rewards: list[float | None] = [None] * len(columns)
-        self.counts: list[dict[str, float]] = [dict.fromkeys(environment.counted, 0.0) for _ in columns]
-        self._reads_special_tokens = environment.reads_special_tokens
-        self._marks_calls = environment.marks_calls
+        self.counts: list[dict[str, float]] = [dict.fromkeys(self._environment.counted, 0.0) for _ in columns]
         self._length = [0] * len(columns)
 
     @property

@@ -434,6 +434,7 @@ class LanguageDomain(Domain):
             seeds,
             requires=self._scored_names(requires),
             continue_with=answer,
+            begin_again=None if conversations is None else conversations.begin,
             live=live,
         )
         payload: dict[str, Any] = {

@@ -5,7 +5,7 @@ Everything else (data, chat, environments, rewards, evaluation) is the domain's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
@@ -77,12 +77,15 @@ class Policy(Protocol):
         *,
         requires: frozenset[str],
         continue_with: Continue | None = None,
+        begin_again: Callable[[], None] | None = None,
         live: bool = False,
     ) -> Completions:
         """Samples `group_size` completions of every prompt, without gradient; arguments, result and errors as of
         `groupwise.causal_lm.sampler.sample`.
 
         Args:
+            begin_again: called where all completions are sampled from their beginning once more; it undoes what
+                `continue_with` remembers of them.
             live: whether the completions must be those of the weights as they are, also where training samples from a
                 server that may lag behind.
         """
@@ -190,13 +193,22 @@ class LocalPolicy:
         *,
         requires: frozenset[str],
         continue_with: Continue | None = None,
+        begin_again: Callable[[], None] | None = None,
         live: bool = False,
     ) -> Completions:
         """Samples with the configured engine; with the built-in one where `live` asks for weights that a server may not
         have yet.
         """
         engine = self._live_engine if live else self._engine
-        return engine.sample(prompts, group_size, settings, seeds, requires=requires, continue_with=continue_with)
+        return engine.sample(
+            prompts,
+            group_size,
+            settings,
+            seeds,
+            requires=requires,
+            continue_with=continue_with,
+            begin_again=begin_again,
+        )
 
     def score(
         self,

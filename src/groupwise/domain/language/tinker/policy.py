@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -77,6 +77,7 @@ class TinkerPolicy:
         *,
         requires: frozenset[str],
         continue_with: Continue | None = None,
+        begin_again: Callable[[], None] | None = None,
         live: bool = False,
     ) -> Completions:
         """Samples on the server, all groups at once; turn by turn where there is an environment.
