@@ -3,7 +3,11 @@
     weights, gradients, AdamW's two moments    of trained weights; divided by the processes where they are sharded
     reference                                  a second copy of the weights; an adapter that is switched off needs none
     sampler                                    whole weights while a sharded model samples
+    server                                     what a vLLM server on the same device holds, always or while it is awake
     cache                                      keys and values of the members sampled at once
+    casts                                      under autocast the layers' weights in its type, kept from the forward to
+                                               the backward pass (with checkpointing of one layer), and while tokens are
+                                               sampled; shards do not divide them
     activations                                of one micro-batch, kept for the backward pass:
                                                (8 h + 5 A + 5 K + 4 f) a token and layer, or h with checkpointing and
                                                one layer besides; an adapter in fp32 on weights of two bytes keeps the
@@ -99,6 +103,10 @@ def memory(
     layer_inputs = numbers.activation * shape.hidden * shape.layers
     kept_bytes = layer_inputs + layer_bytes if step.checkpointing else layer_bytes * shape.layers
     cache = numbers.activation * 2 * shape.layers * shape.key_value * members * (step.prompt_tokens + step.longest)
+    # Autocast computes in numbers of fewer bytes than the weights have.
+    cast_layer = numbers.activation * shape.layer_weights if numbers.activation < numbers.weight else 0.0
+    sampling_casts = 0.0 if step.served else cast_layer * shape.layers
+    update_casts = cast_layer if step.checkpointing else cast_layer * shape.layers
     part_bytes = {
         "weights": (numbers.weight * shape.parameters + adapter) / num_shards,
         "gradients": bytes_per_number * num_trained / num_shards,
@@ -108,7 +116,9 @@ def memory(
         else 0.0,
         "gathered": numbers.weight * (2 * shape.layer_weights + shape.head_weights) if num_shards > 1 else 0.0,
         "sampler": numbers.weight * shape.parameters + adapter if num_shards > 1 and not step.served else 0.0,
+        "server": step.server_bytes,
         "cache": 0.0 if step.served else cache,
+        "casts": max(sampling_casts, update_casts),
         "activations": tokens * kept_bytes,
         "head": numbers.activation * min(TILE, micro_batch * step.completion_tokens * shape.vocabulary),
     }
@@ -120,4 +130,6 @@ def memory(
             ("gathered", "gradients", "activations", "head"),
         )
     )
+    sampling += step.server_bytes + sampling_casts
+    update += (0.0 if step.server_sleeps else step.server_bytes) + update_casts
     return {**part_bytes, "peak": resident + max(sampling, update)}
