@@ -33,7 +33,10 @@ def test_an_adapter_needs_no_second_copy_and_shards_divide_the_bytes():
     assert adapter["moments"] == 8 * SHAPE.lora(4)
     shards = memory(SHAPE, STEP, 4, sharding="full")
     assert shards["moments"] == 2 * SHAPE.parameters
-    assert shards["gathered"] > 0
+    # Embedding (the head too) and two of three layers, and their gradients.
+    assert shards["gathered"] == 2 * 4 * (64 * 100 + 2 * SHAPE.layer_weights)
+    lora = memory(SHAPE, STEP, 4, Numbers(lora_rank=4), "full")
+    assert lora["gathered"] == shards["gathered"] / 2
     # A fourth of the weights (4 bytes) and of both moments (8), and the whole weights while it samples.
     long = memory(SHAPE, replace(STEP, micro_batch=1, longest=10000), 4, sharding="full")
     assert long["peak"] == (1 + 2 + 4) * SHAPE.parameters + long["cache"]

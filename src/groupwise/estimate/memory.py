@@ -3,6 +3,8 @@
     weights, gradients, AdamW's two moments    of trained weights; divided by the processes where they are sharded
     reference                                  a second copy of the weights; an adapter that is switched off needs none
     sampler                                    whole weights while a sharded model samples
+    gathered                                   what is whole of shards in a pass: embedding, head and two layers, and of
+                                               what is trained the gradient
     server                                     what a vLLM server on the same device holds, always or while it is awake
     cache                                      keys and values of the members sampled at once
     casts                                      under autocast the layers' weights in its type, kept from the forward to
@@ -107,6 +109,10 @@ def memory(
     cast_layer = numbers.activation * shape.layer_weights if numbers.activation < numbers.weight else 0.0
     sampling_casts = 0.0 if step.served else cast_layer * shape.layers
     update_casts = cast_layer if step.checkpointing else cast_layer * shape.layers
+    # Embedding and head are whole during a whole pass, and layers two at a time, where they are trained with the
+    # gradient that has not been summed yet.
+    gathered = numbers.weight * (2 * shape.layer_weights + (1 if shape.tied else 2) * shape.head_weights)
+    gathered *= 2 if numbers.lora_rank is None else 1
     part_bytes = {
         "weights": (numbers.weight * shape.parameters + adapter) / num_shards,
         "gradients": bytes_per_number * num_trained / num_shards,
@@ -114,7 +120,7 @@ def memory(
         "reference": numbers.weight * shape.parameters / num_shards
         if step.reference and numbers.lora_rank is None
         else 0.0,
-        "gathered": numbers.weight * (2 * shape.layer_weights + shape.head_weights) if num_shards > 1 else 0.0,
+        "gathered": gathered if num_shards > 1 else 0.0,
         "sampler": numbers.weight * shape.parameters + adapter if num_shards > 1 and not step.served else 0.0,
         "server": step.server_bytes,
         "cache": 0.0 if step.served else cache,
