@@ -41,9 +41,11 @@ help:
 	@echo "make peers   TRL=CHECKOUT: TRL's own GRPO tests with TRL's trainer and with ours in its place, offline on small models made here"
 	@echo "make clean   remove what was built (environments, site, caches; never runs/)"
 
-$(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+NEW_ENOUGH := $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Groupwise needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) --version 2>&1`. Write: make PYTHON=python3.11 ..."; exit 1; }
+
+$(BIN)/python:
+	@$(NEW_ENOUGH)
 	$(PYTHON) -m venv $(VENV)
 
 $(RUN): pyproject.toml constraints.txt | $(BIN)/python
@@ -111,6 +113,7 @@ gpu: $(DEV)
 	$(BIN)/python benchmarks/gpu.py $(ARGS)
 else
 gpu:
+	@$(NEW_ENOUGH)
 	$(PYTHON) benchmarks/gpu.py $(ARGS)
 endif
 

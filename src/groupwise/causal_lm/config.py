@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Annotated, Literal, final
 
@@ -181,6 +182,9 @@ _OF_THE_RUN = {
 }
 """Arguments of a started server by which it would answer elsewhere, and what to write."""
 
+VLLM_MEMORY_SHARE = 0.92
+"""The share of a GPU's memory that `vllm serve` takes where no argument names one (vLLM 0.32)."""
+
 
 @final
 class VllmEngine(Config):
@@ -239,6 +243,23 @@ class VllmEngine(Config):
         """The addresses, without a slash at their end."""
         addresses = (self.address,) if isinstance(self.address, str) else self.address
         return tuple(address.rstrip("/") for address in addresses)
+
+    @property
+    def memory_share(self) -> float:
+        """The share of a GPU's memory that a server which the run starts takes there; 0 where none is started.
+
+        Example:
+            >>> VllmEngine(start=True, arguments=("--gpu-memory-utilization", "0.5")).memory_share
+            0.5
+        """
+        if not self.start:
+            return 0.0
+        words = [word for argument in self.arguments for word in argument.split("=", 1)]
+        after = dict(itertools.pairwise(words))
+        try:
+            return float(after.get("--gpu-memory-utilization", VLLM_MEMORY_SHARE))
+        except ValueError:
+            return VLLM_MEMORY_SHARE
 
     @model_validator(mode="after")
     def _has_an_address(self) -> VllmEngine:

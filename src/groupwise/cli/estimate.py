@@ -70,6 +70,8 @@ def estimate(
     Rewards, evaluation and waiting are not in it. What was not measured on this machine is called extrapolated. Models
     that make images are counted from their configuration files, without their weights.
     """
+    from dataclasses import replace
+
     from rich.text import Text
 
     from groupwise.cli.output import console
@@ -104,6 +106,10 @@ def estimate(
         step, taken = _as_run(step, against)
     half = span.train.autocast == "bfloat16" or costs.bfloat16
     machine = _machine(gpu, half, span, calibrate)
+    if costs.server_share:
+        # Without a device whose memory is known, what it holds at least.
+        least = (2 if costs.bfloat16 else 4) * shape.parameters
+        step = replace(step, server_bytes=max(least, costs.server_share * (machine.memory or 0.0)))
     step_estimate = estimated(
         shape,
         step,
@@ -158,6 +164,7 @@ def _step(span: Experiment, costs: CausalLm, prompt_tokens: float, completion_to
         extra_forward=span.objective.scope == "batch",
         checkpointing=span.train.gradient_checkpointing,
         served=costs.served,
+        server_sleeps=costs.server_sleeps,
     )
 
 

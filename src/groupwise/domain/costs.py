@@ -19,7 +19,9 @@ class CausalLm:
         max_new_tokens: longest completion, tokens.
         bfloat16: whether weights are held in it.
         lora_rank: of the adapter; unset trains all weights.
-        served: whether servers on devices of their own sample.
+        served: whether servers sample.
+        server_share: share of a device's memory that a server takes which the run starts on it; 0 where none is.
+        server_sleeps: whether that server gives its memory back while nothing is sampled.
     """
 
     path: str
@@ -29,6 +31,8 @@ class CausalLm:
     bfloat16: bool
     lora_rank: int | None
     served: bool = False
+    server_share: float = 0.0
+    server_sleeps: bool = False
 
 
 @final

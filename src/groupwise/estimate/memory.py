@@ -3,7 +3,13 @@
     weights, gradients, AdamW's two moments    of trained weights; divided by the processes where they are sharded
     reference                                  a second copy of the weights; an adapter that is switched off needs none
     sampler                                    whole weights while a sharded model samples
+    gathered                                   what is whole of shards in a pass: embedding, head and two layers, and of
+                                               what is trained the gradient
+    server                                     what a vLLM server on the same device holds, always or while it is awake
     cache                                      keys and values of the members sampled at once
+    casts                                      under autocast the layers' weights in its type, kept from the forward to
+                                               the backward pass (with checkpointing of one layer), and while tokens are
+                                               sampled; shards do not divide them
     activations                                of one micro-batch, kept for the backward pass:
                                                (8 h + 5 A + 5 K + 4 f) a token and layer, or h with checkpointing and
                                                one layer besides; an adapter in fp32 on weights of two bytes keeps the
@@ -99,6 +105,14 @@ def memory(
     layer_inputs = numbers.activation * shape.hidden * shape.layers
     kept_bytes = layer_inputs + layer_bytes if step.checkpointing else layer_bytes * shape.layers
     cache = numbers.activation * 2 * shape.layers * shape.key_value * members * (step.prompt_tokens + step.longest)
+    # Autocast computes in numbers of fewer bytes than the weights have.
+    cast_layer = numbers.activation * shape.layer_weights if numbers.activation < numbers.weight else 0.0
+    sampling_casts = 0.0 if step.served else cast_layer * shape.layers
+    update_casts = cast_layer if step.checkpointing else cast_layer * shape.layers
+    # Embedding and head are whole during a whole pass, and layers two at a time, where they are trained with the
+    # gradient that has not been summed yet.
+    gathered = numbers.weight * (2 * shape.layer_weights + (1 if shape.tied else 2) * shape.head_weights)
+    gathered *= 2 if numbers.lora_rank is None else 1
     part_bytes = {
         "weights": (numbers.weight * shape.parameters + adapter) / num_shards,
         "gradients": bytes_per_number * num_trained / num_shards,
@@ -106,9 +120,11 @@ def memory(
         "reference": numbers.weight * shape.parameters / num_shards
         if step.reference and numbers.lora_rank is None
         else 0.0,
-        "gathered": numbers.weight * (2 * shape.layer_weights + shape.head_weights) if num_shards > 1 else 0.0,
+        "gathered": gathered if num_shards > 1 else 0.0,
         "sampler": numbers.weight * shape.parameters + adapter if num_shards > 1 and not step.served else 0.0,
+        "server": step.server_bytes,
         "cache": 0.0 if step.served else cache,
+        "casts": max(sampling_casts, update_casts),
         "activations": tokens * kept_bytes,
         "head": numbers.activation * min(TILE, micro_batch * step.completion_tokens * shape.vocabulary),
     }
@@ -120,4 +136,6 @@ def memory(
             ("gathered", "gradients", "activations", "head"),
         )
     )
+    sampling += step.server_bytes + sampling_casts
+    update += (0.0 if step.server_sleeps else step.server_bytes) + update_casts
     return {**part_bytes, "peak": resident + max(sampling, update)}

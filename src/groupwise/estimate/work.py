@@ -41,8 +41,10 @@ class Step:
         extra_forward: whether the loss must be known before the gradient (batch scope), which costs a pass without
             gradient.
         checkpointing: whether activations are computed again in the backward pass.
-        served: whether servers on devices of their own sample, whose memory is not counted; their time is still that
-            of sampling on the machine.
+        served: whether servers sample; their time is still that of sampling on the machine. The memory of those on
+            devices of their own is not counted.
+        server_bytes: memory of a device that a server which shares it holds while it is awake.
+        server_sleeps: whether that server gives its memory back while nothing is sampled.
 
     Example:
         >>> Step(prompts=16, group_size=8, prompt_tokens=22, completion_tokens=9, longest=10).members
@@ -62,6 +64,8 @@ class Step:
     extra_forward: bool = False
     checkpointing: bool = False
     served: bool = False
+    server_bytes: float = 0.0
+    server_sleeps: bool = False
 
     @property
     def members(self) -> int:

@@ -410,7 +410,9 @@ class LanguageConfig(DomainConfig):
             max_new_tokens=self.sampling.max_new_tokens,
             bfloat16=dtype == "bfloat16",
             lora_rank=None if lora is None else lora.r,
-            served=isinstance(self.engine, VllmEngine) and not self.engine.start and self.engine.sync != "none",
+            served=isinstance(self.engine, VllmEngine) and self.engine.sync != "none",
+            server_share=self.engine.memory_share if isinstance(self.engine, VllmEngine) else 0.0,
+            server_sleeps=isinstance(self.engine, VllmEngine) and self.engine.sleep,
         )
 
     @classmethod
