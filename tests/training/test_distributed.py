@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from groupwise.runs import RunFolder
 from groupwise.statistics import Mean, Total
 from groupwise.training import train
 from groupwise.training.distributed import World, connect, disconnect
-from groupwise.training.run.launch import _agreed_folder, _check_same_start
+from groupwise.training.run.launch import _agreed_folder, _check_same_start, _shared_settings
 from groupwise.training.run.run_folder import locked, write_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -203,7 +204,13 @@ class Two:
 
 def test_processes_that_were_given_different_settings_are_told_the_key() -> None:
     with pytest.raises(ConfigError, match=r"process 1 was given other settings than process 0: seed = 3 \(0 there\)"):
-        _agreed_folder(job(), RunFolder(Path("runs")), Two(lambda value: ("another", {"name": "toy", "seed": 3})))  # type: ignore[arg-type]
+        _agreed_folder(job(), RunFolder(Path("runs")), Two(lambda value: ("another", {"seed": 3})))  # type: ignore[arg-type]
+
+
+def test_processes_may_track_differently_and_hold_objects_of_other_hashes() -> None:
+    """A tracker of the first process alone, or the random fingerprint that Hugging Face gives to mapped rows."""
+    settings = {"seed": 0, "track": {"wandb": {}}, "objects": {"data": {"hash": "1"}}}
+    assert _shared_settings(replace(job(), resolved=settings)) == {"seed": 0}
 
 
 @pytest.mark.parametrize(("num", "backwards"), [(5, False), (4, True)])

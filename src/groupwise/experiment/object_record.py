@@ -6,6 +6,7 @@ import functools
 import hashlib
 import inspect
 import json
+import re
 import sys
 from pathlib import Path
 from types import CodeType
@@ -125,7 +126,7 @@ def _hash_of_content(value: Any) -> str | None:
     if isinstance(fingerprint := getattr(value, "_fingerprint", None), str):
         return fingerprint
     if isinstance(value, list | tuple):
-        return _digest(json.dumps(value, sort_keys=True, default=repr))
+        return _digest(json.dumps(value, sort_keys=True, default=_without_address))
     if callable(getattr(value, "get_vocab", None)):
         return _digest(json.dumps(sorted(value.get_vocab().items())))
     return None
@@ -143,8 +144,18 @@ def _hash_of_source(code: Any) -> str | None:
 
 def _instructions(code: CodeType) -> str:
     """Returns a function's instructions, names and constants as a text, where its source is not known."""
-    constants = [_instructions(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
+    constants = [_instructions(value) if isinstance(value, CodeType) else _constant(value) for value in code.co_consts]
     return repr((code.co_code, code.co_names, code.co_varnames, constants))
+
+
+def _constant(value: Any) -> str:
+    """Returns a constant as a text that is the same in every process: a set has another order in each."""
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
+
+
+def _without_address(value: Any) -> str:
+    """Returns an object as a text that is the same in every process, which says nothing of where it lies in memory."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def _digest(text: str) -> str:

@@ -31,7 +31,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from groupwise import statistics
 from groupwise.config import ConfigError
-from groupwise.processes import ProcessLeftError, is_launched, num_processes, process_rank
+from groupwise.processes import ProcessLeftError, check_launch, is_launched, num_processes, process_rank
 from groupwise.statistics import Statistic
 from groupwise.training.meeting import MEETING, fresh_store
 from groupwise.training.roll_call import SECONDS, RollCall
@@ -208,12 +208,15 @@ class World:
 
 def check_group() -> None:
     """Refuses a process group that the program itself has joined under another number than the environment says: what
-    reads the environment would take every process for the first one.
+    reads the environment would take every process for the first one. Without a group, the environment itself is
+    checked.
 
     Raises:
         ConfigError: rank or size differ.
+        ValueError: as of `groupwise.processes.check_launch`.
     """
     if not (dist.is_available() and dist.is_initialized()):
+        check_launch()
         return
     joined, said = (dist.get_rank(), dist.get_world_size()), (process_rank(), num_processes())
     if joined != said:

@@ -21,12 +21,12 @@ from groupwise.domain.failed_method import naming_failed_method
 from groupwise.domain.first_batch import check_first_batch
 from groupwise.domain.protocol import Tabulates
 from groupwise.domain.returned import checked_tables
-from groupwise.processes import check_launch, is_first_process, is_out_of_memory
+from groupwise.processes import is_first_process, is_out_of_memory
 from groupwise.runs import EvaluatedOn, RunFolder
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import MetricsFile, Trackers, open_trackers
 from groupwise.training.device import device_of_process, exact_arithmetic
-from groupwise.training.distributed import World, connect, disconnect
+from groupwise.training.distributed import World, check_group, connect, disconnect
 from groupwise.training.job import Domains, Job
 from groupwise.training.progress import Progress
 from groupwise.training.run.controls import run_controls
@@ -53,6 +53,11 @@ from groupwise.training.step.state import TrainState
 
 _PROMPTS_COMPARED = 16
 """Training prompts, evenly spaced, of which processes compare the keys."""
+
+_OF_ONE_PROCESS = frozenset({"name", "description", "track", "objects"})
+"""Settings that may differ between processes: what the first one alone writes, and records of objects, whose hashes
+another process need not find again. Weights and prompts are compared by themselves.
+"""
 
 
 @final
@@ -97,7 +102,7 @@ def train(job: Job, path: Path | str) -> Result:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: stages: there is none; give train.num_steps or at least one stage
     """
-    check_launch()
+    check_group()
     check_configuration(job)
     check_processes(job)
     try_pieces(job)
@@ -186,7 +191,6 @@ class _Process:
 
 
 def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
-    check_launch()
     device = device_of(job.recipes[0])
     world = connect(device, alone=job.recipes[0].train.sharding == "full")
     if device.type == "cpu":
@@ -211,7 +215,7 @@ def _agreed_folder(job: Job, folder: RunFolder, world: World) -> RunFolder:
     Raises:
         ConfigError: the processes were given different settings, data or objects.
     """
-    given = world.gather((str(folder.path), job.resolved))
+    given = world.gather((str(folder.path), _shared_settings(job)))
     path, settings = given[0]
     for rank, (_, others) in enumerate(given):
         if changed := difference(settings, others):
@@ -221,6 +225,10 @@ def _agreed_folder(job: Job, folder: RunFolder, world: World) -> RunFolder:
                 " processes of a run the same, which share its prompts and draws by themselves"
             )
     return RunFolder(Path(path))
+
+
+def _shared_settings(job: Job) -> dict[str, Any]:
+    return {key: value for key, value in job.resolved.items() if key not in _OF_ONE_PROCESS}
 
 
 def _in_folder(job: Job, process: _Process, *, resumed: bool) -> Result:

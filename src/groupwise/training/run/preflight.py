@@ -13,7 +13,7 @@ from groupwise.records import DECISION_FIELDS
 from groupwise.reference import resolve_reference
 from groupwise.reference.policy import switches_off
 from groupwise.streams import Streams
-from groupwise.training.distributed import World, check_group
+from groupwise.training.distributed import World
 from groupwise.training.job import Job, Recipe
 from groupwise.training.run.callbacks import load_callbacks
 from groupwise.training.run.offers import check_offers
@@ -71,10 +71,8 @@ def check_processes(job: Job) -> None:
     to spread them over. A run that goes on may do so alone.
 
     Raises:
-        ConfigError: torchrun did not start this process, or the program has joined a group that the environment does
-            not describe.
+        ConfigError: torchrun did not start this process.
     """
-    check_group()
     if job.recipes[0].train.sharding == "full" and not can_spread():
         raise ConfigError(
             'train.sharding = "full": this is one process, which has all weights; write train.sharding = none, or start'
