@@ -84,6 +84,8 @@ def test_a_checkpoint_is_exported_where_no_model_of_its_step_was_kept(groupwise,
     exported, final = (load_file(tmp_path / name / "model.safetensors") for name in ("third", "run/model"))
     assert {name for name, value in final.items() if not value.equal(exported[name])} == set()
     assert groupwise("export", "run", "--which", "2", "--out", "second").status == 0
+    # Whoever may enter the run folder may enter what is exported from it.
+    assert Path("second").stat().st_mode == Path("run").stat().st_mode
     second = load_file(tmp_path / "second" / "model.safetensors")
     assert any(not value.equal(second[name]) for name, value in final.items())
     live = newest(tmp_path / "run")["learner"]["weights"]

@@ -96,8 +96,10 @@ def _model(run: Path, which: str, out: Path, *, run_code: bool) -> Iterator[Path
 
     domain = open_domain(load_experiment(folder.config, run_code=run_code))
     with closing(domain), TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}.") as temporary:
-        write_model_of(checkpoint, domain, Path(temporary))
-        yield Path(temporary)
+        # The temporary folder is its owner's alone, and what is exported need not be.
+        (model := Path(temporary) / "model").mkdir()
+        write_model_of(checkpoint, domain, model)
+        yield model
 
 
 def model_card(
