@@ -183,6 +183,10 @@ def test_a_group_of_the_program_stays_and_has_to_be_the_one_that_the_environment
     with sharding():
         disconnect(connect(torch.device("cpu")))
         assert dist.is_initialized()
+        with monkeypatch.context() as on_gpus:
+            on_gpus.setattr(dist, "get_backend_config", lambda: "cuda:nccl")
+            with pytest.raises(ConfigError, match=r'write init_process_group\("cpu:gloo'):
+                connect(torch.device("cpu"))
         monkeypatch.setenv("WORLD_SIZE", "2")
         with pytest.raises(
             ConfigError, match="as rank 0 of 1, and the environment says rank 0 of 2; set RANK = 0, WORLD_"

@@ -60,6 +60,11 @@ VARIANTS: dict[str, tuple[Case, dict[str, Any]]] = {
         Case("dapo", processes=2),
         {"train": {"micro_batch_members": "auto", "memory_limit_gib": 16.0}},
     ),
+    # Passes in which a process joins the others draw no numbers, so that those that count draw the same.
+    "dropout": (
+        Case("grpo", processes=2, minibatches=2),
+        {"model": {"path": "dropping", "dropout": "kept"}},
+    ),
     "untied": (Case("kl_cov", processes=2, minibatches=3), {"model": {"path": "untied"}}),
     # Files in half precision, which only shards are converted from.
     "converted": (Case("grpo", processes=2), {"model": {"path": "half"}}),
@@ -146,6 +151,14 @@ def write_half(folder: Path) -> None:
     model.save_pretrained(folder / "half")
 
 
+def write_dropping(folder: Path) -> None:
+    """The GPT-2 folder with dropout."""
+    shutil.copytree(folder / "gpt2", folder / "dropping")
+    path = folder / "dropping" / "config.json"
+    settings = {**json.loads(path.read_text(encoding="utf-8")), "resid_pdrop": 0.2, "embd_pdrop": 0.1}
+    path.write_text(json.dumps(settings), encoding="utf-8")
+
+
 def write_untied(folder: Path) -> None:
     """The GPT-2 folder with a head of its own, in fp64."""
     torch.manual_seed(1)
@@ -161,6 +174,7 @@ def test_shards_end_where_whole_weights_end(tmp_path: Path) -> None:
     write_inputs(tmp_path)
     write_untied(tmp_path)
     write_half(tmp_path)
+    write_dropping(tmp_path)
     tasks = []
     for name, (case, changes) in VARIANTS.items():
         for sharding in ("none", "full"):

@@ -207,12 +207,12 @@ class World:
 
 
 def check_group() -> None:
-    """Refuses a process group that the program itself has joined under another number than the environment says: what
-    reads the environment would take every process for the first one. Without a group, the environment itself is
-    checked.
+    """Refuses a process group that the program itself has joined, and that cannot serve a run: under another number
+    than the environment says, where every process would take itself for the first one, or without a backend for the
+    CPU, on which counts are summed. Without a group, the environment itself is checked.
 
     Raises:
-        ConfigError: rank or size differ.
+        ConfigError: rank or size differ, or the backend is NCCL alone.
         ValueError: as of `groupwise.processes.check_launch`.
     """
     if not (dist.is_available() and dist.is_initialized()):
@@ -224,6 +224,11 @@ def check_group() -> None:
             f"the program joined a process group as rank {joined[0]} of {joined[1]}, and the environment says rank"
             f" {said[0]} of {said[1]}; set RANK = {joined[0]}, WORLD_SIZE = {joined[1]} and LOCAL_RANK before groupwise"
             " is called, as torchrun does"
+        )
+    if "cpu:" not in (backends := dist.get_backend_config()):
+        raise ConfigError(
+            f"the program joined a process group of {backends} alone, and counts are summed on the CPU; write"
+            ' init_process_group("cpu:gloo,cuda:nccl")'
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import final
 
@@ -291,11 +292,13 @@ def _join_pass(step: Step, members: _UpdateMembers, *, requires: frozenset[str],
     samples = members.samples
     first = members.rows[:1] if len(members.rows) else torch.zeros(1, dtype=torch.long, device=samples.mask.device)
     if not gradient:
-        step.score(samples, first, requires)
+        with _drawing_nothing(samples):
+            step.score(samples, first, requires)
         return
     zeros = torch.zeros_like(samples.old_log_prob[first])
     fields = {name: zeros[:, 0] if name.startswith("auxiliary.") else zeros for name in requires | {"log_prob"}}
-    step.backward(samples, first, Scored.from_tensors(fields))
+    with _drawing_nothing(samples):
+        step.backward(samples, first, Scored.from_tensors(fields))
 
 
 def _alive(objective: Objective, plan: Plan) -> Tensor:
@@ -379,8 +382,17 @@ def _join_scored_pass(step: Step, samples: Samples, requires: frozenset[str]) ->
         requires: names of the fields of the pass.
     """
     first = torch.zeros(1, dtype=torch.long, device=samples.mask.device)
-    fields = [value for value in step.score(samples, first, requires).tensors().values() if value.requires_grad]
-    torch.autograd.backward(fields, [torch.zeros_like(value) for value in fields])
+    with _drawing_nothing(samples):
+        fields = [value for value in step.score(samples, first, requires).tensors().values() if value.requires_grad]
+        torch.autograd.backward(fields, [torch.zeros_like(value) for value in fields])
+
+
+def _drawing_nothing(samples: Samples) -> AbstractContextManager[None]:
+    """Returns a block that leaves the random numbers of dropout to the passes that count: with whole weights there are
+    no others.
+    """
+    device = samples.mask.device
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 def _bare_batch(samples: Samples, rows: Tensor, state: TrainState) -> Batch:
