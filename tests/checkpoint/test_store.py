@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError
+from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError, together
+from groupwise.checkpoint import store as store_module
+from groupwise.checkpoint.together import checksum
+from groupwise.checkpoint.tree import FILES
 
 RECORD = {"weight": torch.arange(4.0), "step": 3}
 
@@ -141,3 +144,23 @@ def test_a_full_disk_names_the_checkpoint_that_is_safe(disk: Path) -> None:
     assert "groupwise resume" in str(caught.value)
     assert steps(store) == [1]
     assert store.damaged() == []
+
+
+def test_a_save_reads_what_it_wrote_and_no_other_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint of a large model has hundreds of gigabytes."""
+    read: list[str] = []
+
+    def noted(path: Path) -> int:
+        read.append(path.parent.name.lstrip(".").partition(".")[0])
+        return checksum(path)
+
+    for module in (store_module, together):
+        monkeypatch.setattr(module, "checksum", noted)
+    store = CheckpointStore(tmp_path, CheckpointConfig(keep_last=2))
+    for step in (1, 2, 3):
+        store.save(step, {"step": step})
+    assert read == [f"step-{step}" for step in (1, 2, 3) for _ in FILES]
+    assert [checkpoint.step for checkpoint in store.written()] == [2, 3]
+    # A file that was cut off afterwards is told by its size.
+    (tmp_path / "step-3" / "values.json").write_text("")
+    assert [checkpoint.step for checkpoint in store.written()] == [2]

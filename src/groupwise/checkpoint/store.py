@@ -114,13 +114,23 @@ class CheckpointStore:
         """Returns the newest complete checkpoint, or `None`."""
         return next((checkpoint for path in reversed(self._steps()) if (checkpoint := _read(path)) is not None), None)
 
+    def written(self) -> list[Checkpoint]:
+        """Returns every checkpoint whose files have the sizes of its manifest, in the order of steps. Their contents,
+        which may be hundreds of gigabytes, are not read.
+        """
+        return [checkpoint for path in self._steps() if (checkpoint := _read(path, reads_contents=False)) is not None]
+
     def damaged(self) -> list[Path]:
         """Lists what a crash left: unfinished writes, and folders whose files do not match their manifest."""
         return unfinished_writes(self.folder) + [path for path in self._steps() if _read(path) is None]
 
-    def clear_damaged(self) -> list[Path]:
-        """Removes the paths that `damaged` lists, and returns them."""
-        damaged_paths = self.damaged()
+    def clear_damaged(self, damaged: list[Path] | None = None) -> list[Path]:
+        """Removes the paths that `damaged` lists, and returns them.
+
+        Args:
+            damaged: what `damaged` has returned before; where omitted, it is called.
+        """
+        damaged_paths = self.damaged() if damaged is None else damaged
         for path in damaged_paths:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -130,7 +140,7 @@ class CheckpointStore:
 
     def prune(self) -> None:
         """Keeps the newest `keep_last`, the best one, and every `keep_every`-th step."""
-        checkpoints = self.complete()
+        checkpoints = self.written()
         steps_to_keep = {checkpoint.step for checkpoint in checkpoints[-self.config.keep_last :]}
         if self.config.keep_best:
             steps_to_keep |= {
@@ -173,9 +183,12 @@ class _Manifest(Config):
     files: dict[str, tuple[int, int]]
 
 
-def _read(path: Path) -> Checkpoint | None:
+def _read(path: Path, *, reads_contents: bool = True) -> Checkpoint | None:
     """Reads the checkpoint in a folder; returns `None` where a file is missing or differs from the manifest, or where
     the manifest cannot be read.
+
+    Args:
+        reads_contents: whether contents are compared, beside sizes.
     """
     try:
         file = path / _MANIFEST
@@ -188,7 +201,9 @@ def _read(path: Path) -> Checkpoint | None:
             return None
         for name, (size, recorded_checksum) in manifest.files.items():
             file = path / name
-            if not file.is_file() or file.stat().st_size != size or checksum(file) != recorded_checksum:
+            if not file.is_file() or file.stat().st_size != size:
+                return None
+            if reads_contents and checksum(file) != recorded_checksum:
                 return None
         return Checkpoint(path, manifest.step, manifest.score, manifest.best)
     except (OSError, ValueError):

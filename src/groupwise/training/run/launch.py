@@ -286,15 +286,15 @@ def _run(job: Job, process: _Process, *, resumed: bool) -> Result:
         except StorageError:
             raise
         except KeyboardInterrupt:
-            newest = store.latest()
-            goes_on = f"goes on from step {newest.step}" if newest else "begins again: nothing was saved yet"
+            written = store.written()
+            goes_on = f"goes on from step {written[-1].step}" if written else "begins again: nothing was saved yet"
             session.say(f"ended at once, after step {state.progress.step}; `groupwise resume {folder.path}` {goes_on}")
             raise
         except Exception:
-            if newest := store.latest():
+            if written := store.written():
                 session.say(
                     f"an error ended the run after step {state.progress.step}; `groupwise resume {folder.path}` goes on"
-                    f" from step {newest.step}"
+                    f" from step {written[-1].step}"
                 )
             raise
 

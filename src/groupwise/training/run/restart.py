@@ -27,13 +27,16 @@ def restore_newest(store: CheckpointStore, folder: RunFolder, state: TrainState,
     Returns:
         sentences for the people who follow the run.
     """
+    # The contents of large checkpoints are compared with their manifests by one process, for all.
+    damaged = store.damaged() if world.first else []
     remarks = [
-        f"{path} is not whole (a write was cut off, or it was changed afterwards) and is not used"
-        for path in store.damaged()
+        f"{path} is not whole (a write was cut off, or it was changed afterwards) and is not used" for path in damaged
     ]
-    checkpoint = store.latest()
+    newest = store.latest() if world.first else None
+    step = world.gather(None if newest is None else newest.step)[0]
+    checkpoint = next((written for written in store.written() if written.step == step), None)
     steps = world.gather(None if checkpoint is None else checkpoint.step)
-    assert len(set(steps)) == 1, "processes see different checkpoints"
+    assert set(steps) == {step}, "processes see different checkpoints"
     length = 0
     if checkpoint is None:
         remarks.append("no whole checkpoint was found: the run starts again from the beginning")
@@ -59,7 +62,7 @@ def restore_newest(store: CheckpointStore, folder: RunFolder, state: TrainState,
         remarks.append(f"resumed at step {state.progress.step}")
     world.barrier()
     if world.first:
-        store.clear_damaged()
+        store.clear_damaged(damaged)
         remarks += _cut_back(folder, length, state.progress.step)
         forget_after(folder, -1 if checkpoint is None else state.progress.step)
     return remarks
