@@ -25,6 +25,7 @@ class StandIn(ThreadingHTTPServer):
         fail: the number of completions that are answered 503 from now on.
         breaks: how the next completions end after two tokens: `abort`, `close` (the connection), `silence`.
         spoil: changes every event before it is sent.
+        max_model_len: the tokens of a text at most; a completion that would be longer ends there, as vLLM's do.
         num_tokens: what it says that it has read and written for all, where it counts.
         inspection: how it describes its model, where it knows that method; else it answers 500.
         takes_weights: false answers a reload with 200 and does nothing, `None` with 500.
@@ -46,7 +47,7 @@ class StandIn(ThreadingHTTPServer):
         self.spoil = lambda answer: answer
         self.breaks, self.silence, self.seconds = [], 5.0, 0.0
         self.asleep, self.sleeps, self.tokenizer, self.inspection = False, 0, None, None
-        self.num_tokens = None
+        self.num_tokens, self.max_model_len = None, 10_000
         self.takes_weights = self.has_developer_routes = True
         self.first_weights = copy.deepcopy(backbone.model.state_dict())
 
@@ -129,6 +130,11 @@ class Handler(BaseHTTPRequestHandler):
         if body["model"] != "served":
             self.send_error(404, "no such model")
             return
+        room = server.max_model_len - len(body["prompt"])
+        if room < 1:
+            self.refuse("This model's maximum context length is exceeded.")
+            return
+        body["max_tokens"] = min(body["max_tokens"], room)
         settings = SamplingConfig(
             max_new_tokens=body["max_tokens"],
             temperature=body["temperature"] or 1.0,
@@ -154,6 +160,11 @@ class Handler(BaseHTTPRequestHandler):
                 return
             self.event(server, [f"token_id:{token}"], [value], finish if place == len(tokens) - 1 else None)
         self.wfile.write(b"data: [DONE]\n\n")
+
+    def refuse(self, message):
+        self.send_response(400)
+        self.end_headers()
+        self.wfile.write(json.dumps({"error": {"message": message, "code": 400}}).encode())
 
     def event(self, server, tokens, values, finish):
         choice = {

@@ -452,6 +452,18 @@ def test_a_stop_text_across_the_place_where_a_completion_broke_off_ends_it(train
     assert tokens((stop,)) == (whole[:3], False)
 
 
+def test_a_server_of_shorter_texts_than_the_run_asks_for_is_named(server, engine_of):
+    engine = engine_of(sync="none")
+    server.max_model_len = 9
+    with pytest.raises(
+        EngineError, match=r"ends every text at 9 tokens, .* for 15 .*; start it with --max-model-len=15"
+    ):
+        draw(engine, PROMPTS[:1])
+    server.max_model_len = 7
+    with pytest.raises(EngineError, match=r"it refuses a request, status 400: This model's maximum .* exceeded\.$"):
+        draw(engine, PROMPTS[:1])
+
+
 def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
     trained, server, engine_of, model_of, caplog
 ):

@@ -273,11 +273,13 @@ class Server:
         self.reasons = []
 
     def _refusal(self, status: int, text: str) -> Exception:
-        reason = f"status {status}: {' '.join(text[:300].split())}".rstrip(": ")
+        reason = f"status {status}: {' '.join(_message(text)[:300].split())}".rstrip(": ")
         if status == 404 and self.model != self.config.model:
             return Interrupted(f"it does not know the adapter that it was sent: it was started anew ({reason})")
         if status in _BUSY or status >= 500:
             return Interrupted(reason, is_busy=status in _BUSY, status=status)
+        if status == 400:
+            return EngineError(f"engine.address = {self.address!r}: it refuses a request, {reason}")
         return EngineError(
             f"engine.address = {self.address!r}: {reason}; is the vLLM server running there, and serving model"
             f" {self.model!r}?"
@@ -343,6 +345,14 @@ def request_body(
         # Tokenising the text again need not give the tokens that were sampled.
         "return_tokens_as_token_ids": True,
     }
+
+
+def _message(text: str) -> str:
+    """Returns what vLLM says in a refusal; the whole text where it says it otherwise."""
+    try:
+        return str(json.loads(text)["error"]["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return text
 
 
 async def _start(reply: Any) -> bytes:

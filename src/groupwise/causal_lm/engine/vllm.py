@@ -271,6 +271,14 @@ class Vllm(Engine):
                 return Turn(tokens, log_prob, True)
             if len(tokens) == request.num_tokens:
                 return Turn(tokens, log_prob, bool(tokens) and tokens[-1] in self.eos)
+            if piece.finish == "length":
+                context = len(request.context)
+                raise EngineError(
+                    f"domain.engine: {server.address} ends every text at {context + len(tokens)} tokens, where the run"
+                    f" asks for {context + request.num_tokens} of prompt and completion together; start it with"
+                    f" --max-model-len={context + request.num_tokens} or more, or write a smaller"
+                    " domain.sampling.max_new_tokens"
+                )
             if piece.finish == "abort":
                 aborted_since = clock() if aborted_since is None or piece.tokens else aborted_since
                 if clock() - aborted_since > self.config.patience_seconds:
