@@ -58,6 +58,14 @@ def test_an_environment_that_says_half_of_a_launch_is_refused(
     assert "unset WORLD_SIZE, RANK" in str(refused.value)
 
 
+def test_processes_that_a_program_joined_need_no_meeting_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in MEETING:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    check_launch(met=True)
+
+
 CHILD = (
     "from groupwise.processes import end_with_parent; end_with_parent(); import time; print('begun', flush=True);"
     " time.sleep(60)"

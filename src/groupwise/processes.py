@@ -75,9 +75,12 @@ def can_spread() -> bool:
     return num_processes() > 1 or is_launched()
 
 
-def check_launch() -> None:
+def check_launch(*, met: bool = False) -> None:
     """Refuses an environment that says only in part how several processes train together, as a launcher's mistake or an
     earlier program leaves it: such a process would wait for others that never come, or take itself for another one.
+
+    Args:
+        met: whether the processes have met already, as a program of their own made them.
 
     Raises:
         ValueError: a variable is missing or no number, or there is no process of this rank.
@@ -98,7 +101,7 @@ def check_launch() -> None:
         said = f"WORLD_SIZE = {size}" if "WORLD_SIZE" in os.environ else "no WORLD_SIZE"
         raise ValueError(f"RANK = {rank} and {said} in the environment: there is no such process; {remedy}")
     missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
-    if size > 1 and missing:
+    if size > 1 and missing and not met:
         raise ValueError(
             f"WORLD_SIZE = {size} in the environment: {size} processes train together, and {', '.join(missing)}, by"
             f" which they meet, is not set; {remedy}"

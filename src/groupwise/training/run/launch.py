@@ -94,7 +94,7 @@ def train(job: Job, path: Path | str) -> Result:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: stages: there is none; give train.num_steps or at least one stage
     """
-    check_launch()
+    check_launch(met=World().joined)
     check_configuration(job)
     check_processes(job)
     try_pieces(job)
@@ -183,7 +183,7 @@ class _Process:
 
 
 def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
-    check_launch()
+    check_launch(met=World().joined)
     device = device_of(job.recipes[0])
     world = connect(device, alone=job.recipes[0].train.sharding == "full")
     train = job.recipes[0].train
