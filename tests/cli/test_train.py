@@ -39,7 +39,8 @@ def test_a_saved_configuration_repeats_the_run(groupwise, finished: Path, tmp_pa
 
 
 def test_several_processes_need_one_name(groupwise, tiny_file: Path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
     ended = groupwise("train", tiny_file)
     assert ended.status == 2
     assert "write --out runs/NAME" in ended.err

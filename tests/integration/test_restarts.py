@@ -35,17 +35,26 @@ def starts(run: Path) -> list[int]:
     return [start["num_processes"] for start in json.loads((run / "environment.json").read_text())["starts"]]
 
 
-def worker_of_rank(launcher: int, rank: int) -> int:
-    """Returns the process of a rank below a launcher, by the environment that torchrun gave it."""
+def children(launcher: int) -> list[int]:
+    found = []
     for folder in Path("/proc").iterdir():
         try:
-            if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) != launcher:
-                continue
-            environment = (folder / "environ").read_bytes().split(b"\0")
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == launcher:
+                found.append(int(folder.name))
         except (OSError, ValueError, IndexError):
             continue
+    return found
+
+
+def worker_of_rank(launcher: int, rank: int) -> int:
+    """Returns the process of a rank below a launcher, by the environment that torchrun gave it."""
+    for process in children(launcher):
+        try:
+            environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
         if f"RANK={rank}".encode() in environment:
-            return int(folder.name)
+            return process
     raise AssertionError(f"no process of rank {rank} below {launcher}")
 
 
@@ -130,26 +139,60 @@ def test_shards_killed_at_random_moments_end_as_if_they_had_not_been(gpt2: Path,
     assert not list(run.rglob("*.partial-*"))
 
 
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def launcher_of_one_machine(port: int, *more: str) -> list[str]:
+    """The command of one of two launchers with a process each, which meet at a port of the loopback."""
+    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=groupwise"]
+    return [*TORCHRUN, "--nnodes=2", "--nproc-per-node=1", "--local-addr=127.0.0.1", *meeting, *more, "-m", "groupwise"]
+
+
 @pytest.mark.slow
 def test_two_machines_train_one_run(gpt2: Path, tmp_path: Path) -> None:
     """Two launchers on the loopback, which meet as those of two machines do."""
     run = tmp_path / "run"
     arguments = train_command(gpt2, run, "--resume")
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=groupwise"]
-    launcher = [*TORCHRUN, "--nnodes=2", "--nproc-per-node=1", "--local-addr=127.0.0.1", *meeting, "-m", "groupwise"]
+    command = [*launcher_of_one_machine(free_port()), *arguments]
     processes = [
-        subprocess.Popen(
-            [*launcher, *arguments], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
     outputs = [process.communicate(timeout=300) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert sum(f"step {STEPS}/{STEPS} " in out for out, _ in outputs) == 1
     assert starts(run) == [2]
+
+
+@pytest.mark.slow
+def test_a_machine_whose_launcher_was_killed_comes_back(gpt2: Path, tmp_path: Path) -> None:
+    run, port = tmp_path / "run", free_port()
+    # So long that the run is still there when the new launcher comes.
+    slow = "domain.rewards.digits.path=tests.integration.small:slow"
+    command = [*launcher_of_one_machine(port, "--max-restarts=3"), *train_command(gpt2, run, slow, "--resume")]
+    environment = {**ENVIRONMENT, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+    def started() -> subprocess.Popen[str]:
+        return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    # The first launcher holds the store through which all meet, and stays.
+    stays, end = started(), time.monotonic() + 120
+    with socket.socket() as probe:
+        while probe.connect_ex(("127.0.0.1", port)):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+    killed = started()
+    wait_for_rows(run, 4, stays)
+    for process in (*children(killed.pid), killed.pid):
+        os.kill(process, signal.SIGKILL)
+    comes_back = started()
+    assert stays.wait(timeout=300) == 0, stays.communicate()[1][-3000:]
+    assert comes_back.wait(timeout=300) == 0, comes_back.communicate()[1][-3000:]
+    assert starts(run) == [2, 2]
+    assert [row["step"] for row in rows(run)] == list(range(STEPS + 1))
 
 
 def test_another_run_in_the_folder_is_refused_with_the_key_that_differs(
