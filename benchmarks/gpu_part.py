@@ -143,12 +143,12 @@ def beside_trl(part: str, folder: Path, device: str, tiny: bool) -> Result:
         return result
     mine = json.loads(ours.read_text())
     own = mine["seconds_by_part"]
-    for part, spent in {
+    for name, spent in {
         "sampling": own["sampling"],
         "scoring and update": own["scoring"] + own["update"],
     }.items():
-        theirs = result["seconds_by_part"][part]
-        result["notes"].append(f"{part}: {spent:.3f} s, TRL {theirs:.3f} s: {spent / theirs:.2f} of TRL's")
+        theirs = result["seconds_by_part"][name]
+        result["notes"].append(f"{name}: {spent:.3f} s, TRL {theirs:.3f} s: {spent / theirs:.2f} of TRL's")
     # With vLLM TRL's process holds the engine as well, and ours does not.
     if "peak_mib" in result and not LANGUAGE[part].get("served"):
         share = mine["peak_mib"] / result["peak_mib"]

@@ -89,7 +89,9 @@ def check_launch() -> None:
         "unset WORLD_SIZE, RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT to train in one process, or start several:"
         " torchrun --nproc-per-node 2 -m groupwise train ..."
     )
-    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT"):
+    # Kubernetes writes a MASTER_PORT of its own for a service of that name.
+    together = os.environ.get("WORLD_SIZE", "1") != "1" or is_launched()
+    for name in ("WORLD_SIZE", "RANK", *(("LOCAL_RANK", "MASTER_PORT") if together else ())):
         value = os.environ.get(name, "0")
         if not (value.isascii() and value.isdecimal()):
             raise ValueError(f"{name} = {value!r} in the environment: a launcher writes a whole number there; {remedy}")

@@ -310,6 +310,23 @@ def test_processes_that_end_say_why_and_are_no_more_than_prompts(
     assert gpu_part.first_cause([]) == "they said nothing"
 
 
+def test_a_part_of_trl_stands_beside_ours_with_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No CPU measures a peak of memory."""
+    import gpu_part
+    import gpu_trl
+
+    ours = {"ok": True, "peak_mib": 30.0, "seconds_by_part": {"sampling": 1.0, "scoring": 0.5, "update": 1.5}}
+    (tmp_path / "qwen_lora.json").write_text(json.dumps(ours))
+    theirs = {"notes": [], "peak_mib": 40.0, "seconds_by_part": {"sampling": 2.0, "scoring and update": 4.0}}
+    monkeypatch.setattr(gpu_trl, "measure", lambda experiment, device: theirs)
+    monkeypatch.setattr(gpu_part, "language_experiment", lambda *arguments: {})
+    assert gpu_part.beside_trl("qwen_lora", tmp_path, "cuda", tiny=False)["notes"] == [
+        "sampling: 1.000 s, TRL 2.000 s: 0.50 of TRL's",
+        "scoring and update: 2.000 s, TRL 4.000 s: 0.50 of TRL's",
+        "memory: 30 MiB, TRL 40 MiB: 0.75 of TRL's",
+    ]
+
+
 def test_trl_samples_with_vllm_where_a_server_samples_for_us(tmp_path: Path) -> None:
     """vLLM itself takes a GPU; these are words of TRL's configuration, and only these two parts differ in them."""
     import gpu_models

@@ -179,18 +179,23 @@ def test_a_machine_whose_launcher_was_killed_comes_back(gpt2: Path, tmp_path: Pa
         return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     # The first launcher holds the store through which all meet, and stays.
-    stays, end = started(), time.monotonic() + 120
-    with socket.socket() as probe:
-        while probe.connect_ex(("127.0.0.1", port)):
-            assert time.monotonic() < end
-            time.sleep(0.1)
-    killed = started()
-    wait_for_rows(run, 4, stays)
-    for process in (*children(killed.pid), killed.pid):
-        os.kill(process, signal.SIGKILL)
-    comes_back = started()
-    assert stays.wait(timeout=300) == 0, stays.communicate()[1][-3000:]
-    assert comes_back.wait(timeout=300) == 0, comes_back.communicate()[1][-3000:]
+    launchers = [started()]
+    try:
+        end = time.monotonic() + 120
+        with socket.socket() as probe:
+            while probe.connect_ex(("127.0.0.1", port)):
+                assert time.monotonic() < end
+                time.sleep(0.1)
+        launchers.append(started())
+        wait_for_rows(run, 4, launchers[0])
+        for process in (*children(launchers[1].pid), launchers[1].pid):
+            os.kill(process, signal.SIGKILL)
+        launchers.append(started())
+        for launcher in (launchers[0], launchers[2]):
+            assert launcher.wait(timeout=300) == 0, launcher.communicate()[1][-3000:]
+    finally:
+        for launcher in launchers:
+            launcher.terminate()
     assert starts(run) == [2, 2]
     assert [row["step"] for row in rows(run)] == list(range(STEPS + 1))
 

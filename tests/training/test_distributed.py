@@ -185,6 +185,9 @@ def test_a_group_of_the_program_stays_and_has_to_be_the_one_that_the_environment
         assert dist.is_initialized()
         with monkeypatch.context() as on_gpus:
             on_gpus.setattr(dist, "get_backend_config", lambda: "cuda:nccl")
+            disconnect(connect(torch.device("cpu")))  # one process alone sums nothing
+            on_gpus.setattr(dist, "get_world_size", lambda: 2)
+            on_gpus.setenv("WORLD_SIZE", "2")
             with pytest.raises(ConfigError, match=r'write init_process_group\("cpu:gloo'):
                 connect(torch.device("cpu"))
         monkeypatch.setenv("WORLD_SIZE", "2")
@@ -195,15 +198,15 @@ def test_a_group_of_the_program_stays_and_has_to_be_the_one_that_the_environment
 
 
 class Two:
-    """The first of two processes."""
+    """One of two processes."""
 
     size = 2
 
-    def __init__(self, other: Callable[[Any], Any]) -> None:
-        self._other = other
+    def __init__(self, other: Callable[[Any], Any], *, first: bool = True) -> None:
+        self._other, self._first = other, first
 
     def gather(self, value: Any) -> list[Any]:
-        return [value, self._other(value)]
+        return [value, self._other(value)] if self._first else [self._other(value), value]
 
 
 def test_processes_that_were_given_different_settings_are_told_the_key() -> None:
@@ -211,10 +214,18 @@ def test_processes_that_were_given_different_settings_are_told_the_key() -> None
         _agreed_folder(job(), RunFolder(Path("runs")), Two(lambda value: ("another", {"seed": 3})))  # type: ignore[arg-type]
 
 
-def test_processes_may_track_differently_and_hold_objects_of_other_hashes() -> None:
-    """A tracker of the first process alone, or the random fingerprint that Hugging Face gives to mapped rows."""
-    settings = {"seed": 0, "track": {"wandb": {}}, "objects": {"data": {"hash": "1"}}}
-    assert _shared_settings(replace(job(), resolved=settings)) == {"seed": 0}
+def test_processes_may_track_differently_and_hold_objects_of_other_hashes(tmp_path: Path) -> None:
+    """A tracker or a callback of the first process alone, the random fingerprint that Hugging Face gives to mapped
+    rows, a folder that another machine mounts elsewhere.
+    """
+    settings = {"seed": 0, "train": {"callbacks": ["log"]}, "stages": [{"set": {"train": {"num_threads": 2}}}]}
+    whole = replace(job(), resolved={**settings, "track": {"wandb": {}}, "objects": {"data": {"hash": "1"}}})
+    assert _shared_settings(whole) == settings
+    there = {"seed": 0, "train": {"callbacks": []}, "stages": [{"set": {"train": {"num_threads": 1}}}]}
+    second: Any = Two(lambda value: ("another", there), first=False)
+    assert _agreed_folder(whole, RunFolder(tmp_path), second).path == Path("another")
+    (tmp_path / "config.json").touch()
+    assert _agreed_folder(whole, RunFolder(tmp_path), second).path == tmp_path
 
 
 @pytest.mark.parametrize(("num", "backwards"), [(5, False), (4, True)])

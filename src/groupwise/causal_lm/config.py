@@ -255,7 +255,7 @@ class VllmEngine(Config):
         if not self.start:
             return 0.0
         words = [word for argument in self.arguments for word in argument.split("=", 1)]
-        after = dict(itertools.pairwise(words))
+        after = {name.replace("_", "-"): value for name, value in itertools.pairwise(words)}
         try:
             return float(after.get("--gpu-memory-utilization", VLLM_MEMORY_SHARE))
         except ValueError:

@@ -5,6 +5,7 @@ into tokens does not matter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, final
 
 import torch
@@ -48,20 +49,25 @@ class Stops:
             raise ConfigError(
                 f"stop = {list(self.texts)} needs a tokenizer to decode with; pass one, or write stop = []"
             )
-        table = torch.zeros(vocabulary, dtype=torch.bool)
-        if self.texts:
-            table[: len(tokenizer)] = torch.tensor(_may_complete(tokenizer, self.texts), dtype=torch.bool)[:vocabulary]
-        for token in self.eos:
-            if token < vocabulary:
-                table[token] = True
-        self.table = table.to(device)
+        self._vocabulary, self._device = vocabulary, device
         # A character takes at most four byte tokens; a few more in front, because decoders treat the first token of a
         # text apart.
         self.tail = 4 * max((len(text) for text in self.texts), default=0) + 4
 
     def may_end(self, tokens: Tensor) -> Tensor:
         """Marks the tokens after which `ends` must be called, ``[B]`` bool."""
-        return self.table[tokens]
+        return self._table[tokens]
+
+    @cached_property
+    def _table(self) -> Tensor:
+        table = torch.zeros(self._vocabulary, dtype=torch.bool)
+        if self.texts:
+            completes = torch.tensor(_may_complete(self.tokenizer, self.texts), dtype=torch.bool)
+            table[: len(self.tokenizer)] = completes[: self._vocabulary]
+        for token in self.eos:
+            if token < self._vocabulary:
+                table[token] = True
+        return table.to(self._device)
 
     def ends(self, turn: Sequence[int]) -> bool:
         """Tests that the turn whose tokens are `turn` ends with its last token."""

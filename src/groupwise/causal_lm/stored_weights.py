@@ -46,7 +46,7 @@ def load_stored(config: CausalLMConfig) -> LoadedLM | None:
 
     Returns:
         the model, with the dtypes that its shards are to have; None where little would be saved: most weights have the
-        dtype asked for, or weights of two other ones would be converted.
+        dtype asked for, or weights of two other ones, or of float16, would be converted.
 
     Raises:
         Exception: of any kind where this family of models cannot be put together so, beside the errors of `load`.
@@ -72,7 +72,8 @@ def load_stored(config: CausalLMConfig) -> LoadedLM | None:
     for shape, stored_dtype in tensors.values():
         sizes[stored_dtype] += math.prod(shape)
     others = sizes.keys() - {dtype}
-    if len(others) != 1 or sizes[dtype] > sizes.total() / 2:
+    # The weights are judged by the dtype that they have until they are spread, and float16 cannot be trained.
+    if len(others) != 1 or torch.float16 in others or sizes[dtype] > sizes.total() / 2:
         return None
     tokenizer = load_tokenizer(config.path, config.revision)
     (other,) = others

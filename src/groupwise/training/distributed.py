@@ -225,7 +225,7 @@ def check_group() -> None:
             f" {said[0]} of {said[1]}; set RANK = {joined[0]}, WORLD_SIZE = {joined[1]} and LOCAL_RANK before groupwise"
             " is called, as torchrun does"
         )
-    if "cpu:" not in (backends := dist.get_backend_config()):
+    if joined[1] > 1 and "cpu:" not in (backends := dist.get_backend_config()):
         raise ConfigError(
             f"the program joined a process group of {backends} alone, and counts are summed on the CPU; write"
             ' init_process_group("cpu:gloo,cuda:nccl")'
@@ -270,7 +270,7 @@ def connect(device: torch.device, *, alone: bool = False) -> World:
         )
     else:
         rank = dist.get_rank()
-        store = fresh_store(PrefixStore("groupwise", _get_default_store()), rank, size)
+        store = fresh_store(PrefixStore("groupwise", _get_default_store()), rank, size, PATIENCE)
     roll_call = RollCall(PrefixStore("roll call", store), rank, size)
     return World(rank, size, int(os.environ.get("LOCAL_RANK", "0")), roll_call, leaves)
 
@@ -283,7 +283,9 @@ def _meeting_place() -> Store:
     """
     place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} (MASTER_ADDR, MASTER_PORT)"
     process = f"process {process_rank()} of {num_processes()}"
-    told = f"{process} has waited {SECONDS:g} s for an answer from {place}, where processes meet"
+    holds_it = process_rank() == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    waits_for = "the other processes, which have to come to" if holds_it else "an answer from"
+    told = f"{process} has waited {SECONDS:g} s for {waits_for} {place}, where processes meet"
     warning = threading.Timer(SECONDS, log.warning, [told])
     warning.daemon = True
     warning.start()
@@ -291,7 +293,8 @@ def _meeting_place() -> Store:
         store, _, _ = next(rendezvous("env://", timeout=MEETING))
     except dist.DistError as error:
         reason = str(error).strip().partition("\n")[0][:300]
-        raise RuntimeError(f"{process} does not reach {place}, where processes meet: {reason}") from error
+        failed = "waited in vain for the other processes at" if holds_it else "does not reach"
+        raise RuntimeError(f"{process} {failed} {place}, where processes meet: {reason}") from error
     finally:
         warning.cancel()
     return store

@@ -14,10 +14,11 @@ from datetime import timedelta
 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
+from groupwise.training.roll_call import SECONDS
+
 MEETING = timedelta(minutes=10)
 """The time within which every process of a run has to come."""
 
-_SECONDS_BEFORE_TOLD = 60.0
 _SECONDS_BETWEEN_LOOKS = 0.02
 _SECONDS_BEFORE_ASKING_AGAIN = 5.0
 
@@ -55,7 +56,7 @@ def fresh_store(store: Store, rank: int, size: int, patience: timedelta = MEETIN
 def _host(store: Store, size: int, deadline: float, patience: timedelta) -> str:
     name = uuid.uuid4().hex
     absent = set(range(1, size))
-    tell_at = time.monotonic() + _SECONDS_BEFORE_TOLD
+    tell_at = time.monotonic() + SECONDS
     while absent:
         for rank in sorted(absent):
             if store.check([f"ask/{rank}"]):
@@ -67,7 +68,7 @@ def _host(store: Store, size: int, deadline: float, patience: timedelta) -> str:
             tell_at = float("inf")
             log.warning(
                 "of %d processes, rank %s did not come within %g s; after %g s the run ends",
-                *(size, ranks, _SECONDS_BEFORE_TOLD, patience.total_seconds()),
+                *(size, ranks, SECONDS, patience.total_seconds()),
             )
         if absent and time.monotonic() > deadline:
             raise RuntimeError(f"of {size} processes, rank {ranks} did not come within {patience.total_seconds():g} s")

@@ -211,17 +211,20 @@ class Fleet:
         self.succeeded(server)
 
     async def still_hold(self, client: Any) -> bool:
-        """Has the servers that hold the weights of now prove it once more; returns whether all that answer do."""
+        """Has the servers that hold the weights of now prove it once more; returns whether all do."""
+        holds = True
         for server in self.servers:
             if server.version == self.version:
                 try:
                     _, difference = await self._prove(client, server)
                 except Interrupted as error:
                     self.failed(server, error)
+                    # One that has gone since may have been another one when it answered.
+                    holds = holds and error.is_busy
                     continue
                 if not self._proof.explains(difference):
                     return False
-        return True
+        return holds
 
     async def _prove(self, client: Any, server: Server) -> tuple[list[Piece], Difference]:
         """Returns a server's answers to the prompts of the proof, and how far they are from the trainer's log-probs."""

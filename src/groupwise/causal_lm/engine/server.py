@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import re
@@ -193,10 +194,17 @@ class Server:
             """Ends the request where the server has sent nothing in time, to other requests neither, of whatever
             process: until then this one waits its turn.
             """
-            while seconds_left() > 0:
-                await asyncio.sleep(seconds_left())
-                if seconds_left() <= 0 and loop.time() < end:
-                    await asyncio.shield(self._listen(client))
+            listening = min(seconds, config.silence_seconds) / 2
+            while (left := seconds_left()) > 0:
+                heard = max(heard_at, self.heard_at)
+                await asyncio.sleep(max(0.0, left - listening))
+                if heard == max(heard_at, self.heard_at):
+                    with contextlib.suppress(Exception):
+                        await asyncio.shield(self._listen(client, listening))
+                if heard == max(heard_at, self.heard_at):
+                    await asyncio.sleep(max(0.0, seconds_left()))
+                if heard == max(heard_at, self.heard_at):
+                    break
             deadline.reschedule(loop.time())
 
         try:
@@ -228,18 +236,18 @@ class Server:
             raise Interrupted("the stream ended before the completion did", piece)
         return piece
 
-    def _listen(self, client: Any) -> asyncio.Future[None]:
-        """Notes for `silence_seconds` whether the server works for others; requests that ask meanwhile share this."""
+    def _listen(self, client: Any, seconds: float) -> asyncio.Future[None]:
+        """Notes whether the server works for others; requests that ask meanwhile share this."""
         if self._listening is None or self._listening.done():
-            self._listening = asyncio.ensure_future(self._hear_others(client))
+            self._listening = asyncio.ensure_future(self._hear_others(client, seconds))
         return self._listening
 
-    async def _hear_others(self, client: Any) -> None:
+    async def _hear_others(self, client: Any, seconds: float) -> None:
         import httpx
 
         loop, before = asyncio.get_running_loop(), math.nan
         try:
-            async with asyncio.timeout(self.config.silence_seconds):
+            async with asyncio.timeout(seconds):
                 while True:
                     reply = await client.get(f"{self.address}/metrics")
                     counts = [float(number) for number in _NUM_TOKENS.findall(reply.text)]
@@ -249,7 +257,7 @@ class Server:
                         self.heard_at = loop.time()
                         return
                     before = sum(counts)
-                    await asyncio.sleep(0.5)
+                    await asyncio.sleep(min(0.5, seconds / 4))
         except (TimeoutError, httpx.HTTPError):
             return
 

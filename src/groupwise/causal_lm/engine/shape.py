@@ -31,7 +31,7 @@ async def check_shape(client: Any, server: Server, num_tokens: int, width: int) 
     except EngineError:
         return
     except Interrupted as error:
-        # A vLLM before 0.14 knows no such method and goes on.
+        # One that knows no such method says so and goes on.
         if error.status and not error.is_busy:
             return
         raise

@@ -59,6 +59,11 @@ _OF_ONE_PROCESS = frozenset({"name", "description", "track", "objects"})
 another process need not find again. Weights and prompts are compared by themselves.
 """
 
+_OF_A_MACHINE = ("train.callbacks", "train.num_threads", "train.memory_limit_gib")
+"""Keys, of a stage too, that may differ as well: what callbacks of the first process say counts for all, and machines
+have other sizes.
+"""
+
 
 @final
 @dataclass(frozen=True)
@@ -139,6 +144,7 @@ def resume(job: Job, path: Path | str) -> Result:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder nowhere: it holds no run (no config.json); give the folder that `groupwise train` printed
     """  # noqa: E501
+    check_group()
     check_configuration(job)
     folder = open_existing(Path(path))
     return _ended(job, folder) if folder.summary.is_file() else _on_device(job, folder, resumed=True)
@@ -209,8 +215,8 @@ def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
 
 
 def _agreed_folder(job: Job, folder: RunFolder, world: World) -> RunFolder:
-    """Returns the run folder of the first process: one that is named by the time has another name on a process that
-    came a second later.
+    """Returns the run folder of the first process, under the name that it has on this one: a folder that is named by
+    the time has another name on a process that came a second later, and a shared one may on another machine.
 
     Raises:
         ConfigError: the processes were given different settings, data or objects.
@@ -218,13 +224,15 @@ def _agreed_folder(job: Job, folder: RunFolder, world: World) -> RunFolder:
     given = world.gather((str(folder.path), _shared_settings(job)))
     path, settings = given[0]
     for rank, (_, others) in enumerate(given):
-        if changed := difference(settings, others):
-            key, (first, other) = next(iter(changed.items()))
+        changed = difference(settings, others)
+        for key, (first, other) in changed.items():
+            if key.endswith(_OF_A_MACHINE):
+                continue
             raise ConfigError(
                 f"process {rank} was given other settings than process 0: {key} = {other!r} ({first!r} there); give all"
                 " processes of a run the same, which share its prompts and draws by themselves"
             )
-    return RunFolder(Path(path))
+    return folder if folder.config.is_file() else RunFolder(Path(path))
 
 
 def _shared_settings(job: Job) -> dict[str, Any]:
@@ -369,7 +377,8 @@ def _check_same_start(domain: Domain, world: World) -> None:
     """Refuses processes that hold different weights, or that have read different prompts."""
     if world.size == 1:
         return
-    places = list(range(0, domain.num_prompts, max(1, domain.num_prompts // _PROMPTS_COMPARED)))
+    num_compared = min(_PROMPTS_COMPARED, domain.num_prompts)
+    places = [place * domain.num_prompts // num_compared for place in range(num_compared)]
     keys = [prompt.key for prompt in domain.prompts(places)] if places else []
     starts = world.gather((domain.learner.fingerprint(), (domain.num_prompts, keys)))
     if len({fingerprint for fingerprint, _ in starts}) > 1:

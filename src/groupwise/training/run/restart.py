@@ -32,9 +32,10 @@ def restore_newest(store: CheckpointStore, folder: RunFolder, state: TrainState,
     remarks = [
         f"{path} is not whole (a write was cut off, or it was changed afterwards) and is not used" for path in damaged
     ]
-    newest = store.latest() if world.first else None
-    step = world.gather(None if newest is None else newest.step)[0]
-    checkpoint = next((written for written in store.written() if written.step == step), None)
+    written = store.written()
+    whole = [checkpoint.step for checkpoint in written if checkpoint.path not in damaged]
+    step = world.gather(max(whole, default=None))[0]
+    checkpoint = next((checkpoint for checkpoint in written if checkpoint.step == step), None)
     steps = world.gather(None if checkpoint is None else checkpoint.step)
     assert set(steps) == {step}, "processes see different checkpoints"
     length = 0
