@@ -93,7 +93,7 @@ def test_what_a_kill_after_the_summary_left_is_gone_after_a_resume(tmp_path: Pat
 
 def before_the_name(path: Path) -> None:
     """Starts, and is killed after the configuration is on the disk and before it has its name."""
-    os.replace = kill_in(os.replace)
+    os.link = kill_in(os.link)
     start(path)
 
 

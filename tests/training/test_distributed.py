@@ -25,7 +25,7 @@ from groupwise.runs import RunFolder
 from groupwise.statistics import Mean, Total
 from groupwise.training import train
 from groupwise.training.distributed import World, connect, disconnect
-from groupwise.training.run.launch import _agreed_folder, _check_same_start, _shared_settings
+from groupwise.training.run.agreement import _shared_settings, agreed_folder, check_same_start
 from groupwise.training.run.run_folder import locked, write_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,7 +211,7 @@ class Two:
 
 def test_processes_that_were_given_different_settings_are_told_the_key() -> None:
     with pytest.raises(ConfigError, match=r"process 1 was given other settings than process 0: seed = 3 \(0 there\)"):
-        _agreed_folder(job(), RunFolder(Path("runs")), Two(lambda value: ("another", {"seed": 3})))  # type: ignore[arg-type]
+        agreed_folder(job(), RunFolder(Path("runs")), Two(lambda value: ("another", {"seed": 3})))  # type: ignore[arg-type]
 
 
 def test_processes_may_track_differently_and_hold_objects_of_other_hashes(tmp_path: Path) -> None:
@@ -223,9 +223,9 @@ def test_processes_may_track_differently_and_hold_objects_of_other_hashes(tmp_pa
     assert _shared_settings(whole) == settings
     there = {"seed": 0, "train": {"callbacks": []}, "stages": [{"set": {"train": {"num_threads": 1}}}]}
     second: Any = Two(lambda value: ("another", there), first=False)
-    assert _agreed_folder(whole, RunFolder(tmp_path), second).path == Path("another")
+    assert agreed_folder(whole, RunFolder(tmp_path), second).path == Path("another")
     (tmp_path / "config.json").touch()
-    assert _agreed_folder(whole, RunFolder(tmp_path), second).path == tmp_path
+    assert agreed_folder(whole, RunFolder(tmp_path), second).path == tmp_path
 
 
 @pytest.mark.parametrize(("num", "backwards"), [(5, False), (4, True)])
@@ -235,8 +235,8 @@ def test_processes_that_have_read_different_prompts_are_told(num: int, *, backwa
 
     toy = ToyDomain(num_prompts=4)
     with pytest.raises(ConfigError, match=rf"process 1 has other training prompts than process 0 \({num} and 4"):
-        _check_same_start(toy, Two(read))  # type: ignore[arg-type]
-    _check_same_start(toy, Two(lambda start: start))  # type: ignore[arg-type]
+        check_same_start(toy, Two(read))  # type: ignore[arg-type]
+    check_same_start(toy, Two(lambda start: start))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -57,7 +57,7 @@ def test_a_process_that_does_not_come_is_named() -> None:
 def test_a_process_that_is_waited_for_is_named_before_the_time_is_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(meeting, "_SECONDS_BEFORE_TOLD", 0.0)
+    monkeypatch.setattr(meeting, "SECONDS", 0.0)
     with pytest.raises(RuntimeError):
         fresh_store(HashStore(), 0, 2, timedelta(seconds=0.2))
     assert caplog.messages == ["of 2 processes, rank 1 did not come within 0 s; after 0.2 s the run ends"]

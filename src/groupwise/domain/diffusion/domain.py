@@ -40,7 +40,6 @@ from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.learner.local import LocalLearner
 from groupwise.objective.matching import CopyMatching
-from groupwise.processes import is_out_of_memory
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams
@@ -569,20 +568,16 @@ class DiffusionDomain(Domain):
         prompts = prompts or self._splits.train[:1] or self._splits.evaluated[:1]
         if not prompts or all(self.pass_sizes.knows(kind) for kind in (SAMPLING, UPDATE, DECODING)):
             return
-        try:
-            measure_passes(
-                self._scorer.denoiser,
-                self.pass_sizes,
-                self._encoded.of(self._splits.shown(self._with_source_columns(prompts[:1]), self._streams, 0)),
-                self._schedule,
-                self._rows_of_model,
-                reserved_bytes,
-                self._scorer.smallest if self._scorer.sharded else None,
-            )
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            raise ConfigError(f"memory ran out while passes were measured; write {self.memory_remedy}") from error
+        measure_passes(
+            self._scorer.denoiser,
+            self.pass_sizes,
+            self._encoded.of(self._splits.shown(self._with_source_columns(prompts[:1]), self._streams, 0)),
+            self._schedule,
+            self._rows_of_model,
+            reserved_bytes,
+            self._scorer.smallest if self._scorer.sharded else None,
+            self.memory_remedy,
+        )
 
     def _opened_pass_sizes(self, parent: DiffusionDomain | None) -> PassSizes:
         """Returns the parent's sizes where passes are the same, else unknown ones."""

@@ -8,10 +8,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from groupwise.config import ConfigError
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.encoded_prompts import PromptConditions
 from groupwise.domain.diffusion.noise_schedule import Schedule
 from groupwise.domain.pass_sizes import DECODING, MOST_ROWS, SAMPLING, UPDATE, PassSizes, pass_budget
+from groupwise.processes import is_out_of_memory
 
 
 def measure_passes(
@@ -22,6 +24,7 @@ def measure_passes(
     rows_of_model: int,
     reserved_bytes: float,
     agree: Callable[[int], int] | None = None,
+    memory_remedy: str = "",
 ) -> None:
     """Finds the rows of every kind of pass that is not known; no gradient is accumulated.
 
@@ -33,6 +36,10 @@ def measure_passes(
         rows_of_model: rows of the model that one row takes: several under guidance.
         reserved_bytes: what will be allocated beside the passes, such as an optimiser's moments.
         agree: returns the smallest of one number a process, where weights are sharded.
+        memory_remedy: what to write where memory runs out.
+
+    Raises:
+        ConfigError: weights are sharded, and memory ran out.
     """
     budget = pass_budget(denoiser.device, reserved_bytes)
     trained = [parameter for parameter in denoiser.module.parameters() if parameter.requires_grad]
@@ -51,8 +58,13 @@ def measure_passes(
             torch.autograd.grad(predict(num).sum(), trained, allow_unused=True)
 
     measure = partial(sizes.measure, device=denoiser.device, budget_bytes=budget)
-    with torch.no_grad():
-        measure(SAMPLING, predict, most=max(1, MOST_ROWS // rows_of_model), agree=agree)
-        measure(DECODING, lambda num: denoiser.decode(latents(num)))
-    if trained:
-        measure(UPDATE, differentiate, most=None, agree=agree)
+    try:
+        with torch.no_grad():
+            measure(SAMPLING, predict, most=max(1, MOST_ROWS // rows_of_model), agree=agree)
+            measure(DECODING, lambda num: denoiser.decode(latents(num)))
+        if trained:
+            measure(UPDATE, differentiate, most=None, agree=agree)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ConfigError(f"memory ran out while passes were measured; write {memory_remedy}") from error

@@ -426,14 +426,13 @@ class LanguageDomain(Domain):
                 [prompt_ids for prompt_ids in ids for _ in range(group_size)],
             )
         )
-        answer = None if conversations is None else conversations.answer
         completions = self.policy.sample(
             ids,
             group_size,
             sampling,
             seeds,
             requires=self._scored_names(requires),
-            continue_with=answer,
+            continue_with=None if conversations is None else conversations.answer,
             begin_again=None if conversations is None else conversations.begin,
             live=live,
         )

@@ -14,7 +14,7 @@ import torch
 
 from groupwise.checkpoint import CheckpointStore, StorageError, clear_unfinished_writes, new_folder, remove_folder
 from groupwise.checkpoint.atomic import storage_error
-from groupwise.config import ConfigError, difference, read_json
+from groupwise.config import ConfigError, read_json
 from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
 from groupwise.domain.failed_method import naming_failed_method
@@ -29,6 +29,7 @@ from groupwise.training.device import device_of_process, exact_arithmetic
 from groupwise.training.distributed import World, check_group, connect, disconnect
 from groupwise.training.job import Domains, Job
 from groupwise.training.progress import Progress
+from groupwise.training.run.agreement import agreed_folder, check_same_start
 from groupwise.training.run.controls import run_controls
 from groupwise.training.run.evaluation import metric_name
 from groupwise.training.run.interrupt import Interrupt, listening
@@ -50,19 +51,6 @@ from groupwise.training.run.tables import write_tables
 from groupwise.training.run.warm_up import begin_at
 from groupwise.training.step.reward_memory import reward_remarks
 from groupwise.training.step.state import TrainState
-
-_PROMPTS_COMPARED = 16
-"""Training prompts, evenly spaced, of which processes compare the keys."""
-
-_OF_ONE_PROCESS = frozenset({"name", "description", "track", "objects"})
-"""Settings that may differ between processes: what the first one alone writes, and records of objects, whose hashes
-another process need not find again. Weights and prompts are compared by themselves.
-"""
-
-_OF_A_MACHINE = ("train.callbacks", "train.num_threads", "train.memory_limit_gib")
-"""Keys, of a stage too, that may differ as well: what callbacks of the first process say counts for all, and machines
-have other sizes.
-"""
 
 
 @final
@@ -204,7 +192,7 @@ def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
     try:
         with world.telling_end():
             device = device_of_process(device, world)
-            folder = _agreed_folder(job, folder, world)
+            folder = agreed_folder(job, folder, world)
             store = CheckpointStore(folder.checkpoints, job.checkpoint)
             process = _Process(folder, device, world, Streams(job.seed), store)
             # The first process alone writes the folder. What it found there counts for all: another process may have
@@ -212,31 +200,6 @@ def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
             return _in_folder(job, process, resumed=world.gather(resumed)[0])
     finally:
         disconnect(world)
-
-
-def _agreed_folder(job: Job, folder: RunFolder, world: World) -> RunFolder:
-    """Returns the run folder of the first process, under the name that it has on this one: a folder that is named by
-    the time has another name on a process that came a second later, and a shared one may on another machine.
-
-    Raises:
-        ConfigError: the processes were given different settings, data or objects.
-    """
-    given = world.gather((str(folder.path), _shared_settings(job)))
-    path, settings = given[0]
-    for rank, (_, others) in enumerate(given):
-        changed = difference(settings, others)
-        for key, (first, other) in changed.items():
-            if key.endswith(_OF_A_MACHINE):
-                continue
-            raise ConfigError(
-                f"process {rank} was given other settings than process 0: {key} = {other!r} ({first!r} there); give all"
-                " processes of a run the same, which share its prompts and draws by themselves"
-            )
-    return folder if folder.config.is_file() else RunFolder(Path(path))
-
-
-def _shared_settings(job: Job) -> dict[str, Any]:
-    return {key: value for key, value in job.resolved.items() if key not in _OF_ONE_PROCESS}
 
 
 def _in_folder(job: Job, process: _Process, *, resumed: bool) -> Result:
@@ -358,7 +321,7 @@ def _build(job: Job, process: _Process, opened: ExitStack, *, resumed: bool) -> 
         if job.tries_domain and not resumed:
             for domain in domains.that_sample(job.recipes):
                 check_first_batch(domain, process.streams)
-        _check_same_start(domains.base, process.world)
+        check_same_start(domains.base, process.world)
     if job.recipes[0].train.sharding == "full" and process.world.joined:
         try:
             domains.base.learner.shard(process.device)
@@ -371,27 +334,6 @@ def _build(job: Job, process: _Process, opened: ExitStack, *, resumed: bool) -> 
             ) from error
     seed_everything(process.streams.seed("global", process.world.rank))
     return domains, job
-
-
-def _check_same_start(domain: Domain, world: World) -> None:
-    """Refuses processes that hold different weights, or that have read different prompts."""
-    if world.size == 1:
-        return
-    num_compared = min(_PROMPTS_COMPARED, domain.num_prompts)
-    places = [place * domain.num_prompts // num_compared for place in range(num_compared)]
-    keys = [prompt.key for prompt in domain.prompts(places)] if places else []
-    starts = world.gather((domain.learner.fingerprint(), (domain.num_prompts, keys)))
-    if len({fingerprint for fingerprint, _ in starts}) > 1:
-        raise ConfigError(
-            "the processes built different initial weights; build the model from the seeded global generators only"
-        )
-    first = starts[0][1]
-    for rank, (_, prompts) in enumerate(starts):
-        if prompts != first:
-            raise ConfigError(
-                f"process {rank} has other training prompts than process 0 ({prompts[0]} and {first[0]} of them); give"
-                " all processes the same, in the same order: they share them by themselves"
-            )
 
 
 def _trackers(job: Job, process: _Process, state: TrainState, evaluated_on: EvaluatedOn) -> Trackers:
