@@ -7,7 +7,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
+from groupwise.causal_lm.engine.optional_route import ask
+from groupwise.causal_lm.engine.server import EngineError, Server
 
 _EMBEDDING = re.compile(r"embedding_dim=(\d+), org_vocab_size=(\d+)")
 """How vLLM describes an embedding and a head."""
@@ -26,15 +27,7 @@ async def check_shape(client: Any, server: Server, num_tokens: int, width: int) 
         EngineError: the server's model has another shape.
         Interrupted: it does not answer.
     """
-    try:
-        reply = await server.call(client, "/collective_rpc", {"method": "get_model_inspection"}, is_quick=True)
-    except EngineError:
-        return
-    except Interrupted as error:
-        # One that knows no such method says so and goes on.
-        if error.status and not error.is_busy:
-            return
-        raise
+    reply = await ask(client, server, "/collective_rpc", {"method": "get_model_inspection"}, is_quick=True)
     shapes = [(int(rows), int(columns)) for columns, rows in _EMBEDDING.findall(str(reply))]
     if shapes and (num_tokens, width) not in shapes:
         raise EngineError(

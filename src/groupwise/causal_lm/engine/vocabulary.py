@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
+from groupwise.causal_lm.engine.optional_route import ask
+from groupwise.causal_lm.engine.server import EngineError, Server
 
 _NUM_PROMPTS, _NUM_TOKENS = 4, 64
 
@@ -32,15 +33,7 @@ async def check_vocabulary(client: Any, server: Server, tokenizer: Any, prompts:
         if not expected:
             continue
         body = {"model": server.config.model, "prompt": text, "add_special_tokens": False}
-        try:
-            reply = await server.call(client, "/tokenize", body)
-        except EngineError:
-            return
-        except Interrupted as error:
-            # One without a tokenizer may fail at this route alone; one that fails at every route is found next.
-            if error.status and not error.is_busy:
-                return
-            raise
+        reply = await ask(client, server, "/tokenize", body)
         tokens = reply.get("tokens") if isinstance(reply, dict) else None
         if not isinstance(tokens, list) or tokens == expected:
             return
