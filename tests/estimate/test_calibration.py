@@ -42,6 +42,26 @@ def test_a_fit_predicts_seconds_of_a_model_that_was_not_measured():
         ) == pytest.approx(expected, rel=0.1)
 
 
+@pytest.mark.parametrize("probes", [PROBES, PROBES[:5], PROBES[:1]])
+def test_arithmetic_that_takes_no_measurable_time_gets_the_rate_that_was_reached(probes: tuple[Probe, ...]):
+    """On a busy machine the seconds of the probes may be those of their calls alone."""
+    timings, reached = [], 0.0
+    for probe in probes:
+        shape, step = probe.shape(probe.words + 4), Step(probe.prompts, probe.group_size, 17, 16, 16, reference=True)
+        part_work = work(shape, step)
+        seconds = {part: 0.01 * part_of_work.calls for part, part_of_work in part_work.items()}
+        timings.append(ProbeTiming(shape, step, seconds))
+        update = part_work["update"]
+        reached = max(reached, (update.layer_flops + update.head_flops) / seconds["update"])
+    rates = fit(timings, "busy").machine().part_rates
+    assert rates["update"].layer_rates == pytest.approx(dict.fromkeys(rates["update"].layer_rates, reached))
+    assert rates["update"].head_rates == pytest.approx(dict.fromkeys(rates["update"].head_rates, reached))
+    for timing in timings:
+        for part, part_of_work in work(timing.shape, timing.step).items():
+            predicted = rates[part].seconds(part_of_work, timing.shape, int(part == "update"), timing.shape.parameters)
+            assert timing.seconds[part] * 0.99 <= predicted <= timing.seconds[part] * 2.01
+
+
 def test_a_probe_is_a_real_run_in_which_every_member_learns():
     timing = measure(Probe(64, 1, 32, 2, 4), train, 1)
     assert set(timing.seconds) == {"sampling", "scoring", "update"}

@@ -33,13 +33,15 @@ Train = Callable[[Mapping[str, Any], Path], None]
 _PROBE = resources.files("groupwise.presets") / "probe.toml"
 """The experiment of the measured runs, without its sizes and prompts."""
 
-VERSION = 1
+VERSION = 2
 """The version of the calibration. A change of the code that changes the measured rates has to raise this number; stored
 rates of an earlier version are not used.
 """
 
 NUM_STEPS = 5
 PROMPT_WORDS, NEW_TOKENS = 16, 16
+MEASURABLE_SHARE = 1e-3
+"""The mean of some steps is not more exact than this share of a probe's seconds; less of them is no measured rate."""
 _PARTS = ("sampling", "scoring", "update")
 
 
@@ -276,18 +278,24 @@ def fit(timings: Sequence[ProbeTiming], name: str) -> CalibratedRates:
         weighed = np.array(rows) / seconds[:, None]
         scale = weighed.max(axis=0)
         scale[scale == 0] = 1.0
-        costs = nnls(weighed / scale, np.ones(len(timings)))[0] / scale
+        shares = nnls(weighed / scale, np.ones(len(timings)))[0]
+        costs = shares / scale
         errors = np.abs(weighed @ costs - 1)
         residuals[part] = [round(float(np.median(errors)), 3), round(float(errors.max()), 3)]
-        # A width whose arithmetic takes no measurable time gets the rate of the fastest width.
-        rates = [1 / cost if cost > 0 else 0.0 for cost in costs[5:].tolist()]
+        rates = [
+            1 / cost if share > MEASURABLE_SHARE else 0.0
+            for cost, share in zip(costs[5:].tolist(), shares[5:].tolist(), strict=True)
+        ]
         layer, head = rates[: len(widths)], rates[len(widths) :]
+        # A width whose arithmetic takes no measurable time gets the rate of the fastest width. Where no width's does, the
+        # rate is the highest that a probe reached with everything beside the arithmetic: no machine computes slower.
+        reached = float((np.array(rows)[:, 5:].sum(axis=1) / seconds).max())
+        fastest_layer = max(layer) or max(head) or reached
+        fastest_head = max(head) or fastest_layer
         part_rates[part] = {
             **dict(zip(("call", "layer", "token", "parameter", "logit"), costs[:5].tolist(), strict=True)),
-            "layer_rates": {str(width): rate or max(layer) for width, rate in zip(widths, layer, strict=True)},
-            "head_rates": {
-                str(width): rate or max(head) or max(layer) for width, rate in zip(widths, head, strict=True)
-            },
+            "layer_rates": {str(width): rate or fastest_layer for width, rate in zip(widths, layer, strict=True)},
+            "head_rates": {str(width): rate or fastest_head for width, rate in zip(widths, head, strict=True)},
         }
     return CalibratedRates(
         name, part_rates, widest=widths[-1], tokens=PROMPT_WORDS + 1 + NEW_TOKENS, residuals=residuals
