@@ -287,8 +287,8 @@ def fit(timings: Sequence[ProbeTiming], name: str) -> CalibratedRates:
             for cost, share in zip(costs[5:].tolist(), shares[5:].tolist(), strict=True)
         ]
         layer, head = rates[: len(widths)], rates[len(widths) :]
-        # A width whose arithmetic takes no measurable time gets the rate of the fastest width. Where no width's does, the
-        # rate is the highest that a probe reached with everything beside the arithmetic: no machine computes slower.
+        # A width whose arithmetic takes no measurable time gets the rate of the fastest width. Where no width's does,
+        # the rate is the highest that a probe reached with everything beside the arithmetic: the machine is no slower.
         reached = float((np.array(rows)[:, 5:].sum(axis=1) / seconds).max())
         fastest_layer = max(layer) or max(head) or reached
         fastest_head = max(head) or fastest_layer
