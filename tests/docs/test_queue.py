@@ -68,7 +68,7 @@ def test_torchrun_leaves_a_run_the_time_that_the_queue_gives_it(tmp_path: Path) 
     command, _, *arguments = (tmp_path / "started").read_text().splitlines()[0].partition(" ")
     assert command == "torchrun"
     options = get_args_parser().parse_args(" ".join(arguments).split())
-    assert (options.nnodes, options.rdzv_endpoint, options.rdzv_id) == ("2", "one:29500", "7")
+    assert (options.nnodes, options.rdzv_endpoint, options.rdzv_id) == ("2", "one:20007", "7")
     found = re.search(r"--signal=TERM@(\d+)", SCRIPT.group(1))
     assert found is not None
     assert 30 < options.shutdown_timeout < int(found.group(1))
