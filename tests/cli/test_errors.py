@@ -59,6 +59,14 @@ def test_who_waits_before_it_tells(
         in capsys.readouterr().err
     )
     waited.clear()
+
+    def store_ends() -> None:
+        raise dist.DistNetworkError("Broken pipe")  # from C++, without a frame of its own
+
+    assert report(caught(store_ends)) == 1
+    assert waited == broken
+    assert "the connection to another process broke" in capsys.readouterr().err
+    waited.clear()
     # Where another process said that it left, its sentence stands in the place of the connection's.
     roll_call = SimpleNamespace(left=lambda: "process 2 has left the run: no more", leave=lambda reason: None)
 

@@ -100,7 +100,7 @@ def test_a_runs_measured_seconds_stand_beside_the_estimate(
     ended = groupwise("estimate", "--against", finished, "train.num_threads=1")
     assert ended.status == 0, ended
     assert "measured seconds" in ended.out
-    assert "extrapolated" not in ended.out
+    assert "documented peaks" not in ended.out
 
 
 def test_the_sharding_of_the_experiment_counts(groupwise, tmp_path: Path):

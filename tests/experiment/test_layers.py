@@ -43,7 +43,9 @@ def test_a_length_that_stages_would_ignore_is_an_error():
 
 def test_stages_that_are_none_are_left_for_the_validation_to_say():
     assert stack([{"stages": 3}, {"seed": 1}])["stages"] == 3
-    with pytest.raises(ConfigError, match=r"stages\.a: there is no stage of this name; write \[\[stages\]\]"):
+    with pytest.raises(
+        ConfigError, match=r"stages\.a: there is no stage of this name; write train\.num_steps, or \[\["
+    ):
         stack([{"stages": {"a": {"num_steps": 3}}}])
 
 

@@ -97,7 +97,9 @@ def test_an_error_of_one_process_is_told_and_not_what_the_others_see_of_it(gpt2:
     assert done.returncode == 1
     assert "error in process 1: reward 'digits' raised KeyError: 'gone'" in done.stderr
     assert "Connection" not in done.stderr
-    assert "an error ended the run after step 0; `groupwise resume two` goes on from step 0" in done.stdout
+    assert (
+        "an error ended the run after step 0; `torchrun ... -m groupwise resume two` goes on from step 0" in done.stdout
+    )
 
 
 # Dropout in the adapter, an average that follows the policy, several updates: everything that a checkpoint must bring

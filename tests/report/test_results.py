@@ -46,6 +46,15 @@ def test_a_run_that_has_not_ended_counts_as_far_as_it_came() -> None:
     assert row.states == ("finished", "training")
 
 
+@pytest.mark.parametrize(("train", "metric"), [({}, "greedy/right"), ({"metric": "greedy/long"}, "greedy/long")])
+def test_a_run_alone_that_has_not_ended_is_measured_as_it_will_be(train: dict[str, Any], metric: str) -> None:
+    """Its page said that no evaluation had reported a metric, above their curves."""
+    rows = [{"step": step, "eval/greedy/right": step / 10, "eval/greedy/long": 1.0} for step in (0, 5)]
+    (row,) = results([Variant("a", (Run(Path("run"), {"train": train}, [], None, rows, "training", []),))])
+    assert row.metric == metric
+    assert (row.before, row.after) == (((0.0,), (0.5,)) if not train else ((1.0,), (1.0,)))
+
+
 def test_a_score_that_a_summary_lacks_is_left_out() -> None:
     (row,) = results([Variant("a", (run(0, None, "good", baseline=None), run(1, 0.5, None, seconds=7)))])
     assert row.after == ()

@@ -39,6 +39,14 @@ def test_ours_keep_them(make: Any) -> None:
     check_domain(domain, reopen=lambda folder: domain)
 
 
+def test_a_policy_that_begins_uniform_keeps_them() -> None:
+    """All its members have the log-probs of all others, and were taken for one member."""
+    domain = toy()
+    for weight in domain.module.parameters():
+        nn.init.zeros_(weight)
+    check_domain(domain)
+
+
 class Elsewhere(Domain):
     """Has a learner in place of a module."""
 

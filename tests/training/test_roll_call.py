@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from torch.distributed import HashStore, PrefixStore, TCPStore
 
+from groupwise.processes import ProcessLeftError
 from groupwise.training import roll_call
 from groupwise.training.distributed import World
 from groupwise.training.roll_call import RollCall
@@ -171,3 +172,26 @@ def test_a_process_that_held_the_store_is_waited_for_by_nobody_either(lives_on: 
     wait_until(lambda: ended)
     second.close()
     kept.clear()
+
+
+def test_a_store_that_ended_with_its_launcher_ends_the_run_in_a_sentence(capfd: pytest.CaptureFixture[str]) -> None:
+    """Each question to it was answered by a page of PyTorch's frames, and the run by a traceback."""
+    host = TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+    call = RollCall(PrefixStore("calls", TCPStore("127.0.0.1", host.port, 2, is_master=False)), 0, 2)
+    del host
+    gc.collect()
+
+    def run() -> None:
+        with World(0, 2, 0, call).telling_end():
+            wait_until(lambda: exchange())
+
+    def exchange() -> bool:
+        with call.waiting():
+            return False
+
+    with pytest.raises(
+        ProcessLeftError, match=r"^process 0 no longer reaches the place where processes meet: torchrun"
+    ):
+        run()
+    call.close()
+    assert capfd.readouterr().err.count("Exception raised from") <= 2  # this thread's and the watching one's

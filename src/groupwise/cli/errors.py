@@ -122,10 +122,10 @@ def report(error: BaseException) -> int:
 def _of_the_connection(error: BaseException) -> bool:
     """Returns whether `torch.distributed` raised the error, about the connection of processes."""
     frames = traceback.extract_tb(error.__traceback__)
-    return (
-        isinstance(error, RuntimeError)
-        and bool(frames)
-        and Path(frames[-1].filename).parts[-3:-1] == ("torch", "distributed")
+    # The store's own errors have no frame there.
+    return isinstance(error, RuntimeError) and (
+        type(error).__module__ == "torch.distributed"
+        or (bool(frames) and Path(frames[-1].filename).parts[-3:-1] == ("torch", "distributed"))
     )
 
 

@@ -33,15 +33,17 @@ Train = Callable[[Mapping[str, Any], Path], None]
 _PROBE = resources.files("groupwise.presets") / "probe.toml"
 """The experiment of the measured runs, without its sizes and prompts."""
 
-VERSION = 2
+VERSION = 3
 """The version of the calibration. A change of the code that changes the measured rates has to raise this number; stored
 rates of an earlier version are not used.
 """
 
 NUM_STEPS = 5
 PROMPT_WORDS, NEW_TOKENS = 16, 16
-MEASURABLE_SHARE = 1e-3
-"""The mean of some steps is not more exact than this share of a probe's seconds; less of them is no measured rate."""
+MEASURABLE_SHARE = 0.1
+"""Two measurements of a machine in use differ by about this share of a probe's seconds; less of them is no measured
+rate.
+"""
 _PARTS = ("sampling", "scoring", "update")
 
 
@@ -271,7 +273,7 @@ def fit(timings: Sequence[ProbeTiming], name: str) -> CalibratedRates:
     from scipy.optimize import nnls
 
     widths = sorted({timing.shape.hidden for timing in timings})
-    part_rates, residuals = {}, {}
+    part_rates, residuals, unmeasured = {}, {}, []
     for part in _PARTS:
         rows = [_features(timing, part, widths) for timing in timings]
         seconds = np.array([timing.seconds[part] for timing in timings])
@@ -290,6 +292,8 @@ def fit(timings: Sequence[ProbeTiming], name: str) -> CalibratedRates:
         # A width whose arithmetic takes no measurable time gets the rate of the fastest width. Where no width's does,
         # the rate is the highest that a probe reached with everything beside the arithmetic: the machine is no slower.
         reached = float((np.array(rows)[:, 5:].sum(axis=1) / seconds).max())
+        if not any(rates):
+            unmeasured.append(part)
         fastest_layer = max(layer) or max(head) or reached
         fastest_head = max(head) or fastest_layer
         part_rates[part] = {
@@ -297,8 +301,9 @@ def fit(timings: Sequence[ProbeTiming], name: str) -> CalibratedRates:
             "layer_rates": {str(width): rate or fastest_layer for width, rate in zip(widths, layer, strict=True)},
             "head_rates": {str(width): rate or fastest_head for width, rate in zip(widths, head, strict=True)},
         }
+    tokens = PROMPT_WORDS + 1 + NEW_TOKENS
     return CalibratedRates(
-        name, part_rates, widest=widths[-1], tokens=PROMPT_WORDS + 1 + NEW_TOKENS, residuals=residuals
+        name, part_rates, widest=widths[-1], tokens=tokens, residuals=residuals, unmeasured=unmeasured
     )
 
 

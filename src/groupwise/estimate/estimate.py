@@ -124,6 +124,11 @@ def _extrapolated(shape: Shape, step: Step, machine: Machine, num_processes: int
                 f"{step.prompt_tokens + step.completion_tokens:.0f} tokens a member: the longest that was measured has"
                 f" {machine.tokens}"
             )
+        if machine.unmeasured:
+            remarks.append(
+                f"{', '.join(machine.unmeasured)}: arithmetic took no measurable time beside the calls; it is counted"
+                " at the rate that a whole probe reached, so that large models take less than these seconds"
+            )
         if num_processes > 1:
             remarks.append(f"{num_processes} devices: one was measured; communication is not in these seconds")
     if sharding == "full":

@@ -10,7 +10,7 @@ arithmetic; rates are measured at some widths and interpolated between them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -101,6 +101,7 @@ class Machine:
         link: bytes a second between devices of one machine; unset where there is one device.
         widest: the largest hidden width of a measured model.
         tokens: tokens of the longest measured sequence.
+        unmeasured: parts of a step whose arithmetic took no measurable time, so that their rates are the least.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Machine:
     link: float | None = None
     widest: int = 0
     tokens: int = 0
+    unmeasured: Sequence[str] = ()
 
     def communication(self, gradient_bytes: float, num_processes: int, times: float) -> float:
         """Returns the seconds of `times` all-reduces of a gradient in a ring, `2 (N - 1) / N` of its bytes each.
@@ -197,6 +199,7 @@ class CalibratedRates:
         parts: part -> the arguments of its `Rates`.
         widest, tokens: the largest hidden width and the longest sequence that were measured.
         residuals: part -> median and largest relative error of the fit on its own measurements.
+        unmeasured: parts whose arithmetic took no measurable time.
     """
 
     name: str
@@ -204,6 +207,7 @@ class CalibratedRates:
     widest: int
     tokens: int
     residuals: Mapping[str, list[float]] = field(default_factory=dict)
+    unmeasured: Sequence[str] = ()
 
     def machine(self) -> Machine:
         """Returns the device with its rates."""
@@ -214,4 +218,11 @@ class CalibratedRates:
                 for name in ("layer_rates", "head_rates")
             }
             part_rates[part] = Rates(**{**table, **by_width})
-        return Machine(self.name, part_rates, is_measured=True, widest=self.widest, tokens=self.tokens)
+        return Machine(
+            self.name,
+            part_rates,
+            is_measured=True,
+            widest=self.widest,
+            tokens=self.tokens,
+            unmeasured=self.unmeasured,
+        )

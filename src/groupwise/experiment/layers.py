@@ -60,7 +60,7 @@ def _stages(below: Any, above: Any) -> Any:
     names = tuple(str(stage.get("name")) if isinstance(stage, Mapping) else "" for stage in stages)
     for name, change in above.items():
         if name not in names:
-            advice = "" if names else "; write [[stages]] with a name and num_steps to make one"
+            advice = "" if names else "; write train.num_steps, or [[stages]] with a name and num_steps to make one"
             problem = Problem(f"stages.{name}", f"there is no stage of this name{advice}", names, nearest(name, names))
             raise ConfigError(problem)
         if not isinstance(change, Mapping):

@@ -49,14 +49,24 @@ class Variant:
 
     @property
     def metric(self) -> str | None:
-        """The metric of the evaluations that decides, where a summary names it."""
-        return next(
-            (str(run.summary["metric"]) for run in self.runs if run.summary and run.summary.get("metric")), None
-        )
+        """The metric of the evaluations that decides: as a summary names it, or of a run that has not ended the one
+        that its configuration names, or the first that it measured.
+        """
+        named = [str(run.summary["metric"]) for run in self.runs if run.summary and run.summary.get("metric")]
+        return next((name for name in [*named, *map(_metric_so_far, self.runs)] if name), None)
 
     def series(self, name: str) -> list[tuple[list[int], list[float]]]:
         """Returns steps and values of the metric `name`, run by run; runs without it are left out."""
         return [pair for run in self.runs if (pair := run.series(name))[0]]
+
+
+def _metric_so_far(run: Run) -> str | None:
+    measured = [name.removeprefix("eval/") for name in run.metrics if name.startswith("eval/")]
+    train = run.config.get("train")
+    configured = train.get("metric") if isinstance(train, Mapping) else None
+    if run.summary is not None or not measured:
+        return None
+    return configured if configured in measured else measured[0]
 
 
 def group_runs(runs: Sequence[Run]) -> list[Variant]:

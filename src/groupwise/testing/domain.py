@@ -196,9 +196,12 @@ def _keys(trial: _Trial) -> Iterator[str]:
 
 
 def _all_same(samples: Samples, group_size: int) -> bool:
-    """Returns whether the log-probs of the first group's members are all equal."""
-    log_probs = torch.where(samples.mask, samples.old_log_prob, 0.0)[:group_size]
-    return bool((log_probs == log_probs[:1]).all())
+    """Returns whether the members of the first group are all equal: in their log-probs, which a uniform policy gives to
+    all, and in what else is recorded of them.
+    """
+    log_probs = torch.where(samples.mask, samples.old_log_prob, 0.0)
+    recorded = [value for value in samples.payload.values() if isinstance(value, Tensor)]
+    return all(bool((rows[:group_size] == rows[:1]).all()) for rows in (log_probs, *recorded))
 
 
 def _gradient(trial: _Trial) -> Iterator[str]:

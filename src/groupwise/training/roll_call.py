@@ -25,7 +25,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, final
 
+from torch.distributed import DistNetworkError
 from torch.distributed.distributed_c10d import Store
+
+from groupwise.processes import ProcessLeftError
 
 SECONDS: Final = 60.0
 """The time that processes wait before they ask; the next question comes after twice that time, and so on."""
@@ -78,7 +81,7 @@ class RollCall:
     ) -> None:
         self._store, self._rank, self._size, self._seconds, self._say = store, rank, size, seconds, say
         self._grace, self._end, self._leaves = grace, end or _end_process, False
-        self._own_sentence = ""
+        self._own_sentence, self._store_is_gone = "", False
         self._count, self._asked_after = 0, seconds
         self._since: float | None = None
         self._watched_thread = threading.get_ident()
@@ -90,9 +93,22 @@ class RollCall:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Surrounds an exchange, to which every process comes in the same order."""
+        """Surrounds an exchange, to which every process comes in the same order.
+
+        Raises:
+            ProcessLeftError: the process that held the store has ended, and the run with it.
+        """
         self._count += 1
-        self._store.set(f"count/{self._rank}", str(self._count))
+        try:
+            if not self._store_is_gone:
+                self._store.set(f"count/{self._rank}", str(self._count))
+        except DistNetworkError:
+            self._store_is_gone = True
+        if self._store_is_gone:
+            raise ProcessLeftError(
+                f"process {self._rank} no longer reaches the place where processes meet: torchrun, or the first process"
+                " where it holds that place, has ended"
+            )
         self._asked_after, self._since = self._seconds, time.monotonic()
         try:
             yield
@@ -108,8 +124,8 @@ class RollCall:
         """
         self._leaves = True
         _KEPT.append(self._store)
-        with suppress(RuntimeError):  # the process that held the store is gone, and the others with it
-            if not self._store.check([_LEFT]):
+        with self._noticing_its_end():
+            if not self._store_is_gone and not self._store.check([_LEFT]):
                 self._own_sentence = f"process {self._rank} has left the run: {reason}"
                 self._store.set(_LEFT, self._own_sentence)
 
@@ -117,8 +133,10 @@ class RollCall:
         """Returns the sentence about the first process that has left the run; empty where none has, or this one was the
         first.
         """
-        with suppress(RuntimeError):
-            if self._store.check([_LEFT]) and (sentence := self._store.get(_LEFT).decode()) != self._own_sentence:
+        with self._noticing_its_end():
+            if self._store_is_gone or not self._store.check([_LEFT]):
+                return ""
+            if (sentence := self._store.get(_LEFT).decode()) != self._own_sentence:
                 return sentence
         return ""
 
@@ -128,10 +146,19 @@ class RollCall:
         self._ended.set()
         self._thread.join(_SECONDS_FOR_AN_ANSWER)
 
+    @contextmanager
+    def _noticing_its_end(self) -> Iterator[None]:
+        """Surrounds questions to the store. It ends with the process that holds it, and the others with that one; it is
+        asked nothing more then, since PyTorch answers each question by pages of its own frames.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            self._store_is_gone |= isinstance(error, DistNetworkError)
+
     def _watch(self) -> None:
         sentence, until = "", 0.0
-        # The store ends with the process that holds it; then there is nobody to ask any more.
-        with suppress(RuntimeError):
+        with self._noticing_its_end():
             while not self._ended.wait(min(_SECONDS_BETWEEN_LOOKS, self._seconds)):
                 if sentence and not self._leaves:
                     # Nothing is read from the store any more, which may have ended with the process that left.
@@ -140,6 +167,8 @@ class RollCall:
                         self._end()
                         return
                     continue
+                if self._store_is_gone:
+                    return
                 self._answer()
                 sentence, until = self.left(), time.monotonic() + self._grace
                 since = self._since

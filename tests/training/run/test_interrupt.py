@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 
+import pytest
 from rich.console import Console
 
 from groupwise.track import Trackers
@@ -42,3 +43,12 @@ def test_a_request_that_finds_the_console_waiting_for_its_reader_leaves_it_on() 
     slow.join()
     os.close(reader)
     assert sorted(b"".join(received)[full:].decode().splitlines()) == sorted([SENTENCE, "this waits", "that follows"])
+
+
+def test_under_torchrun_a_second_request_is_not_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    said: list[str] = []
+    with listening(said.append):
+        signal.raise_signal(signal.SIGINT)
+    expected = "ending after this step, with a checkpoint; torchrun kills what is still there after 30 s"
+    assert said == [f"{expected} (--shutdown-timeout)"]

@@ -64,7 +64,9 @@ def _dominates_now(stage: Stage) -> Seen | None:
         for name, spread, weight in zip((dominant, *others), spreads, weights, strict=False)
     )
     share = shares[dominant].mean
-    sentence = f"Reward {dominant} makes {share:.1%} of what the members of a group are compared by ({beside})."
+    # The parts of the others may be negative: they lower the sum where it is high.
+    made = f"{share:.1%}" if share < 1 else "all"
+    sentence = f"Reward {dominant} makes {made} of what the members of a group are compared by ({beside})."
     return Seen(sentence, [shares[dominant], *spreads])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -55,6 +56,9 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
         return
+    then = "once more ends at once"
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # A second Ctrl-C reaches torchrun alone.
+        then = "torchrun kills what is still there after 30 s (--shutdown-timeout)"
     # A second signal may interrupt `put`; the `put` of a SimpleQueue is reentrant.
     sentences: SimpleQueue[str | None] = SimpleQueue()
 
@@ -68,7 +72,7 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
         if interrupt.asked:
             return
         interrupt.signal = number
-        sentences.put("ending after this step, with a checkpoint; once more ends at once")
+        sentences.put(f"ending after this step, with a checkpoint; {then}")
 
     speaker = threading.Thread(target=speak, name="groupwise-interrupt", daemon=True)
     speaker.start()

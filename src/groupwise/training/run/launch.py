@@ -259,31 +259,34 @@ def _run(job: Job, process: _Process, *, resumed: bool) -> Result:
         except KeyboardInterrupt:
             written = store.written()
             goes_on = f"goes on from step {written[-1].step}" if written else "begins again: nothing was saved yet"
-            session.say(f"ended at once, after step {state.progress.step}; `groupwise resume {folder.path}` {goes_on}")
+            session.say(f"ended at once, after step {state.progress.step}; {_resume_command(process)} {goes_on}")
             raise
         except Exception:
             if written := store.written():
                 session.say(
-                    f"an error ended the run after step {state.progress.step}; `groupwise resume {folder.path}` goes on"
-                    f" from step {written[-1].step}"
+                    f"an error ended the run after step {state.progress.step}; {_resume_command(process)} goes on from"
+                    f" step {written[-1].step}"
                 )
             raise
+
+
+def _resume_command(run: _Process | Session) -> str:
+    launcher = "" if run.world.size == 1 else "torchrun ... -m "
+    return f"`{launcher}groupwise resume {run.folder.path}`"
 
 
 def _to_the_end(session: Session, job: Job, state: TrainState, domains: Domains) -> Result:
     folder = session.folder
     if not run_stages(session, job, state, domains):
         save(session, state)
-        session.say(f"ended at step {state.progress.step}; `groupwise resume {folder.path}` goes on")
+        session.say(f"ended at step {state.progress.step}; {_resume_command(session)} goes on")
         return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
     if session.world.gather(not folder.model.exists())[0]:
         write_model(session, domains.base, state, folder.model)
     _tabulate(session, job, state, domains)
     baseline, ended = run_controls(session, job, state, domains)
     if not ended:
-        session.say(
-            f"ended during the controls; the model is saved, and `groupwise resume {folder.path}` goes on with them"
-        )
+        session.say(f"ended during the controls; the model is saved, and {_resume_command(session)} goes on with them")
         return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
     return _finish(session, job, state, baseline)
 
