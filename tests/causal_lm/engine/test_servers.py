@@ -444,6 +444,18 @@ def test_a_server_that_was_started_anew_is_found_by_answers_without_comparable_l
     assert server.syncs == ["v0", "v0"]
 
 
+def test_the_trainer_computes_the_log_probs_of_a_proof_once_a_version(trained, server, engine_of, monkeypatch):
+    """Also where several servers give the same answers, and prove them again after a greedy batch."""
+    engine, scored = engine_of(), []
+    score = engine._proof._score
+    monkeypatch.setattr(engine._proof, "_score", lambda *arguments: [scored.append(1), score(*arguments)][1])
+    for version in range(2):
+        for _ in range(2):
+            draw(engine, settings=SamplingConfig(max_new_tokens=8, greedy=True))
+        assert len(scored) == version + 1
+        move(trained)
+
+
 def test_conversations_with_a_server_that_was_started_anew_begin_again(trained, server, engine_of):
     engine, said, begun = engine_of(), [], []
 

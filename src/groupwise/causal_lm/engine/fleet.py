@@ -64,6 +64,7 @@ class Fleet:
     def advance(self) -> None:
         """Begins a new version of the weights, and writes them where this process sends them."""
         self.version += 1
+        self._proof.begin_version()
         if self._transport is None:
             return
         began = time.perf_counter()
@@ -236,19 +237,19 @@ class Fleet:
 
     async def still_hold(self, client: Any) -> bool:
         """Has the servers that hold the weights of now prove it once more; returns whether all do."""
-        holds = True
-        for server in self.servers:
-            if server.version == self.version:
-                try:
-                    _, difference = await self._prove(client, server)
-                except Interrupted as error:
-                    self.failed(server, error)
-                    # One that has gone since may have been another one when it answered.
-                    holds = holds and error.is_busy
-                    continue
-                if not self._proof.explains(difference):
-                    return False
-        return holds
+
+        async def holds(server: Server) -> bool:
+            try:
+                _, difference = await self._prove(client, server)
+            except Interrupted as error:
+                self.failed(server, error)
+                # One that has gone since may have been another one when it answered.
+                return error.is_busy
+            return self._proof.explains(difference)
+
+        return all(
+            await asyncio.gather(*(holds(server) for server in self.servers if server.version == self.version))
+        )
 
     async def _prove(self, client: Any, server: Server) -> tuple[list[Piece], Difference]:
         """Returns a server's answers to the prompts of the proof, and how far they are from the trainer's log-probs."""
