@@ -140,6 +140,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, help="tokens of a prompt and of a completion; unset takes the size's")
     parser.add_argument("--out", type=Path, help="a JSON file for the numbers")
     parser.add_argument("--served", help="a vLLM executable: one process trains beside its server")
+    parser.add_argument("--top-k", type=int, default=0, help="of sampling; a batch under it is followed by a proof")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="which take turns")
     parser.add_argument("--start", action="store_true", help="memory until the run is ready to train, and no step")
     arguments = parser.parse_args()
@@ -169,6 +170,7 @@ def main() -> None:
                         "group_size": size.group_size,
                         "completion_tokens": size.completion_tokens,
                         "micro_batch": size.group_size,
+                        "top_k": arguments.top_k,
                     }
                     add_up = started if arguments.start else summed
                     runs[name].append(add_up(measured(processes, specification)))

@@ -137,7 +137,7 @@ def experiment(specification: dict[str, Any]) -> dict[str, Any]:
             "model": {"kind": "pretrained", "path": str(folder / "model"), "dtype": "float32"},
             "data": {"source": {"kind": "files", "paths": [str(folder / "prompts.jsonl")]}, "num_held_out": 2},
             "rewards": {"evenness": {"kind": "callable", "path": "step_task:evenness"}},
-            "sampling": {"max_new_tokens": specification["completion_tokens"]},
+            "sampling": {"max_new_tokens": specification["completion_tokens"], "top_k": specification["top_k"]},
             "evaluation": {"sampled": False},
             **({"engine": engine(specification["served"])} if specification["served"] else {}),
         },

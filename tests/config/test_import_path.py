@@ -21,6 +21,7 @@ KEYS = {
     "DifferentiableLoss.path",
     "ChatTools.tools",
     "OptimiserFromPath.path",
+    "SyncFromPath.path",
     "ModelObjects.model",
     "Pretrained.pipeline",
     "ModelObjects.tokenizer",

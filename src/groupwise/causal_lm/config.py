@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, final
+from typing import Annotated, Any, Literal, final
 
 from pydantic import Field, model_validator
 
-from groupwise.config import Config
+from groupwise.config import Config, InModule, may_run
 from groupwise.config.numbers import Count, Length, Parallel, Positive, Seconds, Width
 
 
@@ -182,6 +183,30 @@ _OF_THE_RUN = {
 }
 """Arguments of a started server by which it would answer elsewhere, and what to write."""
 
+
+@final
+class SyncFromPath(Config):
+    """A way of the weights to the servers of your own.
+
+    Args:
+        path: `package.module:Class`, a subclass of `groupwise.causal_lm.engine.transport.Transport`; the module may lie
+            in the working directory.
+        arguments: of the class, by name, after the model, its tokenizer and `domain.engine.folder`.
+    """
+
+    kind: Literal["callable"] = "callable"
+    path: InModule
+    arguments: Mapping[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _is_a_transport(self) -> SyncFromPath:
+        if may_run(self.path):
+            from groupwise.causal_lm.engine.user_transport import transport_class
+
+            transport_class(self.path)
+        return self
+
+
 VLLM_MEMORY_SHARE = 0.92
 """The share of a GPU's memory that `vllm serve` takes where no argument names one (vLLM 0.32)."""
 
@@ -200,7 +225,8 @@ class VllmEngine(Config):
         model: name under which the servers serve the model.
         sync: how the weights go there: `lora` loads the adapter alone, `folder` reloads a model folder, `auto` chooses
             by whether an adapter is trained. With `none` whoever runs the server refreshes it; evaluation then samples
-            in this process, and a behaviour correction sees how far the server lags.
+            in this process, and a behaviour correction sees how far the server lags. A table with
+            ``kind = "callable"`` names a class of your own.
         folder: where the weights are written for the servers, who must see it under the same path; where omitted, a
             folder in memory (`/dev/shm`), for servers on this machine.
         start: starts a server on this machine, on an address of its own, and ends it with the run; one for each process
@@ -224,7 +250,7 @@ class VllmEngine(Config):
     kind: Literal["vllm"] = "vllm"
     address: str | tuple[str, ...] = "http://localhost:8000"
     model: str = "policy"
-    sync: Literal["auto", "lora", "folder", "none"] = "auto"
+    sync: Literal["auto", "lora", "folder", "none"] | SyncFromPath = "auto"
     folder: Path | None = None
     start: bool = False
     sleep: bool = False

@@ -64,6 +64,12 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.0"
 
     def do_GET(self):
+        if self.path == "/v1/models":
+            self.send_response(200)
+            self.end_headers()
+            models = [{"id": "served", "max_model_len": self.server.max_model_len}]
+            self.wfile.write(json.dumps({"data": models}).encode())
+            return
         if self.path != "/metrics" or self.server.num_tokens is None:
             self.send_error(404)
             return

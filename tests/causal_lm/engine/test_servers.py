@@ -28,7 +28,8 @@ from groupwise.causal_lm.engine.proof import Difference, Proof, bound
 from groupwise.causal_lm.engine.scratch_folder import scratch_folder
 from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
 from groupwise.causal_lm.engine.started import StartedServer, _same_device
-from groupwise.causal_lm.engine.transport import open_transport
+from groupwise.causal_lm.engine.transport import LoraTransport
+from groupwise.causal_lm.engine.transport_choice import open_transport
 from groupwise.causal_lm.sampler import sample
 from groupwise.causal_lm.scratch import character_tokenizer
 from groupwise.config import ConfigError
@@ -193,6 +194,43 @@ def test_the_second_process_of_a_shared_server_measures_half_precision_as_the_fi
         engine.close()
 
 
+class Recorder:
+    """A server that takes adapters, and refuses a name that it has."""
+
+    def __init__(self):
+        self.config, self.model, self.adapters, self.calls = VllmEngine(), "policy", {}, []
+
+    async def call(self, client, path, body, **options):
+        self.calls.append((path, body))
+        if path == "/v1/unload_lora_adapter":
+            del self.adapters[body["lora_name"]]
+        elif body["lora_name"] in self.adapters:
+            raise EngineError(f"status 400: The lora adapter {body['lora_name']!r} has already been loaded.")
+        else:
+            self.adapters[body["lora_name"]] = body["lora_path"]
+
+
+def test_every_version_of_an_adapter_has_a_name_of_its_own(trained, tmp_path):
+    """Under `load_inplace` vLLM reads the files of an adapter again for every token that it generates."""
+    transports, server = [LoraTransport(trained, TOKENIZER, tmp_path) for _ in range(2)], Recorder()
+    served = []
+    for version in (0, 1, 1):
+        for transport in transports:
+            server.model = transport.last if version else "policy"
+            asyncio.run(transport.send(None, server, version))
+            transport.last = server.model
+            served.append(server.model)
+            assert server.adapters[server.model] == str(transport.path(version))
+    assert len(set(served)) == 4
+    assert set(server.adapters) == {transport.last for transport in transports}
+    assert not any("load_inplace" in body for _, body in server.calls)
+    for transport in transports:
+        server.model = transport.last
+        asyncio.run(transport.leave(None, server))
+        transport.close()
+    assert not server.adapters
+
+
 class Elsewhere:
     """Shards of a model that lies whole here too, as the engine sees them within `gathered`."""
 
@@ -345,6 +383,32 @@ def test_a_server_of_another_shape_is_sent_no_weights(trained, server, engine_of
     assert_of(trained, draw(engine_of()))
 
 
+@pytest.mark.parametrize("layers", ["(0-6): 7 x Block()", "(0): Block()\n    (1-3): 3 x OtherBlock()"])
+def test_a_server_of_another_depth_is_sent_no_weights(trained, server, engine_of, layers):
+    head, depth = trained.get_output_embeddings(), len(trained.transformer.h)
+    text = (
+        "Model()(\n  (wte): Embedding(embedding_dim={1}, org_vocab_size={0})\n  (h): ModuleList()(\n    {2}\n  )\n"
+        "  (mlp): Sequential()(\n    (0-8): 9 x Linear()\n  )\n)"
+    )
+    server.inspection = text.format(head.out_features, head.in_features, layers)
+    with pytest.raises(EngineError, match=rf"another model: it has [47] layers, the trained model {depth}; start it"):
+        draw(engine_of())
+    assert not server.syncs
+    server.inspection = text.format(head.out_features, head.in_features, f"(0-{depth - 1}): {depth} x Block()")
+    assert_of(trained, draw(engine_of()))
+
+
+def test_a_server_of_shorter_texts_than_will_come_is_named_before_it_is_sent_weights(server, engine_of):
+    server.max_model_len = 30
+    engine = engine_of()
+    engine.expect(31)
+    with pytest.raises(EngineError, match=r"ends every text at 30 tokens, .* for 31 .*; start it with --max-model-len"):
+        draw(engine)
+    assert not server.syncs
+    server.max_model_len = 31
+    draw(engine)
+
+
 def test_a_server_that_cannot_read_the_weights_is_told_by_its_first_reason(server, engine_of):
     server.takes_weights = None
     with pytest.raises(EngineError, match=r"did not read the weights in .* \(status 500.*does it serve the model"):
@@ -378,6 +442,18 @@ def test_a_server_that_was_started_anew_is_found_by_answers_without_comparable_l
     second = draw(engine, settings=settings)
     assert second.token_lists() == first.token_lists()
     assert server.syncs == ["v0", "v0"]
+
+
+def test_the_trainer_computes_the_log_probs_of_a_proof_once_a_version(trained, server, engine_of, monkeypatch):
+    """Also where several servers give the same answers, and prove them again after a greedy batch."""
+    engine, scored = engine_of(), []
+    score = engine._proof._score
+    monkeypatch.setattr(engine._proof, "_score", lambda *arguments: [scored.append(1), score(*arguments)][1])
+    for version in range(2):
+        for _ in range(2):
+            draw(engine, settings=SamplingConfig(max_new_tokens=8, greedy=True))
+        assert len(scored) == version + 1
+        move(trained)
 
 
 def test_conversations_with_a_server_that_was_started_anew_begin_again(trained, server, engine_of):

@@ -70,6 +70,9 @@ class Engine(ABC):
     def answer(self, batch: GroupBatch) -> Completions:
         """Samples the groups of a batch."""
 
+    def expect(self, num_tokens: int) -> None:  # noqa: B027
+        """Notes that texts will be sampled of so many tokens of prompt and completion; does nothing by default."""
+
     def send_weights(  # noqa: B027
         self, prompts: Sequence[Sequence[int]], max_new_tokens: int, peers: Gathers
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,8 @@ from groupwise.causal_lm.engine.transport import Transport
 from groupwise.causal_lm.engine.vocabulary import check_vocabulary
 
 log = logging.getLogger("groupwise")
+
+_SECONDS_TO_LEAVE = 3.0
 
 
 @final
@@ -34,6 +37,7 @@ class Fleet:
     Attributes:
         version: the version of the trained weights, counted from 0.
         numbers: what the syncs since the last batch took and showed.
+        longest: the tokens of the longest text that the run will ask for, as far as it is known.
         ended_by: the error of a request that ends the batch. Requests that wait their turn then ask no server.
     """
 
@@ -54,11 +58,13 @@ class Fleet:
         self.servers = [Server(address, config) for address in addresses]
         self.version = -1
         self.numbers: dict[str, float] = {}
+        self.longest = 0
         self.ended_by: EngineError | None = None
 
     def advance(self) -> None:
         """Begins a new version of the weights, and writes them where this process sends them."""
         self.version += 1
+        self._proof.begin_version()
         if self._transport is None:
             return
         began = time.perf_counter()
@@ -117,6 +123,7 @@ class Fleet:
                             continue
                         began = clock()
                         await self._set_sleep(client, server, False)
+                        await self._meet(client, server)
                         await self._renew(client, server)
                     return server
                 except Interrupted as error:
@@ -182,11 +189,33 @@ class Fleet:
             except Interrupted as error:
                 self.failed(server, error)
 
+    async def leave(self, client: Any) -> None:
+        """Has the transport take back what the servers should not keep after the run, as far as they answer at once."""
+
+        async def leave(server: Server) -> None:
+            assert self._transport is not None
+            with contextlib.suppress(Interrupted, EngineError, TimeoutError):
+                async with asyncio.timeout(_SECONDS_TO_LEAVE):
+                    await self._transport.leave(client, server)
+
+        await asyncio.gather(*(leave(server) for server in self.servers if not server.is_away))
+
     async def _set_sleep(self, client: Any, server: Server, sleeps: bool) -> None:
         if server.sleeps != sleeps:
             began = time.perf_counter()
             await server.set_sleep(client, sleeps)
             self._count("sleep_seconds", time.perf_counter() - began)
+
+    async def _meet(self, client: Any, server: Server) -> None:
+        """Refuses a server of another kind than the run needs, when it is asked for the first time since it failed."""
+        if server.is_known:
+            return
+        if self.longest:
+            await server.check_length(client, self.longest)
+        if self._transport is not None and self._tokenizer is not None:
+            await check_vocabulary(client, server, self._tokenizer, self._proof.prompts)
+            await self._transport.check(client, server)
+        server.is_known = True
 
     async def _renew(self, client: Any, server: Server) -> None:
         """Has a server prove the weights that it is not known to hold; sends them first where this process does."""
@@ -194,10 +223,6 @@ class Fleet:
             return
         began = time.perf_counter()
         if self._transport is not None:
-            if self._tokenizer is not None and not server.is_known:
-                await check_vocabulary(client, server, self._tokenizer, self._proof.prompts)
-                await self._transport.check(client, server)
-                server.is_known = True
             await self._transport.send(client, server, self.version)
         self._count("sync_seconds", time.perf_counter() - began)
         pieces, difference = await self._prove(client, server)
@@ -212,19 +237,19 @@ class Fleet:
 
     async def still_hold(self, client: Any) -> bool:
         """Has the servers that hold the weights of now prove it once more; returns whether all do."""
-        holds = True
-        for server in self.servers:
-            if server.version == self.version:
-                try:
-                    _, difference = await self._prove(client, server)
-                except Interrupted as error:
-                    self.failed(server, error)
-                    # One that has gone since may have been another one when it answered.
-                    holds = holds and error.is_busy
-                    continue
-                if not self._proof.explains(difference):
-                    return False
-        return holds
+
+        async def holds(server: Server) -> bool:
+            try:
+                _, difference = await self._prove(client, server)
+            except Interrupted as error:
+                self.failed(server, error)
+                # One that has gone since may have been another one when it answered.
+                return error.is_busy
+            return self._proof.explains(difference)
+
+        return all(
+            await asyncio.gather(*(holds(server) for server in self.servers if server.version == self.version))
+        )
 
     async def _prove(self, client: Any, server: Server) -> tuple[list[Piece], Difference]:
         """Returns a server's answers to the prompts of the proof, and how far they are from the trainer's log-probs."""

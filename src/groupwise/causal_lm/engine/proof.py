@@ -125,8 +125,8 @@ class Proof:
         self.first: float | None = None
         """The relative difference of the first proof that passed, of this process or of the one that sends weights."""
         self.proved: list[tuple[list[int], list[float]]] = []
-        """The tokens of the answers to the newest proof with the trainer's log-probs, of this process or of the one
-        that sends weights."""
+        """The tokens of the answers to the newest proof of this version with the trainer's log-probs, of this process or
+        of the one that sends weights."""
 
     @property
     def has_weights(self) -> bool:
@@ -145,11 +145,16 @@ class Proof:
         room = (self.backbone.max_positions or math.inf) - longest
         self.num_tokens = int(max(1, min(NUM_TOKENS, num_tokens, room)))
 
+    def begin_version(self) -> None:
+        """Forgets the trainer's log-probs, where the weights have changed."""
+        self.proved = []
+
     def compare(self, pieces: Sequence[Piece]) -> Difference:
-        """Compares the log-probs of a server's answers to the prompts with the trainer's of now; without the weights,
-        as far as the answers are those that another process has computed, with what that one found.
+        """Compares the log-probs of a server's answers to the prompts with the trainer's of now, which are computed once
+        a version where the answers are the same; without the weights, as far as the answers are those that another
+        process has computed, with what that one found.
         """
-        if not self.has_weights:
+        if not self.has_weights or [piece.tokens for piece in pieces] == [tokens for tokens, _ in self.proved]:
             return self._compare_with_proved(pieces)
         longest = max(len(piece.tokens) for piece in pieces)
         tokens = torch.tensor([piece.tokens + [0] * (longest - len(piece.tokens)) for piece in pieces])

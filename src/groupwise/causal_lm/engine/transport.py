@@ -1,7 +1,7 @@
-"""The ways of weights to a server: an adapter that is loaded in place, or a model folder that is read again.
+"""The ways of weights to a server: an adapter that is loaded, or a model folder that is read again.
 
-A transport is two steps, `write` once a version and `send` once a server, so that another one (NCCL, CUDA IPC) is a
-class beside these two.
+A transport is two steps, `write` once a version and `send` once a server and version, so that another one (NCCL, CUDA
+IPC, an upload) is a class in one file of a user's: `domain.engine.sync = {kind = "callable", path = "mine:Class"}`.
 """
 
 from __future__ import annotations
@@ -16,29 +16,67 @@ from typing import Any, final
 
 from safetensors.torch import load_file, save_file
 
-from groupwise.causal_lm.config import VllmEngine
 from groupwise.causal_lm.engine.scratch_folder import ScratchFolder, scratch_folder
 from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
 from groupwise.causal_lm.engine.shape import check_shape
 from groupwise.causal_lm.loading import save
-from groupwise.config import ConfigError
 
 
 class Transport(ABC):
-    """A way of the trained weights to a server.
+    """A way of the trained weights to the servers.
+
+    Whether the weights came the servers prove afterwards, whatever the way: a transport need not look.
 
     Args:
         model: the trained model, with its adapter, if any.
         tokenizer: its tokenizer.
-        parent: a folder that the servers see under the same path; where omitted, one in memory.
+        folder: `domain.engine.folder`, which the servers see under the same path; `None` where it is not set.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, parent: Path | None) -> None:
+    def __init__(self, model: Any, tokenizer: Any, folder: Path | None) -> None:
+        self.model, self.tokenizer = model, tokenizer
+
+    @abstractmethod
+    def write(self, version: int) -> None:
+        """Takes the weights of a version, counted from 0, and forgets those of the version before. The model has them
+        during this call; a model in shards lies elsewhere afterwards, and servers that come back are sent them later.
+        """
+
+    @abstractmethod
+    async def send(self, client: Any, server: Server, version: int) -> None:
+        """Makes a server hold the version that was written last, and sets `server.model` where it serves them under
+        another name than before. Prompts that the server has cached must be forgotten.
+
+        Args:
+            client: an `httpx.AsyncClient`, without deadlines of its own.
+            server: `server.call(client, "/collective_rpc", {...})` posts to it, with its deadlines.
+            version: of the weights.
+
+        Raises:
+            Interrupted: another try may succeed; the server is asked again, for `patience_seconds` at most.
+            EngineError: none will; the run ends.
+        """
+
+    async def check(self, client: Any, server: Server) -> None:  # noqa: B027
+        """Refuses a server that the weights would end, before it is sent any; does nothing by default."""
+
+    async def leave(self, client: Any, server: Server) -> None:  # noqa: B027
+        """Takes back what a server should not keep when the run has ended; does nothing by default."""
+
+    def close(self) -> None:  # noqa: B027
+        """Removes what was written; a second call does nothing."""
+
+
+class FileTransport(Transport):
+    """A transport that writes every version into a new folder, in memory where `domain.engine.folder` is not set."""
+
+    def __init__(self, model: Any, tokenizer: Any, folder: Path | None) -> None:
+        super().__init__(model, tokenizer, folder)
         # A server has a working directory of its own.
-        self.model, self.tokenizer, self._parent = model, tokenizer, parent and parent.absolute()
+        self._parent = folder and folder.absolute()
         self._scratch: ScratchFolder | None = None
-        if parent is not None:
-            parent.mkdir(parents=True, exist_ok=True)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def folder(self) -> Path:
@@ -60,7 +98,7 @@ class Transport(ABC):
                 shutil.rmtree(path, ignore_errors=True)
 
     def path(self, version: int) -> Path:
-        """Returns the folder of a version; a server's cache of prompts tells versions apart by it."""
+        """Returns the folder of a version."""
         return self.folder / f"v{version}"
 
     def close(self) -> None:
@@ -68,67 +106,90 @@ class Transport(ABC):
         if self._scratch is not None:
             self._scratch.cleanup()
 
-    async def check(self, client: Any, server: Server) -> None:  # noqa: B027
-        """Refuses a server that the weights would end; does nothing by default."""
-
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Writes the weights into a new folder."""
 
-    @abstractmethod
-    async def send(self, client: Any, server: Server, version: int) -> None:
-        """Makes a server hold the written version, and sets the name under which it serves them."""
-
 
 @final
-class FolderTransport(Transport):
+class FolderTransport(FileTransport):
     """The whole model, read again by the server from a folder while no request is under way."""
 
     def save(self, folder: Path) -> None:
         """Writes a plain transformers folder, an adapter merged into the weights."""
-        save(self.model, self.tokenizer, folder)
-        _name_head(self.model, folder / "model.safetensors")
+        save_whole(self.model, self.tokenizer, folder)
 
     async def check(self, client: Any, server: Server) -> None:
         """Refuses a server whose model has another shape."""
-        head = _base(self.model).get_output_embeddings()
-        await check_shape(client, server, head.out_features, head.in_features)
+        await check_shape(client, server, _base(self.model))
 
     async def send(self, client: Any, server: Server, version: int) -> None:
-        """Pauses the server, has it read the folder, forgets cached prompts, and lets it go on."""
-        try:
-            await server.call(client, "/pause?mode=wait", {}, is_quick=True)
-            try:
-                await self._reload(client, server, str(self.path(version)))
-            except BaseException:
-                with contextlib.suppress(EngineError, Interrupted):
-                    await server.call(client, "/resume", {}, is_quick=True)
-                raise
-            await server.call(client, "/resume", {}, is_quick=True)
-        except EngineError as error:
-            raise EngineError(
-                f"{error}; to take weights it must be started with VLLM_SERVER_DEV_MODE=1 in its environment, on an"
-                ' address that nobody else reaches (or write domain.engine.sync = "none")'
-            ) from error
+        """Has the server read the folder."""
+        await reload_folder(client, server, str(self.path(version)))
 
-    async def _reload(self, client: Any, server: Server, path: str) -> None:
-        body = {"method": "reload_weights", "kwargs": {"weights_path": path}}
+
+def save_whole(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Writes a plain transformers folder that vLLM can read again, an adapter merged into the weights.
+
+    Args:
+        model: the trained model.
+        tokenizer: its tokenizer.
+        folder: a new one.
+    """
+    save(model, tokenizer, folder)
+    _name_head(model, folder / "model.safetensors")
+
+
+async def reload_folder(client: Any, server: Server, path: str) -> None:
+    """Pauses a server, has it read a model folder, forgets cached prompts, and lets it go on.
+
+    Args:
+        client: an `httpx.AsyncClient`.
+        server: the one that reads.
+        path: of the folder, as the server sees it.
+
+    Raises:
+        Interrupted: it does not answer, or did not read the weights.
+        EngineError: it lacks the routes.
+    """
+    try:
+        await server.call(client, "/pause?mode=wait", {}, is_quick=True)
         try:
-            await server.call(client, "/collective_rpc", body)
-        except Interrupted as error:
-            raise Interrupted(
-                f"it did not read the weights in {path} ({error}): does it serve the model that is trained, and does it"
-                " see this folder?"
-            ) from None
-        await server.call(client, "/reset_prefix_cache", {}, is_quick=True)
+            await _reload(client, server, path)
+        except BaseException:
+            with contextlib.suppress(EngineError, Interrupted):
+                await server.call(client, "/resume", {}, is_quick=True)
+            raise
+        await server.call(client, "/resume", {}, is_quick=True)
+    except EngineError as error:
+        raise EngineError(
+            f"{error}; to take weights it must be started with VLLM_SERVER_DEV_MODE=1 in its environment, on an"
+            ' address that nobody else reaches (or write domain.engine.sync = "none")'
+        ) from error
+
+
+async def _reload(client: Any, server: Server, path: str) -> None:
+    body = {"method": "reload_weights", "kwargs": {"weights_path": path}}
+    try:
+        await server.call(client, "/collective_rpc", body)
+    except Interrupted as error:
+        raise Interrupted(
+            f"it did not read the weights in {path} ({error}): does it serve the model that is trained, and does it"
+            " see this folder?"
+        ) from None
+    await server.call(client, "/reset_prefix_cache", {}, is_quick=True)
 
 
 @final
-class LoraTransport(Transport):
-    """The adapter alone, loaded beside the base model that the server has."""
+class LoraTransport(FileTransport):
+    """The adapter alone, loaded beside the base model that the server has.
 
-    def __init__(self, model: Any, tokenizer: Any, parent: Path | None) -> None:
-        super().__init__(model, tokenizer, parent)
+    Every version has a name of its own, so that no answer can be of another version or another run. vLLM would take new
+    weights under an old name too (`load_inplace`), but then reads the files again for every token that it generates.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, folder: Path | None) -> None:
+        super().__init__(model, tokenizer, folder)
         self.name = f"groupwise-{secrets.token_hex(4)}"
 
     def save(self, folder: Path) -> None:
@@ -136,34 +197,30 @@ class LoraTransport(Transport):
         save(self.model, self.tokenizer, folder, merge=False)
 
     async def send(self, client: Any, server: Server, version: int) -> None:
-        """Has the server load the adapter in place of the version before."""
-        body = {"lora_name": self.name, "lora_path": str(self.path(version)), "load_inplace": True}
+        """Has the server load the adapter, and forget the one before."""
+        name = f"{self.name}-v{version}"
+        body = {"lora_name": name, "lora_path": str(self.path(version))}
         try:
             await server.call(client, "/v1/load_lora_adapter", body)
         except EngineError as error:
-            raise EngineError(
-                f"{error}; to take adapters it must be started with --enable-lora --max-lora-rank RANK, and with"
-                ' VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment (or write domain.engine.sync = "folder")'
-            ) from error
-        server.model = self.name
+            # It took this version before its connection broke.
+            if "already been loaded" not in str(error):
+                raise EngineError(
+                    f"{error}; to take adapters it must be started with --enable-lora --max-lora-rank RANK, and with"
+                    ' VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment (or write domain.engine.sync = "folder")'
+                ) from error
+        if server.model != name:
+            await self.leave(client, server)
+        server.model = name
 
-
-def open_transport(config: VllmEngine, model: Any, tokenizer: Any) -> Transport | None:
-    """Returns the transport that a configuration names; `None` where the servers are not sent weights.
-
-    Raises:
-        ConfigError: `lora` without an adapter.
-    """
-    has_adapter = hasattr(model, "peft_config")
-    if config.sync == "lora" and not has_adapter:
-        raise ConfigError(
-            'domain.engine.sync = "lora": the run trains whole weights and has no adapter; write sync = "folder", or'
-            " domain.model.lora.r = 16"
-        )
-    if config.sync == "none":
-        return None
-    kind = LoraTransport if config.sync == "lora" or (config.sync == "auto" and has_adapter) else FolderTransport
-    return kind(model, tokenizer, config.folder)
+    async def leave(self, client: Any, server: Server) -> None:
+        """Has the server forget the adapter. It would go on listing it, and end at a request for it: vLLM reads the
+        files of an adapter again that another one has displaced.
+        """
+        if server.model.startswith(self.name):
+            with contextlib.suppress(EngineError, Interrupted):
+                await server.call(client, "/v1/unload_lora_adapter", {"lora_name": server.model}, is_quick=True)
+            server.model = server.config.model
 
 
 def without_adapter(model: Any) -> Any:

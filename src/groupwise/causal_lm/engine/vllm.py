@@ -18,7 +18,7 @@ from groupwise.causal_lm.engine.fleet import Fleet
 from groupwise.causal_lm.engine.proof import Difference, Proof
 from groupwise.causal_lm.engine.server import WITHOUT_PROXY, EngineError, Interrupted, request_body
 from groupwise.causal_lm.engine.started import StartedServer
-from groupwise.causal_lm.engine.transport import open_transport
+from groupwise.causal_lm.engine.transport_choice import open_transport
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
 from groupwise.causal_lm.sampler import Completions, end_ids
 from groupwise.causal_lm.stop import Stops
@@ -124,6 +124,10 @@ class Vllm(Engine):
                 raise EngineError(_OTHER_WEIGHTS)
         return completions
 
+    def expect(self, num_tokens: int) -> None:
+        """Has every server told, before it is first asked, that texts so long will come."""
+        self._fleet.longest = max(self._fleet.longest, num_tokens)
+
     def send_weights(self, prompts: Sequence[Sequence[int]], max_new_tokens: int, peers: Gathers) -> None:
         """Notes whether weights in shards have changed anywhere. Where the servers are shared and the weights have
         changed, the first process sends them, and the others wait until every server that answers has proved to hold
@@ -159,8 +163,11 @@ class Vllm(Engine):
         """Ends the server that was started, and removes the weights that were written."""
         if self._started is not None:
             self._started.close()
-        if self._transport is not None:
-            self._transport.close()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            if self._started is None and self._fleet.version >= 0:
+                _run(self._with_client(self._fleet.leave))
+            transport.close()
 
     def _follow(self, batch: GroupBatch) -> None:
         """Begins a new version where the weights have changed."""
@@ -273,12 +280,7 @@ class Vllm(Engine):
                 return Turn(tokens, log_prob, bool(tokens) and tokens[-1] in self.eos)
             if piece.finish == "length":
                 context = len(request.context)
-                raise EngineError(
-                    f"domain.engine: {server.address} ends every text at {context + len(tokens)} tokens, where the run"
-                    f" asks for {context + request.num_tokens} of prompt and completion together; start it with"
-                    f" --max-model-len={context + request.num_tokens} or more, or write a smaller"
-                    " domain.sampling.max_new_tokens"
-                )
+                raise server.too_short(context + len(tokens), context + request.num_tokens)
             if piece.finish == "abort":
                 aborted_since = clock() if aborted_since is None or piece.tokens else aborted_since
                 if clock() - aborted_since > self.config.patience_seconds:

@@ -249,6 +249,10 @@ class LocalPolicy:
         """Ends what the engine started."""
         self._engine.close()
 
+    def expect(self, num_tokens: int) -> None:
+        """Tells the engine how long texts will be, prompt and completion together."""
+        self._engine.expect(num_tokens)
+
     def send_weights(self, prompts: Sequence[Sequence[int]], settings: SamplingConfig, peers: Peers) -> None:
         """Has the engine send the weights where its servers are shared. Every process calls it.
 
