@@ -23,16 +23,16 @@ from groupwise.domain.language.conversation import Conversations
 from groupwise.domain.language.data import Splits, split
 from groupwise.domain.language.parsed_turn import read_texts, unreadable_template
 from groupwise.domain.language.policy import LocalPolicy, Policy, open_policy
-from groupwise.domain.language.prompts import tokenize
+from groupwise.domain.language.prompts import longest_completion, prompt_limit, tokenize
+from groupwise.domain.language.remarks import remarks_of_columns, remarks_of_counts, remarks_of_form
 from groupwise.domain.language.scored import as_scored, by_temperature, scoring_inputs
-from groupwise.domain.language.source import Rows
 from groupwise.domain.language.supervised import Example, as_samples, encode_demonstration
 from groupwise.domain.language.token_texts import token_texts
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.domain.shares import in_shares
 from groupwise.records import Scored
 from groupwise.reward import RewardError, RewardEvent, Rewards, RewardTable
-from groupwise.reward.scoring.columns import NOT_COLUMNS, check_columns
+from groupwise.reward.scoring.columns import check_columns
 from groupwise.streams import Streams
 
 # Columns that the domain itself adds for rewards.
@@ -99,7 +99,7 @@ class LanguageDomain(Domain):
             self._environment = self._environment.for_template(self._chat.template)
         self.rewards = Rewards(config.rewards)
         self._check_columns(splits)
-        limit = self._prompt_limit()
+        limit = prompt_limit(config, self.policy.max_positions)
         self._train = tokenize(splits.train, self._chat, self._environment, limit, config.overlong)
         self._evaluation = {
             name: tokenize(
@@ -111,7 +111,7 @@ class LanguageDomain(Domain):
         for evaluation_set in self._evaluation.values():
             self._ids |= evaluation_set.ids
         if isinstance(self.policy, LocalPolicy) and self._ids:
-            self.policy.expect(max(map(len, self._ids.values())) + self._longest_completion())
+            self.policy.expect(max(map(len, self._ids.values())) + longest_completion(config))
 
     @property
     def num_prompts(self) -> int:
@@ -166,48 +166,14 @@ class LanguageDomain(Domain):
     @property
     def remarks(self) -> list[str]:
         """Sentences on the data that were left out or cut, and on the loss of a mixture of experts."""
-        counts, limit = self.counts, self._prompt_limit()
-        descriptions = {
-            "num_removed": "rows left out of training, because a held-out prompt asks the same",
-            "num_dropped": f"prompts left out, longer than {limit} tokens (domain.overlong = 'drop')",
-            "num_truncated": f"prompts cut on the left, longer than {limit} tokens (domain.overlong = 'truncate')",
-        }
-        source = self.config.data.source
-        if (isinstance(source, Rows) or not source.endless) and not self.config.data.evaluated_apart:
-            evaluate_on_others = (
-                "eval_data=ROWS" if isinstance(source, Rows) else 'domain.data.evaluation = { NAME = "FILE" }'
-            )
-            descriptions["num_held_out"] = (
-                f"prompts kept from the rows for evaluation and never trained on ({evaluate_on_others} evaluates on"
-                " others, domain.data.num_held_out sets how many)"
-            )
+        limit = prompt_limit(self.config, self.policy.max_positions)
         return [
-            *(f"data: {text}: {counts[name]}" for name, text in descriptions.items() if counts[name]),
-            *self._remarks_of_form(),
-            *self._remarks_of_columns(),
+            *remarks_of_counts(self.counts, limit, self.config.data),
+            *remarks_of_form(self.rewards.in_form_of_prompts, self._train.prompts),
+            *remarks_of_columns(self._train.prompts, _OWN_COLUMNS),
             *unreadable_template(self.tokenizer),
             *self.policy.remarks,
             *self.rewards.remarks,
-        ]
-
-    def _remarks_of_form(self) -> list[str]:
-        """Says which rewards read messages, since a function of texts may take a list without an error."""
-        rewards = self.rewards.in_form_of_prompts
-        if not rewards or not any(not isinstance(prompt.columns["prompt"], str) for prompt in self._train.prompts):
-            return []
-        return [
-            f'rewards: {", ".join(rewards)}: prompts are messages, so completions are too, [{{"role": "assistant",'
-            ' "content": "..."}], as in TRL (completions = "text" on a reward gives texts)'
-        ]
-
-    def _remarks_of_columns(self) -> list[str]:
-        """Says which columns of the data no reward sees, because it is given something else by the same name."""
-        present = set(self._train.prompts[0].columns) if self._train.prompts else set()
-        if not (hidden := sorted(present & (NOT_COLUMNS | set(_OWN_COLUMNS)))):
-            return []
-        return [
-            f"rewards: the columns {', '.join(hidden)} of the data are not passed on, since rewards are given what the"
-            " run itself knows by these names; rename the columns where a reward should read them"
         ]
 
     @property
@@ -478,7 +444,8 @@ class LanguageDomain(Domain):
     def _prompt_ids(self, prompt: Prompt) -> list[int]:
         if prompt.key not in self._ids:
             # A prompt that is not of the data, such as one typed at `groupwise sample`.
-            self._ids |= tokenize([prompt], self._chat, self._environment, self._prompt_limit(), "error").ids
+            limit = prompt_limit(self.config, self.policy.max_positions)
+            self._ids |= tokenize([prompt], self._chat, self._environment, limit, "error").ids
         return self._ids[prompt.key]
 
     def _texts(self, samples: Samples) -> list[str]:
@@ -558,22 +525,6 @@ class LanguageDomain(Domain):
             samples.payload["length"].tolist(),
             truncated,
         )
-
-    def _prompt_limit(self) -> int | None:
-        context, configured_limit = self.policy.max_positions, self.config.max_prompt_tokens
-        always, completion = self.config.sampling.max_new_tokens, self._longest_completion()
-        room = None if context is None else context - completion
-        if context is not None and completion >= context:
-            key = "sampling.max_new_tokens" if completion == always else "sampling_schedule.max_new_tokens"
-            raise ConfigError(
-                f"{key} = {completion} leaves no room for a prompt in the model's context of {context} tokens; write at"
-                f" most {context - 1}"
-            )
-        return configured_limit if room is None else room if configured_limit is None else min(configured_limit, room)
-
-    def _longest_completion(self) -> int:
-        schedule = self.config.sampling_schedule.get("max_new_tokens")
-        return max(self.config.sampling.max_new_tokens, 0 if schedule is None else int(schedule.extremes()[1]))
 
     def _check_set(self, name: str, prompt: Prompt) -> None:
         """Refuses an evaluation set whose rows lack a column that a reward reads."""

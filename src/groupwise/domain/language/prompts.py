@@ -8,7 +8,7 @@ from typing import Any, Literal, final
 
 from groupwise.config import ConfigError
 from groupwise.domain.language.chat import Chat
-from groupwise.domain.language.config import ChatConfig, DataConfig
+from groupwise.domain.language.config import ChatConfig, DataConfig, LanguageConfig
 from groupwise.domain.language.data import split
 from groupwise.domain.language.environment import EnvironmentKind
 from groupwise.domain.protocol import Prompt
@@ -78,6 +78,35 @@ def tokenize(
             " overlong = 'truncate'"
         )
     return Tokenized(tuple(fitting_prompts), ids, num_dropped, num_truncated)
+
+
+def prompt_limit(config: LanguageConfig, context: int | None) -> int | None:
+    """Returns the tokens of the longest prompt that is taken; `None` for any length.
+
+    Args:
+        context: tokens of the model's context; `None` where it has no limit.
+
+    Raises:
+        ConfigError: completions leave no room for a prompt.
+    """
+    configured_limit, completion = config.max_prompt_tokens, longest_completion(config)
+    if context is None:
+        return configured_limit
+    if completion >= context:
+        is_scheduled = completion > config.sampling.max_new_tokens
+        key = "sampling_schedule.max_new_tokens" if is_scheduled else "sampling.max_new_tokens"
+        raise ConfigError(
+            f"{key} = {completion} leaves no room for a prompt in the model's context of {context} tokens; write at"
+            f" most {context - 1}"
+        )
+    room = context - completion
+    return room if configured_limit is None else min(configured_limit, room)
+
+
+def longest_completion(config: LanguageConfig) -> int:
+    """Returns the tokens of the longest completion that any step of the run may ask for."""
+    schedule = config.sampling_schedule.get("max_new_tokens")
+    return max(config.sampling.max_new_tokens, 0 if schedule is None else int(schedule.extremes()[1]))
 
 
 def encode(prompt: Prompt, chat: Chat, environment: EnvironmentKind | None) -> list[int]:
