@@ -79,6 +79,8 @@ class Server:
         model: the name under which it serves the trained weights.
         version: the version of the weights that it has proved to hold; `None` where that is open.
         is_away: whether it was said to have failed, and has not answered since.
+        failing_since: since when it has not answered in this batch, on the clock of the event loop; `None` where it has.
+        unwell_since: the same, of all batches.
         reasons: the first failure in a row, and the newest.
         sleeps: whether it may be asleep; a run that was killed may have left it so.
         is_known: whether it was found to serve texts as long as the run's, and a model of the trained one's vocabulary
@@ -93,6 +95,7 @@ class Server:
         self.sleeps = config.sleep
         self.lock = asyncio.Lock()
         self.failing_since: float | None = None
+        self.unwell_since: float | None = None
         self.num_failures = 0
         self.rests_until = 0.0
         self.is_known = False
@@ -309,6 +312,7 @@ class Server:
             least_rest: seconds.
         """
         self.failing_since = now if self.failing_since is None else self.failing_since
+        self.unwell_since = now if self.unwell_since is None else self.unwell_since
         self.rests_until = now + max(least_rest, min(0.1 * 2.0 ** min(self.num_failures, 10), LONGEST_REST))
         self.num_failures += 1
         if not error.is_busy:
@@ -316,7 +320,7 @@ class Server:
 
     def succeeded(self) -> None:
         """Forgets earlier failures."""
-        self.failing_since, self.num_failures, self.rests_until = None, 0, 0.0
+        self.failing_since, self.unwell_since, self.num_failures, self.rests_until = None, None, 0, 0.0
         self.reasons = []
 
     def _refusal(self, status: int, text: str) -> Exception:
