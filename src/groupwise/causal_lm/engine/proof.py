@@ -130,8 +130,8 @@ class Proof:
         self.first: float | None = None
         """The relative difference of the first proof that passed, of this process or of the one that sends weights."""
         self.proved: list[tuple[list[int], list[float]]] = []
-        """The tokens of the answers to the newest proof of this version with the trainer's log-probs, of this process or
-        of the one that sends weights."""
+        """The tokens of the answers to this version's newest proof with the trainer's log-probs, of this process or of
+        the one that sends weights."""
 
     @property
     def has_weights(self) -> bool:
@@ -155,9 +155,9 @@ class Proof:
         self.proved = []
 
     def compare(self, pieces: Sequence[Piece]) -> Difference:
-        """Compares the log-probs of a server's answers to the prompts with the trainer's of now, which are computed once
-        a version where the answers are the same; without the weights, as far as the answers are those that another
-        process has computed, with what that one found.
+        """Compares the log-probs of a server's answers to the prompts with the trainer's of now, which are computed
+        once a version where the answers are the same; without the weights, as far as the answers are those that
+        another process has computed, with what that one found.
         """
         if not self.has_weights or self._has_computed(pieces):
             return self._compare_with_proved(pieces)

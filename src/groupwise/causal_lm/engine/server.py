@@ -79,7 +79,8 @@ class Server:
         model: the name under which it serves the trained weights.
         version: the version of the weights that it has proved to hold; `None` where that is open.
         is_away: whether it was said to have failed, and has not answered since.
-        failing_since: since when it has not answered in this batch, on the clock of the event loop; `None` where it has.
+        failing_since: since when it has not answered in this batch, on the clock of the event loop; `None` where it
+            has.
         unwell_since: the same, of all batches.
         reasons: the first failure in a row, and the newest.
         sleeps: whether it may be asleep; a run that was killed may have left it so.
