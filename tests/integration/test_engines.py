@@ -109,9 +109,7 @@ def test_a_server_of_texts_shorter_than_a_held_out_prompt_is_named_before_it_sam
         server.max_model_len = 25
         sampled(open_domain(experiment(qwen, address)))
         num_requests = len(server.requests)
-        with pytest.raises(
-            EngineError, match=r"ends every text at 25 tokens, where the run asks for \d+ of"
-        ):
+        with pytest.raises(EngineError, match=r"ends every text at 25 tokens, where the run asks for \d+ of"):
             sampled(open_domain(experiment(qwen, address, open_data)))
         assert len(server.requests) == num_requests
 
