@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
+from groupwise.causal_lm.engine.length import check_length
 from groupwise.causal_lm.engine.proof import Difference, Proof
 from groupwise.causal_lm.engine.server import LONGEST_REST, EngineError, Interrupted, Piece, Server, request_body
 from groupwise.causal_lm.engine.transport import Transport
@@ -214,7 +215,7 @@ class Fleet:
         if server.is_known:
             return
         if self.longest:
-            await server.check_length(client, self.longest)
+            await check_length(client, server, self.longest)
         if self._transport is not None and self._tokenizer is not None:
             await check_vocabulary(client, server, self._tokenizer, self._proof.prompts)
             await self._transport.check(client, server)

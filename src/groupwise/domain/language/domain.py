@@ -111,7 +111,7 @@ class LanguageDomain(Domain):
         for evaluation_set in self._evaluation.values():
             self._ids |= evaluation_set.ids
         if isinstance(self.policy, LocalPolicy) and self._ids:
-            self.policy.expect(max(map(len, self._ids.values())) + self._longest_completion())
+            self.policy.expect(max(map(len, self._ids.values())) + self.config.longest_completion)
 
     @property
     def num_prompts(self) -> int:
@@ -561,7 +561,7 @@ class LanguageDomain(Domain):
 
     def _prompt_limit(self) -> int | None:
         context, configured_limit = self.policy.max_positions, self.config.max_prompt_tokens
-        always, completion = self.config.sampling.max_new_tokens, self._longest_completion()
+        always, completion = self.config.sampling.max_new_tokens, self.config.longest_completion
         room = None if context is None else context - completion
         if context is not None and completion >= context:
             key = "sampling.max_new_tokens" if completion == always else "sampling_schedule.max_new_tokens"
@@ -570,10 +570,6 @@ class LanguageDomain(Domain):
                 f" most {context - 1}"
             )
         return configured_limit if room is None else room if configured_limit is None else min(configured_limit, room)
-
-    def _longest_completion(self) -> int:
-        schedule = self.config.sampling_schedule.get("max_new_tokens")
-        return max(self.config.sampling.max_new_tokens, 0 if schedule is None else int(schedule.extremes()[1]))
 
     def _check_set(self, name: str, prompt: Prompt) -> None:
         """Refuses an evaluation set whose rows lack a column that a reward reads."""
