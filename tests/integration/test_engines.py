@@ -97,6 +97,23 @@ def test_conversations_over_an_engine_that_completes_prompts(qwen: Path, tmp_pat
     assert {"environment", "digits"} == set(member["rewards"])
 
 
+def test_a_server_of_texts_shorter_than_a_held_out_prompt_is_named_before_it_samples(
+    qwen: Path, tmp_path: Path
+) -> None:
+    """Training's prompts have room there, those that are evaluated at the end of the run have not."""
+    held_out = tmp_path / "held_out.jsonl"
+    held_out.write_text('{"prompt": "sort: 1 2 3 4 5 6 7 8 9", "answer": "1"}\n')
+    with serving(Backbone(AutoModelForCausalLM.from_pretrained(qwen))) as server:
+        address = f"domain.engine={{kind = 'vllm', model = 'served', address = '{server.address}'}}"
+        open_data = f"domain.data.evaluation={{long = '{held_out}'}}"
+        server.max_model_len = 25
+        sampled(open_domain(experiment(qwen, address)))
+        num_requests = len(server.requests)
+        with pytest.raises(EngineError, match=r"ends every text at 25 tokens, where the run asks for \d+ of"):
+            sampled(open_domain(experiment(qwen, address, open_data)))
+        assert len(server.requests) == num_requests
+
+
 def test_a_server_that_goes_away_is_named_and_the_run_goes_on_later(qwen: Path, tmp_path: Path) -> None:
     backbone = Backbone(AutoModelForCausalLM.from_pretrained(qwen))
     with serving(backbone) as server:

@@ -456,6 +456,21 @@ def test_the_trainer_computes_the_log_probs_of_a_proof_once_a_version(trained, s
         move(trained)
 
 
+def test_a_server_shows_that_it_still_holds_the_weights_by_tokens_that_are_not_sure(trained):
+    proof = Proof(Backbone(trained))
+    proof.choose([[5, 6]] * 8, 16)
+    sure, unsure = [-0.01] * 16, [-2.0] * 16
+    for answers, expected in (
+        ([unsure] * 8, 2),
+        ([sure[:5] + unsure[:11]] * 8, 7),
+        ([sure] * 7 + [unsure], 16),
+        ([sure] * 8, 16),
+        ([], 16),
+    ):
+        proof.proved = [([1] * 16, log_prob) for log_prob in answers]
+        assert proof.num_tokens_again == expected
+
+
 def test_conversations_with_a_server_that_was_started_anew_begin_again(trained, server, engine_of):
     engine, said, begun = engine_of(), [], []
 
@@ -555,6 +570,22 @@ def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
     assert len(caplog.messages) == 1
     assert second.address in caplog.messages[0]
     assert "the other 1 take its groups" in caplog.messages[0]
+
+
+def test_one_of_two_servers_that_stays_busy_is_named_once(trained, server, engine_of, model_of, caplog):
+    """It answers 503 to every completion, for whatever reason, and the others have its work."""
+    with serving(Backbone(model_of("gpt2"))) as second:
+        engine = engine_of(address=(server.address, second.address), silence_seconds=0.4)
+        second.fail = 10**6
+        with caplog.at_level(logging.WARNING, "groupwise"):
+            while not caplog.messages:
+                assert_of(trained, draw(engine))
+                assert len(server.requests) < 1000
+            for _ in range(3):
+                assert_of(trained, draw(engine))
+    (message,) = caplog.messages
+    assert message.startswith(f"domain.engine: {second.address}: status 503: ")
+    assert message.endswith("; the other 1 take its groups")
 
 
 def test_a_server_that_comes_back_is_named(trained, server, engine_of, caplog):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 from tests.causal_lm.engine.two_processes import open_pair, send_weights
@@ -33,10 +35,10 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def loaded(folder, *, tied=False, lora=None, dtype=torch.float32, hidden_size=64):
+def loaded(folder, *, tied=False, lora=None, dtype=torch.float32, hidden_size=64, num_layers=3):
     """A model whose heads are wide enough for vLLM on a CPU."""
     shape = SmallModelConfig(
-        hidden_size=hidden_size, num_heads=2, num_key_value_heads=1, head_dim=32, num_layers=3, tied=tied
+        hidden_size=hidden_size, num_heads=2, num_key_value_heads=1, head_dim=32, num_layers=num_layers, tied=tied
     )
     tokenizer = character_tokenizer("abcdefghijklmnopqrstuvwxyz0123456789")
     save(small_model(shape, tokenizer, 3, dtype), tokenizer, folder)
@@ -90,6 +92,48 @@ def test_two_processes_share_a_server_that_follows_two_updates(tmp_path, lora, m
                     assert completions.weight_version == version
                     assert distance < 1e-4
                 move(lm.model, 0.05)
+        finally:
+            for engine in engines:
+                engine.close()
+
+
+def test_two_runs_with_an_adapter_share_a_server_that_keeps_one(tmp_path):
+    """Each displaces the other's adapter, which vLLM reads again from its files; the one that ends first takes its own
+    name with it.
+    """
+    lora = LoraConfig(r=4, alpha=8)
+    models = [loaded(tmp_path / "model", lora=lora) for _ in range(2)]
+    with serving_vllm(models[0].model, models[0].tokenizer, "--max-loras=1") as server:
+        engines = [open_engine(VllmEngine(address=server.address), lm.backbone, lm.tokenizer) for lm in models]
+        try:
+            for version in range(3):
+                for number, lm in enumerate(models):
+                    move(lm.model, 0.05 * (1 + number))
+                with ThreadPoolExecutor(2) as pool:
+                    for completions, distance in pool.map(largest_distance, engines):
+                        assert completions.weight_version == version
+                        assert distance < 1e-4
+            engines[0].close()
+            assert largest_distance(engines[1])[1] < 1e-4
+            names = [model["id"] for model in httpx.get(f"{server.address}/v1/models").json()["data"]]
+            assert [name.startswith("groupwise-") and name.endswith("-v2") for name in names] == [False, True]
+        finally:
+            for engine in engines:
+                engine.close()
+
+
+def test_a_server_of_another_depth_goes_on(tmp_path):
+    served, lm = loaded(tmp_path / "served"), loaded(tmp_path / "model", num_layers=2)
+    with serving_vllm(served.model, served.tokenizer, "--max-model-len=32") as server:
+        engines = [open_engine(VllmEngine(address=server.address), m.backbone, m.tokenizer) for m in (lm, served)]
+        try:
+            with pytest.raises(EngineError, match="another model: it has 3 layers, the trained model 2"):
+                largest_distance(engines[0])
+            assert largest_distance(engines[1])[1] < 1e-4
+            engines[1]._fleet.servers[0].is_known = False
+            engines[1].expect(33)
+            with pytest.raises(EngineError, match="ends every text at 32 tokens, where the run asks for 33"):
+                largest_distance(engines[1])
         finally:
             for engine in engines:
                 engine.close()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
+from groupwise.causal_lm.engine.length import check_length
 from groupwise.causal_lm.engine.proof import Difference, Proof
 from groupwise.causal_lm.engine.server import LONGEST_REST, EngineError, Interrupted, Piece, Server, request_body
 from groupwise.causal_lm.engine.transport import Transport
@@ -145,7 +146,8 @@ class Fleet:
             server.failing_since = None
 
     def failed(self, server: Server, error: Interrupted, *, waited: float = 0.0) -> None:
-        """Notes a server's failure, and says so at the first one in a row that is more than being busy.
+        """Notes a server's failure, and says so once: at the first one in a row that is more than being busy, or when
+        it has been busy for `silence_seconds`.
 
         Args:
             server: that failed.
@@ -159,7 +161,9 @@ class Fleet:
         server.failed(error, now, least_rest=5.0 * waited if others else 0.0)
         # The first reason tells more than that it has gone since.
         server.reasons = list(dict.fromkeys([*server.reasons[:1], str(error)]))
-        if not server.is_away and not error.is_busy:
+        assert server.unwell_since is not None
+        is_news = not error.is_busy or now - server.unwell_since >= self._config.silence_seconds
+        if is_news and not server.is_away:
             server.is_away = True
             log.warning(
                 "domain.engine: %s: %s; %s",
@@ -211,7 +215,7 @@ class Fleet:
         if server.is_known:
             return
         if self.longest:
-            await server.check_length(client, self.longest)
+            await check_length(client, server, self.longest)
         if self._transport is not None and self._tokenizer is not None:
             await check_vocabulary(client, server, self._tokenizer, self._proof.prompts)
             await self._transport.check(client, server)
@@ -225,7 +229,7 @@ class Fleet:
         if self._transport is not None:
             await self._transport.send(client, server, self.version)
         self._count("sync_seconds", time.perf_counter() - began)
-        pieces, difference = await self._prove(client, server)
+        pieces, difference = await self._prove(client, server, self._proof.num_tokens)
         self.numbers["proof_difference"] = max(self.numbers.get("proof_difference", 0.0), difference.nats)
         if fault := self._proof.fault(server.address, pieces, difference):
             if self._transport is None:
@@ -236,26 +240,27 @@ class Fleet:
         self.succeeded(server)
 
     async def still_hold(self, client: Any) -> bool:
-        """Has the servers that hold the weights of now prove it once more; returns whether all do."""
+        """Has the servers that hold the weights of now prove it once more, by fewer tokens where those tell enough;
+        returns whether all do.
+        """
+        num_tokens = self._proof.num_tokens_again
 
         async def holds(server: Server) -> bool:
             try:
-                _, difference = await self._prove(client, server)
+                _, difference = await self._prove(client, server, num_tokens)
             except Interrupted as error:
                 self.failed(server, error)
                 # One that has gone since may have been another one when it answered.
                 return error.is_busy
             return self._proof.explains(difference)
 
-        return all(
-            await asyncio.gather(*(holds(server) for server in self.servers if server.version == self.version))
-        )
+        return all(await asyncio.gather(*(holds(server) for server in self.servers if server.version == self.version)))
 
-    async def _prove(self, client: Any, server: Server) -> tuple[list[Piece], Difference]:
+    async def _prove(self, client: Any, server: Server, num_tokens: int) -> tuple[list[Piece], Difference]:
         """Returns a server's answers to the prompts of the proof, and how far they are from the trainer's log-probs."""
         began = time.perf_counter()
         bodies = [
-            request_body(prompt, self._proof.num_tokens, SamplingConfig(), place, self._eos)
+            request_body(prompt, num_tokens, SamplingConfig(), place, self._eos)
             for place, prompt in enumerate(self._proof.prompts)
         ]
         pieces = await asyncio.gather(*(server.complete(client, body) for body in bodies))

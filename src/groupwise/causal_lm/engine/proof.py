@@ -39,6 +39,11 @@ from groupwise.causal_lm.sampler import Completions
 NUM_PROMPTS, NUM_TOKENS = 8, 16
 """The number of prompts of a proof, and of tokens that a server samples for each."""
 
+_NUM_UNSURE, _UNSURE_NATS = 16, 0.1
+"""A server that has proved a version shows that it still holds it by tokens enough of which the policy was not sure:
+other weights may well be sure of the same ones.
+"""
+
 _ROUNDINGS_A_LAYER = 10
 _ROOM = 4.0
 _MOST_IN_HALF_PRECISION = 0.1
@@ -125,8 +130,8 @@ class Proof:
         self.first: float | None = None
         """The relative difference of the first proof that passed, of this process or of the one that sends weights."""
         self.proved: list[tuple[list[int], list[float]]] = []
-        """The tokens of the answers to the newest proof of this version with the trainer's log-probs, of this process or
-        of the one that sends weights."""
+        """The tokens of the answers to this version's newest proof with the trainer's log-probs, of this process or of
+        the one that sends weights."""
 
     @property
     def has_weights(self) -> bool:
@@ -150,11 +155,11 @@ class Proof:
         self.proved = []
 
     def compare(self, pieces: Sequence[Piece]) -> Difference:
-        """Compares the log-probs of a server's answers to the prompts with the trainer's of now, which are computed once
-        a version where the answers are the same; without the weights, as far as the answers are those that another
-        process has computed, with what that one found.
+        """Compares the log-probs of a server's answers to the prompts with the trainer's of now, which are computed
+        once a version where the answers are the same; without the weights, as far as the answers are those that
+        another process has computed, with what that one found.
         """
-        if not self.has_weights or [piece.tokens for piece in pieces] == [tokens for tokens, _ in self.proved]:
+        if not self.has_weights or self._has_computed(pieces):
             return self._compare_with_proved(pieces)
         longest = max(len(piece.tokens) for piece in pieces)
         tokens = torch.tensor([piece.tokens + [0] * (longest - len(piece.tokens)) for piece in pieces])
@@ -165,6 +170,21 @@ class Proof:
             (list(piece.tokens), row[: len(piece.tokens)].tolist()) for piece, row in zip(pieces, expected, strict=True)
         ]
         return Difference.between(expected[mask], served)
+
+    @property
+    def num_tokens_again(self) -> int:
+        """The number of tokens of an answer by which a server shows that it still holds what was proved."""
+        for number in range(1, self.num_tokens):
+            first = [value for _, log_prob in self.proved for value in log_prob[:number]]
+            if sum(value < -_UNSURE_NATS for value in first) >= _NUM_UNSURE:
+                return number
+        return self.num_tokens
+
+    def _has_computed(self, pieces: Sequence[Piece]) -> bool:
+        """Tests that the answers are beginnings of those whose log-probs the trainer has computed."""
+        return len(self.proved) == len(pieces) and all(
+            piece.tokens == tokens[: len(piece.tokens)] for piece, (tokens, _) in zip(pieces, self.proved, strict=True)
+        )
 
     def _compare_with_proved(self, pieces: Sequence[Piece]) -> Difference:
         """Compares answers up to the first token that differs, as one may where two are nearly as probable."""

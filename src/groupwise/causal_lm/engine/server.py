@@ -79,6 +79,9 @@ class Server:
         model: the name under which it serves the trained weights.
         version: the version of the weights that it has proved to hold; `None` where that is open.
         is_away: whether it was said to have failed, and has not answered since.
+        failing_since: since when it has not answered in this batch, on the clock of the event loop; `None` where it
+            has.
+        unwell_since: the same, of all batches.
         reasons: the first failure in a row, and the newest.
         sleeps: whether it may be asleep; a run that was killed may have left it so.
         is_known: whether it was found to serve texts as long as the run's, and a model of the trained one's vocabulary
@@ -93,6 +96,7 @@ class Server:
         self.sleeps = config.sleep
         self.lock = asyncio.Lock()
         self.failing_since: float | None = None
+        self.unwell_since: float | None = None
         self.num_failures = 0
         self.rests_until = 0.0
         self.is_known = False
@@ -127,44 +131,6 @@ class Server:
         finally:
             request.cancel()
         raise self._refusal(reply.status, reply.text)
-
-    async def check_length(self, client: Any, num_tokens: int) -> None:
-        """Asks for the longest text that the server can continue; one that does not tell passes.
-
-        Args:
-            client: an `httpx.AsyncClient`.
-            num_tokens: of the longest prompt and completion of the run together.
-
-        Raises:
-            Interrupted: there is no connection, or no reply in time.
-            EngineError: its texts end earlier.
-        """
-        import httpx
-
-        seconds = self.config.silence_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                reply = await client.get(f"{self.address}/v1/models")
-        except TimeoutError:
-            raise Interrupted(f"no sign of life for {seconds:g} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Interrupted(f"{type(error).__name__}: {error}".rstrip(": ")) from None
-        longest = _longest(reply.text, self.config.model)
-        if longest is not None and longest < num_tokens:
-            raise self.too_short(longest, num_tokens)
-
-    def too_short(self, longest: int, num_tokens: int) -> EngineError:
-        """Returns the error of a server whose texts end before those of the run.
-
-        Args:
-            longest: where they end, tokens.
-            num_tokens: of prompt and completion together, as the run asks for them.
-        """
-        return EngineError(
-            f"domain.engine: {self.address} ends every text at {longest} tokens, where the run asks for {num_tokens} of"
-            f" prompt and completion together; start it with --max-model-len={num_tokens} or more, or write a smaller"
-            " domain.sampling.max_new_tokens"
-        )
 
     async def _wait_while_alive(self, client: Any, request: asyncio.Future[Any], quick_path: str) -> None:
         """Waits for a request, and asks for a sign of life again and again: a machine takes connections for a process
@@ -309,6 +275,7 @@ class Server:
             least_rest: seconds.
         """
         self.failing_since = now if self.failing_since is None else self.failing_since
+        self.unwell_since = now if self.unwell_since is None else self.unwell_since
         self.rests_until = now + max(least_rest, min(0.1 * 2.0 ** min(self.num_failures, 10), LONGEST_REST))
         self.num_failures += 1
         if not error.is_busy:
@@ -316,7 +283,7 @@ class Server:
 
     def succeeded(self) -> None:
         """Forgets earlier failures."""
-        self.failing_since, self.num_failures, self.rests_until = None, 0, 0.0
+        self.failing_since, self.unwell_since, self.num_failures, self.rests_until = None, None, 0, 0.0
         self.reasons = []
 
     def _refusal(self, status: int, text: str) -> Exception:
@@ -392,15 +359,6 @@ def request_body(
         # Tokenising the text again need not give the tokens that were sampled.
         "return_tokens_as_token_ids": True,
     }
-
-
-def _longest(text: str, model: str) -> int | None:
-    """Returns the `max_model_len` of a model in a server's list; None where it is not told."""
-    try:
-        longest = next(entry["max_model_len"] for entry in json.loads(text)["data"] if entry["id"] == model)
-        return longest if isinstance(longest, int) else None
-    except (ValueError, KeyError, TypeError, StopIteration, RecursionError):
-        return None
 
 
 def _message(text: str) -> str:

@@ -15,6 +15,7 @@ from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
 from groupwise.causal_lm.engine.base import Engine, Gathers, GroupBatch
 from groupwise.causal_lm.engine.fleet import Fleet
+from groupwise.causal_lm.engine.length import too_short
 from groupwise.causal_lm.engine.proof import Difference, Proof
 from groupwise.causal_lm.engine.server import WITHOUT_PROXY, EngineError, Interrupted, request_body
 from groupwise.causal_lm.engine.started import StartedServer
@@ -280,7 +281,7 @@ class Vllm(Engine):
                 return Turn(tokens, log_prob, bool(tokens) and tokens[-1] in self.eos)
             if piece.finish == "length":
                 context = len(request.context)
-                raise server.too_short(context + len(tokens), context + request.num_tokens)
+                raise too_short(server, context + len(tokens), context + request.num_tokens)
             if piece.finish == "abort":
                 aborted_since = clock() if aborted_since is None or piece.tokens else aborted_since
                 if clock() - aborted_since > self.config.patience_seconds:

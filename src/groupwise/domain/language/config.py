@@ -305,6 +305,12 @@ class LanguageConfig(DomainConfig):
         """True where the model comes from a folder."""
         return isinstance(self.model, Pretrained)
 
+    @property
+    def longest_completion(self) -> int:
+        """The largest `max_new_tokens` of the run, its schedule included."""
+        schedule = self.sampling_schedule.get("max_new_tokens")
+        return max(self.sampling.max_new_tokens, 0 if schedule is None else int(schedule.extremes()[1]))
+
     def to_sample(self, *, data: bool) -> LanguageConfig:
         """Returns the settings that `groupwise sample` opens: model and tokenizer, and the prompts with their
         environment where `data` asks for them. Tools answer a typed text too, unless they are Python objects that no

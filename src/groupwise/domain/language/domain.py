@@ -23,7 +23,7 @@ from groupwise.domain.language.conversation import Conversations
 from groupwise.domain.language.data import Splits, split
 from groupwise.domain.language.parsed_turn import read_texts, unreadable_template
 from groupwise.domain.language.policy import LocalPolicy, Policy, open_policy
-from groupwise.domain.language.prompts import longest_completion, prompt_limit, tokenize
+from groupwise.domain.language.prompts import prompt_limit, tokenize
 from groupwise.domain.language.remarks import remarks_of_columns, remarks_of_counts, remarks_of_form
 from groupwise.domain.language.scored import as_scored, by_temperature, scoring_inputs
 from groupwise.domain.language.supervised import Example, as_samples, encode_demonstration
@@ -111,7 +111,7 @@ class LanguageDomain(Domain):
         for evaluation_set in self._evaluation.values():
             self._ids |= evaluation_set.ids
         if isinstance(self.policy, LocalPolicy) and self._ids:
-            self.policy.expect(max(map(len, self._ids.values())) + longest_completion(config))
+            self.policy.expect(max(map(len, self._ids.values())) + self.config.longest_completion)
 
     @property
     def num_prompts(self) -> int:

@@ -89,7 +89,7 @@ def prompt_limit(config: LanguageConfig, context: int | None) -> int | None:
     Raises:
         ConfigError: completions leave no room for a prompt.
     """
-    configured_limit, completion = config.max_prompt_tokens, longest_completion(config)
+    configured_limit, completion = config.max_prompt_tokens, config.longest_completion
     if context is None:
         return configured_limit
     if completion >= context:
@@ -101,12 +101,6 @@ def prompt_limit(config: LanguageConfig, context: int | None) -> int | None:
         )
     room = context - completion
     return room if configured_limit is None else min(configured_limit, room)
-
-
-def longest_completion(config: LanguageConfig) -> int:
-    """Returns the tokens of the longest completion that any step of the run may ask for."""
-    schedule = config.sampling_schedule.get("max_new_tokens")
-    return max(config.sampling.max_new_tokens, 0 if schedule is None else int(schedule.extremes()[1]))
 
 
 def encode(prompt: Prompt, chat: Chat, environment: EnvironmentKind | None) -> list[int]:
