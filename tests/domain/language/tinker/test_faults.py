@@ -162,7 +162,7 @@ def test_the_adapter_of_a_killed_process_is_freed(
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
     monkeypatch.setattr(client, "_RETRY_SECONDS", 0.05)
     state = StandIn(places=1)
-    with served(state, seconds=1.0) as service:
+    with served(state, seconds=60.0 if killed else 3.0) as service:
         first = service.adapter(0)
         (path,) = (tmp_path / "tinker").iterdir()
         if killed:
