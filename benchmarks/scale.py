@@ -13,8 +13,8 @@ run waits too. State is weights, gradients and moments, counted before the optim
 memory above the level after imports, with whole weights for sampling and what is gathered for a pass in it. With
 `--served` what is measured is the share of a step's time that sending the weights takes, and their proof; `--top-k 20`
 has every batch followed by another proof. With `--start` two processes, without shards and with them, open a model in
-fp32 whose folder holds it in bfloat16, and end before the first step. Their peak is of memory that lies in no file; what
-does lie in one is shared by processes, and is taken back where memory is short. Linux only.
+fp32 whose folder holds it in bfloat16, and end before the first step. Their peak is of memory that lies in no file;
+what does lie in one is shared by processes, and is taken back where memory is short. Linux only.
 """
 
 from __future__ import annotations
