@@ -11,10 +11,10 @@ seconds are those of all processes of a run together. A share of waiting is the 
 exchange over the wall time of its steps; on a machine that does other work it says little, since a process that is not
 run waits too. State is weights, gradients and moments, counted before the optimiser's last step; the peak is resident
 memory above the level after imports, with whole weights for sampling and what is gathered for a pass in it. With
-`--served` what is measured is the share of a step's time that sending the weights takes, and their proof. With
-`--start` two processes, without shards and with them, open a model in fp32 whose folder holds it in bfloat16, and end
-before the first step. Their peak is of memory that lies in no file; what does lie in one is shared by processes, and is
-taken back where memory is short. Linux only.
+`--served` what is measured is the share of a step's time that sending the weights takes, and their proof; `--top-k 20`
+has every batch followed by another proof. With `--start` two processes, without shards and with them, open a model in
+fp32 whose folder holds it in bfloat16, and end before the first step. Their peak is of memory that lies in no file;
+what does lie in one is shared by processes, and is taken back where memory is short. Linux only.
 """
 
 from __future__ import annotations

@@ -95,7 +95,9 @@ class UserTransport(Transport):
             reason = late if deadline.expired() else f"failed: {why_failed(error)}"
             raise Interrupted(f"{self._place}: {method} {reason}") from error
         except (httpx.HTTPError, ConnectionError) as error:
-            raise Interrupted(f"{self._place}: {method} failed: {why_failed(error)}") from error
+            # It was raised in the library's code, which is no place of the user's.
+            reason = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise Interrupted(f"{self._place}: {method} failed: {reason}") from error
 
     @contextmanager
     def _told(self, method: str, *passing: type[Exception]) -> Iterator[None]:
