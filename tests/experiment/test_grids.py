@@ -156,3 +156,15 @@ def test_a_folder_in_which_somebody_trains_is_not_begun_again(cells: list[Cell],
         (outcome,) = run_grid(cells[:1], workers=1, command=script(FINISH))
     assert "another process trains in its folder" in outcome.error
     assert (cells[0].folder / "metrics.jsonl").is_file()
+
+
+def test_a_comparison_that_a_launcher_started_several_times_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with (
+        pytest.raises(ConfigError, match="WORLD_SIZE = 2: a comparison starts processes"),
+        grid_lock(tmp_path / "grid"),
+    ):
+        pass
+    assert not (tmp_path / "grid").exists()

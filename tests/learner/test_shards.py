@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from tests.learner.one_process import sharding
 from torch import Tensor, nn
 
+from groupwise.config import ConfigError
 from groupwise.learner.shards import (
     copy_without_weights,
     gathered,
@@ -94,8 +96,13 @@ def test_a_process_that_needs_no_whole_weights_gathers_none() -> None:
     whole = Tied()
     expected = whole(torch.tensor([0, 3])).detach()
     with sharding():
-        copy = copy_without_weights(whole, whole, {whole.head.weight: torch.float64})
         mesh = process_mesh(torch.device("cpu"))
+        mixed = copy_without_weights(whole, whole, {whole.head.weight: torch.float64})
+        with pytest.raises(
+            ConfigError, match="Tied trains weights of float32 and float64, and weights that are spread"
+        ):
+            shard_module(mixed, [mixed.head], mesh)
+        copy = copy_without_weights(whole, whole, dict.fromkeys(whole.parameters(), torch.float64))
         shard_module(copy, copy.layers, mesh)
         move_weights(whole, copy, mesh)
         with gathered(copy, whole, torch.device("cpu"), here=False):

@@ -303,7 +303,7 @@ def test_law_5_credits(table: laws.Table) -> None:
 def test_densities_are_served_unless_a_stage_reads_probabilities(name: str, objective: Objective) -> None:
     inputs = world(15)
     shift = 0.0 if objective.advantage.takes_negative else 0.5
-    rollouts = inputs.rollouts(density=True, shift=shift)
+    rollouts = inputs.rollouts(density=True, shift=shift, history_size=objective.advantage.history_size)
     if objective.trust.kind == "dppo" or any(
         getattr(link, "signal", None) in ("auto", "surprisal") for link in objective.credit.links()
     ):

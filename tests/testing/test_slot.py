@@ -136,6 +136,40 @@ class OneProcess(AdvantageSlot):
         return rewards.compared((rewards.value - rewards.mean) / spread), running
 
 
+class OwnPast(AdvantageSlot):
+    """Compares with what this process alone has seen in earlier batches, of which the first has none."""
+
+    group_baseline: ClassVar[bool] = False
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+        mean = float(rewards.value.sum() / rewards.present.sum().clamp(min=1))
+        advantage = torch.where(rewards.present, rewards.value - running.mean, 0.0)
+        return advantage, running.follow(mean, 1.0, 1.0, 0.5)
+
+
+class Remembers(AdvantageSlot):
+    """Compares with the earlier rewards of the prompt."""
+
+    history_size: ClassVar[int] = 3
+    reads: ClassVar[frozenset[str]] = frozenset({"reward_history"})
+    group_baseline: ClassVar[bool] = False
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+        assert rewards.history is not None
+        past = rewards.history.nan_to_num().sum(1, keepdim=True) / (~rewards.history.isnan()).sum(1, keepdim=True)
+        return torch.where(rewards.present, rewards.value - past, 0.0), running
+
+
+class Sums(TrustSlot):
+    """Sums over processes, and says that it reads one decision."""
+
+    scope: ClassVar[str] = "decision"
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        count = decisions.reduce(decisions.mask.sum())
+        return Surrogate(log_ratio.exp() * decisions.advantage * (count > 0), torch.ones_like(decisions.mask))
+
+
 class NotTheLast(AdmissionSlot):
     """Admits by the place of a group in the batch."""
 
@@ -183,6 +217,8 @@ FAULTS = [
     (FirstMember, "sums: rows in another order change the loss"),
     (NotFlat, "flat: members of equal rewards have the advantages [0.5, 0.5, 0.5]"),
     (OneProcess, "sums: two processes change the loss"),
+    (OwnPast, "sums: two processes change the loss (processes: running.mean_sum is"),
+    (Sums, "call: __call__ raised TypeError: it sums over processes, and its scope is not the whole update; write sc"),
     (NotTheLast, "sums: two processes change the loss"),
     (Backwards, "sums: masked decisions change the loss"),
     (LocalMean, "sums: two processes change the loss"),
@@ -251,6 +287,7 @@ def test_a_member_of_another_type_is_refused_in_words(piece: Slot, told: str) ->
 
 def test_a_sound_piece_of_ones_own_passes() -> None:
     check_slot(Sound())
+    check_slot(Remembers())
 
 
 def test_an_object_that_is_no_slot_is_refused() -> None:

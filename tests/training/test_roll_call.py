@@ -35,17 +35,20 @@ class Processes:
     def __init__(self, size: int) -> None:
         self.store, self.said = HashStore(), [[] for _ in range(size)]
         self.calls: list[RollCall | None] = [None] * size
+        self.ended: list[int] = []
         self.let_go = threading.Event()
         self.threads: list[threading.Thread] = []
 
-    def start(self, rank: int, *, judges: bool = False) -> None:
+    def start(self, rank: int, *, judges: bool = False, exchange: str = "values") -> None:
         def main() -> None:
-            size = len(self.said)
-            self.calls[rank] = RollCall(self.store, rank, size, seconds=0.2, say=self.said[rank].append)
+            size, said = len(self.said), self.said[rank].append
+            self.calls[rank] = RollCall(
+                self.store, rank, size, seconds=0.2, say=said, grace=0.1, end=lambda: self.ended.append(rank)
+            )
             if judges:
                 judge(self.let_go)
                 return
-            with self.calls[rank].waiting():
+            with self.calls[rank].waiting(exchange):
                 self.let_go.wait(DEADLINE)
 
         self.threads.append(threading.Thread(target=main))
@@ -98,6 +101,19 @@ def test_nobody_is_named_where_all_have_come(processes: Processes) -> None:
     assert processes.said == [[], [], []]
 
 
+def test_processes_that_came_to_different_exchanges_are_told_and_end(processes: Processes) -> None:
+    """A user's code summed on some processes alone: all wait, and no exchange ends."""
+    for rank, exchange in enumerate(("values", "a sum of [2] float64", "values")):
+        processes.start(rank, exchange=exchange)
+    wait_until(lambda: len(processes.ended) == 3)
+    sentences = {sentence for said in processes.said for sentence in said}
+    assert len(sentences) == 1
+    (sentence,) = sentences
+    assert sentence.startswith("the processes came to different exchanges: process 0, which is at ")
+    assert "waits for values, and process 1, which is at " in sentence
+    assert "waits for a sum of [2] float64; every process has to sum equally often; this process cannot" in sentence
+
+
 def test_a_process_ends_in_peace_though_nobody_closed_its_roll_call(tmp_path: Path) -> None:
     """Three of four of these ends were aborted inside the store, while the thread was not ended."""
     program = tmp_path / "leaves.py"
@@ -126,7 +142,7 @@ def test_who_has_left_is_waited_for_by_nobody() -> None:
     for call in calls:
         call.close()
     assert ended == [0]
-    assert said == ["process 2 has left the run: memory ran out; this process cannot go on without it, and ends"]
+    assert said == ["process 2 has left the run: memory ran out; this process cannot go on, and ends"]
 
 
 def test_a_process_that_ends_by_itself_is_not_ended() -> None:

@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, final
 from groupwise import file_lock
 from groupwise.config import ConfigError, difference, read_json
 from groupwise.experiment.variants import Variant
-from groupwise.processes import PARENT
+from groupwise.processes import PARENT, num_processes
 from groupwise.runs import read_run
 from groupwise.runs.find import is_run
 from groupwise.runs.folder import RunFolder
@@ -206,7 +206,8 @@ def grid_lock(out: Path) -> Iterator[None]:
         out: the folder of a grid; it is made where it does not exist.
 
     Raises:
-        ConfigError: another process runs the grid, or the folder holds no grid or cannot be written.
+        ConfigError: another process runs the grid, a launcher started several processes, or the folder holds no grid
+            or cannot be written.
 
     Example:
         >>> import tempfile
@@ -216,6 +217,11 @@ def grid_lock(out: Path) -> Iterator[None]:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: ...: another `groupwise compare` runs this grid now; wait for it or end it, or give another folder with --out
     """  # noqa: E501
+    if num_processes() > 1:
+        raise ConfigError(
+            f"WORLD_SIZE = {num_processes()}: a comparison starts processes of its own, one a run; start `groupwise"
+            " compare` without torchrun, and spread its runs by --workers, or by --on ray"
+        )
     _refuse_other(out)
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from groupwise.config import ConfigError
+
 if TYPE_CHECKING:  # half a second, which only a run with shards takes
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
@@ -106,6 +108,9 @@ def shard_module(module: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMes
         layers: disjoint parts of the module that are gathered one after another. One that shares a weight with
             another part is spread with the module itself.
         mesh: the mesh that `process_mesh` returned.
+
+    Raises:
+        ConfigError: trained weights of several dtypes are to be spread together.
     """
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
@@ -115,12 +120,34 @@ def shard_module(module: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMes
         if all(places[key] == count for key, count in inner.items()):
             fully_shard(layer, mesh=mesh)
     fully_shard(module, mesh=mesh)
+    _check_dtypes(module)
     for unit in _units(module):
         unit.set_gradient_divide_factor(1.0)
         # For fp32 FSDP would otherwise multiply inside the sum, which gloo cannot.
         unit.set_force_sum_reduction_for_comms(True)
     setattr(module, _INSIDE, lambda compute: compute())
     register_fsdp_forward_method(module, _INSIDE)
+
+
+def _check_dtypes(module: nn.Module) -> None:
+    """Refuses units whose trained weights differ in dtype, which FSDP cannot sum together."""
+    units = set(_units(module))
+
+    def trained(part: nn.Module) -> Iterator[nn.Parameter]:
+        yield from (parameter for parameter in part.parameters(recurse=False) if parameter.requires_grad)
+        for child in part.children():
+            if child not in units:
+                yield from trained(child)
+
+    for unit in units:
+        dtypes = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in trained(unit)})
+        if len(dtypes) > 1:
+            raise ConfigError(
+                f"train.sharding = 'full': {type(unit).__name__.removeprefix('FSDP')} trains weights of"
+                f" {' and '.join(dtypes)}, and weights that are spread together have one dtype; write"
+                " domain.model.dtype = 'float32' (with train.autocast = 'bfloat16' on a GPU), or train an adapter"
+                " (domain.model.lora)"
+            )
 
 
 def inside(module: nn.Module, compute: Callable[[], Any]) -> Any:

@@ -53,7 +53,7 @@ def loss_of(objective: Objective, scored: Scored, plan: Plan) -> Loss:
     statistics: dict[str, Statistic] = {name: Mean.number(value) for name, value in plan.constants.items()}
     if plan.not_finite == "counted" or scored.log_prob.device.type != "cpu":
         scored, plan = _without_broken(scored, plan, statistics)
-    decisions = _decisions(scored, plan)
+    decisions = _decisions(objective, scored, plan)
     dtype = decisions.log_prob.dtype
     weight = plan.weight.to(dtype)
     if not plan.acted.density:
@@ -124,7 +124,7 @@ def _without_broken(scored: Scored, plan: Plan, statistics: dict[str, Statistic]
     )
 
 
-def _decisions(scored: Scored, plan: Plan) -> Decisions:
+def _decisions(objective: Objective, scored: Scored, plan: Plan) -> Decisions:
     dtype = torch.promote_types(scored.log_prob.dtype, torch.float32)
     acted = plan.acted.clean(dtype)
     return Decisions(
@@ -139,7 +139,14 @@ def _decisions(scored: Scored, plan: Plan) -> Decisions:
         },
         draw=plan.draw,
         member_advantage=plan.advantage if plan.advantage.shape[1] == 1 else None,
-        reduce=plan.reduce,
+        # A part of a narrower scope is called once a micro-batch, of which processes need not have equally many.
+        reduce=plan.reduce if objective.scope == "batch" else _no_sum,
+    )
+
+
+def _no_sum(tensor: Tensor) -> Tensor:
+    raise TypeError(
+        "it sums over processes, and its scope is not the whole update; write scope: ClassVar[str] = 'batch'"
     )
 
 

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from groupwise.config import ImportPath, call_user, check_arguments, user_callable
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.completions import CompletionForm, as_messages
+from groupwise.reward.components import Follows
 from groupwise.reward.error import RewardError
 from groupwise.reward.image import is_image, one_by_one
 from groupwise.reward.scoring.columns import arguments_for, needed_columns
@@ -92,6 +93,10 @@ class CallableReward(Reward):
         else:
             check_arguments(loaded, self.arguments, place, all_of=False)
             function = functools.partial(loaded, **self.arguments) if self.arguments else loaded
+        if self.each and isinstance(function, Follows):
+            raise RewardError(
+                f"{place}: a reward that remembers (follow, memory, recall) is called with whole batches; drop each"
+            )
         return _EachMember(function, self.on_error, self.completions) if self.each else function
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> Any:

@@ -61,7 +61,8 @@ def outcome(objective: Objective, world: World) -> Outcome:
 def prepared(objective: Objective, world: World, reduce: Reduce = sum_over_one_process) -> Batch:
     """Returns the prepared batch."""
     shift = 0.0 if objective.advantage.takes_negative else 0.5
-    return objective.prepare(world.rollouts(shift=shift), objective.init(), reduce)
+    rollouts = world.rollouts(shift=shift, history_size=objective.advantage.history_size)
+    return objective.prepare(rollouts, objective.init(), reduce)
 
 
 def plan_of(objective: Objective, world: World) -> Plan:
@@ -194,15 +195,25 @@ class SimulatedProcesses:
 
 
 def processes(objective: Objective, world: World, expected: Outcome) -> None:
-    """Asserts that two processes sum to one; one of them holds a flat group alone, which admission may drop."""
+    """Asserts that two processes sum to one, and end with its running statistics; one of them holds a flat group alone,
+    which admission may drop.
+    """
     rows = [torch.tensor([0, 1, 2, 5, 6]), torch.tensor([3, 4])]
     together = SimulatedProcesses(2)
+
+    running = prepared(objective, world).state.running
 
     def work(rank: int) -> tuple[Tensor, Gradients]:
         rank_world = world.members(rows[rank])
         reduce = together.reduce(rank)
         scored = rank_world.scored()
-        loss = objective.loss(scored, objective.plan(prepared(objective, rank_world, reduce), reduce=reduce))
+        batch = prepared(objective, rank_world, reduce)
+        loss = objective.loss(scored, objective.plan(batch, reduce=reduce))
+        for name in type(running).model_fields:
+            number, whole = getattr(batch.state.running, name), getattr(running, name)
+            assert abs(number - whole) <= 1e-9 * max(1.0, abs(whole)), (
+                f"processes: running.{name} is {number}, not {whole}"
+            )
         return loss.total.detach(), gradients_of(loss.total, scored)
 
     outcomes = together.run(work)

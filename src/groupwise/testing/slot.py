@@ -141,7 +141,11 @@ def _declared(piece: Slot, objective: Objective) -> Iterator[str]:
     batch = world(11)
     expected = laws.outcome(objective, batch).value
     shift = 0.0 if objective.advantage.takes_negative else 0.5
-    rollouts = batch.rollouts(shift=shift, without=OPTIONAL - objective.requires_rollouts - piece.uses)
+    rollouts = batch.rollouts(
+        shift=shift,
+        without=OPTIONAL - objective.requires_rollouts - piece.uses,
+        history_size=objective.advantage.history_size,
+    )
     scored = {
         name: value
         for name, value in batch.scored().tensors().items()

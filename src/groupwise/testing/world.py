@@ -65,13 +65,16 @@ class World:
             tall={name: values.to(dtype) for name, values in self.tall.items()},
         )
 
-    def rollouts(self, density: bool = False, shift: float = 0.0, without: Collection[str] = ()) -> Rollouts:
+    def rollouts(
+        self, density: bool = False, shift: float = 0.0, without: Collection[str] = (), history_size: int = 0
+    ) -> Rollouts:
         """Returns the batch as recorded rollouts.
 
         Args:
             density: whether log-probs are of densities.
             shift: added to one of the rewards.
             without: optional fields that are left out.
+            history_size: the number of earlier rewards of each prompt, of which the first prompt lacks the oldest.
         """
         tall = {"correct": self.tall["correct"] + shift, "format": self.tall["format"]}
         rewards: dict[str, Any] = {
@@ -95,7 +98,13 @@ class World:
             member=self.tall["member"].long(),
             density=density,
             auxiliary_count={"supervised": self.tall["count"]},
+            reward_history=self._past(history_size) if history_size else None,
         )
+
+    def _past(self, size: int) -> Tensor:
+        past = (self.group[:, None] * 3 + torch.arange(size)).double() % 5 / 4
+        past[self.group == 0, : (size + 1) // 2] = float("nan")
+        return past
 
     def with_map(self, values: Tensor) -> World:
         """Returns the same batch with a reward of every decision, `[B, T]`, beside the others."""

@@ -92,7 +92,7 @@ class World:
         if self.size == 1:
             return tensor
         total = tensor.clone().contiguous()
-        with self._exchange():
+        with self._exchange(_sum_of(total)):
             dist.all_reduce(total)
         return total
 
@@ -109,14 +109,14 @@ class World:
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        with self._exchange():
+        with self._exchange("values of all processes"):
             dist.all_gather_object(values, value)
         return values
 
     def barrier(self) -> None:
         """Waits for every process."""
         if self.size > 1:
-            with self._exchange():
+            with self._exchange("all processes to come"):
                 dist.barrier()
 
     @contextmanager
@@ -138,8 +138,8 @@ class World:
                 raise ProcessLeftError(sentence) from error
             raise
 
-    def _exchange(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.roll_call is None else self.roll_call.waiting()
+    def _exchange(self, name: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.roll_call is None else self.roll_call.waiting(name)
 
     def share(self, count: int) -> range:
         """Returns this process's places of a global list. They are contiguous, and their numbers differ by at most one
@@ -171,11 +171,11 @@ class World:
         ]
         for bucket in _buckets(gradients):
             if len(bucket) == 1 and bucket[0].is_contiguous():
-                with self._exchange():
+                with self._exchange(_sum_of(bucket[0])):
                     dist.all_reduce(bucket[0])
                 continue
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
-            with self._exchange():
+            with self._exchange(_sum_of(flat)):
                 dist.all_reduce(flat)
             for gradient, summed in zip(bucket, flat.split([gradient.numel() for gradient in bucket]), strict=True):
                 gradient.copy_(summed.view_as(gradient))
@@ -320,6 +320,10 @@ def _of_the_connection(error: BaseException) -> bool:
     """Returns whether an operation of `torch.distributed` raised the error."""
     files = [Path(frame.filename).parts for frame in traceback.extract_tb(error.__traceback__)]
     return isinstance(error, RuntimeError) and any("distributed" in parts and "torch" in parts for parts in files)
+
+
+def _sum_of(tensor: Tensor) -> str:
+    return f"a sum of {list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def _gradient(parameter: torch.nn.Parameter) -> Tensor:

@@ -5,6 +5,9 @@ A reward that hangs on one of eight machines otherwise looks like a run that sto
 the exchanges it has come to and keeps the number in the store through which the processes met. A thread looks there
 once a second; it also answers for its own process, whose main thread may be the one that hangs.
 
+Where all have come and none goes on, they may have come to different exchanges: code of a user summed over processes on
+some of them alone. No collective operation ends that, so it is told, and the run ends.
+
 A process that an error has ended may live on, in a program that caught the error, and its connections with it: the
 others would wait inside a collective operation that nothing interrupts. They end themselves instead.
 """
@@ -19,7 +22,7 @@ import sysconfig
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -92,8 +95,11 @@ class RollCall:
         atexit.register(self.close)
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self, exchange: str = "an exchange") -> Iterator[None]:
         """Surrounds an exchange, to which every process comes in the same order.
+
+        Args:
+            exchange: what is exchanged, the same on every process: `a sum of [2] float64`.
 
         Raises:
             ProcessLeftError: the process that held the store has ended, and the run with it.
@@ -101,7 +107,7 @@ class RollCall:
         self._count += 1
         try:
             if not self._store_is_gone:
-                self._store.set(f"count/{self._rank}", str(self._count))
+                self._store.set(f"count/{self._rank}", f"{self._count} {exchange}")
         except DistNetworkError:
             self._store_is_gone = True
         if self._store_is_gone:
@@ -163,7 +169,7 @@ class RollCall:
                 if sentence and not self._leaves:
                     # Nothing is read from the store any more, which may have ended with the process that left.
                     if time.monotonic() > until:
-                        self._say(f"{sentence}; this process cannot go on without it, and ends")
+                        self._say(f"{sentence}; this process cannot go on, and ends")
                         self._end()
                         return
                     continue
@@ -186,27 +192,46 @@ class RollCall:
             self._store.set(f"answer/{number}", "at its end" if frame is None else place(frame))
 
     def _ask(self, seconds: float) -> None:
-        absent = [rank for rank in range(self._size) if self._exchanges_of(rank) < self._count]
-        if not absent or min(rank for rank in range(self._size) if rank not in absent) != self._rank:
+        counts, exchanges = zip(*(self._exchange_of(rank) for rank in range(self._size)), strict=True)
+        absent = [rank for rank in range(self._size) if counts[rank] < self._count]
+        if min((rank for rank in range(self._size) if rank not in absent), default=self._rank) != self._rank:
             return
-        numbers = {rank: uuid.uuid4().hex for rank in absent}
+        if absent:
+            for rank, whereabouts in self._whereabouts(absent).items():
+                self._say(f"the processes have waited {seconds:.0f} s for process {rank}, which {whereabouts}")
+        elif set(counts) == {self._count} and len(set(exchanges)) > 1:
+            other = next(rank for rank in range(self._size) if exchanges[rank] != exchanges[self._rank])
+            whereabouts = self._whereabouts([self._rank, other])
+            stands = ", and ".join(
+                f"process {rank}, which {whereabouts[rank]}, waits for {exchanges[rank]}"
+                for rank in (self._rank, other)
+            )
+            reason = f"the processes came to different exchanges: {stands}; every process has to sum equally often"
+            self._store.set(_LEFT, reason)
+
+    def _whereabouts(self, ranks: Sequence[int]) -> dict[int, str]:
+        """Asks processes where their programs stand; this one answers its own question."""
+        numbers = {rank: uuid.uuid4().hex for rank in ranks}
         for rank, number in numbers.items():
             self._store.set(f"question/{rank}", number)
         until = time.monotonic() + _SECONDS_FOR_AN_ANSWER
+        answers = {}
         for rank, number in numbers.items():
             while not self._store.check([f"answer/{number}"]) and time.monotonic() < until:
+                self._answer()
                 time.sleep(0.02)
-            answered = self._store.check([f"answer/{number}"])
-            whereabouts = (
+            answers[rank] = (
                 f"is {self._store.get(f'answer/{number}').decode()}"
-                if answered
+                if self._store.check([f"answer/{number}"])
                 else "does not answer: it was stopped or has died, or its machine cannot be reached"
             )
-            self._say(f"the processes have waited {seconds:.0f} s for process {rank}, which {whereabouts}")
+        return answers
 
-    def _exchanges_of(self, rank: int) -> int:
+    def _exchange_of(self, rank: int) -> tuple[int, str]:
+        """Returns how many exchanges a process has come to, and which one is the last."""
         key = f"count/{rank}"
-        return int(self._store.get(key)) if self._store.check([key]) else 0
+        count, _, exchange = (self._store.get(key).decode() if self._store.check([key]) else "0 ").partition(" ")
+        return int(count), exchange
 
 
 def _end_process() -> None:

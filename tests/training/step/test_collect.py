@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from tests.training.step.test_update import gathered, started, step_of
 from tests.training.toy import ToyDomain, recipe
 
+from groupwise.config import ConfigError
+from groupwise.objective.grouped import Grouped
+from groupwise.objective.running import Running
+from groupwise.objective.slot import AdvantageSlot
 from groupwise.streams import Streams
 from groupwise.training.step.collect import collect
 from groupwise.training.step.draw import draw_prompts
@@ -44,6 +50,40 @@ def test_statistics_count_the_drawn_groups_and_not_only_the_admitted() -> None:
     flat = collected.statistics["frac_reward_zero_std"].finish("flat")["flat"]
     assert flat == sum(index % 2 for index in drawn) / len(drawn)
     assert flat > 0
+
+
+class OnePast(AdvantageSlot):
+    """Follows the rewards of this process alone."""
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[torch.Tensor, Running]:
+        mean = float(rewards.value.mean())
+        return rewards.compared(rewards.value - running.mean), running.follow(mean, 1.0, 1.0, 0.5)
+
+
+class First:
+    """The first of two processes, whose peer has earned twice as much."""
+
+    rank, size, joined = 0, 2, True
+
+    def share(self, count: int) -> range:
+        return range(count)
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    def gather(self, value: Any) -> list[Any]:
+        places, running = value
+        return [value, (places, {name: 2 * number for name, number in running.items()})]
+
+
+def test_running_statistics_of_one_process_alone_are_refused() -> None:
+    path = {"advantage.kind": "callable", "advantage.path": "tests.training.step.test_collect:OnePast"}
+    toy, chosen, world = ToyDomain(), recipe(objective=path), First()
+    step = replace(step_of(toy, chosen, started(toy, chosen)), world=world)  # type: ignore[arg-type]
+    with pytest.raises(
+        ConfigError, match=r"OnePast' has other running statistics on process 1 than on process 0 \(mean_sum = "
+    ):
+        collect(step)
 
 
 def test_too_few_groups_train_and_are_said() -> None:

@@ -15,12 +15,15 @@ from groupwise.domain.protocol import Samples
 from groupwise.domain.selection.reward import Vqa
 from groupwise.domain.selection.reward.running_quantile import RunningQuantile
 from groupwise.domain.selection.reward.vqa_mode import Hybrid
+from groupwise.objective import Objective
 from groupwise.reward import Rewards, RewardTable, UnitTests
 from groupwise.reward.programs.wall import machine_wall
 from groupwise.reward.programs.wall.machine_wall import Wall
 from groupwise.track import read_metrics
 from groupwise.training import train
-from groupwise.training.step.reward_memory import group_comparisons
+from groupwise.training.progress import Progress
+from groupwise.training.step.reward_memory import group_comparisons, remember
+from groupwise.training.step.state import TrainState
 
 
 def test_fields_are_compared_inside_groups_and_decision_by_decision() -> None:
@@ -78,6 +81,22 @@ def test_a_step_is_rewarded_by_what_came_before_it_and_the_memory_is_saved(tmp_p
     assert remembered(tmp_path)["scale"] == pytest.approx(
         {"low": min(step_rewards[2]), "high": max(step_rewards[2]), "weight": 1.0}
     )
+
+
+class Second:
+    """The second of two processes, whose reward has made another memory of the same batch."""
+
+    def gather(self, value: Any) -> list[Any]:
+        return [{"vqa": {"": {"of": "the first"}}} if isinstance(value, dict) else value, value]
+
+
+def test_every_process_goes_on_with_the_memory_of_the_first_which_a_checkpoint_keeps() -> None:
+    toy = Remembering()
+    table = toy.rewards.score(["q", "q"], ["", ""], {"info": [1.0, 2.0]})
+    state = TrainState(Progress(), Objective().init(), toy.learner)
+    world: Any = Second()
+    remember(toy, state, [(torch.tensor([0, 0]), table)], world)
+    assert state.reward_memory == {"vqa": {"": {"of": "the first"}}}
 
 
 def remembered(folder: Path) -> dict[str, Any]:

@@ -253,7 +253,7 @@ class Server:
         loop, before = asyncio.get_running_loop(), math.nan
         try:
             async with asyncio.timeout(seconds):
-                while True:
+                while not client.is_closed:
                     reply = await client.get(f"{self.address}/metrics")
                     counts = [float(number) for number in _NUM_TOKENS.findall(reply.text)]
                     if not counts:

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 from pydantic import TypeAdapter
 
 from groupwise.config import ConfigError
+from groupwise.reward.components import Follows
 from groupwise.reward.config import RewardConfig
 from groupwise.reward.error import RewardError
 from groupwise.reward.scoring.columns import arguments_for
@@ -34,6 +35,8 @@ def main() -> None:
     try:
         reward = TypeAdapter(RewardConfig).validate_json(sys.stdin.readline())
         function = reward.open()
+        if isinstance(function, Follows):
+            raise RewardError("a reward that remembers (follow, memory, recall) runs in a thread; drop isolation")
     except Exception as error:
         _answer(answers, {"error": str(error) if isinstance(error, ConfigError | RewardError) else error_text(error)})
         return

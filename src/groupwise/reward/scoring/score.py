@@ -22,6 +22,8 @@ from groupwise.reward.scoring.values import checked_values, split_maps
 from groupwise.reward.scoring.worker import Job, Worker
 from groupwise.reward.text import Text
 
+_METHODS_OF_MEMORY = ("follow", "memory", "recall")
+
 
 @final
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
         )
     except (ConfigError, RewardError, RuntimeError, ImportError) as error:
         raise RewardError(f"reward {name!r}: {error}", reward=name) from error
+    _check_memory(name, function)
     if not callable(function):
         advice = "give a configured reward or a function reward(prompts, completions, **columns)"
         raise RewardError(f"reward {name!r} is of type {type(reward).__name__}; {advice}", reward=name)
@@ -129,6 +132,35 @@ def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
         not isinstance(reward, Reward) or reward.calls_function,
         _form(name, reward),
     )
+
+
+def _check_memory(name: str, function: Any) -> None:
+    """Refuses a reward whose memory nobody would keep."""
+    present = [method for method in _METHODS_OF_MEMORY if callable(getattr(function, method, None))]
+    if 1 < len(present) < len(_METHODS_OF_MEMORY):
+        missing = next(method for method in _METHODS_OF_MEMORY if method not in present)
+        raise RewardError(
+            f"reward {name!r} has {' and '.join(present)}, and no {missing}; a reward that remembers has follow, memory"
+            " and recall, and without one of them nothing would be kept",
+            reward=name,
+        )
+
+
+def _check_fields(name: str, returned: Any, follows: bool, num_members: int) -> None:
+    """Refuses what a reward that remembers could not follow."""
+    if follows and not isinstance(returned, Parted):
+        raise RewardError(
+            f"reward {name!r} has follow, which is given the fields of what it returns, and returned a"
+            f" {type(returned).__name__}; return groupwise.reward.components.Parted(values, fields)",
+            reward=name,
+        )
+    for field, values in returned.fields.items() if isinstance(returned, Parted) else ():
+        if len(values) != num_members:
+            raise RewardError(
+                f"reward {name!r} returned {len(values)} values of the field {field!r} for {num_members} members; write"
+                " one entry a member",
+                reward=name,
+            )
 
 
 def _form(name: str, reward: Any) -> CompletionForm | None:
@@ -296,12 +328,13 @@ class Rewards:
         """Returns the memories of rewards that follow training, by name, JSON-able; rewards without a memory are left
         out.
         """
-        return {name: memory for name, reward in self._following() if (memory := reward.memory())}
+        memories = {name: self._asked(name, "memory") for name, _ in self._following()}
+        return {name: memory for name, memory in memories.items() if memory}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
         """Restores the memories of the rewards that are present; a reward without an entry is reset."""
-        for name, reward in self._following():
-            reward.recall(memory.get(name, {}))
+        for name, _ in self._following():
+            self._asked(name, "recall", memory.get(name, {}))
 
     def follow(self, groups: Mapping[str, Groups]) -> dict[str, float]:
         """Updates the rewards' memories with a batch of rollouts of all processes.
@@ -312,12 +345,30 @@ class Rewards:
         Returns:
             what they say about themselves now, as `rewards/NAME/...`.
         """
-        return {
-            f"rewards/{name}/{key}": number
-            for name, reward in self._following()
-            if groups.get(name)
-            for key, number in reward.follow(groups[name]).items()
-        }
+        metrics: dict[str, float] = {}
+        for name, _ in self._following():
+            if not groups.get(name):
+                continue
+            said = self._asked(name, "follow", groups[name])
+            if not isinstance(said, Mapping) or not all(isinstance(number, int | float) for number in said.values()):
+                raise RewardError(
+                    f"reward {name!r}: follow returned {said!r}; return numbers by name, {{}} where there are none",
+                    reward=name,
+                )
+            metrics |= {f"rewards/{name}/{key}": number for key, number in said.items()}
+        return metrics
+
+    @property
+    def follows(self) -> bool:
+        """True where a reward follows training."""
+        return bool(self._following())
+
+    def _asked(self, name: str, method: str, *arguments: Any) -> Any:
+        """Calls a method by which a reward remembers; what it raises is told with the reward's name and the line."""
+        try:
+            return getattr(self._rewards[name].function, method)(*arguments)
+        except Exception as error:
+            raise RewardError(f"reward {name!r}: {method} raised {why_failed(error)}", reward=name) from error
 
     def _following(self) -> list[tuple[str, Follows]]:
         return [
@@ -350,6 +401,7 @@ class Rewards:
             detail = f"longer than {limit:g} s for a batch of {len(prompts)}; {reward.advice}"
             return missing, [RewardEvent("timeout", reward.name, count=len(prompts), detail=detail)], None
         if job.error is None:
+            _check_fields(reward.name, job.value, isinstance(reward.function, Follows), len(prompts))
             returned, maps = split_maps(reward.name, job.value.values if isinstance(job.value, Parted) else job.value)
             return *checked_values(reward.name, returned, prompts), maps
         reason = why_failed(job.error)

@@ -5,7 +5,7 @@ that resamples repeats this until the batch is full.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import final
@@ -16,7 +16,7 @@ from torch import Tensor
 from groupwise.config import ConfigError
 from groupwise.domain.protocol import ComparesExactly, Matches, Samples
 from groupwise.domain.returned import checked_members, checked_prompts, checked_rewards, checked_samples
-from groupwise.objective import Batch
+from groupwise.objective import Batch, Objective
 from groupwise.objective.matching import NoMatching
 from groupwise.processes import is_out_of_memory
 from groupwise.records import Scored
@@ -98,8 +98,11 @@ def collect(step: Step) -> Collected:
         num_prompts = _num_prompts_to_draw(num_groups, len(admitted), num_drawn)
         rounds.append(_round(step, number, num_drawn, num_prompts))
         num_drawn += num_prompts
-        local_places = rounds[-1].members.place[rounds[-1].batch.admitted].unique().tolist()
-        admitted += [place for places in step.world.gather(local_places) for place in places]
+        batch = rounds[-1].batch
+        local_places = rounds[-1].members.place[batch.admitted].unique().tolist()
+        shares = step.world.gather((local_places, batch.state.running.model_dump()))
+        _check_running(step.objective, [running for _, running in shares])
+        admitted += [place for places, _ in shares for place in places]
         if not admission.resamples or len(admitted) >= num_groups:
             break
     statistics = add([_statistics(round_, step.domain.density) for round_ in rounds])
@@ -129,6 +132,22 @@ def collect(step: Step) -> Collected:
     return Collected(
         members.samples, members.place, members.table, batch, statistics, numbers, rounds[0].filler, remarks
     )
+
+
+def _check_running(objective: Objective, processes: Sequence[Mapping[str, float]]) -> None:
+    """Refuses running statistics that an advantage has made of the rewards of one process: later batches are compared
+    with them, and a checkpoint keeps those of the first process.
+    """
+    first, advantage = processes[0], objective.advantage
+    for rank, running in enumerate(processes):
+        for name, number in running.items():
+            if not math.isclose(number, first[name], rel_tol=1e-6, abs_tol=1e-12):
+                path = getattr(advantage, "path", None)
+                called = f"advantage.path = {str(path)!r}" if path else f"advantage.kind = {advantage.kind!r}"
+                raise ConfigError(
+                    f"{called} has other running statistics on process {rank} than on process 0 ({name} = {number:.6g}"
+                    f" and {first[name]:.6g}); sum over processes by rewards.batch_moments(...) or rewards.reduce(...)"
+                )
 
 
 def score_in_parts(

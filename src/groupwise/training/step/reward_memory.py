@@ -67,7 +67,8 @@ def restore_reward_memory(domain: Domain, state: TrainState) -> None:
 def remember(
     domain: Domain, state: TrainState, rounds: Sequence[tuple[Tensor, RewardTable]], world: World
 ) -> dict[str, float]:
-    """Adds a step's rollouts to the memory of the rewards, on every process alike.
+    """Adds a step's rollouts to the memory of the rewards. Every process goes on with that of the first one, which a
+    checkpoint keeps.
 
     Args:
         state: the state of the run, whose memory is updated.
@@ -88,7 +89,8 @@ def remember(
     metrics = domain.rewards.follow(
         {name: [group for _, fields in groups for group in fields.get(name, [])] for name in names}
     )
-    state.reward_memory = domain.rewards.memory()
+    # What a reward makes of the batch may be drawn, or round otherwise on another machine.
+    state.reward_memory = world.gather(domain.rewards.memory())[0] if domain.rewards.follows else {}
     return metrics
 
 
