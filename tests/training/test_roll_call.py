@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch.distributed import HashStore, PrefixStore, TCPStore
 
 from groupwise.processes import ProcessLeftError
 from groupwise.training import roll_call
-from groupwise.training.distributed import World
+from groupwise.training.distributed import World, _sum_of
 from groupwise.training.roll_call import RollCall
 
 DEADLINE = 30.0
@@ -101,9 +102,25 @@ def test_nobody_is_named_where_all_have_come(processes: Processes) -> None:
     assert processes.said == [[], [], []]
 
 
+def test_nobody_is_named_where_the_exchange_ended_while_it_was_asked() -> None:
+    said: list[str] = []
+    call = RollCall(HashStore(), 0, 2, say=said.append)
+    with call.waiting():
+        since = call._since
+    assert since is not None
+    call._ask(since)
+    call.close()
+    assert not said
+
+
+def test_a_sum_is_named_alike_however_a_process_holds_its_summand() -> None:
+    """A gradient that lies otherwise is summed in a flat copy, and the run of both is sound."""
+    assert _sum_of(torch.ones(2, 3)) == _sum_of(torch.ones(6)) == "a sum of 6 float32"
+
+
 def test_processes_that_came_to_different_exchanges_are_told_and_end(processes: Processes) -> None:
     """A user's code summed on some processes alone: all wait, and no exchange ends."""
-    for rank, exchange in enumerate(("values", "a sum of [2] float64", "values")):
+    for rank, exchange in enumerate(("values", "a sum of 2 float64", "values")):
         processes.start(rank, exchange=exchange)
     wait_until(lambda: len(processes.ended) == 3)
     sentences = {sentence for said in processes.said for sentence in said}
@@ -111,7 +128,7 @@ def test_processes_that_came_to_different_exchanges_are_told_and_end(processes: 
     (sentence,) = sentences
     assert sentence.startswith("the processes came to different exchanges: process 0, which is at ")
     assert "waits for values, and process 1, which is at " in sentence
-    assert "waits for a sum of [2] float64; every process has to sum equally often; this process cannot" in sentence
+    assert "waits for a sum of 2 float64; every process has to sum equally often; this process cannot" in sentence
 
 
 def test_a_process_ends_in_peace_though_nobody_closed_its_roll_call(tmp_path: Path) -> None:

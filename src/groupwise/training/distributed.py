@@ -323,7 +323,7 @@ def _of_the_connection(error: BaseException) -> bool:
 
 
 def _sum_of(tensor: Tensor) -> str:
-    return f"a sum of {list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+    return f"a sum of {tensor.numel()} {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def _gradient(parameter: torch.nn.Parameter) -> Tensor:

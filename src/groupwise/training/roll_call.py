@@ -99,7 +99,7 @@ class RollCall:
         """Surrounds an exchange, to which every process comes in the same order.
 
         Args:
-            exchange: what is exchanged, the same on every process: `a sum of [2] float64`.
+            exchange: what is exchanged, the same on every process: `a sum of 2 float64`.
 
         Raises:
             ProcessLeftError: the process that held the store has ended, and the run with it.
@@ -180,7 +180,7 @@ class RollCall:
                 since = self._since
                 if since is not None and time.monotonic() - since > self._asked_after:
                     self._asked_after *= 2
-                    self._ask(time.monotonic() - since)
+                    self._ask(since)
 
     def _answer(self) -> None:
         """Says where the watched thread stands to whoever asked."""
@@ -191,12 +191,15 @@ class RollCall:
             frame = sys._current_frames().get(self._watched_thread)
             self._store.set(f"answer/{number}", "at its end" if frame is None else place(frame))
 
-    def _ask(self, seconds: float) -> None:
+    def _ask(self, since: float) -> None:
         counts, exchanges = zip(*(self._exchange_of(rank) for rank in range(self._size)), strict=True)
+        if self._since != since:  # The exchange has ended, and what was read is of two of them.
+            return
         absent = [rank for rank in range(self._size) if counts[rank] < self._count]
-        if min((rank for rank in range(self._size) if rank not in absent), default=self._rank) != self._rank:
+        if min(rank for rank in range(self._size) if rank not in absent) != self._rank:
             return
         if absent:
+            seconds = time.monotonic() - since
             for rank, whereabouts in self._whereabouts(absent).items():
                 self._say(f"the processes have waited {seconds:.0f} s for process {rank}, which {whereabouts}")
         elif set(counts) == {self._count} and len(set(exchanges)) > 1:
@@ -207,7 +210,8 @@ class RollCall:
                 for rank in (self._rank, other)
             )
             reason = f"the processes came to different exchanges: {stands}; every process has to sum equally often"
-            self._store.set(_LEFT, reason)
+            if not self._store.check([_LEFT]):
+                self._store.set(_LEFT, reason)
 
     def _whereabouts(self, ranks: Sequence[int]) -> dict[int, str]:
         """Asks processes where their programs stand; this one answers its own question."""

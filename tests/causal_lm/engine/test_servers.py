@@ -231,6 +231,16 @@ def test_every_version_of_an_adapter_has_a_name_of_its_own(trained, tmp_path):
     assert not server.adapters
 
 
+def test_a_server_that_was_away_is_asked_under_the_name_that_the_others_have(trained):
+    """The process that sends weights sends them later; the other processes have no other way to learn the name."""
+    second = fleet.Fleet(VllmEngine(), ["http://a", "http://b"], None, Proof(Backbone(trained)), eos=())
+    second.hold({"http://a": "groupwise-1-v0", "http://b": "groupwise-1-v0"})
+    second.advance()
+    second.hold({"http://b": "groupwise-1-v1"})
+    assert [server.model for server in second.servers] == ["groupwise-1-v1"] * 2
+    assert [server.version == second.version for server in second.servers] == [False, True]
+
+
 class Elsewhere:
     """Shards of a model that lies whole here too, as the engine sees them within `gathered`."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 
+import httpx
 import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -40,12 +41,18 @@ class Carried(FileTransport):
             raise KeyError("address")
         if self.fails == "connection":
             raise ConnectionRefusedError("the second machine is away")
+        if self.fails == "status":
+            httpx.Response(404, request=httpx.Request("PUT", "http://store/v0")).raise_for_status()
         if self.fails == "silence":
             await asyncio.sleep(1000)
         target = f"{self.second}/of-{version}"
         if self.fails != "nothing":
             shutil.copytree(self.path(version), target)
             await reload_folder(client, server, target)
+
+    async def leave(self, client, server):
+        if self.fails == "leave":
+            raise KeyError("address")
 
 
 class Unfinished(Transport):
@@ -111,6 +118,7 @@ def test_weights_go_the_way_of_a_user_and_are_proved(trained, server, engine_of)
         ),
         ("send", r"^domain.engine.sync.path = '.*:Carried': send failed: KeyError: 'address' \(at .* in send\)$"),
         ("connection", r"has answered for 0\.3 s .*Carried': send failed: ConnectionRefusedError: the second machine"),
+        ("status", r"Carried': send failed: HTTPStatusError: Client error '404 Not Found' for url 'http://store/v0'\)"),
         ("silence", r"has answered for 0\.3 s .*Carried': send takes longer than domain.engine.timeout_seconds = 0.5"),
         ("nothing", r"does not hold the trained weights"),
     ],
@@ -121,6 +129,17 @@ def test_what_a_transport_of_a_user_does_wrong_is_one_line(trained, engine_of, f
     with pytest.raises(EngineError, match=message) as error:
         draw(engine)
     assert "\n" not in str(error.value)
+
+
+def test_what_a_transport_of_a_user_leaves_wrong_is_told_and_its_files_are_removed(engine_of, caplog):
+    engine = engine_of(fails="leave")
+    draw(engine)
+    folder = engine._transport._transport.folder
+    assert folder.exists()
+    engine.close()
+    (message,) = caplog.messages
+    assert "Carried': leave failed: KeyError: 'address' (at " in message
+    assert not folder.exists()
 
 
 def test_a_class_that_is_no_transport_is_refused_where_the_configuration_is_read(engine_of):

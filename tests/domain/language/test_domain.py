@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -433,3 +434,19 @@ def test_a_mixture_of_experts_says_that_nothing_balances_its_load_and_its_gradie
     )
     assert router.grad is not None
     assert router.grad.abs().max() > 0
+
+
+def test_a_server_that_no_evaluation_asks_need_not_hold_the_held_out_prompts(build: Any, tmp_path: Path) -> None:
+    """With `sync = "none"` this process samples them."""
+    held_out = tmp_path / "held_out.jsonl"
+    held_out.write_text(json.dumps({"prompt": "one " * 30, "answer": "1"}) + "\n")
+    longest = {}
+    for sync in ("none", "folder"):
+        domain = build(
+            data={"evaluation": {"long": str(held_out)}},
+            rewards={"worked": None},
+            engine={"kind": "vllm", "address": "http://localhost:9", "sync": sync},
+        )
+        longest[sync] = domain.policy._engine._fleet.longest
+    assert longest["none"] == max(map(len, domain._train.ids.values())) + 8
+    assert longest["folder"] == max(map(len, domain._evaluation["long"].ids.values())) + 8 > longest["none"]

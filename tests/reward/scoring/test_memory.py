@@ -39,6 +39,26 @@ class Forgetful(Counts):
     recall: Any = None
 
 
+class OnlyFollows:
+    """Keeps what it follows where no checkpoint finds it."""
+
+    def __call__(self, completions: list[str], **columns: Any) -> Any:
+        return [1.0] * len(completions)
+
+    def follow(self, groups: Any) -> Any:
+        return {}
+
+
+class Finds:
+    """Measures what was found, and remembers nothing."""
+
+    def __call__(self, completions: list[str], **columns: Any) -> Any:
+        return [self.recall(text) for text in completions]
+
+    def recall(self, text: str) -> float:
+        return 1.0
+
+
 class Plain(Counts):
     """Returns no fields, so that nothing is followed."""
 
@@ -92,6 +112,7 @@ def test_a_reward_follows_remembers_and_recalls() -> None:
     ("reward", "attempt", "said"),
     [
         (Forgetful, scored, "reward 'own' has follow and memory, and no recall; a reward that remembers has follow, m"),
+        (OnlyFollows, scored, "reward 'own' has follow, and no memory and no recall; a reward that remembers has f"),
         (
             Plain,
             scored,
@@ -107,6 +128,12 @@ def test_what_would_be_forgotten_is_refused(reward: Any, attempt: Callable[[Rewa
     with pytest.raises(RewardError) as caught, Rewards({"own": reward()}) as rewards:
         attempt(rewards)
     assert str(caught.value).startswith(said)
+
+
+def test_a_method_that_is_called_like_one_of_memory_is_no_memory() -> None:
+    with Rewards({"own": Finds()}) as rewards:
+        assert not rewards.follows
+        scored(rewards)
 
 
 @pytest.mark.parametrize("how", [{"each": True}, {"isolation": "process"}])

@@ -50,5 +50,5 @@ def test_under_torchrun_a_second_request_is_not_promised(monkeypatch: pytest.Mon
     said: list[str] = []
     with listening(said.append):
         signal.raise_signal(signal.SIGINT)
-    expected = "ending after this step, with a checkpoint; torchrun kills what is still there after 30 s"
-    assert said == [f"{expected} (--shutdown-timeout)"]
+    expected = "ending after this step, with a checkpoint; torchrun kills what is still there after its"
+    assert said == [f"{expected} --shutdown-timeout, 30 s where it has none"]

@@ -86,6 +86,19 @@ def test_running_statistics_of_one_process_alone_are_refused() -> None:
         collect(step)
 
 
+class NoPast(AdvantageSlot):
+    """Keeps a deviation that one value has none of."""
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[torch.Tensor, Running]:
+        return rewards.compared(rewards.value - rewards.mean), running.follow(0.0, float("nan"), 1.0, 0.5)
+
+
+def test_running_statistics_that_are_no_number_do_not_differ() -> None:
+    path = {"advantage.kind": "callable", "advantage.path": "tests.training.step.test_collect:NoPast"}
+    _, state, _ = gathered(recipe(objective=path))
+    del state
+
+
 def test_too_few_groups_train_and_are_said() -> None:
     _, _, collected = gathered(
         recipe(objective=RESAMPLE),

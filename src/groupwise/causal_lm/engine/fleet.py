@@ -82,7 +82,8 @@ class Fleet:
         return {server.address: server.model for server in self.servers if server.version == self.version}
 
     def hold(self, names: Mapping[str, str]) -> None:
-        """Notes which servers hold the weights of now, as another process has proved.
+        """Notes which servers hold the weights of now, as another process has proved. One that was away is sent them
+        later, under the name that the others have.
 
         Args:
             names: under which they serve them, by address.
@@ -90,6 +91,8 @@ class Fleet:
         for server in self.servers:
             if server.address in names:
                 server.model, server.version = names[server.address], self.version
+            elif self._transport is None and names:
+                server.model = next(iter(names.values()))
 
     def doubt(self) -> None:
         """Makes every server take the weights and prove them again."""

@@ -69,16 +69,19 @@ class UserTransport(Transport):
             await self._transport.send(client, server, version)
 
     async def leave(self, client: Any, server: Server) -> None:
-        """Has the user's transport take back what a server should not keep."""
-        async with self._in_time("leave"):
-            await self._transport.leave(client, server)
+        """Has the user's transport take back what a server should not keep; a failure ends nothing any more."""
+        try:
+            async with self._in_time("leave"):
+                await self._transport.leave(client, server)
+        except (EngineError, Interrupted, ConfigError) as error:
+            log.warning("%s", error)
 
     def close(self) -> None:
         """Has the user's transport remove what it wrote; a failure ends nothing any more."""
         try:
             with self._told("close"):
                 self._transport.close()
-        except EngineError as error:
+        except (EngineError, Interrupted, ConfigError) as error:
             log.warning("%s", error)
 
     @asynccontextmanager
@@ -95,8 +98,8 @@ class UserTransport(Transport):
             reason = late if deadline.expired() else f"failed: {why_failed(error)}"
             raise Interrupted(f"{self._place}: {method} {reason}") from error
         except (httpx.HTTPError, ConnectionError) as error:
-            # It was raised in the library's code, which is no place of the user's.
-            reason = f"{type(error).__name__}: {error}".rstrip(": ")
+            # It was raised in the library's code, which is no place of the user's. A status has a second line.
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}".rstrip(": ")
             raise Interrupted(f"{self._place}: {method} failed: {reason}") from error
 
     @contextmanager

@@ -166,9 +166,11 @@ class Vllm(Engine):
             self._started.close()
         transport, self._transport = self._transport, None
         if transport is not None:
-            if self._started is None and self._fleet.version >= 0:
-                _run(self._with_client(self._fleet.leave))
-            transport.close()
+            try:
+                if self._started is None and self._fleet.version >= 0:
+                    _run(self._with_client(self._fleet.leave))
+            finally:
+                transport.close()
 
     def _follow(self, batch: GroupBatch) -> None:
         """Begins a new version where the weights have changed."""

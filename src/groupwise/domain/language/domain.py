@@ -110,8 +110,10 @@ class LanguageDomain(Domain):
         self._ids = dict(self._train.ids)
         for evaluation_set in self._evaluation.values():
             self._ids |= evaluation_set.ids
-        if isinstance(self.policy, LocalPolicy) and self._ids:
-            self.policy.expect(max(map(len, self._ids.values())) + self.config.longest_completion)
+        if isinstance(self.policy, LocalPolicy):
+            for tokenized in (self._train, *self._evaluation.values()):
+                longest = max(map(len, tokenized.ids.values()), default=0) + config.longest_completion
+                self.policy.expect(longest, live=tokenized is not self._train)
 
     @property
     def num_prompts(self) -> int:

@@ -249,9 +249,14 @@ class LocalPolicy:
         """Ends what the engine started."""
         self._engine.close()
 
-    def expect(self, num_tokens: int) -> None:
-        """Tells the engine how long texts will be, prompt and completion together."""
-        self._engine.expect(num_tokens)
+    def expect(self, num_tokens: int, *, live: bool = False) -> None:
+        """Tells an engine how long texts will be, prompt and completion together.
+
+        Args:
+            num_tokens: of the longest.
+            live: as of `sample`.
+        """
+        (self._live_engine if live else self._engine).expect(num_tokens)
 
     def send_weights(self, prompts: Sequence[Sequence[int]], settings: SamplingConfig, peers: Peers) -> None:
         """Has the engine send the weights where its servers are shared. Every process calls it.

@@ -137,11 +137,12 @@ def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
 def _check_memory(name: str, function: Any) -> None:
     """Refuses a reward whose memory nobody would keep."""
     present = [method for method in _METHODS_OF_MEMORY if callable(getattr(function, method, None))]
-    if 1 < len(present) < len(_METHODS_OF_MEMORY):
-        missing = next(method for method in _METHODS_OF_MEMORY if method not in present)
+    missing = [method for method in _METHODS_OF_MEMORY if method not in present]
+    if missing and ("follow" in present or len(present) > 1):
         raise RewardError(
-            f"reward {name!r} has {' and '.join(present)}, and no {missing}; a reward that remembers has follow, memory"
-            " and recall, and without one of them nothing would be kept",
+            f"reward {name!r} has {' and '.join(present)}, and no {' and no '.join(missing)}; a reward that remembers"
+            " has follow, memory and recall, and without one of them nothing would be kept; write all three, or give"
+            " what is meant otherwise another name",
             reward=name,
         )
 

@@ -58,7 +58,7 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
         return
     then = "once more ends at once"
     if "TORCHELASTIC_RUN_ID" in os.environ:  # A second Ctrl-C reaches torchrun alone.
-        then = "torchrun kills what is still there after 30 s (--shutdown-timeout)"
+        then = "torchrun kills what is still there after its --shutdown-timeout, 30 s where it has none"
     # A second signal may interrupt `put`; the `put` of a SimpleQueue is reentrant.
     sentences: SimpleQueue[str | None] = SimpleQueue()
 

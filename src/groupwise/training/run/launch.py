@@ -21,7 +21,7 @@ from groupwise.domain.failed_method import naming_failed_method
 from groupwise.domain.first_batch import check_first_batch
 from groupwise.domain.protocol import Tabulates
 from groupwise.domain.returned import checked_tables
-from groupwise.processes import is_first_process, is_out_of_memory
+from groupwise.processes import is_first_process, is_launched, is_out_of_memory
 from groupwise.runs import EvaluatedOn, RunFolder
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import MetricsFile, Trackers, open_trackers
@@ -259,34 +259,34 @@ def _run(job: Job, process: _Process, *, resumed: bool) -> Result:
         except KeyboardInterrupt:
             written = store.written()
             goes_on = f"goes on from step {written[-1].step}" if written else "begins again: nothing was saved yet"
-            session.say(f"ended at once, after step {state.progress.step}; {_resume_command(process)} {goes_on}")
+            session.say(f"ended at once, after step {state.progress.step}; {_resume_command(folder)} {goes_on}")
             raise
         except Exception:
             if written := store.written():
                 session.say(
-                    f"an error ended the run after step {state.progress.step}; {_resume_command(process)} goes on from"
+                    f"an error ended the run after step {state.progress.step}; {_resume_command(folder)} goes on from"
                     f" step {written[-1].step}"
                 )
             raise
 
 
-def _resume_command(run: _Process | Session) -> str:
-    launcher = "" if run.world.size == 1 else "torchrun ... -m "
-    return f"`{launcher}groupwise resume {run.folder.path}`"
+def _resume_command(folder: RunFolder) -> str:
+    launcher = "torchrun ... -m " if is_launched() else ""
+    return f"`{launcher}groupwise resume {folder.path}`"
 
 
 def _to_the_end(session: Session, job: Job, state: TrainState, domains: Domains) -> Result:
     folder = session.folder
     if not run_stages(session, job, state, domains):
         save(session, state)
-        session.say(f"ended at step {state.progress.step}; {_resume_command(session)} goes on")
+        session.say(f"ended at step {state.progress.step}; {_resume_command(folder)} goes on")
         return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
     if session.world.gather(not folder.model.exists())[0]:
         write_model(session, domains.base, state, folder.model)
     _tabulate(session, job, state, domains)
     baseline, ended = run_controls(session, job, state, domains)
     if not ended:
-        session.say(f"ended during the controls; the model is saved, and {_resume_command(session)} goes on with them")
+        session.say(f"ended during the controls; the model is saved, and {_resume_command(folder)} goes on with them")
         return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
     return _finish(session, job, state, baseline)
 

@@ -141,7 +141,8 @@ def _check_running(objective: Objective, processes: Sequence[Mapping[str, float]
     first, advantage = processes[0], objective.advantage
     for rank, running in enumerate(processes):
         for name, number in running.items():
-            if not math.isclose(number, first[name], rel_tol=1e-6, abs_tol=1e-12):
+            both_nan = math.isnan(number) and math.isnan(first[name])
+            if not both_nan and not math.isclose(number, first[name], rel_tol=1e-6, abs_tol=1e-12):
                 path = getattr(advantage, "path", None)
                 called = f"advantage.path = {str(path)!r}" if path else f"advantage.kind = {advantage.kind!r}"
                 raise ConfigError(
