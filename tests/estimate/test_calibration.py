@@ -74,6 +74,21 @@ def test_arithmetic_that_takes_no_measurable_time_gets_the_rate_that_was_reached
             assert timing.seconds[part] * 0.95 <= predicted <= timing.seconds[part] * 2.1
 
 
+def test_layers_that_take_no_measurable_time_beside_a_slow_head_do_not_get_its_rate():
+    """Large models, which are nearly all layers, were foretold by the rate of the head, and nobody said so."""
+    timings, reached = [], 0.0
+    for probe in PROBES:
+        shape, step = probe.shape(probe.words + 4), Step(probe.prompts, probe.group_size, 17, 16, 16, reference=True)
+        part_work = work(shape, step)
+        seconds = {part: 0.01 * some.calls + some.head_flops / 1e7 for part, some in part_work.items()}
+        timings.append(ProbeTiming(shape, step, seconds))
+        reached = max(reached, (part_work["update"].layer_flops + part_work["update"].head_flops) / seconds["update"])
+    machine = fit(timings, "slow head").machine()
+    assert "update" in machine.unmeasured
+    rates = machine.part_rates["update"]
+    assert max(rates.head_rates.values()) < min(rates.layer_rates.values()) == pytest.approx(reached)
+
+
 def test_a_probe_is_a_real_run_in_which_every_member_learns():
     timing = measure(Probe(64, 1, 32, 2, 4), train, 1)
     assert set(timing.seconds) == {"sampling", "scoring", "update"}

@@ -33,7 +33,7 @@ Train = Callable[[Mapping[str, Any], Path], None]
 _PROBE = resources.files("groupwise.presets") / "probe.toml"
 """The experiment of the measured runs, without its sizes and prompts."""
 
-VERSION = 3
+VERSION = 4
 """The version of the calibration. A change of the code that changes the measured rates has to raise this number; stored
 rates of an earlier version are not used.
 """
@@ -289,12 +289,13 @@ def fit(timings: Sequence[ProbeTiming], name: str) -> CalibratedRates:
             for cost, share in zip(costs[5:].tolist(), shares[5:].tolist(), strict=True)
         ]
         layer, head = rates[: len(widths)], rates[len(widths) :]
-        # A width whose arithmetic takes no measurable time gets the rate of the fastest width. Where no width's does,
-        # the rate is the highest that a probe reached with everything beside the arithmetic: the machine is no slower.
+        # A width whose arithmetic takes no measurable time gets the rate of the fastest width. Where that of no layer
+        # does, the rate is the highest that a probe reached with everything beside the arithmetic: the machine is no
+        # slower.
         reached = float((np.array(rows)[:, 5:].sum(axis=1) / seconds).max())
-        if not any(rates):
+        if not any(layer):
             unmeasured.append(part)
-        fastest_layer = max(layer) or max(head) or reached
+        fastest_layer = max(layer) or reached
         fastest_head = max(head) or fastest_layer
         part_rates[part] = {
             **dict(zip(("call", "layer", "token", "parameter", "logit"), costs[:5].tolist(), strict=True)),

@@ -126,8 +126,8 @@ def _extrapolated(shape: Shape, step: Step, machine: Machine, num_processes: int
             )
         if machine.unmeasured:
             remarks.append(
-                f"{', '.join(machine.unmeasured)}: arithmetic took no measurable time beside the calls; it is counted"
-                " at the rate that a whole probe reached, so that large models take less than these seconds"
+                f"{', '.join(machine.unmeasured)}: arithmetic of the layers took no measurable time beside the rest; it"
+                " is counted at the rate that a whole probe reached, so that large models take less than these seconds"
             )
         if num_processes > 1:
             remarks.append(f"{num_processes} devices: one was measured; communication is not in these seconds")

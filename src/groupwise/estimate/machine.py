@@ -101,7 +101,7 @@ class Machine:
         link: bytes a second between devices of one machine; unset where there is one device.
         widest: the largest hidden width of a measured model.
         tokens: tokens of the longest measured sequence.
-        unmeasured: parts of a step whose arithmetic took no measurable time, so that their rates are the least.
+        unmeasured: parts of a step whose layers took no measurable time, so that their rates are the least.
     """
 
     name: str
@@ -199,7 +199,7 @@ class CalibratedRates:
         parts: part -> the arguments of its `Rates`.
         widest, tokens: the largest hidden width and the longest sequence that were measured.
         residuals: part -> median and largest relative error of the fit on its own measurements.
-        unmeasured: parts whose arithmetic took no measurable time.
+        unmeasured: parts whose layers took no measurable time.
     """
 
     name: str
