@@ -96,7 +96,7 @@ def test_every_process_goes_on_with_the_memory_of_the_first_which_a_checkpoint_k
     state = TrainState(Progress(), Objective().init(), toy.learner)
     world: Any = Second()
     remember(toy, state, [(torch.tensor([0, 0]), table)], world)
-    assert state.reward_memory == {"vqa": {"": {"of": "the first"}}}
+    assert state.reward_memory == toy.rewards.memory() == {"vqa": {"": {"of": "the first"}}}
 
 
 def remembered(folder: Path) -> dict[str, Any]:
