@@ -196,12 +196,14 @@ def _keys(trial: _Trial) -> Iterator[str]:
 
 
 def _all_same(samples: Samples, group_size: int) -> bool:
-    """Returns whether the members of the first group are all equal: in their log-probs, which a uniform policy gives to
-    all, and in what else is recorded of them.
+    """Returns whether the members of the first group are all equal: in their log-probs or, where the policy is uniform
+    and gives one to all, in what else is recorded of them.
     """
     log_probs = torch.where(samples.mask, samples.old_log_prob, 0.0)
-    recorded = [value for value in samples.payload.values() if isinstance(value, Tensor)]
-    return all(bool((rows[:group_size] == rows[:1]).all()) for rows in (log_probs, *recorded))
+    compared = [log_probs]
+    if len(samples.old_log_prob[samples.mask].unique()) == 1:
+        compared += [value for value in samples.payload.values() if isinstance(value, Tensor)]
+    return all(bool((rows[:group_size] == rows[:1]).all()) for rows in compared)
 
 
 def _gradient(trial: _Trial) -> Iterator[str]:

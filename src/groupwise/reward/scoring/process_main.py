@@ -17,7 +17,6 @@ from typing import Any, TextIO
 from pydantic import TypeAdapter
 
 from groupwise.config import ConfigError
-from groupwise.reward.components import Follows
 from groupwise.reward.config import RewardConfig
 from groupwise.reward.error import RewardError
 from groupwise.reward.scoring.columns import arguments_for
@@ -35,7 +34,7 @@ def main() -> None:
     try:
         reward = TypeAdapter(RewardConfig).validate_json(sys.stdin.readline())
         function = reward.open()
-        if isinstance(function, Follows):
+        if callable(getattr(function, "follow", None)):
             raise RewardError("a reward that remembers (follow, memory, recall) runs in a thread; drop isolation")
     except Exception as error:
         _answer(answers, {"error": str(error) if isinstance(error, ConfigError | RewardError) else error_text(error)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Self, final
 
 from groupwise.config import ConfigError, why_failed
@@ -351,12 +352,12 @@ class Rewards:
             if not groups.get(name):
                 continue
             said = self._asked(name, "follow", groups[name])
-            if not isinstance(said, Mapping) or not all(isinstance(number, int | float) for number in said.values()):
+            if not isinstance(said, Mapping) or not all(isinstance(number, Real) for number in said.values()):
                 raise RewardError(
                     f"reward {name!r}: follow returned {said!r}; return numbers by name, {{}} where there are none",
                     reward=name,
                 )
-            metrics |= {f"rewards/{name}/{key}": number for key, number in said.items()}
+            metrics |= {f"rewards/{name}/{key}": float(number) for key, number in said.items()}
         return metrics
 
     @property

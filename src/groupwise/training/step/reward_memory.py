@@ -92,7 +92,7 @@ def remember(
     # What a reward makes of the batch may be drawn, or round otherwise on another machine.
     state.reward_memory = world.gather(domain.rewards.memory())[0] if domain.rewards.follows else {}
     # An evaluation may come before the next batch.
-    restore_reward_memory(domain, state)
+    domain.rewards.recall(state.reward_memory)
     return metrics
 
 
