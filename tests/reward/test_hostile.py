@@ -334,7 +334,7 @@ def test_what_the_limits_of_a_member_are() -> None:
         for kind, model in KINDS.items()
         if kind in ("math_verify", "reasoning_gym")
     }
-    assert limited == dict.fromkeys(limited, MemberLimits(1.0, 1024))
+    assert limited == dict.fromkeys(limited, MemberLimits(2.0, 1024))
     assert CallableReward(path="a:b").member_limits is None
 
 
