@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -95,8 +96,9 @@ class NoPast(AdvantageSlot):
 
 def test_running_statistics_that_are_no_number_do_not_differ() -> None:
     path = {"advantage.kind": "callable", "advantage.path": "tests.training.step.test_collect:NoPast"}
-    _, state, _ = gathered(recipe(objective=path))
-    del state
+    _, _, collected = gathered(recipe(objective=path))
+    assert collected.batch is not None
+    assert math.isnan(collected.batch.state.running.std_sum)
 
 
 def test_too_few_groups_train_and_are_said() -> None:
