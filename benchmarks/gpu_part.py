@@ -284,7 +284,7 @@ def tests(device: str, tiny: bool) -> Result:
     """The tests that are marked `gpu`; on a CPU the same bodies there."""
     import pytest
 
-    chosen = ["-m", "gpu"] if device == "cuda" else ["-m", "not gpu and not slow", "-k", "cpu"]
+    chosen = ["-m", "gpu"] if device == "cuda" else ["-k", "cpu"]
     where = ROOT / "tests" / "device" / ("test_generators.py" if tiny else "")
     status = pytest.main(
         ["-q", "-p", "no:cacheprovider", "--tb=short", *chosen, str(where)], plugins=[failures := Failures()]
