@@ -27,8 +27,6 @@ _OF_OTHER_FAMILIES = (
     *(f"groupwise.domain.{domain}.domain" for domain in ("diffusion", "restoration", "selection")),
 )
 """What neither a small model of the language domain nor a text needs."""
-_REGISTRY = ("transformers.models.auto.modeling_auto",)
-"""The model classes of all families, which only a model in a folder needs."""
 _MODELS = ("transformers", "tokenizers", "scipy", "groupwise.domain.language.domain")
 _SMALL = (
     *("stages.warm_up.num_steps=1", "stages.grpo.num_steps=1", "controls=null", "domain.data.num_held_out=2"),
@@ -74,13 +72,11 @@ def test_a_verb_loads_only_the_family_that_it_uses(tmp_path: Path) -> None:
     loaded = _loaded(tmp_path, _WITH_MODELS)
     found = {name: sorted(modules.intersection(_OF_OTHER_FAMILIES)) for name, modules in loaded.items()}
     assert found == {name: [] for name in _WITH_MODELS}
-    for name in ("check", "train", "resume"):
-        assert loaded[name].isdisjoint(_REGISTRY), name
     assert loaded["check"].issuperset(("torch", *_MODELS)), "the names are those of modules"
 
     # These read the run that the verbs above have made.
     loaded = _loaded(tmp_path, _WITHOUT_TORCH | _WITHOUT_MODELS)
-    heavy = (*_OF_OTHER_FAMILIES, *_MODELS, *_REGISTRY)
+    heavy = (*_OF_OTHER_FAMILIES, *_MODELS)
     found = {name: sorted(modules.intersection(heavy)) for name, modules in loaded.items()}
     assert found == {name: [] for name in loaded}
     assert [name for name in _WITHOUT_TORCH if loaded[name].intersection(("torch", "numpy"))] == []

@@ -1,4 +1,4 @@
-"""The slots of every preset and overlay as `presets/slots.json` records them, from which `groupwise methods` prints without torch.
+"""The slots of presets and overlays as `presets/slots.json` records them, from which `groupwise methods` prints.
 
 `python tests/objective/test_recorded_slots.py` records them anew, after a preset or a default has changed.
 """

@@ -12,6 +12,7 @@ from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from groupwise.causal_lm.backbone import Backbone
@@ -82,9 +83,6 @@ def load_model(config: CausalLMConfig, dtype: torch.dtype | str) -> Any:
     Raises:
         ConfigError: as `load`.
     """
-    # The registry of all families, which a model with fresh weights has no use for.
-    from transformers import AutoModelForCausalLM
-
     arguments: dict[str, Any] = {
         "dtype": dtype,
         "revision": config.revision or "main",
@@ -160,8 +158,6 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
     Raises:
         ConfigError: it cannot be loaded.
     """
-    from transformers import AutoTokenizer
-
     try:
         return AutoTokenizer.from_pretrained(path, revision=revision or "main", **NO_CODE)
     except Exception as error:  # the readers of tokenizers raise errors of any kind
@@ -284,7 +280,6 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) 
         >>> from groupwise.causal_lm.config import SmallModelConfig
         >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
         >>> import tempfile
-        >>> from transformers import AutoModelForCausalLM
         >>> folder, tokenizer = tempfile.mkdtemp(), character_tokenizer("ab")
         >>> save(small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0), tokenizer, folder)
         >>> (
