@@ -185,7 +185,7 @@ class Experiment(Config):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Experiment:
         """Copies as pydantic does. The copy reads spans of its own, since its keys may be others."""
         copied = super().model_copy(update=update, deep=deep)
-        copied.__dict__.pop("_stage_spans", None)
+        vars(copied).pop("_stage_spans", None)
         return copied
 
     def control(self, name: str) -> list[Experiment]:

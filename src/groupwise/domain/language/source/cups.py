@@ -48,11 +48,13 @@ class Cups(Source):
         return [" ".join([*(row["steps"] if worked else []), "answer", row["answer"]])]
 
     def _draw(self, draw: random.Random) -> Iterator[Row]:
+        cups = range(1, self.num_cups + 1)
+        texts = {(a, b): f"{a}-{b}" for a in cups for b in cups}
         while True:
             ball = _below(draw, self.num_cups) + 1
             swaps = [_pair(draw, self.num_cups) for _ in range(self.num_swaps)]
             steps = follow(ball, swaps)
-            prompt = f"ball {ball} swap {' '.join(f'{a}-{b}' for a, b in swaps)} ?"
+            prompt = f"ball {ball} swap {' '.join([texts[swap] for swap in swaps])} ?"
             yield {"prompt": prompt, "answer": str(steps[-1]), "steps": [str(place) for place in (ball, *steps)]}
 
 
