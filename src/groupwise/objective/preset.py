@@ -261,14 +261,23 @@ def resolve(name: str, edits: Mapping[str, Any]) -> Objective:
     Raises:
         ConfigError: unknown preset, unknown key, refused combination.
     """
-    tree = method_tree(name)
-    base = name.partition("+")[0]
+    base = str(name).partition("+")[0]
     layers: list[Layer] = [(path, file.objective) for file, path in lineage(base)[1]] if is_own(base) else []
-    plain = _validated(tree | {"name": name}, layers, f"method {name}")
+    plain = _plain(name, layers) if is_own(base) else _published(name)
     if not edits:
         return plain
+    tree = method_tree(name)
     edited = _validated(merge(tree, edits) | {"name": name}, [*layers, (None, edits)], f"method {name} with changes")
     return edited if edited == plain else edited.model_copy(update={"name": f"{name}+edited"})
+
+
+@cache
+def _published(name: str) -> Objective:
+    return _plain(name, [])
+
+
+def _plain(name: str, layers: Sequence[Layer]) -> Objective:
+    return _validated(method_tree(name) | {"name": name}, layers, f"method {name}")
 
 
 def _validated(tree: Mapping[str, Any], layers: Sequence[Layer], source: str) -> Objective:
