@@ -69,17 +69,28 @@ def _loaded(folder: Path, calls: dict[str, list[str]]) -> dict[str, set[str]]:
 
 
 def test_a_verb_loads_only_the_family_that_it_uses(tmp_path: Path) -> None:
-    loaded = _loaded(tmp_path, _WITH_MODELS)
+    loaded = _loaded(tmp_path, _WITHOUT_MODELS | _WITH_MODELS)
     found = {name: sorted(modules.intersection(_OF_OTHER_FAMILIES)) for name, modules in loaded.items()}
-    assert found == {name: [] for name in _WITH_MODELS}
+    assert found == {name: [] for name in loaded}
+    assert [name for name in _WITHOUT_MODELS if loaded[name].intersection(_MODELS)] == []
     assert loaded["check"].issuperset(("torch", *_MODELS)), "the names are those of modules"
 
     # These read the run that the verbs above have made.
-    loaded = _loaded(tmp_path, _WITHOUT_TORCH | _WITHOUT_MODELS)
-    heavy = (*_OF_OTHER_FAMILIES, *_MODELS)
+    loaded = _loaded(tmp_path, _WITHOUT_TORCH)
+    heavy = ("torch", *_OF_OTHER_FAMILIES, *_MODELS)
     found = {name: sorted(modules.intersection(heavy)) for name, modules in loaded.items()}
     assert found == {name: [] for name in loaded}
-    assert [name for name in _WITHOUT_TORCH if "torch" in loaded[name]] == []
+
+
+def test_what_only_reads_loads_neither_torch_nor_a_model_library() -> None:
+    modules = ["groupwise", "groupwise.cli", "groupwise.config", "groupwise.reward", "groupwise.track"]
+    modules += ["groupwise.objective.preset", "groupwise.diagnosis", "groupwise.report", "groupwise.runs"]
+    modules += [f"groupwise.domain.{domain}.config" for domain in ("language", "diffusion")]
+    heavy = ("torch", *_OF_OTHER_FAMILIES, *_MODELS)
+    code = f"import importlib, sys\nfor name in {modules}:\n    importlib.import_module(name)\n"
+    code += f"    print(name, [heavy for heavy in {heavy} if heavy in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines() == [f"{name} []" for name in modules]
 
 
 def test_every_verb_is_asked() -> None:
