@@ -151,8 +151,8 @@ def resolved_slots(name: str) -> dict[str, Any]:
         ConfigError: as `objective_from`.
 
     Example:
-        >>> resolved_slots("gspo")["ratio"]
-        {'kind': 'geometric', 'gradient': 'sequence'}
+        >>> resolved_slots("gspo")["trust"]
+        {'kind': 'clip', 'low': 0.0003, 'high': 0.0004}
     """
     recorded = _recorded_slots().get(name)
     return recorded if recorded is not None else objective_from(name, {}).model_dump(mode="json", exclude={"name"})
