@@ -133,31 +133,6 @@ def test_make_installs_once(tmp_path: Path, target: str, stamps: list[str], inst
     assert str(environment / "bin") in second, "the second time it still does what it is for"
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "groupwise",
-        "groupwise.cli",
-        "groupwise.config",
-        "groupwise.reward",
-        "groupwise.track",
-        "groupwise.domain.language.config",
-        "groupwise.domain.diffusion.config",
-        "groupwise.diagnosis",
-        "groupwise.report",
-        "groupwise.runs",
-    ],
-)
-def test_loads_neither_torch_nor_transformers(module: str) -> None:
-    code = (
-        f"import sys, {module}; print([name for name in ('torch', 'transformers', 'peft', 'datasets') if name in"
-        " sys.modules])"
-    )
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
-    )
-
-
 def test_no_room_is_empty() -> None:
     for folder in {path.parent for path in SOURCE.rglob("*") if "__pycache__" not in path.parts}:
         lines = [

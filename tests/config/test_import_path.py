@@ -11,7 +11,16 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from groupwise.config import Config, ConfigError, ImportPath, InModule, OpenKinds, import_paths, validate
+from groupwise.config import (
+    Config,
+    ConfigError,
+    ImportPath,
+    InModule,
+    OpenKinds,
+    attribute_docs,
+    import_paths,
+    validate,
+)
 from groupwise.experiment.schema import Experiment
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "groupwise"
@@ -64,6 +73,7 @@ IMPORTERS = {
     "__init__.py": "rooms of the package",
     "reward/__init__.py": "rooms of the package",
     "experiment/__init__.py": "rooms of the package",
+    "objective/__init__.py": "rooms of the package",
     "training/__init__.py": "rooms of the package",
 }
 """Files that import by name. Another one is a door through which a configuration may run code: give it an `ImportPath`,
@@ -167,10 +177,10 @@ def test_the_keys_of_an_experiment_that_name_code_are_listed() -> None:
 def test_a_key_that_is_described_as_code_has_the_type() -> None:
     plain = []
     for model in models(Experiment, set()):
-        about = model.__doc__ or ""
-        for name, field in model.model_fields.items():
+        about, docs = model.__doc__ or "", attribute_docs(model)
+        for name in model.model_fields:
             lines = [line for line in about.splitlines() if line.strip().startswith(f"{name}:")]
-            description = " ".join([field.description or "", *lines])
+            description = " ".join([docs.get(name, ""), *lines])
             if (
                 "package.module" in description or "import path" in description
             ) and f"{model.__name__}.{name}" not in KEYS:

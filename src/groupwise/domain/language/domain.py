@@ -26,7 +26,7 @@ from groupwise.domain.language.policy import LocalPolicy, Policy, open_policy
 from groupwise.domain.language.prompts import prompt_limit, tokenize
 from groupwise.domain.language.remarks import remarks_of_columns, remarks_of_counts, remarks_of_form
 from groupwise.domain.language.scored import as_scored, by_temperature, scoring_inputs
-from groupwise.domain.language.supervised import Example, as_samples, encode_demonstration
+from groupwise.domain.language.supervised import Corpus, as_samples, encode_demonstration, has_few_letters
 from groupwise.domain.language.token_texts import token_texts
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.domain.shares import in_shares
@@ -260,7 +260,7 @@ class LanguageDomain(Domain):
         without a corpus.
         """
         corpus = self._corpus
-        if not corpus:
+        if not len(corpus):
             return None
         drawn = streams.numpy("demonstrations", step).choice(len(corpus), size=min(size, len(corpus)), replace=False)
         return as_samples([corpus[int(index)] for index in drawn], self.policy.device)
@@ -353,12 +353,15 @@ class LanguageDomain(Domain):
             self.policy.learner.close()
 
     @cached_property
-    def _corpus(self) -> list[Example]:
+    def _corpus(self) -> Corpus:
         ends, stop, limit = self.policy.end_ids, self._stop(), self.policy.max_positions
-        return [
-            encode_demonstration(demonstration, self._chat, self._environment, ends, stop, limit)
-            for demonstration in self._splits.demonstrations
-        ]
+        num_special = self.tokenizer.num_special_tokens_to_add()
+        is_plain = self._environment is None and self.config.chat.use != "always"
+        return Corpus(
+            self._splits.demonstrations,
+            lambda demonstration: encode_demonstration(demonstration, self._chat, self._environment, ends, stop, limit),
+            lambda demonstration: not (is_plain and has_few_letters(demonstration, limit, num_special)),
+        )
 
     def _stop(self) -> tuple[str, ...]:
         environment_stop = self.config.environment.stop if self.config.environment is not None else ()
