@@ -431,6 +431,7 @@ RUN = {
 }
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
     from safetensors.torch import load_file
     from tests.integration.test_language_runs import cut_back

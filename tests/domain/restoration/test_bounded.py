@@ -154,7 +154,9 @@ def test_images_in_tiles_are_held_one_by_one() -> None:
     assert [len(call) for call in CALLS] == [1] * 5
 
 
-@pytest.mark.parametrize("table", [TABLE, GATED], ids=["pixels", "gates"])
+@pytest.mark.parametrize(
+    "table", [pytest.param(TABLE, id="pixels"), pytest.param(GATED, id="gates", marks=pytest.mark.slow)]
+)
 def test_what_scoring_holds_does_not_grow_with_the_members(table: dict[str, Any]) -> None:
     """Beside its result, and the network's output for each group."""
     held = []

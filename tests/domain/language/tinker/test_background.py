@@ -54,6 +54,7 @@ def test_a_session_that_is_never_answered_does_not_hold_the_end_up(place: Place,
         run(place.experiment(seconds=1.0), place.folder / "run")
 
 
+@pytest.mark.slow
 def test_a_full_server_and_a_refused_method_leave_nothing(
     place: Place, state: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,9 @@ def work(adapter: Adapter) -> list[float]:
 ROUTES = ("forward", "forward_backward", "save_weights", "load_weights", "save_weights_for_sampler", "asample")
 
 
-@pytest.mark.parametrize("route", [*ROUTES, "retrieve_future"])
+@pytest.mark.parametrize(
+    "route", ["asample", "retrieve_future", *(pytest.param(route, marks=pytest.mark.slow) for route in ROUTES[:-1])]
+)
 def test_a_503_is_repeated(route: str) -> None:
     state = StandIn()
     with served(state) as service:
@@ -64,8 +66,18 @@ def test_a_503_is_repeated(route: str) -> None:
         assert state.num_faults == 0, "the fault has happened"
 
 
-@pytest.mark.parametrize("fault", ["garbage", "drip", "old"])
-@pytest.mark.parametrize("route", ["forward", "asample", "retrieve_future"])
+READ = ["forward", "asample", "retrieve_future"]
+UNREADABLE = ["garbage", "drip", "old"]
+
+
+@pytest.mark.parametrize(
+    ("route", "fault"),
+    [
+        pytest.param(route, fault, marks=[] if place == number else [pytest.mark.slow])
+        for place, route in enumerate(READ)
+        for number, fault in enumerate(UNREADABLE)
+    ],
+)
 def test_an_answer_that_cannot_be_read_is_one_line(route: str, fault: str) -> None:
     state = StandIn()
     with served(state) as service:

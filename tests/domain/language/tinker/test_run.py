@@ -123,6 +123,7 @@ def test_a_saved_model_is_evaluated_and_sampled_through_the_server(place: Place,
     assert not state.adapters
 
 
+@pytest.mark.slow
 def test_a_state_that_the_server_lost_is_one_line(place: Place, state: StandIn) -> None:
     experiment = place.experiment("train.num_steps=1")
     run(experiment, place.folder / "run")
@@ -215,8 +216,8 @@ def test_an_export_is_the_adapter_as_peft_loads_it(place: Place, state: StandIn)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "Checkpoint not found.*As long as the server keeps"),
-        pytest.param(b"no archive", "is no tar archive", marks=pytest.mark.slow),
+        pytest.param(None, "Checkpoint not found.*As long as the server keeps", marks=pytest.mark.slow),
+        (b"no archive", "is no tar archive"),
         pytest.param(b"", "no tar archive", marks=pytest.mark.slow),
     ],
 )
