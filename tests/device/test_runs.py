@@ -60,13 +60,7 @@ HALF = ["domain.model.dtype=bfloat16"]
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param(HALF, marks=pytest.mark.slow),
-        pytest.param([*HALF, "domain.model.lora.r=2"], marks=pytest.mark.slow),
-        ["train.autocast=bfloat16"],
-    ],
-    ids=" ".join,
+    "settings", [HALF, [*HALF, "domain.model.lora.r=2"], ["train.autocast=bfloat16"]], ids=" ".join
 )
 def test_half_precision(device: torch.device, tmp_path: Path, settings: list[str]) -> None:
     found = [
@@ -80,7 +74,6 @@ def test_half_precision(device: torch.device, tmp_path: Path, settings: list[str
     assert all(row.get("sampling/rescoring_difference/mean", 0.0) < 0.5 for row in found)
 
 
-@pytest.mark.slow
 def test_the_size_of_a_pass_is_measured_on_the_device(
     device: torch.device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

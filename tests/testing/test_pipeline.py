@@ -25,7 +25,7 @@ OTHERS = (*(name for name in ALL_PIPELINES if name != "DiTPipeline"), ASKED_BY_I
 CLASSES = ({"label": 3}, {"prompt": "class 7"})
 
 
-@pytest.mark.parametrize("name", ["DiTPipeline", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
+@pytest.mark.parametrize("name", ["DiTPipeline", *(pytest.param(name, marks=pytest.mark.nightly) for name in OTHERS)])
 def test_ours_keep_them(name: str, tmp_path: Path) -> None:
     prompts = {"prompts": CLASSES} if name == "DiTPipeline" else {}
     check_pipeline(type(SHIPPED[name]), saved(name, tmp_path), size=SIZES.get(name, (16, 8)), **prompts)
@@ -271,7 +271,7 @@ FAULTS = [
 
 
 AT_ONCE = (Sign, Lacking, Wan)
-"""Faults that are planted in every run of the tests; the slow tests plant the others."""
+"""Faults that are planted in every run of the tests; the others are planted at night."""
 
 
 @pytest.fixture(scope="module")
@@ -352,7 +352,7 @@ def edits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(ASKED_BY_IMAGE, tmp_path_factory.mktemp("edits"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("fault", "sentence"), EDIT_FAULTS, ids=[fault.__name__ for fault, _ in EDIT_FAULTS])
 def test_a_fault_with_an_image_is_named(fault: type[PipelineAdapter], sentence: str, edits: Path) -> None:
     with pytest.raises(BrokenLaws) as caught:
@@ -369,7 +369,9 @@ def verdicts() -> dict[type[PipelineAdapter], str]:
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        pytest.param(fault, law, id=f"{fault.__name__}-{law[:8]}", marks=[] if fault in AT_ONCE else [pytest.mark.slow])
+        pytest.param(
+            fault, law, id=f"{fault.__name__}-{law[:8]}", marks=[] if fault in AT_ONCE else [pytest.mark.nightly]
+        )
         for fault, law in FAULTS
     ],
 )

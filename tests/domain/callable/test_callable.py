@@ -54,7 +54,7 @@ def groupwise(*arguments: str, path: str = "") -> subprocess.CompletedProcess[st
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_class_outside_the_package_goes_through_every_verb(place: Path) -> None:
     def verb(*arguments: str) -> str:
         done = groupwise(*arguments)
@@ -197,7 +197,7 @@ def test_a_folder_of_a_strangers_runs_no_class_unasked(place: Path) -> None:
     assert (place / "it-ran").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_word_that_a_closed_set_does_not_have_is_told(place: Path) -> None:
     with (place / "reach.py").open("a") as file:
         file.write(
@@ -217,7 +217,7 @@ def test_a_word_that_a_closed_set_does_not_have_is_told(place: Path) -> None:
     assert groupwise("sample", "run", "--prompt", key).returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_installed_package_brings_a_kind(place: Path) -> None:
     site = place / "site"
     installed(site, "robots", "groupwise.domains", "reach = robot_reach:Reach\nbroken = robot_broken:Reach")

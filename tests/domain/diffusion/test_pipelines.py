@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from tests.domain.diffusion.models.test_pipeline import STEPS as NUM_STEPS
 from tests.domain.diffusion.models.test_pipeline import by_the_pipeline, ode, prompts
-from tests.domain.diffusion.models.tiny import ALL_PIPELINES, AT_ONCE, others_slow, saved
+from tests.domain.diffusion.models.tiny import ALL_PIPELINES, others_slow, saved
 
 from groupwise.cli.arguments import load
 from groupwise.cli.trained import trained
@@ -49,7 +49,7 @@ def experiment(folder: Path, name: str, model: Path, *overrides: str) -> Any:
     return load("diffusion", [*SMALL, *size, *overrides], model=str(model), prompts=asked(folder, name))
 
 
-@pytest.mark.parametrize("name", others_slow(ALL_PIPELINES, "DiTPipeline", AT_ONCE))
+@pytest.mark.parametrize("name", others_slow(ALL_PIPELINES))
 def test_every_pipeline_trains_and_is_saved_as_one(name: str, tmp_path: Path) -> None:
     model = saved(name, tmp_path / "base")
     result = run(experiment(tmp_path, name, model), tmp_path / "run")
@@ -149,7 +149,8 @@ def test_rescoring_gives_the_sampled_log_probs_whatever_the_mode(name: str, tmp_
     domain.close()
 
 
-@pytest.mark.parametrize("name", others_slow(["StableDiffusionPipeline", "FluxPipeline"], "StableDiffusionPipeline"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["StableDiffusionPipeline", "FluxPipeline"])
 def test_half_precision_weights_give_fp32_log_probs(name: str, tmp_path: Path) -> None:
     domain = open_domain(experiment(tmp_path, name, saved(name, tmp_path / name), "domain.model.dtype=bfloat16"))
     samples = domain.sample(

@@ -129,7 +129,7 @@ def experiment(name: str, folder: Path, sharding: str) -> dict[str, Any]:
     return merge(table, changes)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("names", [list(VARIANTS)[:4], list(VARIANTS)[4:]], ids=["first", "others"])
 def test_two_processes_with_shards_end_where_one_process_ends(tmp_path: Path, names: list[str]) -> None:
     for name in names:

@@ -130,6 +130,7 @@ def test_the_same_noise_gives_the_pipelines_own_images(
     assert float((other[0] - other[1]).abs().max()) > 1e-4
 
 
+@pytest.mark.slow
 def test_flux_takes_guidance_as_an_input_where_it_was_distilled_for_it(tmp_path: Path) -> None:
     denoiser = opened(saved("FluxPipeline", tmp_path, guidance_embeds=True), "FluxPipeline")
     assert denoiser.distilled
@@ -236,6 +237,7 @@ def test_images_go_to_latents_and_back(folders: dict[str, Path]) -> None:
             denoiser.to_latents(torch.rand(1, 3, 8, 8))
 
 
+@pytest.mark.slow
 def test_sharded_files_and_variants(tmp_path: Path) -> None:
     pipe = build("StableDiffusionPipeline")
     pipe.save_pretrained(tmp_path / "shards", safe_serialization=True, max_shard_size="20KB")

@@ -42,9 +42,9 @@ AT_ONCE = "StableDiffusion3Pipeline"
 """The pipeline that every run of the tests tries; the slow tests try the others."""
 
 
-def others_slow(names: Sequence[str], *at_once: str) -> list[Any]:
-    """The names as parameters of a test, slow but for those that are tried at once."""
-    return [name if name in (at_once or (AT_ONCE,)) else pytest.param(name, marks=pytest.mark.slow) for name in names]
+def others_slow(names: Sequence[str]) -> list[Any]:
+    """The names as parameters of a test, slow but for the one that is tried at once."""
+    return [name if name == AT_ONCE else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 WITH_ADAPTERS = tuple(name for name in ALL_PIPELINES if name != "DiTPipeline")

@@ -77,9 +77,8 @@ def test_a_run_whose_saved_state_is_gone_leaves_nothing(place: Place, state: Sta
     assert not state.adapters
 
 
-@pytest.mark.parametrize(
-    "verb", ["sample", *(pytest.param(verb, marks=pytest.mark.slow) for verb in ("check", "evaluate"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["check", "evaluate", "sample"])
 def test_a_command_that_only_asks_leaves_nothing(
     place: Place, state: StandIn, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

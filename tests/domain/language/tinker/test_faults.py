@@ -176,7 +176,7 @@ def test_an_sdk_that_is_newer_than_the_server_is_told_with_its_cure() -> None:
             service.call("sample", newer)
 
 
-@pytest.mark.parametrize("killed", [True, False])
+@pytest.mark.parametrize("killed", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_adapter_of_a_killed_process_is_freed(
     killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,9 +76,8 @@ SCOPES = ("grpo", "gspo", "clip_cov")
 """A method of every scope: decision, member, batch."""
 
 
-@pytest.mark.parametrize(
-    "method", [method if method == "clip_cov" else pytest.param(method, marks=pytest.mark.slow) for method in SCOPES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", SCOPES)
 def test_a_method_of_every_scope_runs(place: Place, state: StandIn, method: str) -> None:
     result = run(place.experiment("train.num_steps=2", method=method), place.folder / "run")
     assert result.summary["steps"] == 2
@@ -213,12 +212,13 @@ def test_an_export_is_the_adapter_as_peft_loads_it(place: Place, state: StandIn)
     assert not (place.folder / "outside.txt").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param(None, "Checkpoint not found.*As long as the server keeps", marks=pytest.mark.slow),
+        (None, "Checkpoint not found.*As long as the server keeps"),
         (b"no archive", "is no tar archive"),
-        pytest.param(b"", "no tar archive", marks=pytest.mark.slow),
+        (b"", "no tar archive"),
     ],
 )
 def test_an_export_without_weights_is_one_line(
