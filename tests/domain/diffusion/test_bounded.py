@@ -149,7 +149,7 @@ def test_an_evaluation_lets_images_go_once_they_are_judged(monkeypatch: pytest.M
 def test_what_is_held_beside_the_result_does_not_grow_with_the_members() -> None:
     requires = frozenset({"log_prob", "mean_shift"})
     held: dict[str, list[int]] = {"sampling": [], "scoring": [], "update": []}
-    for num_members in (8, 40):
+    for num_members in (16, 96):
         diffusion = domain({"transitions_at_once": 4})
         diffusion.pass_sizes.restore({DECODING: 4})
         found: list[Any] = []
@@ -176,7 +176,7 @@ def test_what_is_held_beside_the_result_does_not_grow_with_the_members() -> None
             peak = peak_bytes(run, torch.device("cpu"))
             held[part].append(peak - num_bytes(found[-1].tensors()))
     # Some numbers a transition, such as its place, are no image of 512 bytes.
-    assert all(many - few < 32 * 3 * 96 for few, many in held.values()), held
+    assert all(many - few < 80 * 3 * 96 for few, many in held.values()), held
 
 
 def num_bytes(values: Mapping[str, Any]) -> int:
