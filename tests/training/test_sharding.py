@@ -242,7 +242,7 @@ def test_a_checkpoint_of_two_serves_one_two_and_four(tmp_path: Path) -> None:
             assert float((model[weight] - value).abs().max()) <= BOUND
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_servers_sample_for_shards_as_for_whole_weights(tmp_path: Path) -> None:
     """The servers end with the trained weights, since the last evaluation asks them. With shards no whole model scores
     more than a proof, and a run ends where one with whole weights and servers of each process ends.
@@ -290,7 +290,7 @@ def test_servers_sample_for_shards_as_for_whole_weights(tmp_path: Path) -> None:
             assert {name: row[name] for name in compared} == pytest.approx(compared, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_shards_train_beside_a_server_that_nobody_sends_weights(tmp_path: Path) -> None:
     """The whole weights rescore, and the server's own distribution is the behaviour policy's."""
     write_inputs(tmp_path)
@@ -321,7 +321,7 @@ def test_one_process_has_all_weights(tmp_path: Path) -> None:
     assert not (tmp_path / "one").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_process_that_a_launcher_started_alone_has_one_shard(tmp_path: Path) -> None:
     """A script that starts as many processes as there are GPUs runs on one GPU."""
     write_inputs(tmp_path)

@@ -58,7 +58,7 @@ SHARDED = [replace(case, sharding="full") for case in EVERY if case.processes ==
 
 
 ALONE = [
-    pytest.param(case, marks=() if case in QUICK else pytest.mark.slow, id=case.name)
+    pytest.param(case, marks=() if case in QUICK else pytest.mark.nightly, id=case.name)
     for case in EVERY
     if case.processes == 1
 ]
@@ -137,16 +137,17 @@ def launch(cases: Sequence[Case], folder: Path, *arguments: str) -> None:
 PAIRS = [case for case in EVERY if case.processes == 2]
 
 
+# Through the loss and through cotangents; with three minibatches of one group a process has no member in each.
+IN_SHARDS = [Case("grpo", processes=2, sharding="full"), Case("kl_cov", True, 2, 3, sharding="full")]
+
+
 @pytest.mark.parametrize(
     "cases",
     [
-        [case for case in PAIRS if case in QUICK],
-        pytest.param(PAIRS, marks=pytest.mark.slow),
-        # Through the loss and through cotangents; with three minibatches of one group a process has no member in each.
-        [Case("grpo", processes=2, sharding="full"), Case("kl_cov", True, 2, 3, sharding="full")],
-        pytest.param(SHARDED, marks=pytest.mark.slow),
+        [*(case for case in PAIRS if case in QUICK), *IN_SHARDS],
+        pytest.param(PAIRS + SHARDED, marks=pytest.mark.nightly),
     ],
-    ids=["some", "every", "some in shards", "every in shards"],
+    ids=["some", "every"],
 )
 def test_two_unequal_processes_end_where_the_replay_in_one_ends(cases: list[Case], tmp_path: Path) -> None:
     """All by one pair: a process takes longer to start than to train."""
@@ -247,7 +248,7 @@ def qwen_bound(case: Case, folder: Path, run: Path) -> float:
 
 
 @pytest.mark.parametrize(
-    "case", [QWEN[0], *(pytest.param(case, marks=pytest.mark.slow) for case in QWEN[1:])], ids=lambda case: case.name
+    "case", [QWEN[0], *(pytest.param(case, marks=pytest.mark.nightly) for case in QWEN[1:])], ids=lambda case: case.name
 )
 def test_a_qwen_shape_ends_within_what_its_norms_round(case: Case, folder: Path) -> None:
     run = trained(case, folder)
@@ -258,7 +259,7 @@ def test_a_qwen_shape_ends_within_what_its_norms_round(case: Case, folder: Path)
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=() if case.lora else pytest.mark.slow) for case in QWEN],
+    [pytest.param(case, marks=() if case.lora else pytest.mark.nightly) for case in QWEN],
     ids=lambda case: case.name,
 )
 def test_a_qwen_shape_whose_norms_are_wide_ends_as_near_as_any_other(case: Case, tmp_path: Path) -> None:
@@ -268,7 +269,7 @@ def test_a_qwen_shape_whose_norms_are_wide_ends_as_near_as_any_other(case: Case,
         assert gap(case, run, replayed(case, tmp_path, run)) <= BOUND
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("broken", BREAKS, ids=lambda broken: broken.name)
 def test_a_broken_step_is_seen_on_a_qwen_shape(broken: Break, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = replace(broken.case, family="qwen3")
