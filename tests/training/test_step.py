@@ -44,9 +44,12 @@ EVERY = [
     for processes in (1, 2)
     for minibatches in (1, 2)
 ]
-# Every method off-policy, weights and adapters in turn; on-policy, and two processes, with those whose sums are over
-# the whole batch.
-QUICK = [Case(method, lora=bool(place % 2), minibatches=2) for place, method in enumerate(step_loss.METHODS)]
+# Every method off-policy, adapters and weights in turn.
+EACH = [Case(method, lora=place % 2 == 0, minibatches=2) for place, method in enumerate(step_loss.METHODS)]
+# A ratio of decisions and of members, a correction, a moving reference, and two whose sums are over the whole batch;
+# on-policy, and two processes.
+HERE = ("grpo", "gspo", "dapo+tis", "ema", "reinforce_pp", "kl_cov")
+QUICK = [case for case in EACH if case.method in HERE]
 QUICK += [Case("rloo", lora=True)]
 QUICK += [
     Case("grpo", processes=2),
@@ -58,7 +61,9 @@ SHARDED = [replace(case, sharding="full") for case in EVERY if case.processes ==
 
 
 ALONE = [
-    pytest.param(case, marks=() if case in QUICK else pytest.mark.nightly, id=case.name)
+    pytest.param(
+        case, marks=() if case in QUICK else pytest.mark.slow if case in EACH else pytest.mark.nightly, id=case.name
+    )
     for case in EVERY
     if case.processes == 1
 ]
