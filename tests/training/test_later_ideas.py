@@ -81,6 +81,7 @@ def test_the_quality_gate_keeps_a_policy_that_fell_out_of_the_reference(tmp_path
     assert rows(tmp_path / "open", "reference/distance")[-1] == 0.0
 
 
+@pytest.mark.slow
 def test_a_dynamic_beta_steers_the_kl(tmp_path: Path) -> None:
     """From a coefficient far too small, the adaptive one rises until the KL is held; the constant one lets it go."""
     kl = {}
