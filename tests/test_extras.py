@@ -86,6 +86,7 @@ def test_a_domain_without_its_extra_is_refused_in_one_line(kind: str, tmp_path: 
     assert not list(tmp_path.glob("runs/*"))
 
 
+@pytest.mark.slow
 def test_a_comparison_without_its_extra_is_refused_before_a_run(tmp_path: Path) -> None:
     done = light("from groupwise.cli import main; main()", "compare", "language", folder=tmp_path)
     assert done.returncode == 2

@@ -9,13 +9,17 @@ import re
 import shlex
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.docs.loading import loaded_once
 from tests.domain.selection.small_selector import small_selector
 
-from groupwise.config import merge, restrict_code
+from groupwise.config import ConfigError, merge, restrict_code
 from groupwise.experiment import load_experiment
+from groupwise.experiment.catalogue import find
 from groupwise.objective import Objective
 from groupwise.objective.method import MethodFile
 from groupwise.objective.preset import method_names, read_method
@@ -126,16 +130,45 @@ def test_toml_is_an_experiment(page: Path, tmp_path: Path) -> None:
         load_experiment(tmp_path / "experiment.json", run_code=True)
 
 
+def test_every_command_of_the_pages_exists_and_its_changes_are_read() -> None:
+    wrong = {}
+    for command in commands():
+        if "groupwise " in command and not command.startswith(("pip", "cd")):
+            try:
+                check(command)
+            except Exception as error:
+                wrong[command] = repr(error)
+    assert not wrong
+
+
 @pytest.mark.parametrize(
-    "command", [line for line in commands() if "groupwise " in line and not line.startswith(("pip", "cd"))]
+    ("command", "error"),
+    [
+        ("groupwise trian language", AssertionError),
+        ("groupwise --versoin", AssertionError),
+        ("groupwise train language --uot runs/a", AssertionError),
+        ("groupwise train langage", ConfigError),
+        ("groupwise train language train.group_szie=4", ConfigError),
+    ],
 )
-def test_the_command_exists(command: str) -> None:
+def test_a_wrong_command_is_noticed(command: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        check(command)
+
+
+@cache
+def command_group() -> Any:
     from typer.main import get_command
 
     from groupwise.cli.app import app
 
+    return get_command(app)
+
+
+def check(command: str) -> None:
+    """Fails where a command is none of ours, has an option that there is not, or changes what cannot be changed."""
     verb, *arguments = shlex.split(command[command.index("groupwise ") :])[1:]
-    group = get_command(app)
+    group = command_group()
     known = group.commands
     if verb.startswith("--"):
         assert verb in {option for parameter in group.params for option in parameter.opts}
@@ -157,18 +190,21 @@ def test_the_command_exists(command: str) -> None:
         and not arguments[0].startswith("runs/")
         and not arguments[0].endswith(".toml")
     ):
-        load_experiment(arguments[0], changes)
+        find(arguments[0])
+        # Without changes it is an experiment as it ships, and tests/experiment loads all of those.
+        if changes:
+            loaded_once(arguments[0], tuple(changes))
 
 
-@pytest.mark.parametrize("command", [line for line in commands() if line.startswith("make ") or " make " in line])
-def test_the_target_exists(command: str) -> None:
-    target = command.split("make ")[1].split()[0]
-    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+def test_every_target_of_the_pages_exists() -> None:
+    targets = {line.split("make ")[1].split()[0] for line in commands() if line.startswith("make ") or " make " in line}
+    assert targets
+    assert targets <= set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
-@pytest.mark.parametrize("path", paths())
-def test_the_path_exists(path: str) -> None:
-    assert (ROOT / re.sub(r"/(?:NAME|SLOT)\b.*", "", path)).exists()
+def test_every_path_of_the_pages_exists() -> None:
+    assert paths()
+    assert [path for path in paths() if not (ROOT / re.sub(r"/(?:NAME|SLOT)\b.*", "", path)).exists()] == []
 
 
 def test_every_method_has_a_page_and_every_table_its_keys() -> None:

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 import typer
+from tests.docs.loading import loaded_once
 from tests.experiment.tiny import TINY
 
 from groupwise.cli.app import app, main
 from groupwise.config import ConfigError
-from groupwise.experiment import load_experiment
 from groupwise.experiment.variants import variants
 from groupwise.runs import read_lines
 
@@ -60,15 +60,14 @@ def arguments(run: Any) -> dict[str, Any]:
     return typer.main.get_command(app).commands[verb].make_context(verb, words).params  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.id)
-def test_every_claim_stands_on_its_page_with_bounds_around_its_number(run: Any) -> None:
-    unfolded = sources_claims.claims(run)
-    assert unfolded
-    for claim in unfolded:
-        page = " ".join(sources_claims.section(claim.at).split())
-        assert claim.stated in page
-        for number in pages.numbers(claim.stated):
-            assert claim.agrees(pages.value(number))
+def test_every_claim_stands_on_its_page_with_bounds_around_its_number() -> None:
+    for run in RUNS:
+        unfolded = sources_claims.claims(run)
+        assert unfolded, run.id
+        for claim in unfolded:
+            page = " ".join(sources_claims.section(claim.at).split())
+            assert claim.stated in page, claim.id
+            assert all(claim.agrees(pages.value(number)) for number in pages.numbers(claim.stated)), claim.id
 
 
 def test_claims_that_are_not_run_stand_on_their_page_and_say_why() -> None:
@@ -84,17 +83,17 @@ def test_every_source_and_every_page_has_claims() -> None:
     assert stated == {"results.md", "study.md", "selection_findings.md"}
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.id)
-def test_every_command_parses_and_its_experiment_with_its_changes_is_one(run: Any) -> None:
-    words = arguments(run)
-    experiment = load_experiment(words["experiment"], words["overrides"] or [])
-    read = [claim.read for claim in sources_claims.claims(run)]
-    if run.command.split()[1] == "train":
-        stages = {span.name for span in experiment.spans}
-        assert all(stages & set(path) for path in read if path[0] == "metrics")
-        return
-    vary = words.get("vary") or experiment.comparison.vary  # type: ignore[union-attr]
-    assert {path[0] for path in read} <= {variant.name for variant in variants(vary)}
+def test_every_command_parses_and_its_experiment_with_its_changes_is_one() -> None:
+    for run in RUNS:
+        words = arguments(run)
+        experiment = loaded_once(words["experiment"], tuple(words["overrides"] or ()))
+        read = [claim.read for claim in sources_claims.claims(run)]
+        if run.command.split()[1] == "train":
+            stages = {span.name for span in experiment.spans}
+            assert all(stages & set(path) for path in read if path[0] == "metrics"), run.id
+            continue
+        vary = words.get("vary") or experiment.comparison.vary  # type: ignore[union-attr]
+        assert {path[0] for path in read} <= {variant.name for variant in variants(vary)}, run.id
 
 
 @pytest.mark.slow

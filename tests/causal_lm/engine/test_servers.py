@@ -56,7 +56,7 @@ def engine_of(trained, server):
     engines = []
 
     def make(**changes):
-        settings = {"address": server.address, "model": "served", "concurrency": 4, "patience_seconds": 5, **changes}
+        settings = {"address": server.address, "model": "served", "concurrency": 4, "patience_seconds": 60, **changes}
         engines.append(open_engine(VllmEngine(**settings), Backbone(trained), TOKENIZER))
         return engines[-1]
 
@@ -518,7 +518,8 @@ def test_a_paused_server_is_asked_again(trained, server, engine_of):
 
 @pytest.mark.parametrize("end", ["abort", "close", "silence"])
 def test_a_completion_that_breaks_off_goes_on_from_its_prefix(trained, server, engine_of, end):
-    engine = engine_of(silence_seconds=0.2, first_token_seconds=20)
+    # A server that only was slow may not be taken for one that fell silent.
+    engine = engine_of(silence_seconds=2.0 if end == "silence" else 60.0, first_token_seconds=60)
     draw(engine)
     server.requests.clear()
     server.breaks = [end] * 3
@@ -585,13 +586,15 @@ def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
 def test_one_of_two_servers_that_stays_busy_is_named_once(trained, server, engine_of, model_of, caplog):
     """It answers 503 to every completion, for whatever reason, and the others have its work."""
     with serving(Backbone(model_of("gpt2"))) as second:
-        engine = engine_of(address=(server.address, second.address), silence_seconds=0.4)
+        engine = engine_of(address=(server.address, second.address), silence_seconds=60)
         second.fail = 10**6
         with caplog.at_level(logging.WARNING, "groupwise"):
-            while not caplog.messages:
-                assert_of(trained, draw(engine))
-                assert len(server.requests) < 1000
-            for _ in range(3):
+            assert_of(trained, draw(engine))
+            assert not caplog.messages
+            busy = engine._fleet.servers[1]
+            busy.unwell_since -= 60
+            for _ in range(4):
+                busy.rests_until = 0.0
                 assert_of(trained, draw(engine))
     (message,) = caplog.messages
     assert message.startswith(f"domain.engine: {second.address}: status 503: ")
@@ -605,7 +608,7 @@ def test_a_server_that_comes_back_is_named(trained, server, engine_of, caplog):
     with caplog.at_level(logging.WARNING, "groupwise"):
         draw(engine)
     away, back = caplog.messages
-    assert away.endswith("it is asked again for 5 s")
+    assert away.endswith("it is asked again for 60 s")
     assert back == f"domain.engine: {server.address}: it answers again"
 
 
@@ -615,14 +618,14 @@ def test_a_server_that_takes_connections_and_answers_nothing_is_told_from_one_th
     # As of a process that was stopped: the machine connects for it.
     with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        engine = engine_of(address=(server.address, address), silence_seconds=0.3, timeout_seconds=10)
+        engine = engine_of(address=(server.address, address), silence_seconds=2, timeout_seconds=60)
         with caplog.at_level(logging.WARNING, "groupwise"):
             for _ in range(2):
                 assert_of(trained, draw(engine))
                 move(trained)
     # It is named once, and not asked by the second batch, which begins while it rests.
     assert caplog.messages == [
-        f"domain.engine: {address}: no sign of life for 0.3 s; the other 1 take its groups",
+        f"domain.engine: {address}: no sign of life for 2 s; the other 1 take its groups",
     ]
 
 
@@ -643,17 +646,17 @@ def test_a_quick_request_that_a_living_server_leaves_alone_has_a_deadline():
     async def ask():
         async with await asyncio.start_server(leave, "127.0.0.1", 0) as listener:
             address = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-            server = Server(address, VllmEngine(silence_seconds=0.1, first_token_seconds=0.3, timeout_seconds=10))
+            server = Server(address, VllmEngine(silence_seconds=2, first_token_seconds=3, timeout_seconds=60))
             async with httpx.AsyncClient() as client:
                 await server.call(client, "/pause", {}, is_quick=True)
 
-    with pytest.raises(Interrupted, match=r"no reply to /pause for 0\.3 s"):
+    with pytest.raises(Interrupted, match="no reply to /pause for 3 s"):
         asyncio.run(ask())
 
 
 def test_members_that_wait_their_turn_are_no_sign_of_a_dead_server(trained, server, engine_of, caplog):
-    server.seconds = 0.3
-    engine = engine_of(concurrency=8, first_token_seconds=1.5, silence_seconds=1.5)
+    server.seconds = 0.6
+    engine = engine_of(concurrency=8, first_token_seconds=4, silence_seconds=4)
     with caplog.at_level(logging.WARNING, "groupwise"):
         assert_of(trained, draw(engine))
     assert not caplog.messages
@@ -816,7 +819,7 @@ def running(pid):
         return False
 
 
-def wait_for(condition, seconds=30.0):
+def wait_for(condition, seconds=120.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
