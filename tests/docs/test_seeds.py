@@ -222,6 +222,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_takes_no_other_along(seeds: Any
     assert [each["seed"] for each in seeds.read_lines(lines).rows] == [10, 11, 12]
 
 
+@pytest.mark.slow
 def test_the_committed_tables_are_those_of_the_committed_lines(seeds: Any, tables: Any, measured: Any) -> None:
     assert measured
     assert seeds.LINES.with_suffix(".md").read_text() == tables.document(measured, seeds.ORDER, seeds.NEED_A_MODEL)

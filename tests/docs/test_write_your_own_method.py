@@ -103,7 +103,7 @@ def test_the_run_of_the_page(folder: Path) -> None:
     assert all(0 < slope <= 1 for slope in slopes)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_new_kind_is_covered_the_moment_it_is_in_the_union(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))

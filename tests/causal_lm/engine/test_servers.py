@@ -170,6 +170,7 @@ def test_processes_share_a_server_to_which_the_first_sends_the_weights(trained, 
     assert len(server.requests) == 2 * (len(PROMPTS) + 2 * 2 * len(PROMPTS))
 
 
+@pytest.mark.slow
 def test_a_shared_server_that_was_started_anew_is_asked_by_nobody_until_it_has_the_weights(trained, server, pair):
     first, second = pair
     move(trained)
@@ -269,6 +270,7 @@ def test_a_model_in_shards_leaves_its_scores_to_the_step_unless_its_servers_do_n
         assert bool(completions.log_prob[completions.mask].isnan().all()) == leaves
 
 
+@pytest.mark.slow
 def test_one_of_two_servers_that_was_started_anew_unseen_is_found_by_a_few_members(
     trained, server, of_shards, model_of
 ):
@@ -288,6 +290,7 @@ def test_one_of_two_servers_that_was_started_anew_unseen_is_found_by_a_few_membe
         torch.testing.assert_close(completions.behaviour_log_prob, direct.log_prob, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_process_without_weights_asks_again_what_the_first_one_proved(trained, server, monkeypatch):
     """Of a model in shards only the process that sends the weights has gathered them."""
     settings = VllmEngine(address=server.address, model="served", patience_seconds=1)
@@ -454,6 +457,7 @@ def test_a_server_that_was_started_anew_is_found_by_answers_without_comparable_l
     assert server.syncs == ["v0", "v0"]
 
 
+@pytest.mark.slow
 def test_the_trainer_computes_the_log_probs_of_a_proof_once_a_version(trained, server, engine_of, monkeypatch):
     """Also where several servers give the same answers, and prove them again after a greedy batch."""
     engine, scored = engine_of(), []
@@ -481,6 +485,7 @@ def test_a_server_shows_that_it_still_holds_the_weights_by_tokens_that_are_not_s
         assert proof.num_tokens_again == expected
 
 
+@pytest.mark.slow
 def test_conversations_with_a_server_that_was_started_anew_begin_again(trained, server, engine_of):
     engine, said, begun = engine_of(), [], []
 
