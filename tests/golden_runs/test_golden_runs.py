@@ -29,7 +29,7 @@ def expected(domain: str) -> dict[str, Any]:
 # In `make test` one method runs in every domain, and with language, the fastest, one of each kind: a member's, a
 # slice's and the whole step's scope, rewards over the batch, and what only a few presets have. CI runs all of
 # them with language, those that language refuses with diffusion, and `make nightly` all in every domain.
-METHODS = ("amic", "clip_cov", "dapo", "ema", "gmpo", "gspo", "kl_cov", "reinforce_pp", "rejection_sampling", "vespo")
+METHODS = ("amic", "clip_cov", "dapo", "gmpo", "reinforce_pp", "vespo")
 QUICK = {*((domain, "grpo") for domain in DOMAINS), *(("language", method) for method in METHODS)}
 SLOW = {("diffusion" if "refused" in run else "language", method) for method, run in expected("language").items()}
 SLOWER = [domain if domain == "language" else pytest.param(domain, marks=pytest.mark.slow) for domain in DOMAINS]
