@@ -392,6 +392,7 @@ def test_the_table_of_what_ran_on_a_gpu_is_what_was_kept() -> None:
         assert NUMBERS.index(beside) == kept["beside"], model
 
 
+@pytest.mark.slow
 def test_without_a_gpu_make_gpu_says_so_and_ends_with_two(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "gpu.py"), "--out", str(tmp_path / "out")]
     done = subprocess.run(
