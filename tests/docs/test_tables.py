@@ -50,7 +50,7 @@ BASE_OF = {
     table.stem: tomllib.loads(table.read_text(encoding="utf-8")).get("base", "language")
     for table in sorted(TABLES.glob("*.toml"))
 }
-QUICK = ("source_000", "source_001", "source_002", "source_003", "source_004", "trl")
+QUICK = ("source_000", "source_001", "source_002", "source_003", "source_004")
 ENTRIES = [
     (table.stem, key)
     for table in sorted(TABLES.glob("*.toml"))

@@ -97,6 +97,7 @@ def test_the_server_follows_the_weights_once_a_change(trained, server, engine_of
     assert draw(engine).weight_version == 2
 
 
+@pytest.mark.slow
 def test_a_server_sleeps_between_batches(trained, server, engine_of):
     engine = engine_of(sleep=True)
     # A run that was killed may have left it asleep.
@@ -396,7 +397,10 @@ def test_a_server_of_another_shape_is_sent_no_weights(trained, server, engine_of
     assert_of(trained, draw(engine_of()))
 
 
-@pytest.mark.parametrize("layers", ["(0-6): 7 x Block()", "(0): Block()\n    (1-3): 3 x OtherBlock()"])
+@pytest.mark.parametrize(
+    "layers",
+    [pytest.param("(0-6): 7 x Block()", marks=pytest.mark.slow), "(0): Block()\n    (1-3): 3 x OtherBlock()"],
+)
 def test_a_server_of_another_depth_is_sent_no_weights(trained, server, engine_of, layers):
     head, depth = trained.get_output_embeddings(), len(trained.transformer.h)
     text = (
@@ -444,7 +448,7 @@ def test_a_server_that_was_started_anew_unseen_is_sent_the_weights_again(trained
     assert server.syncs == ["v0", "v0"]
 
 
-@pytest.mark.parametrize("changes", [{"greedy": True}, {"top_k": 3}])
+@pytest.mark.parametrize("changes", [{"greedy": True}, pytest.param({"top_k": 3}, marks=pytest.mark.slow)])
 def test_a_server_that_was_started_anew_is_found_by_answers_without_comparable_log_probs(
     trained, server, engine_of, changes
 ):
@@ -521,7 +525,7 @@ def test_a_paused_server_is_asked_again(trained, server, engine_of):
     assert_of(trained, draw(engine))
 
 
-@pytest.mark.parametrize("end", ["abort", "close", "silence"])
+@pytest.mark.parametrize("end", [pytest.param("abort", marks=pytest.mark.slow), "close", "silence"])
 def test_a_completion_that_breaks_off_goes_on_from_its_prefix(trained, server, engine_of, end):
     # A server that only was slow may not be taken for one that fell silent.
     engine = engine_of(silence_seconds=2.0 if end == "silence" else 60.0, first_token_seconds=60)
@@ -588,6 +592,7 @@ def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
     assert "the other 1 take its groups" in caplog.messages[0]
 
 
+@pytest.mark.slow
 def test_one_of_two_servers_that_stays_busy_is_named_once(trained, server, engine_of, model_of, caplog):
     """It answers 503 to every completion, for whatever reason, and the others have its work."""
     with serving(Backbone(model_of("gpt2"))) as second:
