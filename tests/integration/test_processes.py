@@ -173,8 +173,9 @@ def untouched(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return everything(train(experiment(qwen, *LONG), out=tmp_path_factory.mktemp("untouched") / "run").folder.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_resume_a_verb", [True, False])
-@pytest.mark.parametrize("start", [forked, pytest.param(spawned, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("start", [forked, spawned])
 def test_killed_at_random_moments_and_resumed(
     qwen: Path, tmp_path: Path, untouched: dict[str, Any], start: Callable[..., Any], is_resume_a_verb: bool
 ) -> None:
@@ -191,7 +192,9 @@ def test_killed_at_random_moments_and_resumed(
     assert everything(run) == untouched
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_an_interrupt_saves_and_says_how_to_go_on(
     qwen: Path, tmp_path: Path, untouched: dict[str, Any], number: signal.Signals, status: int
 ) -> None:

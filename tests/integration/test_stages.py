@@ -43,8 +43,8 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
     },
     "selection": {"temperature": {"temperature": 3.0}, "weight": {"rewards": {"coarse": {"weight": 3.0}}}},
 }
-QUICK = {("restoration", name) for name in (*ANYWHERE, *OWN["restoration"])} | {("language", "temperature")}
-"""One domain shows what is the loop's own; of the others a test a domain is enough between slow ones."""
+QUICK = {("restoration", name) for name in ("group_size", "sigma")}
+"""One of the loop's own and one of a domain's; the others are slow."""
 
 CASES = [
     pytest.param(domain, changes, id=f"{domain}-{name}", marks=() if (domain, name) in QUICK else pytest.mark.slow)

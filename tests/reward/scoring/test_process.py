@@ -47,7 +47,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 return [float("nan") if text == "nan" else object() for text in completions]
             def process(completions):
                 return [os.getpid() for _ in completions]
-        """)  # noqa: E501
+        """)
     )
     monkeypatch.syspath_prepend(str(tmp_path))
 
