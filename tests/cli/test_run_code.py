@@ -139,6 +139,7 @@ class Net(torch.nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_network_that_is_code_is_asked_about_with_its_folder(
     groupwise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -37,6 +37,7 @@ def program(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
+@pytest.mark.slow
 def test_the_loop_of_ones_own_learns(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     means = program("own_loop").train(folder)
     assert len(means) == 40
