@@ -51,6 +51,7 @@ def test_a_prompt_that_is_not_there(groupwise, tiny_file: Path):
     assert "prompt 64 does not exist: the training set has 64" in ended.err
 
 
+@pytest.mark.slow
 def test_files_that_cannot_be_read_are_said_as_a_run_says_them(groupwise, tmp_path: Path):
     (tmp_path / "clean").mkdir()
     for number in range(3):

@@ -54,6 +54,8 @@ def test_the_command_completes_words(
     groupwise, words: list[str], completed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As bash calls it, with its words in the environment."""
+    # A program that Python started as a module is called otherwise, as pytest was.
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None, raising=False)
     monkeypatch.setenv("_GROUPWISE_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "\n".join(["groupwise", *words]))
     monkeypatch.setenv("COMP_CWORD", str(len(words)))

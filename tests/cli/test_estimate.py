@@ -105,6 +105,7 @@ def test_a_runs_measured_seconds_stand_beside_the_estimate(
     assert "documented peaks" not in ended.out
 
 
+@pytest.mark.slow
 def test_the_sharding_of_the_experiment_counts(groupwise, tmp_path: Path):
     (tmp_path / "config.json").write_text(json.dumps(QWEN))
     command = ("estimate", "language", "--model", tmp_path / "config.json", "--gpu", "H100", "--gpus", 2)

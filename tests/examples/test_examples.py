@@ -120,7 +120,7 @@ def test_a_selector_chooses_the_demonstrations_of_a_dspy_program(tmp_path: Path)
     assert dspy.settings.lm is None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_sweep_runs_on_ray_and_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")
     (tmp_path / "tiny.toml").write_text(TINY, encoding="utf-8")

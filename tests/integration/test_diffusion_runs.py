@@ -155,7 +155,7 @@ def test_credit_by_surprisal_runs_by_the_norm_of_the_score_instead(tmp_path: Pat
     assert all(float(row["grad_norm"] or 0) > 0 for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_default_draws_the_digit_asked_for(tmp_path: Path) -> None:
     result = run(load_experiment("diffusion", ["track.console=none"]), tmp_path / "run", controls=False)
     last = [row for row in read_metrics(result.folder.metrics) if "eval/ode/asked" in row][-1]

@@ -499,7 +499,7 @@ def test_the_shipped_experiment_on_a_folder_of_ones_own(
 def test_a_judge_that_hangs_in_evaluation_is_left_out_counted_and_said(
     qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    judge = {"kind": "callable", "path": "tests.integration.small:slow", "role": "judge", "timeout_seconds": 0.05}
+    judge = {"kind": "callable", "path": "tests.integration.small:endless", "role": "judge", "timeout_seconds": 0.05}
     chosen = experiment(qwen, "train.num_steps=1", "track.console=lines", domain={"rewards": {"slow": judge}})
     result = train(chosen, out=tmp_path / "run")
     found = rows(result.folder.path)

@@ -329,7 +329,7 @@ def test_hostile_answers_to_tasks_that_evaluate_or_recurse(task: str, gym: Rewar
     _tried(gym, task, SHORT)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize("task", TASKS)
 def test_hostile_answers_to_every_task(task: str, gym: Rewards) -> None:
