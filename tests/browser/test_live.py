@@ -17,6 +17,8 @@ from groupwise.report import serve as served
 from groupwise.report.serve import LivePage, serve
 from groupwise.runs import Run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:

@@ -39,10 +39,9 @@ def ran(folder: Path, **changes: Any) -> Any:
     "method",
     [
         "flow_grpo",
-        "awm",
         *(
             pytest.param(name, marks=pytest.mark.slow)
-            for name in ("grpo_guard", "diffusion_nft", "flow_dppo", "grpo", "gspo", "ptrw")
+            for name in ("awm", "grpo_guard", "diffusion_nft", "flow_dppo", "grpo", "gspo", "ptrw")
         ),
     ],
 )
