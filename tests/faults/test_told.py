@@ -49,7 +49,9 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("key", NUMBERS)
+@pytest.mark.parametrize(
+    "key", [key if key == "train.num_threads" else pytest.param(key, marks=pytest.mark.slow) for key in NUMBERS]
+)
 def test_a_number_without_an_end(key: str, tmp_path: Path) -> None:
     experiment, value, says = NUMBERS[key]
     assert says in refused(["train", experiment, f"{key}={value}", "--out", "out"], tmp_path)

@@ -49,6 +49,7 @@ def pdf_text(pdf: Path) -> str:
     ).replace("\0", "")
 
 
+@pytest.mark.slow
 def test_every_figure_of_the_paper_support_opens_and_says_what_it_shows(
     figure_files: tuple[Path, list[Path], list[str]],
 ) -> None:
@@ -67,6 +68,7 @@ def test_every_figure_of_the_paper_support_opens_and_says_what_it_shows(
         assert coloured.sum() > 300, "lines in the variants' colours"
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_files(
     betas: list[Variant], figure_files: tuple[Path, list[Path], list[str]], tmp_path: Path
 ) -> None:
