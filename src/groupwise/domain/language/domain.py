@@ -384,21 +384,15 @@ class LanguageDomain(Domain):
         *,
         live: bool = False,
     ) -> Samples:
-        environment = self._environment
-        columns = [prompt.columns for prompt in prompts for _ in range(group_size)]
         ids = [self._prompt_ids(prompt) for prompt in prompts]
-        conversations = (
-            None
-            if environment is None
-            else Conversations(
-                environment,
-                columns,
-                self._chat,
-                self.policy.end_ids,
-                sampling.max_new_tokens,
-                [prompt_ids for prompt_ids in ids for _ in range(group_size)],
+        ids_of_members = [prompt_ids for prompt_ids in ids for _ in range(group_size)]
+        conversations = None
+        if self._environment is not None:
+            columns = [prompt.columns for prompt in prompts for _ in range(group_size)]
+            limit = sampling.max_new_tokens
+            conversations = Conversations(
+                self._environment, columns, self._chat, self.policy.end_ids, limit, ids_of_members
             )
-        )
         completions = self.policy.sample(
             ids,
             group_size,
@@ -410,7 +404,7 @@ class LanguageDomain(Domain):
             live=live,
         )
         payload: dict[str, Any] = {
-            "prompt_ids": [prompt_ids for prompt_ids in ids for _ in range(group_size)],
+            "prompt_ids": ids_of_members,
             "tokens": completions.tokens,
             "target": torch.zeros_like(completions.mask),
             "length": completions.length,
