@@ -16,13 +16,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train smollm test slow wheel oldest browser lint check docs bench seeds sources extras oracles conformance peers clean portable gpu
+.PHONY: help train smollm test slow mutations wheel oldest browser lint check docs bench seeds sources extras oracles conformance peers clean portable gpu
 
 help:
 	@echo "make train   train the default language model (first time: sets up $(VENV))"
 	@echo "make smollm  train a real pretrained model, SmolLM2-135M-Instruct, which comes in a package of 98 MB"
 	@echo "make test    the tests, without the slow ones"
 	@echo "make slow    the slow tests, against real servers too (SERVERS=none leaves those out, and does not build them)"
+	@echo "make mutations  makes forty small mistakes in the mathematics, one at a time, and says which test sees each"
 	@echo "make portable  the tests of numbers, as a processor without AVX computes them"
 	@echo "make gpu     what works on a CUDA device, and how fast (PYTHON=... takes that Python as it is and installs nothing)"
 	@echo "make oldest  the tests on the lowest versions allowed, in .venv-oldest"
@@ -86,6 +87,10 @@ test: $(DEV) browser
 SERVERS ?= engines
 slow: $(DEV) browser $(filter engines,$(SERVERS))
 	$(BIN)/python -m pytest -q -m "slow and not gpu" -n $(WORKERS) --dist worksteal --durations=20 $(ARGS)
+
+# For one of them: make mutations ARGS="--only k3_gradient".
+mutations: $(DEV)
+	$(BIN)/python tests/mutations.py $(ARGS)
 
 # The server takes other versions of transformers and peft than Groupwise, and so an environment of its own. Without its
 # CUDA packages, which are left out, only the CPU build of torch can be imported.
