@@ -16,26 +16,17 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
 .DEFAULT_GOAL := help
-<<<<<<< HEAD
 .PHONY: help train smollm test slow wheel oldest browser lint check docs bench seeds sources extras oracles conformance peers clean portable gpu isolation timing nightly mutations
-=======
-.PHONY: help train smollm test slow mutations wheel oldest browser lint check docs bench seeds sources extras oracles conformance peers clean portable gpu
->>>>>>> mut
 
 help:
 	@echo "make train   train the default language model (first time: sets up $(VENV))"
 	@echo "make smollm  train a real pretrained model, SmolLM2-135M-Instruct, which comes in a package of 98 MB"
 	@echo "make test    the tests, without the slow ones"
-<<<<<<< HEAD
 	@echo "make slow    the tests that are too long for make test"
 	@echo "make nightly all that CI cannot wait for, in parts; goes on where it stopped (SERVERS=none builds no real servers and leaves them out)"
 	@echo "make isolation  every test file alone in a process, its tests in random order"
 	@echo "make mutations  small mistakes in the mathematics, and the test that sees each"
 	@echo "make timing  the tests that measure time, alone on a quiet machine"
-=======
-	@echo "make slow    the slow tests, against real servers too (SERVERS=none leaves those out, and does not build them)"
-	@echo "make mutations  makes forty small mistakes in the mathematics, one at a time, and says which test sees each"
->>>>>>> mut
 	@echo "make portable  the tests of numbers, as a processor without AVX computes them"
 	@echo "make gpu     what works on a CUDA device, and how fast (PYTHON=... takes that Python as it is and installs nothing)"
 	@echo "make oldest  the tests on the lowest versions allowed, in .venv-oldest"
@@ -107,17 +98,13 @@ nightly: $(DEV) browser $(filter engines,$(SERVERS))
 isolation: $(DEV) browser
 	$(BIN)/python tests/isolation.py --workers $(WORKERS) $(ARGS)
 
-# Small mistakes in the mathematics, one at a time: a test has to see each.
+# Small mistakes in the mathematics, one at a time: a test has to see each. ARGS="--only k3_gradient" makes one.
 mutations: $(DEV)
 	$(BIN)/python tests/mutations.py $(ARGS)
 
 # Tests that measure time: alone, one after the other, on a quiet machine.
 timing: $(DEV) browser
 	$(BIN)/python -m pytest -q -m timing $(ARGS)
-
-# For one of them: make mutations ARGS="--only k3_gradient".
-mutations: $(DEV)
-	$(BIN)/python tests/mutations.py $(ARGS)
 
 # The server takes other versions of transformers and peft than Groupwise, and so an environment of its own. Without its
 # CUDA packages, which are left out, only the CPU build of torch can be imported.
