@@ -14,6 +14,8 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
+# Without compiled files every process that a test starts would compile all of ours again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help train smollm test slow wheel oldest browser lint check docs bench seeds sources extras oracles conformance peers clean portable gpu isolation timing nightly mutations
