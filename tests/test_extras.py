@@ -66,6 +66,7 @@ def light(program: str, *arguments: str, folder: Path | None = None) -> subproce
     )
 
 
+@pytest.mark.slow
 def test_the_objective_and_the_laws_need_no_extra_and_no_linux() -> None:
     everything = (
         "import groupwise.reference, groupwise.schedule, groupwise.testing, groupwise.reward\n"

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from groupwise.cli.app import app
+
+pytestmark = pytest.mark.slow
 
 _PROGRAM = """
 import contextlib, io, json, sys

@@ -112,6 +112,7 @@ def refused(addresses: list[str]) -> list[tuple[str, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_what_unpacks_into_more_is_not_unpacked(serve: Callable[[Answer], str]) -> None:
     import zlib
 

@@ -68,6 +68,7 @@ def to_groups(opened: Opened) -> Page:
     return opened.page
 
 
+@pytest.mark.slow
 def test_charts_are_drawn_as_they_are_reached(open_page: Open, compared: list[Run]) -> None:
     opened = open_page(compared)
     page = opened.page

@@ -174,6 +174,7 @@ def test_the_keys_of_an_experiment_that_name_code_are_listed() -> None:
     assert code_keys == KEYS
 
 
+@pytest.mark.slow
 def test_a_key_that_is_described_as_code_has_the_type() -> None:
     plain = []
     for model in models(Experiment, set()):

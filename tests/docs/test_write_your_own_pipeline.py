@@ -60,6 +60,7 @@ def test_the_files_of_the_page() -> None:
     assert set(FILES) == NAMES
 
 
+@pytest.mark.slow
 def test_what_is_not_known_is_told_with_the_door(folder: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         adapter_for("AuraFlowPipeline", "models/tiny")
@@ -72,6 +73,7 @@ def test_what_is_not_known_is_told_with_the_door(folder: Path) -> None:
     assert 'domain.model.pipeline="mine:AuraFlow" (docs/guide/write_your_own_pipeline.md)' in message
 
 
+@pytest.mark.slow
 def test_the_laws_hold_and_notice_what_the_page_takes_away(folder: Path) -> None:
     importlib.import_module("test_aura").test_it_keeps_the_laws()
     assert FILES["aura.py"].count(" / 1000") == 1

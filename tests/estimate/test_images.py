@@ -66,18 +66,9 @@ def test_a_text_encoder_that_computes_with_values_is_refused_in_one_line(tmp_pat
         settings.image_costs(streams=Streams(0), copies=0, checkpointing=False, time=False)
 
 
-# One that convolves and one that attends; the text encoder of Qwen cannot be counted.
-QUICK = ("StableDiffusionPipeline", "DiTPipeline")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-        for name in PIPELINES
-        if name != "QwenImagePipeline"
-    ],
-)
+# The text encoder of Qwen cannot be counted.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in PIPELINES if name != "QwenImagePipeline"])
 def test_bytes_counted_without_weights_are_what_a_pass_holds(name: str, tmp_path: Path) -> None:
     settings = config(name, saved(name, tmp_path / "base"))
     costs = settings.image_costs(streams=Streams(0), copies=0, checkpointing=False, time=False)

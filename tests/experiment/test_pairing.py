@@ -14,6 +14,7 @@ def trained(experiment: str | Path, out: Path, *changes: str) -> Path:
     return run(load_experiment(experiment, [*changes, "track.console=none"]), out, controls=False).folder.path
 
 
+@pytest.mark.slow
 def test_methods_group_sizes_and_trust_regions_share_data_weights_and_noise(tiny: Path, tmp_path: Path):
     grpo_run = trained(tiny, tmp_path / "grpo", "method=grpo")
     gspo_run = trained(tiny, tmp_path / "gspo", "method=gspo", "train.group_size=6", "trust.high=0.5")

@@ -101,6 +101,7 @@ def test_an_experiment_without_a_warm_up_has_none_to_share(tiny: Path, tmp_path:
     assert warm_up_of(load_experiment(tiny, ["start=runs/a"])) is None
 
 
+@pytest.mark.slow
 def test_a_run_of_other_rewards_ends_the_same_from_a_shared_warm_up(tiny: Path, tmp_path: Path) -> None:
     rewards = ["domain.rewards.correct.weight=2.0", "domain.rewards.brief={kind='length',unit='characters',target=3}"]
     run(load_experiment(tiny), tmp_path / "shared", controls=False)

@@ -43,6 +43,7 @@ def watched() -> set[str]:
     return {name for section in table["section"] for key in section["key"] for name in key.get("metrics", ())}
 
 
+@pytest.mark.slow
 def test_the_progressive_stages(tmp_path: Path) -> None:
     stages = stages_of("source_001_progressive", tmp_path)
     assert list(stages) == ["base", "supervised", "progressive", "full"]

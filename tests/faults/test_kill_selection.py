@@ -60,6 +60,7 @@ TINY = {
 }
 
 
+@pytest.mark.slow
 def test_the_run_has_the_state_that_is_to_survive(alone: tuple[Path, dict[str, Any]]) -> None:
     checkpoint = max(
         (alone[0].parent / "run" / "checkpoints").glob("step-*"), key=lambda path: int(path.name.removeprefix("step-"))

@@ -78,7 +78,8 @@ def test_what_a_lagging_server_sampled_is_kept_beside_what_the_policy_says(qwen:
         assert all(row[GAP] > 0.01 and row["updates/taken"] == 1 for row in rows(run)[1:])
 
 
-@pytest.mark.parametrize("kind", [pytest.param("transformers", marks=pytest.mark.slow), "vllm"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["transformers", "vllm"])
 def test_conversations_over_an_engine_that_completes_prompts(qwen: Path, tmp_path: Path, kind: str) -> None:
     with serving(Backbone(AutoModelForCausalLM.from_pretrained(qwen))) as server:
         engine = (

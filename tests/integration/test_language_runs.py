@@ -73,14 +73,8 @@ SAVING = {
 }
 
 
-@pytest.mark.parametrize(
-    ("family", "names"),
-    [
-        ("gpt2", ["both", "fitted"]),
-        pytest.param("gpt2", ["one by one", "five", "recomputed"], marks=pytest.mark.slow),
-        pytest.param("qwen", list(SAVING), marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "names"), [(family, list(SAVING)) for family in ("gpt2", "qwen")])
 def test_what_saves_memory_changes_no_gradient(
     family: str, names: list[str], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -219,6 +219,7 @@ def test_another_run_in_the_folder_is_refused_with_the_key_that_differs(
     assert (run / "config.json").read_text() == json.dumps(recorded)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_less_memory(
     gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

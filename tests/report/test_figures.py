@@ -88,6 +88,7 @@ def test_a_figure_without_numbers_is_reported_with_the_setting_that_gives_them(t
     assert "method=ema" in left_out[0]
 
 
+@pytest.mark.slow
 def test_a_name_with_dollars_is_a_name(tmp_path: Path) -> None:
     run = write_run(
         tmp_path / "run", rows=[{"step": step, "reward": step, "eval/greedy/a_$b": step} for step in (1, 2)]

@@ -219,11 +219,9 @@ def test_a_hostile_text_that_takes_long_costs_its_member_alone(kind: str, opened
     assert hurt_by(kind, [name for name in names if name not in ENDLESS.get(kind, ())], opened(kind)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untouched")
-@pytest.mark.parametrize(
-    "name",
-    [name if name == "tower" else pytest.param(name, marks=pytest.mark.slow) for name in ENDLESS["math_verify"]],
-)
+@pytest.mark.parametrize("name", ENDLESS["math_verify"])
 def test_an_endless_text_costs_its_member_alone(name: str) -> None:
     hurt = [name]
     # The time of a member is that of a clock: where a busy machine gave the neighbours none, they get more.
@@ -256,6 +254,7 @@ def test_what_authors_are_tried_with_holds_for_ours(kind: str, configured: Calla
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize(
     "reward",
@@ -393,9 +392,8 @@ def test_what_the_limits_of_a_member_are() -> None:
     assert CallableReward(path="a:b").member_limits is None
 
 
-@pytest.mark.parametrize(
-    "kind", ["psnr", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("squared_error", "ssim", "jpeg_size"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["psnr", "squared_error", "ssim", "jpeg_size"])
 def test_what_authors_are_tried_with_holds_for_ours_of_images(kind: str) -> None:
     generator = np.random.default_rng(0)
     clean = [generator.integers(0, 256, (16, 16, 3), dtype=np.uint8) for _ in range(3)]

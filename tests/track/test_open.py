@@ -103,6 +103,7 @@ def test_a_resumed_run_writes_no_step_twice_into_tensorboard(tmp_path: Path) -> 
     assert [event.step for event in found.Images("rollouts/image")] == list(range(8))
 
 
+@pytest.mark.slow
 def test_wandb_writes_an_offline_run_under_the_same_names(tmp_path: Path) -> None:
     trackers = opened(tmp_path, wandb=WandbConfig(), tensorboard=True)
     follow(trackers, range(1, 3))

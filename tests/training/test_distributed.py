@@ -53,6 +53,7 @@ def launch(folder: Path, size: int, *tasks: str, status: int = 0) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives_and_only_the_first_speaks(tmp_path: Path) -> None:
     printed = launch(tmp_path, 2, "updates", "whole", "worn")
     check_updates(tmp_path / "updates", 2, tmp_path)

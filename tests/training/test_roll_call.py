@@ -149,6 +149,7 @@ def test_processes_that_came_to_different_exchanges_are_told_and_end(processes: 
     assert "waits for a sum of 2 float64; every process has to sum equally often; this process cannot" in sentence
 
 
+@pytest.mark.slow
 def test_a_process_ends_in_peace_though_nobody_closed_its_roll_call(tmp_path: Path) -> None:
     """Three of four of these ends were aborted inside the store, while the thread was not ended. The processes are
     forked, since importing takes far longer than ending.

@@ -122,7 +122,7 @@ IN_SHARDS = [Case("grpo", processes=2, sharding="full"), Case("kl_cov", True, 2,
 @pytest.mark.parametrize(
     "cases",
     [
-        [*(case for case in PAIRS if case in QUICK), *IN_SHARDS],
+        pytest.param([*(case for case in PAIRS if case in QUICK), *IN_SHARDS], marks=pytest.mark.slow),
         pytest.param(PAIRS + SHARDED, marks=pytest.mark.nightly),
     ],
     ids=["some", "every"],

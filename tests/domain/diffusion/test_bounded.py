@@ -146,6 +146,7 @@ def test_an_evaluation_lets_images_go_once_they_are_judged(monkeypatch: pytest.M
     assert evaluation.pictures["images"].shape == expected.pictures["images"].shape
 
 
+@pytest.mark.slow
 def test_what_is_held_beside_the_result_does_not_grow_with_the_members() -> None:
     requires = frozenset({"log_prob", "mean_shift"})
     held: dict[str, list[int]] = {"sampling": [], "scoring": [], "update": []}

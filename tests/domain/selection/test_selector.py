@@ -125,6 +125,7 @@ def test_importing_loading_and_selecting_import_no_torch(folder):
     assert heavy == "[]"
 
 
+@pytest.mark.slow
 def test_where_torch_cannot_be_imported_it_selects_all_the_same(folder):
     code = (
         "import sys\n"

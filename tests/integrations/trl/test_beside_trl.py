@@ -82,6 +82,7 @@ def logged(trainer: Any, *names: str) -> list[float]:
     return [trainer.state.log_history[0][name] for name in names]
 
 
+@pytest.mark.slow
 def test_tools_are_called_and_their_tokens_do_not_train(folder: Path, chat: Path) -> None:
     calls: list[tuple[int, int]] = []
 
@@ -231,6 +232,7 @@ def kinds(fast: set[str], *longer: str) -> list[Any]:
     return [*sorted(fast), *(pytest.param(kind, marks=pytest.mark.slow) for kind in longer)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds({"dapo"}, "luspo", "grpo", "dr_grpo", "cispo", "sapo", "vespo", "bnpo"))
 def test_an_entropy_bonus_is_the_mean_over_tokens_for_every_loss_type(folder: Path, kind: str) -> None:
     """Whole steps in one micro-batch, where TRL's mean over tokens is that of the step."""
@@ -256,6 +258,7 @@ def test_an_adaptive_coefficient_moves_once_an_optimiser_step_and_stands_where_t
     assert ours.entropy_coef == theirs.entropy_coef == pytest.approx(0.025)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds({"grpo"}, "dr_grpo", "luspo", "cispo"))
 def test_an_optimiser_step_may_reach_over_two_generations(folder: Path, kind: str) -> None:
     keys = {

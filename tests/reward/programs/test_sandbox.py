@@ -149,6 +149,7 @@ def test_cancelling_kills() -> None:
     assert not alive(MARKER)
 
 
+@pytest.mark.slow
 def test_the_process_that_starts_programs_is_started_again() -> None:
     from groupwise.reward.programs import sandbox
 
