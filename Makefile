@@ -14,9 +14,11 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
+# Without compiled files every process that a test starts would compile all of ours again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help train smollm test slow wheel oldest browser lint check docs bench seeds sources extras oracles conformance peers clean portable gpu isolation timing nightly
+.PHONY: help train smollm test slow wheel oldest browser lint check docs bench seeds sources extras oracles conformance peers clean portable gpu isolation timing nightly mutations
 
 help:
 	@echo "make train   train the default language model (first time: sets up $(VENV))"
@@ -25,6 +27,7 @@ help:
 	@echo "make slow    the tests that are too long for make test"
 	@echo "make nightly all that CI cannot wait for, in parts; goes on where it stopped (SERVERS=none builds no real servers and leaves them out)"
 	@echo "make isolation  every test file alone in a process, its tests in random order"
+	@echo "make mutations  small mistakes in the mathematics, and the test that sees each"
 	@echo "make timing  the tests that measure time, alone on a quiet machine"
 	@echo "make portable  the tests of numbers, as a processor without AVX computes them"
 	@echo "make gpu     what works on a CUDA device, and how fast (PYTHON=... takes that Python as it is and installs nothing)"
@@ -96,6 +99,10 @@ nightly: $(DEV) browser $(filter engines,$(SERVERS))
 # Every file alone in a process, its tests in random order: ARGS="--seed 5 tests/cli/test_app.py" repeats one.
 isolation: $(DEV) browser
 	$(BIN)/python tests/isolation.py --workers $(WORKERS) $(ARGS)
+
+# Small mistakes in the mathematics, one at a time: a test has to see each. ARGS="--only k3_gradient" makes one.
+mutations: $(DEV)
+	$(BIN)/python tests/mutations.py $(ARGS)
 
 # Tests that measure time: alone, one after the other, on a quiet machine.
 timing: $(DEV) browser

@@ -48,11 +48,13 @@ def _system_section(system: str, section: dict[str, Any]) -> str:
 
 def objective_pages() -> Iterator[tuple[str, str]]:
     """Yields the index of the slots and a page for each slot, with its kinds and their parameters."""
+    from groupwise.config import attribute_docs
     from groupwise.objective import Objective
 
     slots = {name: field for name, field in Objective.model_fields.items() if name != "name"}
+    docs = attribute_docs(Objective)
     rows = [
-        (f"[`{slot}`](objective/{slot}.md)", _kinds(field.annotation), one_line(field.description or ""))
+        (f"[`{slot}`](objective/{slot}.md)", _kinds(field.annotation), one_line(docs.get(slot, "")))
         for slot, field in slots.items()
     ]
     yield (
@@ -67,7 +69,7 @@ def objective_pages() -> Iterator[tuple[str, str]]:
         ),
     )
     for slot, field in slots.items():
-        parts = [f"# `{slot}`", one_line(field.description or "A slot of [the objective](../objective.md).")]
+        parts = [f"# `{slot}`", one_line(docs.get(slot) or "A slot of [the objective](../objective.md).")]
         models = [model for model in configurations(field.annotation) if not _is_schedule(model)]
         if len(models) < len(configurations(field.annotation)):
             parts.append("Its value is a number or a [schedule](../experiment/schedules.md).")

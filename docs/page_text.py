@@ -19,11 +19,13 @@ def model_section(model: Any, level: int = 3, without: Collection[str] = ()) -> 
 
 def field_table(model: Any, without: Collection[str] = ()) -> str:
     """Writes the keys of a configuration with their defaults and meanings."""
-    rows = []
+    from groupwise.config import attribute_docs
+
+    rows, docs = [], attribute_docs(model)
     for name, field in model.model_fields.items():
         if name == "kind" or name in without:
             continue
-        rows.append((f"`{name}`", default_text(field), one_line(field.description or argument_text(model, name))))
+        rows.append((f"`{name}`", default_text(field), one_line(docs.get(name) or argument_text(model, name))))
     return table(("key", "default", "meaning"), rows) if rows else ""
 
 

@@ -195,13 +195,63 @@ def product(**fixed: Table) -> Iterator[Objective]:
         if slot not in BEFORE_PLAN
     }
     for chosen in itertools.product(*parts.values()):
-        objective = base.model_copy(update=dict(zip(parts, chosen, strict=True)))
-        refused = "; ".join(refusals(objective))
-        if "ratio.gradient = 'token'" in refused and getattr(objective.ratio, "gradient", None) == "sequence":
-            objective = objective.model_copy(update={"ratio": objective.ratio.model_copy(update={"gradient": "token"})})
-            refused = "; ".join(refusals(objective))
-        if not refused:
+        objective = _accepted(base.model_copy(update=dict(zip(parts, chosen, strict=True))))
+        if objective is not None:
             yield objective
+
+
+def _accepted(objective: Objective) -> Objective | None:
+    """As `build`, of an objective whose parts were validated one by one."""
+    refused = "; ".join(refusals(objective))
+    if "ratio.gradient = 'token'" in refused and getattr(objective.ratio, "gradient", None) == "sequence":
+        objective = objective.model_copy(update={"ratio": objective.ratio.model_copy(update={"gradient": "token"})})
+        refused = "; ".join(refusals(objective))
+    return None if refused else objective
+
+
+def covering() -> Iterator[tuple[str, Objective]]:
+    """A fixed choice of full combinations that holds every pair of kinds of two slots of the loss which is accepted by
+    itself. The slots before the plan, of which the loss sees a batch's tensors alone, take their kinds in turn.
+
+    Each starts from the first pair that none of those before it holds; every further slot takes the kind that adds
+    most of such pairs and is accepted beside the kinds taken so far.
+    """
+    base = validate(Objective, BASE, source="law")
+    parts = {slot: [_part(slot, table) for table in slot_tables(slot)] for slot in SLOTS}
+    slots = [slot for slot in SLOTS if slot not in BEFORE_PLAN]
+
+    def held(chosen: dict[str, int]) -> set[tuple[tuple[str, int], ...]]:
+        return set(itertools.combinations([(slot, chosen[slot]) for slot in slots if slot in chosen], 2))
+
+    def objective(chosen: dict[str, int]) -> Objective | None:
+        return _accepted(base.model_copy(update={slot: parts[slot][kind] for slot, kind in chosen.items()}))
+
+    missing = dict.fromkeys(
+        ((one, first), (other, second))
+        for one, other in itertools.combinations(slots, 2)
+        for first, second in itertools.product(range(len(parts[one])), range(len(parts[other])))
+        if objective({one: first, other: second}) is not None
+    )
+    turns = itertools.count()
+    while missing:
+        chosen, turn = dict(next(iter(missing))), next(turns)
+        for slot in sorted(slots, key=lambda slot: -len(parts[slot])):
+            if slot in chosen:
+                continue
+            kinds = range(len(parts[slot]))
+            gains = [(-sum(pair in missing for pair in held(chosen | {slot: kind})), kind) for kind in kinds]
+            for _, kind in sorted(gains):
+                if objective(chosen | {slot: kind}) is not None:
+                    chosen[slot] = kind
+                    break
+        for slot in BEFORE_PLAN:
+            kinds = [(turn + step) % len(parts[slot]) for step in range(len(parts[slot]))]
+            chosen[slot] = next(kind for kind in kinds if objective(chosen | {slot: kind}) is not None)
+        found = objective(chosen)
+        assert found is not None
+        for pair in held(chosen):
+            missing.pop(pair, None)
+        yield str({slot: slot_tables(slot)[kind] for slot, kind in chosen.items()}), found
 
 
 def _part(slot: str, table: Table) -> Any:

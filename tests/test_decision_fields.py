@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import importlib.machinery
 import importlib.util
@@ -74,6 +76,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_a_new_field_reaches_a_slot_from_the_sampler() -> None:
     program = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300)
     assert program.returncode == 0, program.stderr

@@ -66,6 +66,7 @@ def light(program: str, *arguments: str, folder: Path | None = None) -> subproce
     )
 
 
+@pytest.mark.slow
 def test_the_objective_and_the_laws_need_no_extra_and_no_linux() -> None:
     everything = (
         "import groupwise.reference, groupwise.schedule, groupwise.testing, groupwise.reward\n"
@@ -75,7 +76,8 @@ def test_the_objective_and_the_laws_need_no_extra_and_no_linux() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("kind", ["language", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_domain_without_its_extra_is_refused_in_one_line(kind: str, tmp_path: Path) -> None:
     done = light("from groupwise.cli import main; main()", "train", kind, folder=tmp_path)
     assert done.returncode == 2, done.stderr
@@ -86,6 +88,7 @@ def test_a_domain_without_its_extra_is_refused_in_one_line(kind: str, tmp_path: 
     assert not list(tmp_path.glob("runs/*"))
 
 
+@pytest.mark.slow
 def test_a_comparison_without_its_extra_is_refused_before_a_run(tmp_path: Path) -> None:
     done = light("from groupwise.cli import main; main()", "compare", "language", folder=tmp_path)
     assert done.returncode == 2

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 
-from groupwise.processes import check_launch, is_first_process, is_launched
+from groupwise.processes import check_launch, is_first_process, is_launched, without_collection
 
 
 @pytest.mark.parametrize(("rank", "first"), [(None, True), ("0", True), ("1", False)])
@@ -105,3 +107,17 @@ def test_a_launcher_says_all_that_a_meeting_needs(missing: str, monkeypatch: pyt
     if missing:
         monkeypatch.delenv(missing)
     assert is_launched() == (not missing)
+
+
+def test_the_collector_is_as_it_was_after_it_was_off() -> None:
+    with suppress(ValueError), without_collection():
+        assert not gc.isenabled()
+        raise ValueError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with without_collection():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

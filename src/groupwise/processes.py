@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 PARENT = "GROUPWISE_PARENT"
 """The environment variable that passes the id of a process to the processes that it starts."""
@@ -159,3 +162,22 @@ def peak_memory_bytes() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Makes objects that last without Python's collector, which would look through all loaded libraries again and again
+    while their number grows: a quarter of the time in which a domain opens.
+
+    Example:
+        >>> with without_collection():
+        ...     gc.isenabled()
+        False
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

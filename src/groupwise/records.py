@@ -102,26 +102,9 @@ class Rollouts(DecisionFields):
     reward_present: Mapping[str, Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.mask, Tensor) or self.mask.dim() != 2 or self.mask.dtype != torch.bool:
-            write = (
-                "mask=mask.bool()"
-                if isinstance(self.mask, Tensor) and self.mask.dim() == 2
-                else "one row a member, one column a decision"
-            )
-            raise ValueError(f"Rollouts.mask must be a bool tensor [B, T], got {_describe(self.mask)}; write {write}")
-        if self.mask.shape[1] == 0:
-            raise ValueError("Rollouts.mask has no decisions (T = 0); pad to at least one, with the mask false")
+        _check_mask(self.mask)
         members = self.mask.shape[0]
-        if (
-            not isinstance(self.group, Tensor)
-            or self.group.shape != (members,)
-            or self.group.is_floating_point()
-            or self.group.dtype == torch.bool
-        ):
-            raise ValueError(
-                f"Rollouts.group must be an integer tensor [B] with B = {members} as in mask, got"
-                f" {_describe(self.group)}"
-            )
+        _check_rows("group", self.group, members, "an integer")
         for name, value in {"old_log_prob": self.old_log_prob, **self.decision_fields()}.items():
             _check_decisions(name, value, self.mask, self.density or not name.endswith("_log_prob"))
             # Recorded numbers are constants: log-probs with a gradient of their own would cancel the policy's.
@@ -131,35 +114,25 @@ class Rollouts(DecisionFields):
                 "Rollouts.step_size must be positive where the mask is true; the lowest is"
                 f" {float(self.step_size[self.mask].min()):.6g}"
             )
-        if self.truncated is not None and (
-            not isinstance(self.truncated, Tensor)
-            or self.truncated.shape != (members,)
-            or self.truncated.dtype != torch.bool
-        ):
-            raise ValueError(
-                f"Rollouts.truncated must be a bool tensor [B] with B = {members}, got {_describe(self.truncated)}"
-            )
-        if self.member is not None and (
-            not isinstance(self.member, Tensor) or self.member.shape != (members,) or self.member.is_floating_point()
-        ):
-            raise ValueError(
-                f"Rollouts.member must be an integer tensor [B] with B = {members}, got {_describe(self.member)}"
-            )
-        values, present = {}, {}
+        if self.truncated is not None:
+            _check_rows("truncated", self.truncated, members, "a bool")
+        if self.member is not None:
+            _check_rows("member", self.member, members, "an integer")
         for name in ("rewards", "reward_weights", "reward_bounds", "auxiliary_count"):
             if not isinstance(getattr(self, name), Mapping):
                 raise ValueError(
                     f"Rollouts.{name} must be a dictionary by name, got {_describe(getattr(self, name))}; write"
                     f" {name}={{'reward': ...}}"
                 )
-        for name, reward_values in self.rewards.items():
-            values[name], present[name] = _reward_tensors(name, reward_values, self.mask)
+        tensors = {name: _reward_tensors(name, values, self.mask) for name, values in self.rewards.items()}
+        for name in ("reward_weights", "reward_bounds"):
+            if unknown := sorted(set(getattr(self, name)) - set(tensors)):
+                raise ValueError(
+                    f"Rollouts.{name} names {unknown}, which are no rewards; rewards are {sorted(tensors)}"
+                )
         for name, weight in self.reward_weights.items():
             if not isinstance(weight, Real) or not math.isfinite(weight):
                 raise ValueError(f"Rollouts.reward_weights[{name!r}] is {weight!r}; a weight is a finite number")
-        for name in ("reward_weights", "reward_bounds"):
-            if unknown := sorted(set(getattr(self, name)) - set(values)):
-                raise ValueError(f"Rollouts.{name} names {unknown}, which are no rewards; rewards are {sorted(values)}")
         for name, ends in self.reward_bounds.items():
             if not isinstance(ends, Sequence) or len(ends) != 2 or not ends[0] < ends[1]:
                 raise ValueError(
@@ -171,21 +144,11 @@ class Rollouts(DecisionFields):
                 raise ValueError(
                     f"Rollouts.auxiliary_count[{name!r}] must be [B] with B = {members}, got {_describe(count)}"
                 )
-        history = self.reward_history
-        if history is not None:
-            if (
-                not isinstance(history, Tensor)
-                or history.dim() != 2
-                or history.shape[0] != members
-                or not history.is_floating_point()
-            ):
-                raise ValueError(
-                    f"Rollouts.reward_history must be a float tensor [B, H] with B = {members}, got"
-                    f" {_describe(history)}"
-                )
-            object.__setattr__(self, "reward_history", history.double())
-        object.__setattr__(self, "rewards", values)
-        object.__setattr__(self, "reward_present", present)
+        if self.reward_history is not None:
+            _check_rows("reward_history", self.reward_history, members, "a float", "[B, H]")
+            object.__setattr__(self, "reward_history", self.reward_history.double())
+        object.__setattr__(self, "rewards", {name: value for name, (value, _) in tensors.items()})
+        object.__setattr__(self, "reward_present", {name: present for name, (_, present) in tensors.items()})
 
 
 LARGEST_REWARD = 1e150
@@ -195,6 +158,25 @@ LARGEST_REWARD = 1e150
 def _describe(value: object) -> str:
     """Returns the type and the shape of a value, for messages."""
     return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else f"{type(value).__name__}"
+
+
+def _check_mask(mask: Tensor) -> None:
+    two_axes = isinstance(mask, Tensor) and mask.dim() == 2
+    if not two_axes or mask.dtype != torch.bool:
+        write = "mask=mask.bool()" if two_axes else "one row a member, one column a decision"
+        raise ValueError(f"Rollouts.mask must be a bool tensor [B, T], got {_describe(mask)}; write {write}")
+    if mask.shape[1] == 0:
+        raise ValueError("Rollouts.mask has no decisions (T = 0); pad to at least one, with the mask false")
+
+
+def _check_rows(name: str, value: Tensor, members: int, kind: str, axes: str = "[B]") -> None:
+    """Refuses a field that is no tensor of this kind ("a bool", "an integer" or "a float") with a row a member."""
+    shaped = isinstance(value, Tensor) and value.shape[:1] == (members,) and value.dim() == len(axes.split(","))
+    if shaped:
+        is_float, is_bool = value.is_floating_point(), value.dtype == torch.bool
+        if kind == ("a float" if is_float else "a bool" if is_bool else "an integer"):
+            return
+    raise ValueError(f"Rollouts.{name} must be {kind} tensor {axes} with B = {members}, got {_describe(value)}")
 
 
 def _check_decisions(name: str, value: Tensor, mask: Tensor, may_exceed_zero: bool) -> None:

@@ -7,7 +7,11 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from functools import cache
+from typing import TYPE_CHECKING, Any, final
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 
 @final
@@ -50,6 +54,16 @@ class Reply:
         # Python raises ValueError also at an integer of thousands of digits.
         except ValueError as error:
             raise ReplyError(f"it is no JSON that can be read: {error}") from None
+
+
+@cache
+def certificates() -> SSLContext:
+    """Returns the certificates that a client of ours trusts. They are read once: `httpx` by itself reads them anew for
+    every client, which takes longer than most requests.
+    """
+    import httpx
+
+    return httpx.create_ssl_context()
 
 
 async def post(client: Any, url: str, body: Mapping[str, Any], *, seconds: float, max_bytes: int) -> Reply:

@@ -70,7 +70,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
             )
         )
         found = Opened(contexts[-1].new_page())
-        found.page.set_default_timeout(20_000)
+        found.page.set_default_timeout(120_000)
         found.page.on("console", lambda message: found.said.append(f"{message.type}: {message.text}"))
         found.page.on("pageerror", lambda error: found.said.append(f"error: {error}"))
         own = path.resolve().as_uri()

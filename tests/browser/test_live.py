@@ -17,6 +17,8 @@ from groupwise.report import serve as served
 from groupwise.report.serve import LivePage, serve
 from groupwise.runs import Run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
@@ -34,7 +36,7 @@ def page(run: Run, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> Iterato
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         context = browser.new_context(reduced_motion="reduce")
         opened = context.new_page()
-        opened.set_default_timeout(30_000)
+        opened.set_default_timeout(120_000)
         opened.goto(f"http://127.0.0.1:{server.server_port}/")
         opened.locator("[data-choice=seconds]").wait_for()
         yield opened
@@ -58,11 +60,11 @@ def test_the_page_goes_on_and_keeps_what_was_chosen(page: Page, run: Run) -> Non
     page.evaluate("document.activeElement.blur(); scrollTo(0, 300)")
     before = page.evaluate("scrollY")
     go_on(run, 6)
-    expect(page.locator("table.results td.steps").first).to_have_text("6", timeout=30_000)
+    expect(page.locator("table.results td.steps").first).to_have_text("6", timeout=120_000)
     page.locator("[data-choice=seconds]").wait_for()
     assert page.locator("[data-choice=seconds]").get_attribute("aria-pressed") == "true"
     assert page.locator("[data-choice=a]").get_attribute("aria-pressed") == "false"
-    end = time.monotonic() + 20.0
+    end = time.monotonic() + 120.0
     while abs(page.evaluate("scrollY") - before) > 40:
         assert time.monotonic() < end, "the page stands where it stood"
         page.wait_for_timeout(50)
@@ -76,10 +78,10 @@ def test_a_reader_of_a_group_is_asked_first(page: Page, run: Run) -> None:
     page.locator("#update").wait_for()
     assert steps_of(page) == "5"
     page.locator("#update").click()
-    expect(page.locator("table.results td.steps").first).to_have_text("6", timeout=30_000)
+    expect(page.locator("table.results td.steps").first).to_have_text("6", timeout=120_000)
 
 
 def test_a_server_that_ended_is_told_and_the_page_stays(page: Page) -> None:
     page.route("**/version", lambda route: route.abort())
-    expect(page.locator("#live")).to_contain_text("does not answer", timeout=30_000)
+    expect(page.locator("#live")).to_contain_text("does not answer", timeout=120_000)
     assert steps_of(page) == "5"

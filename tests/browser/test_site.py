@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1400, "height": 900}
 LONGEST = 8_000
 """Pixels that a page of the reference is high at most."""
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

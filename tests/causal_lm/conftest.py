@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from tests.causal_lm.sizes import GROUPED, IDS
@@ -20,6 +22,17 @@ from transformers import (
 
 def build(family: str, dtype: torch.dtype = torch.float32, seed: int = 0, **changes):
     """A model in eval mode whose output bias and weights make some tokens likely."""
+    key = f"{family} {dtype} {seed} {changes}"
+    if key not in _BUILT:
+        _BUILT[key] = _build(family, dtype, seed, changes)
+    torch.manual_seed(seed)  # what a test draws next is the same, whoever built the model first
+    return copy.deepcopy(_BUILT[key])
+
+
+_BUILT = {}
+
+
+def _build(family, dtype, seed, changes):
     configs = {
         "gpt2": lambda: GPT2Config(vocab_size=31, n_embd=16, n_layer=2, n_head=4, n_positions=64, **IDS, **changes),
         "qwen3": lambda: Qwen3Config(**GROUPED, head_dim=4, tie_word_embeddings=True, **IDS, **changes),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -34,10 +36,17 @@ SHARED = [[*SYSTEM, 5, 6, 7], [*SYSTEM, 12], [*SYSTEM, 5, 29, 30, 2, 3]] * 6
 """Prompts of several lengths that begin alike, long enough that forwarding the beginning once saves something."""
 
 
-@pytest.mark.parametrize("prompts", [PROMPTS, SHARED], ids=["apart", "one_beginning"])
-@pytest.mark.parametrize(
-    ("family", "dtype", "tolerance"), [("gpt2", torch.float64, 1e-10)] + [(f, torch.float32, 1e-4) for f in FAMILIES]
-)
+def families() -> list[Any]:
+    """Every family with prompts of its own; those that begin alike with two families, and in CI with all."""
+    cases = [("gpt2", torch.float64, 1e-10)] + [(family, torch.float32, 1e-4) for family in FAMILIES]
+    return [
+        pytest.param(*case, prompts, marks=pytest.mark.slow if prompts is SHARED and place > 1 else ())
+        for place, case in enumerate(cases)
+        for prompts in (PROMPTS, SHARED)
+    ]
+
+
+@pytest.mark.parametrize(("family", "dtype", "tolerance", "prompts"), families())
 def test_kept_fields_equal_a_rescoring_of_each_row(model_of, family, dtype, tolerance, prompts):
     model = model_of(family, dtype)
     out = sample(

@@ -4,6 +4,7 @@ that is loaded in the dtype asked for.
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -104,17 +105,25 @@ def shards(loaded: LoadedLM) -> dict[str, torch.Tensor]:
         return {name: local_part(tensor).detach().clone() for name, tensor in named}
 
 
-@pytest.mark.parametrize("lora", [None, LoraConfig(r=2, target_modules="all-linear")], ids=["whole", "lora"])
-@pytest.mark.parametrize("family", FAMILIES)
+DTYPES = [("bfloat16", "float32"), ("float32", "bfloat16"), ("float32", "float64")]
+ADAPTERS = {"whole": None, "lora": LoraConfig(r=2, target_modules="all-linear")}
+ALL = list(itertools.product(FAMILIES, DTYPES, ADAPTERS))
+FAST = {(family, DTYPES[place % 3], ("whole", "lora")[place // 3]) for place, family in enumerate(FAMILIES)}
+"""Every family, and every pair of dtypes with an adapter and without."""
+
+
 @pytest.mark.parametrize(
-    ("stored", "dtype"), [("bfloat16", "float32"), ("float32", "bfloat16"), ("float32", "float64")]
+    ("family", "dtypes", "adapter"),
+    [pytest.param(*case, marks=() if case in FAST else pytest.mark.slow) for case in ALL],
+    ids=["-".join([family, *dtypes, adapter]) for family, dtypes, adapter in ALL],
 )
 def test_the_shards_are_those_of_a_model_in_the_dtype_asked_for(
-    family: str, stored: str, dtype: Any, lora: LoraConfig | None, tmp_path: Path
+    family: str, dtypes: tuple[str, Any], adapter: str, tmp_path: Path
 ) -> None:
+    stored, dtype = dtypes
     torch.manual_seed(0)
     path = folder_of(FAMILIES[family](), getattr(torch, stored), tmp_path / "model")
-    config = CausalLMConfig(path=path, dtype=dtype, lora=lora)
+    config = CausalLMConfig(path=path, dtype=dtype, lora=ADAPTERS[adapter])
     torch.manual_seed(1)
     plain = load(config)
     torch.manual_seed(1)

@@ -52,7 +52,15 @@ def places(tmp_path: Path, tiny_file: Path, finished: Path) -> dict[str, Path]:
     }
 
 
-@pytest.mark.parametrize("case", BROKEN)
+QUICK = [
+    *("an unknown experiment", "an unknown key", "a value without a key", "a group of one"),
+    *("a run folder that exists", "a model folder without a tokenizer", "an empty data set"),
+]
+
+
+@pytest.mark.parametrize(
+    "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in BROKEN]
+)
 def test_a_clear_error_before_anything_is_computed(case: str, groupwise, places: dict[str, Path], tmp_path: Path):
     arguments, expected = BROKEN[case]
     for name, path in places.items():

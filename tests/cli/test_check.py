@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 
@@ -22,6 +23,7 @@ def test_one_group_is_shown(groupwise, tiny_file: Path, tmp_path: Path):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_model_before_its_warm_up_is_called_so_and_one_after_it_too(groupwise, tiny_file: Path, tmp_path: Path):
     assert "the model answers as it is before warm_up, which check does not run" in groupwise("check", tiny_file).out
     assert groupwise("train", tiny_file, "--out", tmp_path / "run", "--no-controls").status == 0
@@ -49,6 +51,7 @@ def test_a_prompt_that_is_not_there(groupwise, tiny_file: Path):
     assert "prompt 64 does not exist: the training set has 64" in ended.err
 
 
+@pytest.mark.slow
 def test_files_that_cannot_be_read_are_said_as_a_run_says_them(groupwise, tmp_path: Path):
     (tmp_path / "clean").mkdir()
     for number in range(3):
@@ -73,6 +76,7 @@ def test_files_that_cannot_be_read_are_said_as_a_run_says_them(groupwise, tmp_pa
     assert note in " ".join(ended.out.split())
 
 
+@pytest.mark.slow
 def test_a_clip_is_spoken_of_where_the_method_reads_log_probs(groupwise):
     sizes = ("domain.num_steps=2", "stages=[]", "controls=null", "train.group_size=2")
     said = {method: groupwise("check", "diffusion", f"method={method}", *sizes) for method in ("flow_grpo", "awm")}

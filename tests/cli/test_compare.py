@@ -46,7 +46,7 @@ def test_a_grid_runs_continues_and_prints_intervals(groupwise, tiny_file: Path, 
     assert shared.read_bytes() == (tmp_path / "alone" / "model" / "model.safetensors").read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_seeds_begin_where_they_are_told_to(groupwise, tiny_file: Path, tmp_path: Path):
     ended = groupwise(
         "compare", tiny_file, "--vary", "trust.high=0.3", "--first-seed", 7, "--seeds", 2, "--out", tmp_path / "grid"
@@ -144,7 +144,7 @@ def test_a_run_that_fails_is_reported_and_the_table_stands(groupwise, tiny_file:
     assert groupwise("compare", tiny_file, "--vary", "method=dapo,grpo", "--seeds", 1, "--out", grid).status == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_same_grid_on_ray(groupwise, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     command = ["compare", tiny_file, "--vary", "method=dapo,grpo", "--seeds", 1, "--workers", 2]
@@ -212,7 +212,7 @@ def said(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_of_two_that_begin_in_the_same_instant_one_runs(tiny_file: Path, tmp_path: Path):
     command = [sys.executable, "-c", BEGIN, str(tiny_file)]
     both = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]

@@ -67,6 +67,7 @@ def test_an_experiment_that_cannot_be_estimated_is_an_error(groupwise, tmp_path:
     assert "there is no config.json" in groupwise("estimate", "--model", tmp_path, "--gpu", "H100").err
 
 
+@pytest.mark.slow
 def test_models_that_make_images_are_counted(groupwise):
     ended = groupwise("estimate", "diffusion", "--gpu", "H100", "train.prompts_per_step=5")
     assert ended.status == 0, ended
@@ -75,6 +76,7 @@ def test_models_that_make_images_are_counted(groupwise):
         assert word in ended.out, word
 
 
+@pytest.mark.slow
 def test_a_run_of_a_model_that_makes_images_stands_beside_its_estimate(groupwise, tmp_path: Path):
     sizes = ("train.prompts_per_step=1", "train.group_size=2", "domain.num_steps=2", "train.num_steps=3")
     run = tmp_path / "run"
@@ -103,6 +105,7 @@ def test_a_runs_measured_seconds_stand_beside_the_estimate(
     assert "documented peaks" not in ended.out
 
 
+@pytest.mark.slow
 def test_the_sharding_of_the_experiment_counts(groupwise, tmp_path: Path):
     (tmp_path / "config.json").write_text(json.dumps(QWEN))
     command = ("estimate", "language", "--model", tmp_path / "config.json", "--gpu", "H100", "--gpus", 2)
@@ -119,6 +122,7 @@ def test_the_sharding_of_the_experiment_counts(groupwise, tmp_path: Path):
     assert "sharded weights" not in overruled
 
 
+@pytest.mark.slow
 def test_a_server_that_shares_the_gpu_counts(groupwise, tmp_path: Path):
     """An H100 has 74.5 GiB; vLLM takes its share of them before the trainer asks for anything."""
     (tmp_path / "config.json").write_text(json.dumps(QWEN))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 
 def test_the_model_loads_elsewhere_and_its_card_says_what_it_is(groupwise, finished: Path, tmp_path: Path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -44,6 +46,7 @@ def test_a_card_names_the_model_that_training_began_from(groupwise, finished: Pa
     assert head["tags"] == ["groupwise", "reinforcement-learning"]
 
 
+@pytest.mark.slow
 def test_an_adapters_card_says_so_and_how_it_is_loaded_names_its_base(groupwise, tmp_path: Path):
     from huggingface_hub import ModelCard
     from tests.domain.diffusion.models.tiny import saved
@@ -70,6 +73,7 @@ def test_an_adapters_card_says_so_and_how_it_is_loaded_names_its_base(groupwise,
     assert "lora" in head["tags"]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_exported_where_no_model_of_its_step_was_kept(groupwise, tiny_file: Path, tmp_path: Path):
     from safetensors.torch import load_file
     from tests.training.test_sharding import newest

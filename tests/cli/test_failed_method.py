@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from tests.domain.test_failed_method import told
 
+from groupwise import load_experiment, train
 
-@pytest.fixture
-def run(groupwise, tmp_path: Path) -> Path:
-    (tmp_path / "walk.toml").write_text(
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "walk.toml").write_text(
         'description = "A walk."\nmethod = "grpo"\n'
         '[domain]\nkind = "callable"\npath = "tests.domain.test_failed_method:Failing"\n'
         "[train]\nnum_steps = 1\nprompts_per_step = 2\ngroup_size = 2\n",
         encoding="utf-8",
     )
-    assert groupwise("train", "walk.toml", "--out", "run", "--run-code").status == 0
-    return tmp_path / "run"
+    return train(load_experiment(folder / "walk.toml", run_code=True), out=folder / "run").folder.path
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 @pytest.mark.parametrize(

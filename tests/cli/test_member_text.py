@@ -19,6 +19,7 @@ def trained(groupwise, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_what_a_policy_chose_is_shown_without_a_method_of_the_authors(groupwise, trained: Path) -> None:
     shown = groupwise("sample", "run").out
     assert "actions [" in shown

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from groupwise.objective.preset import method_names
 
 
@@ -91,6 +93,7 @@ def test_an_overlay_by_itself(groupwise):
     assert "did you mean tis?" in groupwise("methods", "+ti").err
 
 
+@pytest.mark.slow
 def test_overlays_stand_in_the_json_of_all(groupwise):
     records = {record["name"]: record for record in json.loads(groupwise("methods", "--json").out)}
     assert {"grpo", "+tis", "+mis", "+icepop", "+seq_tis", "+seq_mis", "+geo_rs"} <= set(records)

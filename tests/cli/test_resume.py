@@ -5,7 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_a_run_cut_off_after_its_fourth_step_ends_as_if_it_had_not_been(groupwise, finished: Path, tmp_path: Path):
     run = tmp_path / "run"
     shutil.copytree(finished, run)

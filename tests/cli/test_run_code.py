@@ -13,15 +13,13 @@ from typing import Any
 import pytest
 from tests.cli.test_restored import DIGITS
 
+ASKED_AT_ONCE = ["evaluate", "resume", "train config.json", "sample"]
 ASKED = [
-    "evaluate",
+    *ASKED_AT_ONCE,
     "estimate",
     "check",
-    "resume",
     "train",
-    "train config.json",
     "compare",
-    "sample",
     "estimate --against",
     "evaluate --experiment",
 ]
@@ -69,7 +67,10 @@ def change(domain: dict[str, Any]) -> None:
     domain["rewards"] |= {"r": command, "j": {**command, "role": "judge"}}
 
 
-@pytest.mark.parametrize("verb", ASKED)
+@pytest.mark.parametrize(
+    "verb",
+    [verb if verb in ASKED_AT_ONCE else pytest.param(verb, marks=pytest.mark.slow) for verb in ASKED],
+)
 def test_a_verb_that_would_run_code_names_all_of_it_and_runs_none(groupwise, theirs: Path, tmp_path: Path, verb: str):
     ended = groupwise(*words(verb, theirs))
     assert ended.status == 2, ended
@@ -139,6 +140,7 @@ class Net(torch.nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_network_that_is_code_is_asked_about_with_its_folder(
     groupwise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

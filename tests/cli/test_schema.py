@@ -28,6 +28,7 @@ def validator() -> Draft202012Validator:
     return Draft202012Validator(file_schema())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_file_fits_the_schema(name: str, validator: Draft202012Validator):
     assert [

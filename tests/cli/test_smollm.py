@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from groupwise.causal_lm.gguf import plain_folder
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_three_steps_are_exported_and_answer_a_chat(groupwise, monkeypatch: pytest.MonkeyPatch):
     small = ("domain.data.num_held_out=4", "domain.data.num_train=24", "domain.sampling.max_new_tokens=8")
     trained = groupwise(

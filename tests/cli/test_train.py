@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from groupwise.cli import errors
 from groupwise.track.metrics import depends_on_machine, read_metrics
 
@@ -22,6 +24,7 @@ def test_the_end_of_a_run(groupwise, tiny_file: Path, tmp_path: Path):
     assert (summary["metric"], summary["steps"], summary["seed"]) == ("greedy/reward", 5, 5)
 
 
+@pytest.mark.slow
 def test_a_saved_configuration_repeats_the_run(groupwise, finished: Path, tmp_path: Path):
     ended = groupwise("train", finished / "config.json", "--out", tmp_path / "again", "--no-controls")
     assert ended.status == 0, ended

@@ -11,7 +11,16 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from groupwise.config import Config, ConfigError, ImportPath, InModule, OpenKinds, import_paths, validate
+from groupwise.config import (
+    Config,
+    ConfigError,
+    ImportPath,
+    InModule,
+    OpenKinds,
+    attribute_docs,
+    import_paths,
+    validate,
+)
 from groupwise.experiment.schema import Experiment
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "groupwise"
@@ -64,6 +73,7 @@ IMPORTERS = {
     "__init__.py": "rooms of the package",
     "reward/__init__.py": "rooms of the package",
     "experiment/__init__.py": "rooms of the package",
+    "objective/__init__.py": "rooms of the package",
     "training/__init__.py": "rooms of the package",
 }
 """Files that import by name. Another one is a door through which a configuration may run code: give it an `ImportPath`,
@@ -164,13 +174,14 @@ def test_the_keys_of_an_experiment_that_name_code_are_listed() -> None:
     assert code_keys == KEYS
 
 
+@pytest.mark.slow
 def test_a_key_that_is_described_as_code_has_the_type() -> None:
     plain = []
     for model in models(Experiment, set()):
-        about = model.__doc__ or ""
-        for name, field in model.model_fields.items():
+        about, docs = model.__doc__ or "", attribute_docs(model)
+        for name in model.model_fields:
             lines = [line for line in about.splitlines() if line.strip().startswith(f"{name}:")]
-            description = " ".join([field.description or "", *lines])
+            description = " ".join([docs.get(name, ""), *lines])
             if (
                 "package.module" in description or "import path" in description
             ) and f"{model.__name__}.{name}" not in KEYS:
@@ -178,24 +189,30 @@ def test_a_key_that_is_described_as_code_has_the_type() -> None:
     assert not plain
 
 
+BY_NAME = {
+    "import_module",
+    "__import__",
+    "entry_points",
+    "run_module",
+    "run_path",
+    "exec_module",
+    "load_module",
+    "pickle_load",
+}
+
+
 def test_nothing_else_of_the_package_imports_by_name() -> None:
     importing_files = set()
     for file in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        text = file.read_text(encoding="utf-8")
+        if not any(name in text for name in BY_NAME):
+            continue  # parsing all of the package takes seconds
+        for node in ast.walk(ast.parse(text)):
             called = node.func if isinstance(node, ast.Call) else None
             name = (
                 called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
             )
-            if name in (
-                "import_module",
-                "__import__",
-                "entry_points",
-                "run_module",
-                "run_path",
-                "exec_module",
-                "load_module",
-                "pickle_load",
-            ):
+            if name in BY_NAME:
                 importing_files.add(file.relative_to(SOURCE).as_posix())
     assert importing_files == set(IMPORTERS)
 

@@ -6,7 +6,6 @@ import importlib
 import json
 import math
 import re
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -30,8 +29,8 @@ from groupwise.training.progress import Progress
 
 SHARED = {
     "seed": 7,
-    "train": {"num_steps": 2, "updates_per_batch": 2, "evaluate_every": 1},
-    "checkpoint": {"every": 1},
+    "train": {"num_steps": 2, "updates_per_batch": 2, "evaluate_every": 2},
+    "checkpoint": {"every": 2},
     "track": {"console": "none"},
 }
 
@@ -105,7 +104,9 @@ def train(domain: str, changes: dict[str, Any], folder: Path) -> list[Any]:
     return list(read_metrics(folder / "run" / "metrics.jsonl"))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [case if case in DOMAINS else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+)
 def test_a_run_computes_where_it_was_asked_to(case: str, tmp_path: Path) -> None:
     rows = train(*CASES[case], tmp_path)
     assert [row["step"] for row in rows if "loss" in row] == [1, 2]
@@ -113,6 +114,9 @@ def test_a_run_computes_where_it_was_asked_to(case: str, tmp_path: Path) -> None
     assert (
         json.loads((tmp_path / "run" / "environment.json").read_text())["starts"][-1]["device"] == "an emulated device"
     )
+    # A checkpoint keeps the device's own generator, and no others.
+    kept = load_tree(tmp_path / "run" / "checkpoints" / "step-2")["generators"]
+    assert [len(process["cuda"]) for process in kept] == [1]
 
 
 def readable(completions: Sequence[Any], **columns: Sequence[Any]) -> list[float]:
@@ -121,14 +125,14 @@ def readable(completions: Sequence[Any], **columns: Sequence[Any]) -> list[float
     return [float(image.mean()) / 255 for image in images[: len(completions)]]
 
 
-@pytest.mark.parametrize("domain", ["diffusion", "restoration"])
+@pytest.mark.parametrize("domain", [pytest.param("diffusion", marks=pytest.mark.slow), "restoration"])
 def test_rewards_are_given_pictures_that_they_can_read(domain: str, tmp_path: Path) -> None:
     reward = {"kind": "callable", "path": "tests.device.test_domains:readable"}
     rows = train(domain, {"method": "grpo", "domain": {"rewards": {"readable": reward}}}, tmp_path)
     assert 0 < rows[-1]["rewards/readable/mean"] < 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("domain", DOMAINS)
 @pytest.mark.parametrize("method", method_names())
 def test_every_method_in_every_domain(domain: str, method: str, tmp_path: Path) -> None:
@@ -164,15 +168,15 @@ def forgetful(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
     ("name", "domain"),
     [
         ("training.step.members", "language"),
-        ("training.step.update", "restoration"),
+        pytest.param("training.step.update", "restoration", marks=pytest.mark.slow),
         ("domain.restoration.policy.pixels", "restoration"),
-        ("causal_lm.sampler", "language"),
-        ("causal_lm.scoring", "language"),
-        ("domain.language.domain", "language"),
-        ("domain.diffusion.domain", "diffusion"),
+        pytest.param("causal_lm.sampler", "language", marks=pytest.mark.slow),
+        pytest.param("causal_lm.scoring", "language", marks=pytest.mark.slow),
+        pytest.param("domain.language.domain", "language", marks=pytest.mark.slow),
+        pytest.param("domain.diffusion.domain", "diffusion", marks=pytest.mark.slow),
         ("domain.diffusion.models.bare", "diffusion"),
-        ("domain.restoration.domain", "restoration"),
-        ("domain.selection.domain", "selection"),
+        pytest.param("domain.restoration.domain", "restoration", marks=pytest.mark.slow),
+        pytest.param("domain.selection.domain", "selection", marks=pytest.mark.slow),
         ("domain.selection.policy.choices", "selection"),
     ],
 )
@@ -180,12 +184,6 @@ def test_a_forgotten_device_is_found(name: str, domain: str, tmp_path: Path, mon
     forgetful(monkeypatch, importlib.import_module(f"groupwise.{name}"))
     with pytest.raises((DeviceError, ConfigError), match=r"same device|give all tensors on one device"):
         train(domain, {"method": "grpo"}, tmp_path)
-
-
-def test_a_checkpoint_keeps_the_devices_own_generator_and_no_others(tmp_path: Path) -> None:
-    train("selection", {"method": "grpo"}, tmp_path)
-    kept = load_tree(tmp_path / "run" / "checkpoints" / "step-2")["generators"]
-    assert [len(process["cuda"]) for process in kept] == [1]
 
 
 def test_no_gpu_for_a_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,12 +196,18 @@ def test_no_gpu_for_a_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_part_lasts_until_the_device_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("groupwise.training.progress.perf_counter", lambda: clock[0])
+
+    def synchronize(device: object = None) -> None:
+        clock[0] += 5.0
+
     with emulated_cuda():
-        monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: time.sleep(0.05))
+        monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
         progress = Progress()
         with progress.timed("update"):
-            pass
-    assert progress.seconds["update"] >= 0.05
+            clock[0] += 2.0
+    assert progress.seconds["update"] == 7.0
 
 
 def test_settings_of_exactness_are_put_back() -> None:

@@ -20,6 +20,19 @@ BOUND = 1e-11
 before.
 """
 METHODS = [*method_names(), *(f"dapo+{name}" for name in overlay_names())]
+ALWAYS = (
+    "all_compatible",
+    "awm",
+    "rloo",
+    "aggressive",
+    "dppo_kl",
+    "grpo_guard",
+    "reinforce_pp_baseline",
+    "topr",
+    "aspo",
+)
+ALWAYS += ("clip_cov", "gdpo", "dapo+geo_rs")
+"""Together they take some kind of every slot, and most kinds."""
 
 
 def moved(given: Given, device: torch.device) -> Given:
@@ -36,13 +49,16 @@ def on(name: str, device: torch.device) -> list[torch.Tensor]:
     return [tensor.cpu() for tensor in (value, *gradients)]
 
 
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True)
 @pytest.mark.parametrize("name", METHODS)
 def test_the_loss_is_the_cpus(name: str, device: torch.device) -> None:
     for found, expected in zip(on(name, device), on(name, torch.device("cpu")), strict=True):
         agree(found, expected, within=BOUND)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+)
 def test_nothing_of_it_is_left_on_the_cpu(name: str) -> None:
     with emulated_cuda():
         found = on(name, torch.device("cuda", 0))

@@ -28,7 +28,8 @@ from groupwise.objective.slot import AdmissionSlot, AdvantageSlot
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.track import TrackConfig
-from groupwise.training import Recipe
+from groupwise.training import Recipe, clock, progress
+from groupwise.training.run import loop
 from groupwise.training.step import collect
 
 QUIET = TrackConfig(console="none", rollouts_every=0)
@@ -169,14 +170,6 @@ class ReplacedReference(ToyDomain):
         return super().sample(*arguments, **settings)
 
 
-class SlowReward(ToyDomain):
-    """A reward that answers after a second."""
-
-    def reward(self, samples: Any) -> RewardTable:
-        time.sleep(1.1)
-        return super().reward(samples)
-
-
 class MeanMinusReward(AdvantageSlot):
     """The difference taken the wrong way round."""
 
@@ -295,6 +288,22 @@ def drawn_anew(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collect, "draw_prompts", anew)
         toy(grpo(num_steps=10, rate=0.01, **WIDE), domain=lambda: ToyDomain(num_prompts=64))(folder)
+
+
+def slow_rewards(folder: Path) -> None:
+    """A run whose rewards take a minute, by a clock that they put forward."""
+    minutes = 0
+
+    class SlowReward(ToyDomain):
+        def reward(self, samples: Any) -> RewardTable:
+            nonlocal minutes
+            minutes += 1
+            return super().reward(samples)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (clock, loop, progress):
+            patch.setattr(module, "perf_counter", lambda: time.perf_counter() + 60 * minutes)
+        toy(grpo(num_steps=3), domain=SlowReward)(folder)
 
 
 def by_chance(completions: Any, **columns: Any) -> list[float]:
@@ -424,7 +433,7 @@ PLANTED = (
         "ratio_always_one",
         toy(grpo(updates_per_batch=4, rate=0.01, **WIDE), domain=lambda: ComparedWithItself()),
     ),
-    Planted("rewards_are_slow", toy(grpo(num_steps=3), domain=SlowReward)),
+    Planted("rewards_are_slow", slow_rewards),
     Planted(
         "reference_elsewhere",
         toy(grpo("grpo", num_steps=25, rate=1e-3, **WIDE), domain=ReplacedReference),

@@ -8,6 +8,7 @@ import gc
 import itertools
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,6 +57,7 @@ def test_a_spread_holds_the_first_and_the_newest_evenly_and_no_more(num: int, mo
         )
 
 
+@pytest.mark.slow
 def test_a_watch_holds_as_much_after_four_thousand_steps_as_after_two_thousand() -> None:
     draw = random.Random(0)
     names = [

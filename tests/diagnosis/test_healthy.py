@@ -47,7 +47,7 @@ def test_recorded_healthy_runs_are_small_and_name_their_command(name: str) -> No
     assert f'"command": "groupwise train {name}' in text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in DOMAINS if name != "language"])
 def test_a_fresh_run_of_the_shipped_experiment(name: str, tmp_path: Path) -> None:
     """The cups game is run, and asked the same, in `tests/integration/test_shipped_language.py`."""
@@ -57,7 +57,7 @@ def test_a_fresh_run_of_the_shipped_experiment(name: str, tmp_path: Path) -> Non
     assert alarms(diagnose(read.rows, read.config)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_method_on_a_task_it_can_learn(tmp_path: Path) -> None:
     """Trained at a moderate rate on a reward that can be earned, between 0 and 1; `topr` says that its constant
     baseline has to be chosen.

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from groupwise.diagnosis import Watch, diagnose
 
 
@@ -54,6 +56,7 @@ def test_live_and_afterwards_are_the_same() -> None:
     assert live == [found.rule for found in diagnose(given)]
 
 
+@pytest.mark.timing
 def test_five_thousand_steps_are_judged_in_seconds() -> None:
     start = time.process_time()
     diagnose([{**row, "entropy": 1.0, "kl": 0.1, "updates/taken": 1, "loss_pg": 0.0} for row in rows([0.5] * 5000)])

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.docs.test_metrics import PATTERNS, ROOT
 
 from groupwise.diagnosis import RULES
@@ -35,6 +36,7 @@ def test_a_rule_says_what_to_set() -> None:
         assert rule.severity == "note" or re.search(r"[a-z_]+\.[a-z_]+|method|groupwise|see ", rule.advice), rule.name
 
 
+@pytest.mark.slow
 def test_rules_name_kinds_and_methods_that_there_are() -> None:
     kinds = _kinds(file_schema())
     for rule in RULES:

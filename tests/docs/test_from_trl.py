@@ -21,6 +21,7 @@ def scripts() -> dict[str, str]:
     return dict(blocks)
 
 
+@pytest.mark.slow
 def test_the_scripts_run_as_they_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

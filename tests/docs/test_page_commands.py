@@ -142,7 +142,7 @@ def test_the_notebooks_hold_every_block_of_their_pages(tmp_path: Path) -> None:
         assert "```bash" not in prose
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["language", "diffusion", "restoration", "selection"])
 def test_the_notebook_runs(name: str, run_folder: Path, tmp_path: Path) -> None:
     nbformat = pytest.importorskip("nbformat", reason="run make .venv/.installed-dev, which installs nbclient")

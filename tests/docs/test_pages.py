@@ -9,13 +9,18 @@ import re
 import shlex
 import sys
 import tomllib
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.docs.loading import loaded_once
 from tests.domain.selection.small_selector import small_selector
 
-from groupwise.config import merge, restrict_code
+from groupwise.config import ConfigError, merge, restrict_code
 from groupwise.experiment import load_experiment
+from groupwise.experiment.catalogue import find
 from groupwise.objective import Objective
 from groupwise.objective.method import MethodFile
 from groupwise.objective.preset import method_names, read_method
@@ -126,16 +131,55 @@ def test_toml_is_an_experiment(page: Path, tmp_path: Path) -> None:
         load_experiment(tmp_path / "experiment.json", run_code=True)
 
 
+def wrong_commands(check: Callable[[str], None]) -> dict[str, str]:
+    """The commands of the pages that a check refuses, with its error."""
+    wrong = {}
+    for command in commands():
+        if "groupwise " in command and not command.startswith(("pip", "cd")):
+            try:
+                check(command)
+            except Exception as error:
+                wrong[command] = repr(error)
+    return wrong
+
+
+def test_every_command_of_the_pages_exists() -> None:
+    assert wrong_commands(check_options) == {}
+
+
+@pytest.mark.slow
+def test_the_changes_of_every_command_of_the_pages_are_read() -> None:
+    assert wrong_commands(check_changes) == {}
+
+
 @pytest.mark.parametrize(
-    "command", [line for line in commands() if "groupwise " in line and not line.startswith(("pip", "cd"))]
+    ("check", "command"),
+    [
+        ("check_options", "groupwise trian language"),
+        ("check_options", "groupwise --versoin"),
+        ("check_options", "groupwise train language --uot runs/a"),
+        ("check_options", "groupwise train langage"),
+        ("check_changes", "groupwise train language train.group_szie=4"),
+    ],
 )
-def test_the_command_exists(command: str) -> None:
+def test_a_wrong_command_is_noticed(check: str, command: str) -> None:
+    with pytest.raises((AssertionError, ConfigError)):
+        globals()[check](command)
+
+
+@cache
+def command_group() -> Any:
     from typer.main import get_command
 
     from groupwise.cli.app import app
 
+    return get_command(app)
+
+
+def check_options(command: str) -> None:
+    """Fails where a command is none of ours, or has an option or a shipped experiment that there is not."""
     verb, *arguments = shlex.split(command[command.index("groupwise ") :])[1:]
-    group = get_command(app)
+    group = command_group()
     known = group.commands
     if verb.startswith("--"):
         assert verb in {option for parameter in group.params for option in parameter.opts}
@@ -143,6 +187,13 @@ def test_the_command_exists(command: str) -> None:
     assert verb in known
     options = {option for parameter in known[verb].params for option in (*parameter.opts, *parameter.secondary_opts)}
     assert {argument for argument in arguments if argument.startswith("--")} <= options
+    if name := shipped_name(verb, arguments):
+        find(name)
+
+
+def check_changes(command: str) -> None:
+    """Fails where a command changes what cannot be changed. Shipped experiments as they are have tests of their own."""
+    verb, *arguments = shlex.split(command[command.index("groupwise ") :])[1:]
     # LoRA belongs to a model folder, which `--model` names on the same line.
     of_a_folder = re.compile(r"domain\.model\.(lora|pipeline)")
     changes = [
@@ -152,29 +203,38 @@ def test_the_command_exists(command: str) -> None:
     ]
     # A method's file that the page writes; the page's own test runs it.
     changes = [argument for argument in changes if not re.match(r"method=\w+\.toml", argument)]
-    if (
-        verb in ("train", "check", "compare")
-        and not arguments[0].startswith("runs/")
-        and not arguments[0].endswith(".toml")
-    ):
-        load_experiment(arguments[0], changes)
+    if changes and (name := shipped_name(verb, arguments)):
+        loaded_once(name, tuple(changes))
 
 
-@pytest.mark.parametrize("command", [line for line in commands() if line.startswith("make ") or " make " in line])
-def test_the_target_exists(command: str) -> None:
-    target = command.split("make ")[1].split()[0]
-    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+def shipped_name(verb: str, arguments: Sequence[str]) -> str | None:
+    """The shipped experiment that a command names; `None` where it names a file or a run."""
+    if verb in ("train", "check", "compare") and not arguments[0].startswith("runs/"):
+        return None if arguments[0].endswith(".toml") else arguments[0]
+    return None
 
 
-@pytest.mark.parametrize("path", paths())
-def test_the_path_exists(path: str) -> None:
-    assert (ROOT / re.sub(r"/(?:NAME|SLOT)\b.*", "", path)).exists()
+def test_every_target_of_the_pages_exists() -> None:
+    targets = {line.split("make ")[1].split()[0] for line in commands() if line.startswith("make ") or " make " in line}
+    assert targets
+    assert targets <= set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
-def test_every_method_has_a_page_and_every_table_its_keys() -> None:
+def test_every_path_of_the_pages_exists() -> None:
+    assert paths()
+    assert [path for path in paths() if not (ROOT / re.sub(r"/(?:NAME|SLOT)\b.*", "", path)).exists()] == []
+
+
+@pytest.fixture(scope="module")
+def generated() -> dict[str, str]:
+    """The pages that are made, by their paths."""
     import generate
 
-    found = dict(generate.pages())
+    return dict(generate.pages())
+
+
+def test_every_method_has_a_page_and_every_table_its_keys(generated: dict[str, str]) -> None:
+    found = generated
     for name in method_names():
         page = found[f"methods/{name}.md"]
         assert "## Slots" in page
@@ -197,13 +257,13 @@ def test_the_map_of_the_readme_is_the_tree() -> None:
     assert set(re.findall(r"^  (\w+)/ ", text, re.MULTILINE)) == rooms
 
 
-def test_every_method_page_is_whole() -> None:
+def test_every_method_page_is_whole(generated: dict[str, str]) -> None:
     import generate
 
     from groupwise.objective.preset import read_method
 
     for name in method_names():
-        page, method = generate.method_page(name), read_method(name)
+        page, method = generated[f"methods/{name}.md"], read_method(name)
         for part in (
             "It maximises",
             "**Paper.**",

@@ -103,7 +103,7 @@ def main(test_size, push_to_hub, repo_id):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_both_trainers_run_over_a_checkout(tmp_path: Path) -> None:
     for path, text in {"tests/test_grpo_trainer.py": TESTS, "scripts/generate_zen_dataset.py": SCRIPT}.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)

@@ -31,6 +31,7 @@ def groupwise_command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_questions_in_files_are_trained_on_and_the_policy_selects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,11 +4,14 @@ diffusers draws with what the run saved.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import re
 import runpy
+import shutil
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import diffusers
@@ -25,14 +28,23 @@ FILES = files(PAGE)
 NAMES = {"make_folder.py", "prompts.txt", "aura.py", "test_aura.py", "draw.py", "kontext.py", "pyproject.toml"}
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the files of the page and the pipeline that they make."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the page and the pipeline that they make."""
+    folder = tmp_path_factory.mktemp("page")
     for name, text in FILES.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
+        (folder / name).write_text(text, encoding="utf-8")
+    with contextlib.chdir(folder):
+        runpy.run_path("make_folder.py")
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory with a copy of them."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    runpy.run_path("make_folder.py")
     yield tmp_path
     for name in FILES:
         sys.modules.pop(Path(name).stem, None)
@@ -48,6 +60,7 @@ def test_the_files_of_the_page() -> None:
     assert set(FILES) == NAMES
 
 
+@pytest.mark.slow
 def test_what_is_not_known_is_told_with_the_door(folder: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         adapter_for("AuraFlowPipeline", "models/tiny")
@@ -60,6 +73,7 @@ def test_what_is_not_known_is_told_with_the_door(folder: Path) -> None:
     assert 'domain.model.pipeline="mine:AuraFlow" (docs/guide/write_your_own_pipeline.md)' in message
 
 
+@pytest.mark.slow
 def test_the_laws_hold_and_notice_what_the_page_takes_away(folder: Path) -> None:
     importlib.import_module("test_aura").test_it_keeps_the_laws()
     assert FILES["aura.py"].count(" / 1000") == 1
@@ -76,6 +90,7 @@ def test_the_laws_hold_and_notice_what_the_page_takes_away(folder: Path) -> None
     assert [line[2:6] for line in printed[2:]] == ["save", "lora"]
 
 
+@pytest.mark.slow
 def test_the_adapter_that_is_shown_an_image_keeps_the_laws(folder: Path) -> None:
     flux = build("FluxPipeline")
     parts = {name: part for name, part in flux.components.items() if name not in ("image_encoder", "feature_extractor")}

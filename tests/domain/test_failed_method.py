@@ -91,7 +91,13 @@ def told(text: str, method: str) -> None:
     assert "in _fail" in text
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [
+        name if name in ("score", "evaluate", "backward") else pytest.param(name, marks=pytest.mark.slow)
+        for name in METHODS
+    ],
+)
 def test_a_run_ends_in_one_line(method: str, tmp_path: Path) -> None:
     domain = Failing(Failing.Settings(method=method, from_step=3), streams=Streams(0))
     with pytest.raises(ConfigError) as caught:

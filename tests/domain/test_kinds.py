@@ -80,6 +80,7 @@ def test_the_kind_of_a_package_that_is_not_here_is_a_plain_domain() -> None:
     assert config_class("restoration").sample_hint == "restore an image of the evaluation"
 
 
+@pytest.mark.slow
 def test_an_installation_without_entry_points_says_what_to_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from groupwise.config import ConfigError
 from groupwise.domain.pass_sizes import CPU_BYTES, MOST_ROWS, SAMPLING, UPDATE, PassSizes, pass_budget
 
 CPU = torch.device("cpu")
+pytestmark = pytest.mark.usefixtures("quick_collection")
 
 
 def exhausted(most: int) -> tuple[list[int], Any]:

@@ -92,7 +92,7 @@ def test_layers_that_take_no_measurable_time_beside_a_slow_head_do_not_get_its_r
 def test_a_probe_is_a_real_run_in_which_every_member_learns():
     timing = measure(Probe(64, 1, 32, 2, 4), train, 1)
     assert set(timing.seconds) == {"sampling", "scoring", "update"}
-    assert all(0 < seconds < 5 for seconds in timing.seconds.values())
+    assert all(seconds > 0 for seconds in timing.seconds.values())
     assert 1 < timing.step.completion_tokens <= 16
     assert 32 < timing.shape.vocabulary < 48
 

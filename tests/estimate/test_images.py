@@ -66,6 +66,8 @@ def test_a_text_encoder_that_computes_with_values_is_refused_in_one_line(tmp_pat
         settings.image_costs(streams=Streams(0), copies=0, checkpointing=False, time=False)
 
 
+# The text encoder of Qwen cannot be counted.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PIPELINES if name != "QwenImagePipeline"])
 def test_bytes_counted_without_weights_are_what_a_pass_holds(name: str, tmp_path: Path) -> None:
     settings = config(name, saved(name, tmp_path / "base"))
@@ -133,6 +135,7 @@ def test_images_are_decoded_while_the_graph_of_sampling_waits_for_its_update() -
     assert estimate_images(waiting, many).bytes == estimate_images(COSTS, many).bytes
 
 
+@pytest.mark.slow
 def test_an_adapter_of_single_precision_leaves_the_products_in_half_precision(tmp_path: Path) -> None:
     shape = {"name": "half", "method": "flow_grpo", "train": {"num_steps": 1, "prompts_per_step": 1, "group_size": 2}}
     saved("StableDiffusion3Pipeline", tmp_path / "model")

@@ -37,6 +37,7 @@ def program(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
+@pytest.mark.slow
 def test_the_loop_of_ones_own_learns(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     means = program("own_loop").train(folder)
     assert len(means) == 40
@@ -119,7 +120,7 @@ def test_a_selector_chooses_the_demonstrations_of_a_dspy_program(tmp_path: Path)
     assert dspy.settings.lm is None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_sweep_runs_on_ray_and_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")
     (tmp_path / "tiny.toml").write_text(TINY, encoding="utf-8")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -50,8 +52,18 @@ def test_a_circle_and_an_unknown_name_are_errors(tmp_path: Path):
         find("nothing_like_it")
 
 
-@pytest.mark.parametrize("method", ["rejection_sampling", "dapo", "flow_grpo", "topr"])
-def test_a_shipped_experiment_takes_another_method(method: str) -> None:
-    # Source 002's moving reference needs a divergence, and the message says so.
-    for name in set(shipped()) - {"source_002"}:
+METHODS = ("rejection_sampling", "dapo", "flow_grpo", "topr")
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        list(zip(("language", "diffusion", "restoration", "selection"), METHODS, strict=True)),
+        # Source 002's moving reference needs a divergence, and the message says so.
+        pytest.param(list(itertools.product(set(shipped()) - {"source_002"}, METHODS)), marks=pytest.mark.nightly),
+    ],
+    ids=["one of each domain", "every"],
+)
+def test_a_shipped_experiment_takes_another_method(pairs: Iterable[tuple[str, str]]) -> None:
+    for name, method in pairs:
         assert load_experiment(name, [f"method={method}"]).method == method

@@ -90,22 +90,30 @@ def test_what_cannot_be_written_is_said_with_its_reason(key, value, message):
     assert (counterpart(key, value) or "").startswith(message)
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row.system}-{row.key}-{row.value}")
-def test_every_key_of_every_table_is_answered_by_its_own_system(row: Row):
-    answer = counterpart(row.written, row.value)
-    assert answer is not None
-    assert "\n" not in answer
-    assert row.system in {part.partition("'s ")[0] for part in answer.split("; ")} or " is written " in answer
+def named(row: Row) -> str:
+    return f"{row.system}'s {row.key}={row.value}"
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in rows() if row.key in row.table.get("takes", {})], ids=lambda row: f"{row.system}-{row.key}"
-)
-def test_a_key_that_takes_a_value_takes_it_under_ours(row: Row):
-    places = row.table["takes"][row.key]
-    assert set([places] if isinstance(places, str) else places) <= set(row.assigned), (
-        "what takes the value is among what is set"
-    )
+def test_every_key_of_every_table_is_answered_by_its_own_system() -> None:
+    def is_answered(row: Row, answer: str | None) -> bool:
+        systems = {part.partition("'s ")[0] for part in (answer or "").split("; ")}
+        return answer is not None and "\n" not in answer and (row.system in systems or " is written " in answer)
+
+    answers = [(row, counterpart(row.written, row.value)) for row in rows()]
+    assert len(answers) > 300
+    assert {named(row): answer for row, answer in answers if not is_answered(row, answer)} == {}
+
+
+def test_a_key_that_takes_a_value_takes_it_under_ours() -> None:
+    """What takes the value is among what is set."""
+
+    def places(row: Row) -> set[str]:
+        taking = row.table["takes"][row.key]
+        return {taking} if isinstance(taking, str) else set(taking)
+
+    found = [row for row in rows() if row.key in row.table.get("takes", {})]
+    assert found
+    assert {named(row): places(row) for row in found if not places(row) <= set(row.assigned)} == {}
 
 
 FOR_LANGUAGE = [

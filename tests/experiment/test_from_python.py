@@ -530,6 +530,7 @@ def test_a_killed_program_without_a_file_goes_on_to_the_same_bits(tmp_path: Path
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_the_runner_trains_a_stated_experiment(tiny: Path, tmp_path: Path) -> None:
     """What the command and `groupwise.train` share."""
     experiment = groupwise.load_experiment(tiny)

@@ -6,7 +6,6 @@ import fcntl
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -96,13 +95,12 @@ def test_a_cell_that_cannot_be_started_is_reported(cells: list[Cell]):
 
 
 def test_leaving_early_stops_what_runs(cells: list[Cell]):
-    began = time.monotonic()
+    """Where it waited for them, this test would take an hour."""
     outcomes = run_grid(
-        cells, workers=2, command=script(f"if seed == 0 and 'grpo' in str(folder): {FINISH}\nelse: time.sleep(120)")
+        cells, workers=2, command=script(f"if seed == 0 and 'grpo' in str(folder): {FINISH}\nelse: time.sleep(3600)")
     )
     next(outcomes)
     outcomes.close()
-    assert time.monotonic() - began < 60
     assert sum(cell.finished for cell in cells) == 1
 
 

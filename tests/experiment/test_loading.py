@@ -5,12 +5,14 @@ itself.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from groupwise.config import ConfigError
 from groupwise.experiment.catalogue import shipped
+from groupwise.experiment.code_consent import SAFE, code_of
 from groupwise.experiment.loading import edits, load_experiment
 from groupwise.objective import Objective
 
@@ -29,12 +31,24 @@ def test_an_empty_table_over_one_that_is_not_is_refused() -> None:
     assert load_experiment("language", ["credit.temporal_decay={}"]).objective.credit.temporal_decay is not None
 
 
-@pytest.mark.parametrize("name", shipped())
-def test_every_shipped_experiment_is_valid_and_survives_being_saved(name: str, tmp_path: Path):
-    experiment = load_experiment(name)
-    assert experiment.name == name
-    (tmp_path / "config.json").write_text(json.dumps(experiment.table()), encoding="utf-8")
-    assert load_experiment(tmp_path / "config.json") == experiment
+def test_every_shipped_experiment_is_valid_and_the_code_that_they_name_is_what_is_safe() -> None:
+    experiments = {name: load_experiment(name) for name in shipped()}
+    assert [experiment.name for experiment in experiments.values()] == shipped()
+    paths = {str(reference.path) for experiment in experiments.values() for reference in code_of(experiment)}
+    tool = "groupwise.domain.language.environment.calculator:calculate"
+    assert paths | {tool, "groupwise.estimate.calibration:differs"} == SAFE
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("language", "diffusion", "restoration", "selection"), pytest.param(shipped(), marks=pytest.mark.slow)],
+    ids=["one of each domain", "every"],
+)
+def test_a_shipped_experiment_survives_being_saved(names: Sequence[str], tmp_path: Path) -> None:
+    for name in names:
+        experiment = load_experiment(name)
+        (tmp_path / "config.json").write_text(json.dumps(experiment.table()), encoding="utf-8")
+        assert load_experiment(tmp_path / "config.json") == experiment, name
 
 
 def test_the_layers_lie_in_order(tiny: Path):

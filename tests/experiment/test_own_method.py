@@ -12,6 +12,7 @@ import pytest
 from tests.packages import installed
 
 from groupwise import Objective, load_experiment
+from groupwise.cli.app import main
 from groupwise.config import ConfigError
 from groupwise.objective.preset import method_tree
 
@@ -120,18 +121,27 @@ def groupwise(*arguments: str, path: str = "") -> subprocess.CompletedProcess[st
         "PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")]),
     }
     command = [sys.executable, "-m", "groupwise", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
 
 
-def test_the_command_shows_it(place: Path) -> None:
-    completed = groupwise("methods", "wide.toml+tis")
-    assert completed.returncode == 0, completed.stderr
-    assert "DAPO with a gate, on dapo" in completed.stdout
-    assert "Difference from dapo" in completed.stdout
-    record = json.loads(groupwise("methods", "wide.toml", "--json").stdout)
+def test_the_command_shows_it(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def called(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["groupwise", *arguments])
+        status = 0
+        try:
+            main()
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        return (status, *capsys.readouterr())
+
+    status, shown, error = called("methods", "wide.toml+tis")
+    assert status == 0, error
+    assert "DAPO with a gate, on dapo" in shown
+    assert "Difference from dapo" in shown
+    record = json.loads(called("methods", "wide.toml", "--json")[1])
     assert record["objective"]["trust"] == {"kind": "gaussian", "sigma": 0.3}
-    missing = groupwise("methods", "nowhere.toml")
-    assert (missing.returncode, missing.stderr.count("\n")) == (2, 1)
+    status, _, error = called("methods", "nowhere.toml")
+    assert (status, error.count("\n")) == (2, 1)
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ def test_a_host_that_no_name_server_knows() -> None:
         check_address("head.invalid:6379")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_cluster_answers() -> None:
     ray = pytest.importorskip("ray")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

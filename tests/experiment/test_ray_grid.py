@@ -46,7 +46,7 @@ def kill_the_first(note: Path, killed: list[int]) -> None:
     os.kill(killed[0], signal.SIGKILL)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_cell_whose_worker_is_killed_is_run_again_and_the_grid_finishes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -120,7 +120,7 @@ def test_a_run_whose_worker_is_killed_goes_on_from_its_checkpoint(
     assert starts == [2, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_grid_that_the_machines_do_not_see_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     cell, *_ = lay_out(tmp_path / "grid", "tiny", {variant: {} for variant in variants([])}, [0])

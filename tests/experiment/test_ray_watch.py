@@ -123,7 +123,7 @@ def with_descendants(roots: list[int]) -> list[int]:
     return family
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_death_of_a_real_machine_is_one_line_and_its_runs_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

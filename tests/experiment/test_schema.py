@@ -6,8 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from groupwise.experiment import load_experiment
-from groupwise.experiment.schema import file_schema
+from groupwise.experiment.runner import job_of
+from groupwise.experiment.schema import Experiment, file_schema
 
 
 def test_an_experiment_file_may_write_slots_at_the_top_and_leave_everything_else_out():
@@ -65,3 +68,24 @@ def test_every_count_of_an_experiment_has_an_upper_bound() -> None:
                 yield from unbounded(inner, place)
 
     assert list(unbounded(file_schema(), "")) == []
+
+
+def test_a_stage_is_read_once_and_again_only_in_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_stages = []
+    changed = Experiment._changed
+
+    def counted(self: Experiment, source: str, *arguments: Any, **more: Any) -> Experiment:
+        read_stages.extend([source] if source.startswith("stages.") else [])
+        return changed(self, source, *arguments, **more)
+
+    monkeypatch.setattr(Experiment, "_changed", counted)
+    experiment = load_experiment("language")
+    job_of(experiment)
+    assert read_stages == ["stages.warm_up", "stages.grpo"]
+    spans = experiment.spans
+    spans.clear()
+    assert [span.seed for span in experiment.spans] == [0, 0]
+    copy = experiment.model_copy(update={"seed": 7})
+    assert [span.seed for span in copy.spans] == [7, 7]
+    assert len(read_stages) == 4
+    assert experiment.model_copy() == experiment

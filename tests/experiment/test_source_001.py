@@ -43,6 +43,7 @@ def watched() -> set[str]:
     return {name for section in table["section"] for key in section["key"] for name in key.get("metrics", ())}
 
 
+@pytest.mark.slow
 def test_the_progressive_stages(tmp_path: Path) -> None:
     stages = stages_of("source_001_progressive", tmp_path)
     assert list(stages) == ["base", "supervised", "progressive", "full"]
@@ -80,6 +81,7 @@ def test_the_progressive_stages(tmp_path: Path) -> None:
     assert sampled[0]["advantages_std"] == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.slow
 def test_the_quick_run_is_supervised_first_and_its_flags_are_overrides(tmp_path: Path) -> None:
     """The source's advice for a supervised loss that does not fall, and for a policy loss that does not."""
     advice = [

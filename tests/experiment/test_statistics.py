@@ -85,8 +85,10 @@ def test_nothing_to_compare_is_an_error():
         paired_difference({0: {"a": 1.0}}, {1: {"a": 1.0}})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("num_seeds", [3, 5, 10])
+@pytest.mark.parametrize(
+    "num_seeds",
+    [pytest.param(5, marks=pytest.mark.slow), *(pytest.param(num, marks=pytest.mark.nightly) for num in (3, 10))],
+)
 def test_the_interval_holds_the_truth_as_often_as_it_says(num_seeds: int):
     for kind in KINDS:
         calibrated, _ = coverage(kind, num_seeds, num_prompts=128, num_tables=400)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import tempfile
+from pathlib import Path
+
+from groupwise.experiment import load_experiment
+
 TINY = """\
 description = "Sorting three digits, for tests."
 method = "dapo"
@@ -67,3 +74,12 @@ num_steps = 2
 description = "Supervised training goes on."
 set = { policy_weight = 0.0, auxiliary = { supervised = 1.0 } }
 """
+
+
+@functools.cache
+def tiny_record() -> str:
+    """What `config.json` holds of a run of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tiny.toml"
+        path.write_text(TINY, encoding="utf-8")
+        return json.dumps(load_experiment(path).table())

@@ -21,7 +21,7 @@ from groupwise.reference import PeriodicReference
 from groupwise.schedule import Linear
 from groupwise.training import Job, resume, train
 
-DEADLINE_SECONDS = 120
+DEADLINE_SECONDS = 300
 """No hostile input takes a tenth of that on a quiet machine; the stack of one that does is in the message."""
 
 MEMORY_BYTES = 4 * 2**30

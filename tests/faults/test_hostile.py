@@ -1,7 +1,7 @@
 """Three hundred hostile inputs of a seed: none ends in a traceback, none hangs, and what is refused is named in a
 message with exit status 2.
 
-Another seed: `GROUPWISE_FUZZ_SEED=7 make slow`.
+Another seed: `GROUPWISE_FUZZ_SEED=7 make nightly`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ from tests.faults.hostile import hostile
 from tests.faults.processes import command
 
 SEED = int(os.environ.get("GROUPWISE_FUZZ_SEED", "0"))
-NUM_INPUTS = 300
-NUM_AT_ONCE = 60
-"""Of them in `make test`; the others are slow together."""
+NUM_INPUTS, NUM_SLOW, NUM_AT_ONCE = 300, 60, 10
+"""Of all, the first, one of every kind, in `make test`, those after them in `make slow`, the others at night."""
+
+
+def mark_of(number: int) -> tuple[pytest.MarkDecorator, ...]:
+    if number < NUM_AT_ONCE:
+        return ()
+    return (pytest.mark.slow if number < NUM_SLOW else pytest.mark.nightly,)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,10 +33,7 @@ def imported() -> None:
     import sklearn.svm  # noqa: F401
 
 
-@pytest.mark.parametrize(
-    "number",
-    [*range(NUM_AT_ONCE), *(pytest.param(each, marks=pytest.mark.slow) for each in range(NUM_AT_ONCE, NUM_INPUTS))],
-)
+@pytest.mark.parametrize("number", [pytest.param(number, marks=mark_of(number)) for number in range(NUM_INPUTS)])
 def test_no_traceback_no_hang_and_the_thing_is_named(
     number: int, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

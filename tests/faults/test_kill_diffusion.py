@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 from tests.domain.diffusion.small import TABLE
-from tests.faults.domains import killed_and_resumed
+from tests.faults.domains import killed_and_resumed, slow_and_nightly
 
 from groupwise.domain.diffusion.domain import DiffusionDomain
-
-pytestmark = pytest.mark.slow
 
 READER = {"kind": "classifier", "function": "groupwise.domain.diffusion.digit_readers:support_vectors"}
 TINY = {
@@ -53,9 +51,10 @@ TINY = {
 }
 
 
-@pytest.mark.parametrize(
-    ("point", "number"),
-    [("sample", 3), ("with_reference", 2), ("reward", 4), ("backward", 4), ("score", 9), ("evaluate", 4)],
-)
+POINTS = [("with_reference", 2), ("backward", 4)]
+MORE_POINTS = [("sample", 3), ("reward", 4), ("score", 9), ("evaluate", 4)]
+
+
+@pytest.mark.parametrize(("point", "number"), slow_and_nightly(POINTS, MORE_POINTS))
 def test_killed_and_resumed(alone: tuple[Path, dict[str, Any]], tmp_path: Path, point: str, number: int) -> None:
     assert killed_and_resumed(alone[0], tmp_path, DiffusionDomain, point, number) == alone[1]

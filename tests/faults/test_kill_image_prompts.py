@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 from tests.domain.diffusion.small_pairs import PAIRS
-from tests.faults.domains import killed_and_resumed
+from tests.faults.domains import killed_and_resumed, slow_and_nightly
 
 from groupwise.domain.diffusion.domain import DiffusionDomain
-
-pytestmark = pytest.mark.slow
 
 TINY = {
     "method": "flow_grpo",
@@ -36,8 +34,9 @@ TINY = {
 }
 
 
-@pytest.mark.parametrize(
-    ("point", "number"), [("demonstrations", 3), ("sample", 2), ("reward", 3), ("backward", 7), ("evaluate", 3)]
-)
+POINTS, MORE_POINTS = [("reward", 3)], [("demonstrations", 3), ("sample", 2), ("backward", 7), ("evaluate", 3)]
+
+
+@pytest.mark.parametrize(("point", "number"), slow_and_nightly(POINTS, MORE_POINTS))
 def test_killed_and_resumed(alone: tuple[Path, dict[str, Any]], tmp_path: Path, point: str, number: int) -> None:
     assert killed_and_resumed(alone[0], tmp_path, DiffusionDomain, point, number) == alone[1]

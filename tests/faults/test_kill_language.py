@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.domains import killed_and_resumed
+from tests.faults.domains import killed_and_resumed, slow_and_nightly
 
 from groupwise.domain.language.domain import LanguageDomain
-
-pytestmark = pytest.mark.slow
 
 TINY = {
     "extends": "language",
@@ -46,8 +44,9 @@ TINY = {
 }
 
 
-@pytest.mark.parametrize(
-    ("point", "number"), [("sample", 3), ("reward", 4), ("backward", 4), ("score", 9), ("evaluate", 4)]
-)
+POINTS, MORE_POINTS = [("backward", 4), ("evaluate", 4)], [("sample", 3), ("reward", 4), ("score", 9)]
+
+
+@pytest.mark.parametrize(("point", "number"), slow_and_nightly(POINTS, MORE_POINTS))
 def test_killed_and_resumed(alone: tuple[Path, dict[str, Any]], tmp_path: Path, point: str, number: int) -> None:
     assert killed_and_resumed(alone[0], tmp_path, LanguageDomain, point, number) == alone[1]

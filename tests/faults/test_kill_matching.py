@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 from tests.domain.diffusion.small import TABLE
-from tests.faults.domains import killed_and_resumed
+from tests.faults.domains import killed_and_resumed, slow_and_nightly
 
 from groupwise.domain.diffusion.domain import DiffusionDomain
-
-pytestmark = pytest.mark.slow
 
 TINY = {
     "method": "diffusion_nft",
@@ -33,6 +31,9 @@ TINY = {
 }
 
 
-@pytest.mark.parametrize(("point", "number"), [("noised", 4), ("with_reference", 3), ("backward", 4), ("score", 9)])
+POINTS, MORE_POINTS = [("noised", 4)], [("with_reference", 3), ("backward", 4), ("score", 9)]
+
+
+@pytest.mark.parametrize(("point", "number"), slow_and_nightly(POINTS, MORE_POINTS))
 def test_killed_and_resumed(alone: tuple[Path, dict[str, Any]], tmp_path: Path, point: str, number: int) -> None:
     assert killed_and_resumed(alone[0], tmp_path, DiffusionDomain, point, number) == alone[1]

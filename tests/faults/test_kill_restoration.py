@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 from tests.domain.restoration.small import TABLE
-from tests.faults.domains import killed_and_resumed
+from tests.faults.domains import killed_and_resumed, slow_and_nightly
 
 from groupwise.domain.restoration.domain import RestorationDomain
-
-pytestmark = pytest.mark.slow
 
 TINY = {
     "method": "grpo",
@@ -53,9 +51,10 @@ TINY = {
 }
 
 
-@pytest.mark.parametrize(
-    ("point", "number"),
-    [("sample", 3), ("sample", 4), ("with_reference", 2), ("reward", 5), ("score", 9), ("evaluate", 4)],
-)
+POINTS = [("score", 9), ("evaluate", 4)]
+MORE_POINTS = [("sample", 3), ("sample", 4), ("with_reference", 2), ("reward", 5)]
+
+
+@pytest.mark.parametrize(("point", "number"), slow_and_nightly(POINTS, MORE_POINTS))
 def test_killed_and_resumed(alone: tuple[Path, dict[str, Any]], tmp_path: Path, point: str, number: int) -> None:
     assert killed_and_resumed(alone[0], tmp_path, RestorationDomain, point, number) == alone[1]

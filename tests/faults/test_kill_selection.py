@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 from tests.domain.selection.tiny import TABLE
-from tests.faults.domains import killed_and_resumed
+from tests.faults.domains import killed_and_resumed, slow_and_nightly
 
 from groupwise.domain.selection.domain import SelectionDomain
-
-pytestmark = pytest.mark.slow
 
 TINY = {
     "method": "grpo",
@@ -62,6 +60,7 @@ TINY = {
 }
 
 
+@pytest.mark.slow
 def test_the_run_has_the_state_that_is_to_survive(alone: tuple[Path, dict[str, Any]]) -> None:
     checkpoint = max(
         (alone[0].parent / "run" / "checkpoints").glob("step-*"), key=lambda path: int(path.name.removeprefix("step-"))
@@ -72,18 +71,17 @@ def test_the_run_has_the_state_that_is_to_survive(alone: tuple[Path, dict[str, A
     assert '"1"' in json.dumps(json.loads(text))
 
 
-@pytest.mark.parametrize(
-    ("point", "number"),
-    [
-        ("sample", 2),
-        ("with_reference", 3),
-        ("reward", 4),
-        ("score", 12),
-        ("demonstrations", 2),
-        ("demonstrations", 20),
-        ("evaluate", 3),
-        ("evaluate", 5),
-    ],
-)
+POINTS = [("sample", 2), ("demonstrations", 20)]
+MORE_POINTS = [
+    ("with_reference", 3),
+    ("reward", 4),
+    ("score", 12),
+    ("demonstrations", 2),
+    ("evaluate", 3),
+    ("evaluate", 5),
+]
+
+
+@pytest.mark.parametrize(("point", "number"), slow_and_nightly(POINTS, MORE_POINTS))
 def test_killed_and_resumed(alone: tuple[Path, dict[str, Any]], tmp_path: Path, point: str, number: int) -> None:
     assert killed_and_resumed(alone[0], tmp_path, SelectionDomain, point, number) == alone[1]

@@ -42,7 +42,7 @@ def hidden(path: Path) -> list[str]:
     return [str(entry.relative_to(path)) for entry in path.rglob(".*")]
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("number", [1, *(pytest.param(number, marks=pytest.mark.slow) for number in (2, 3))])
 def test_a_model_half_written_is_gone_after_a_resume(tmp_path: Path, number: int) -> None:
     path = tmp_path / "run"
     assert in_a_process(start, path, ToyDomain, "save", number) == -9

@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 from tests.experiment.tiny import TINY
 
-pytestmark = pytest.mark.slow
-
 # As the console command starts: without the working directory on the path.
 COMMAND = [sys.executable, "-P", "-m", "groupwise"]
 SHADOWS = ("json", "typing", "numpy", "torch", "pydantic", "groupwise", "mine")
@@ -84,6 +82,7 @@ def marked(folder: Path, seconds: float) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_every_verb_on_a_strangers_run(here: Path) -> None:
     assert call("train", "tiny.toml", "--out", "run", cwd=here).returncode == 0
     stranger(here, here / "run")
@@ -114,6 +113,7 @@ def test_every_verb_on_a_strangers_run(here: Path) -> None:
     assert marked(here, 60)
 
 
+@pytest.mark.nightly
 def test_the_children_of_a_comparison_and_of_rewards_import_nothing_of_the_folder_they_stand_in(here: Path) -> None:
     reward = '[domain.rewards.apart]\nkind = "length"\ntarget = 3\nisolation = "process"\n\n[domain.sampling]'
     (here / "apart.toml").write_text(TINY.replace("[domain.sampling]", reward))
@@ -128,6 +128,7 @@ def test_the_children_of_a_comparison_and_of_rewards_import_nothing_of_the_folde
     assert not marked(here, 0.3)
 
 
+@pytest.mark.slow
 def test_ones_own_run_goes_on_without_a_question_after_a_kill(here: Path) -> None:
     (here / "kill").write_text("")
     assert call("train", "mine.toml", "--out", "run", cwd=here).returncode == -signal.SIGKILL
@@ -150,6 +151,7 @@ def test_ones_own_run_goes_on_without_a_question_after_a_kill(here: Path) -> Non
     assert not marked(here, 0.3)
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_killed_before_its_first_step_is_ones_own(here: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, "train", "mine.toml", "--out", "run"], cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -163,6 +165,7 @@ def test_a_run_that_is_killed_before_its_first_step_is_ones_own(here: Path) -> N
     assert (ended.returncode, ended.stderr) == (0, ""), ended
 
 
+@pytest.mark.nightly
 def test_two_processes_go_on_without_a_question(here: Path) -> None:
     (here / "kill").write_text("")
     assert torchrun("train", "mine.toml", "--out", "run", cwd=here).returncode != 0
@@ -179,6 +182,7 @@ def test_two_processes_go_on_without_a_question(here: Path) -> None:
     assert call("resume", "theirs", cwd=here).returncode == 0
 
 
+@pytest.mark.nightly
 def test_a_comparison_goes_on_without_a_question(here: Path) -> None:
     (here / "kill").write_text("")
     command = ["compare", "mine.toml", "--vary", "train.group_size=2,4", "--seeds", 1, "--out", "compared"]

@@ -49,7 +49,9 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("key", NUMBERS)
+@pytest.mark.parametrize(
+    "key", [key if key == "train.num_threads" else pytest.param(key, marks=pytest.mark.slow) for key in NUMBERS]
+)
 def test_a_number_without_an_end(key: str, tmp_path: Path) -> None:
     experiment, value, says = NUMBERS[key]
     assert says in refused(["train", experiment, f"{key}={value}", "--out", "out"], tmp_path)
@@ -97,6 +99,7 @@ MODEL_FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODEL_FILES)
 def test_a_strangers_model_folder(name: str, finished: Path, tmp_path: Path) -> None:
     content, says = MODEL_FILES[name]
@@ -115,6 +118,7 @@ def test_a_mark_of_the_encoding_in_a_runs_configuration(finished: Path, tmp_path
     assert json.loads((run / "summary.json").read_text())["steps"] == 5
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_on_a_cpu_is_told_as_on_a_gpu(tmp_path: Path) -> None:
     shape = ["domain.model.shape.hidden_size=16384", "domain.model.shape.intermediate_size=65536"]
     said = refused(["train", "tiny.toml", *shape, *ALONE, "--out", "out"], tmp_path, memory_bytes=2**30)

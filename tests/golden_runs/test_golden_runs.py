@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from dataclasses import replace
@@ -19,15 +20,31 @@ from groupwise.experiment import runner
 from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
 
-# Every method runs in `make test` with language; the other domains' models are slower, and there one method does.
-QUICK = {
-    (domain, method) for domain in DOMAINS for method in method_names() if domain == "language" or method == "grpo"
-}
+
+@cache
+def expected(domain: str) -> dict[str, Any]:
+    return json.loads(recorded(domain).read_text(encoding="utf-8"))["runs"]
 
 
-def cases(quick: set[tuple[str, str]]) -> list[Any]:
-    pairs = [(domain, method) for domain in DOMAINS for method in method_names()]
-    return [pytest.param(*pair, marks=() if pair in quick else pytest.mark.slow, id="-".join(pair)) for pair in pairs]
+# In `make test` one method runs in every domain, and with language, the fastest, one of each kind: a member's, a
+# slice's and the whole step's scope, rewards over the batch, and what only a few presets have. CI runs all of
+# them with language, those that language refuses with diffusion, and `make nightly` all in every domain.
+METHODS = ("amic", "clip_cov", "dapo", "gmpo", "reinforce_pp", "vespo")
+QUICK = {*((domain, "grpo") for domain in DOMAINS), *(("language", method) for method in METHODS)}
+SLOW = {("diffusion" if "refused" in run else "language", method) for method, run in expected("language").items()}
+SLOWER = [domain if domain == "language" else pytest.param(domain, marks=pytest.mark.slow) for domain in DOMAINS]
+
+
+def cases(quick: set[tuple[str, str]], slow: set[tuple[str, str]]) -> list[Any]:
+    """Every method in every domain; those in neither set are nightly."""
+    return [
+        pytest.param(
+            *pair,
+            marks=() if pair in quick else pytest.mark.slow if pair in slow else pytest.mark.nightly,
+            id="-".join(pair),
+        )
+        for pair in itertools.product(DOMAINS, method_names())
+    ]
 
 
 # With one advantage a member the token form of GSPO has GSPO's value and gradient. Fresh weights give no word a
@@ -35,11 +52,6 @@ def cases(quick: set[tuple[str, str]]) -> list[Any]:
 SAME_BY_DESIGN = [{"gspo", "gspo_token"}, {"dppo_tv", "dppo_kl"}]
 # The bound of dual clip begins where a bad choice grows threefold, and only restoration's steps are as large.
 SAME_IN = {domain: [{"bnpo", "dual_clip"}] for domain in ("language", "diffusion", "selection")}
-
-
-@cache
-def expected(domain: str) -> dict[str, Any]:
-    return json.loads(recorded(domain).read_text(encoding="utf-8"))["runs"]
 
 
 def differences(found: dict[str, Any], kept: dict[str, Any]) -> list[str]:
@@ -57,7 +69,7 @@ def differences(found: dict[str, Any], kept: dict[str, Any]) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize(("domain", "method"), cases(QUICK))
+@pytest.mark.parametrize(("domain", "method"), cases(QUICK, SLOW))
 def test_the_run_takes_its_recorded_course(domain: str, method: str, tmp_path: Path) -> None:
     wrong = differences(golden_run(domain, method, tmp_path), expected(domain)[method])
     assert not wrong, f"{'; '.join(wrong)}. If this change is meant, say why and run: {COMMAND} {domain}"
@@ -98,7 +110,7 @@ def test_a_small_change_is_noticed() -> None:
     assert len(differences(moved, kept)) == 1
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("domain", SLOWER)
 def test_a_change_of_the_mathematics_by_a_millionth_is_noticed(
     domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,14 +124,14 @@ def test_a_change_of_the_mathematics_by_a_millionth_is_noticed(
     assert len(differences(golden_run(domain, "grpo", tmp_path), expected(domain)["grpo"])) > 3
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("domain", SLOWER)
 def test_no_number_on_the_way_is_computed_in_fp32(domain: str, tmp_path: Path) -> None:
     with Narrow() as narrow:
         golden_run(domain, "grpo", tmp_path)
     assert narrow.computed - GIVEN == set()
 
 
-@pytest.mark.parametrize(("domain", "method"), cases({(domain, "grpo") for domain in DOMAINS}))
+@pytest.mark.parametrize(("domain", "method"), cases({("language", "grpo")}, {(domain, "grpo") for domain in DOMAINS}))
 def test_a_nudge_of_the_start_does_not_grow_beyond_the_tolerance(
     domain: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -83,6 +84,18 @@ def fails_on_the_second(completions: list[Any], **columns: Any) -> list[float]:
     if os.environ["RANK"] == "1" and len(_CALLS) > 1:
         raise KeyError("gone")
     return digits(completions)
+
+
+def endless(completions: list[Any], **columns: Any) -> list[float]:
+    """A reward that never returns."""
+    threading.Event().wait()
+    return []
+
+
+def hold(step: int, metrics: Mapping[str, Any]) -> None:
+    """A callback that keeps a run at its twelfth step while a file is there: no run ends before its signal."""
+    while step == 12 and Path(os.environ["GROUPWISE_TEST_HOLD"]).exists():
+        time.sleep(0.005)
 
 
 def slow(completions: list[Any], **columns: Any) -> list[float]:

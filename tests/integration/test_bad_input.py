@@ -100,6 +100,7 @@ def test_a_tokenizer_without_an_end_takes_the_models_or_is_refused(
     qwen: Path, tmp_path: Path, groupwise: Command
 ) -> None:
     folder = without_tokens(qwen, tmp_path / "model", "eos_token")
+    experiment(qwen)  # writes the file
     status, said = groupwise("train", qwen.parent / "small.toml", "--model", folder, "--out", tmp_path / "run")
     assert status == 2
     assert "no end-of-sequence token" in said
@@ -170,7 +171,7 @@ def test_a_folder_that_cannot_be_written(qwen: Path, tmp_path: Path, groupwise: 
         assert "it cannot be written (Read-only file system)" in said
 
 
-@pytest.mark.parametrize("size", [24, 120, 240])
+@pytest.mark.parametrize("size", [120, *(pytest.param(size, marks=pytest.mark.slow) for size in (24, 240))])
 def test_a_disk_that_is_full_anywhere_loses_nothing(qwen: Path, tmp_path: Path, size: int) -> None:
     chosen = experiment(
         qwen, "train.num_steps=3", "checkpoint.model_every=2", "track.rollouts_every=1", "track.tensorboard=true"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.domain.diffusion.small import TABLE
+from tests.golden_runs.runs import DOMAINS
 
 from groupwise.config import ConfigError, merge
 from groupwise.domain.diffusion.domain import DiffusionDomain
@@ -38,11 +39,10 @@ def ran(folder: Path, **changes: Any) -> Any:
     "method",
     [
         "flow_grpo",
-        "grpo_guard",
-        "awm",
-        "diffusion_nft",
-        "flow_dppo",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("grpo", "gspo", "ptrw")),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("awm", "grpo_guard", "diffusion_nft", "flow_dppo", "grpo", "gspo", "ptrw")
+        ),
     ],
 )
 def test_a_method_learns_from_the_reward_alone(tmp_path: Path, method: str) -> None:
@@ -50,12 +50,13 @@ def test_a_method_learns_from_the_reward_alone(tmp_path: Path, method: str) -> N
     assert summary["after"] > summary["before"] + 0.1, (summary["before"], summary["after"])
 
 
+@pytest.mark.slow
 def test_stepwise_rewards_teach_too(tmp_path: Path) -> None:
     summary = ran(tmp_path, method="flow_grpo", domain={"stepwise": True}).summary
     assert summary["after"] > summary["before"] + 0.1, (summary["before"], summary["after"])
 
 
-@pytest.mark.parametrize("method", ["awm", "diffusion_nft"])
+@pytest.mark.parametrize("method", ["awm", pytest.param("diffusion_nft", marks=pytest.mark.slow)])
 def test_updates_away_from_the_policy_that_sampled(tmp_path: Path, method: str) -> None:
     result = ran(
         tmp_path,
@@ -69,8 +70,9 @@ def test_updates_away_from_the_policy_that_sampled(tmp_path: Path, method: str) 
 
 
 @pytest.mark.parametrize("method", ["awm", "diffusion_nft"])
-def test_a_domain_without_copies_is_refused_in_one_line(method: str) -> None:
-    experiment = load_experiment("selection", [f"method={method}"])
+def test_a_domain_without_copies_is_refused_in_one_line(method: str, tmp_path: Path) -> None:
+    (tmp_path / "selection.json").write_text(json.dumps({**DOMAINS["selection"](tmp_path), "method": method}))
+    experiment = load_experiment(tmp_path / "selection.json", run_code=True)
     with pytest.raises(ConfigError, match=r"matching.kind = '\w+' learns from noised copies.*for example method=grpo"):
         run(experiment, None)
 
@@ -131,7 +133,13 @@ def test_elements_as_decisions_train(tmp_path: Path) -> None:
     assert summary["after"] > summary["before"]
 
 
-@pytest.mark.parametrize("method", ["aggressive", "all_compatible", "balanced", "gradient_adaptive"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "gradient_adaptive",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("aggressive", "all_compatible", "balanced")),
+    ],
+)
 def test_credit_by_surprisal_runs_by_the_norm_of_the_score_instead(tmp_path: Path, method: str) -> None:
     more = {"train": {"num_steps": 2, "updates_per_batch": 2}}
     surprisal, norm = ({"credit": {"gradient_adaptive": {"signal": signal}}} for signal in ("surprisal", "score_norm"))
@@ -146,7 +154,7 @@ def test_credit_by_surprisal_runs_by_the_norm_of_the_score_instead(tmp_path: Pat
     assert all(float(row["grad_norm"] or 0) > 0 for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_default_draws_the_digit_asked_for(tmp_path: Path) -> None:
     result = run(load_experiment("diffusion", ["track.console=none"]), tmp_path / "run", controls=False)
     last = [row for row in read_metrics(result.folder.metrics) if "eval/ode/asked" in row][-1]

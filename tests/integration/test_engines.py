@@ -78,6 +78,7 @@ def test_what_a_lagging_server_sampled_is_kept_beside_what_the_policy_says(qwen:
         assert all(row[GAP] > 0.01 and row["updates/taken"] == 1 for row in rows(run)[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["transformers", "vllm"])
 def test_conversations_over_an_engine_that_completes_prompts(qwen: Path, tmp_path: Path, kind: str) -> None:
     with serving(Backbone(AutoModelForCausalLM.from_pretrained(qwen))) as server:
@@ -114,6 +115,7 @@ def test_a_server_of_texts_shorter_than_a_held_out_prompt_is_named_before_it_sam
         assert len(server.requests) == num_requests
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_away_is_named_and_the_run_goes_on_later(qwen: Path, tmp_path: Path) -> None:
     backbone = Backbone(AutoModelForCausalLM.from_pretrained(qwen))
     with serving(backbone) as server:

@@ -45,7 +45,7 @@ def cut_back(run: Path, step: int, to: Path) -> Path:
     return to
 
 
-@pytest.fixture(params=["qwen", "gpt2"])
+@pytest.fixture(params=["qwen", pytest.param("gpt2", marks=pytest.mark.slow)])
 def model(request: pytest.FixtureRequest) -> Path:
     return request.getfixturevalue(request.param)
 
@@ -64,20 +64,27 @@ def test_a_folder_trains_and_comes_back_as_one(model: Path, tmp_path: Path) -> N
     assert all(row["grad_norm"] > 0 and row["updates/taken"] == 1 for row in rows(run)[1:])
 
 
-def test_what_saves_memory_changes_no_gradient(model: Path, tmp_path: Path) -> None:
+SAVING = {
+    "one by one": ["train.micro_batch_members=1"],
+    "five": ["train.micro_batch_members=5"],
+    "recomputed": ["train.gradient_checkpointing=true"],
+    "both": ["train.gradient_checkpointing=true", "train.micro_batch_members=3"],
+    "fitted": ["train.micro_batch_members=auto", "train.memory_limit_gib=0.01"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "names"), [(family, list(SAVING)) for family in ("gpt2", "qwen")])
+def test_what_saves_memory_changes_no_gradient(
+    family: str, names: list[str], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    model: Path = request.getfixturevalue(family)
     usual = [*EXACT, *KL, "entropy=0.01", "train.updates_per_batch=2", "train.minibatches=2"]
-    saving = {
-        "one by one": ["train.micro_batch_members=1"],
-        "five": ["train.micro_batch_members=5"],
-        "recomputed": ["train.gradient_checkpointing=true"],
-        "both": ["train.gradient_checkpointing=true", "train.micro_batch_members=3"],
-        "fitted": ["train.micro_batch_members=auto", "train.memory_limit_gib=0.01"],
-    }
     # GPT-2 computes in fp64 throughout; Qwen3's norms and rotations go through fp32.
-    atol = 1e-12 if "gpt2" in str(model) else 1e-6
+    atol = 1e-12 if family == "gpt2" else 1e-6
     expected = train(experiment(model, *usual), out=tmp_path / "usual").folder.path
-    for name, settings in saving.items():
-        found = train(experiment(model, *usual, *settings), out=tmp_path / name).folder.path
+    for name in names:
+        found = train(experiment(model, *usual, *SAVING[name]), out=tmp_path / name).folder.path
         # A limit below what the process holds already: one member at a time, which is said.
         assert {row.get("micro_batch_members") for row in rows(found)[1:]} == ({1} if name == "fitted" else {None})
         for tensor, value in weights(expected, 2).items():
@@ -154,7 +161,11 @@ def test_an_adapter_trains_alone_against_its_base_and_is_saved_merged(model: Pat
 
 @pytest.mark.parametrize(
     "settings",
-    [LORA, ["domain.model.dtype=bfloat16"], ["train.autocast=bfloat16", "train.gradient_checkpointing=true"]],
+    [
+        LORA,
+        pytest.param(["domain.model.dtype=bfloat16"], marks=pytest.mark.slow),
+        pytest.param(["train.autocast=bfloat16", "train.gradient_checkpointing=true"], marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_cut_off_goes_on_to_the_same_bits(qwen: Path, tmp_path: Path, settings: list[str]) -> None:
     usual = [
@@ -222,7 +233,9 @@ def test_autocast_sees_every_update(qwen: Path, tmp_path: Path) -> None:
     assert rows(run)[1]["grad_norm"] != rows(exact)[1]["grad_norm"]
 
 
-@pytest.mark.parametrize("overlay", ["tis", "mis", "icepop"])
+@pytest.mark.parametrize(
+    "overlay", ["tis", pytest.param("mis", marks=pytest.mark.slow), pytest.param("icepop", marks=pytest.mark.slow)]
+)
 def test_truncated_sampling_under_a_correction(qwen: Path, tmp_path: Path, overlay: str) -> None:
     run = train(
         experiment(qwen, f"method=dapo+{overlay}", "domain.sampling.top_p=0.8", "domain.sampling.top_k=40"),
@@ -250,7 +263,7 @@ CHATS = [
 ]
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+@pytest.mark.parametrize("ending", ["jsonl", pytest.param("parquet", marks=pytest.mark.slow)])
 def test_chats_from_a_file(qwen: Path, tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"chats.{ending}"
     if ending == "jsonl":
@@ -287,6 +300,7 @@ def test_chats_from_a_file(qwen: Path, tmp_path: Path, ending: str) -> None:
     assert set(member["rewards"]) == {"digits", "correct"}
 
 
+@pytest.mark.slow
 def test_a_task_of_reasoning_gym(qwen: Path, tmp_path: Path) -> None:
     task = {
         "kind": "reasoning_gym",
@@ -366,10 +380,18 @@ def test_ending_early_keeping_the_best_and_tensorboard(qwen: Path, tmp_path: Pat
     assert [event.value for event in events.Scalars("eval/sampled/digits")] == pytest.approx(scores)
 
 
-@pytest.mark.parametrize("adapter", [False, True])
+PERIODIC = "{kind = 'periodic', sync_steps = 2, alpha = 0.6}", [0, 0.6]
+EMA = "{kind = 'ema', decay = 0.7}", [0.3, 0.3]
+
+
 @pytest.mark.parametrize(
-    ("reference", "shares"),
-    [("{kind = 'periodic', sync_steps = 2, alpha = 0.6}", [0, 0.6]), ("{kind = 'ema', decay = 0.7}", [0.3, 0.3])],
+    ("reference", "shares", "adapter"),
+    [
+        (*PERIODIC, False),
+        (*EMA, True),
+        pytest.param(*PERIODIC, True, marks=pytest.mark.slow),
+        pytest.param(*EMA, False, marks=pytest.mark.slow),
+    ],
 )
 def test_references_follow_the_policy(
     qwen: Path, tmp_path: Path, reference: str, shares: list[float], adapter: bool
@@ -434,6 +456,7 @@ def test_stages_change_what_they_name_and_keep_the_rest(qwen: Path, tmp_path: Pa
     assert found[5]["updates/taken"] == 2
 
 
+@pytest.mark.slow
 def test_the_shipped_experiment_on_a_folder_of_ones_own(
     qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -470,7 +493,7 @@ def test_the_shipped_experiment_on_a_folder_of_ones_own(
 def test_a_judge_that_hangs_in_evaluation_is_left_out_counted_and_said(
     qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    judge = {"kind": "callable", "path": "tests.integration.small:slow", "role": "judge", "timeout_seconds": 0.05}
+    judge = {"kind": "callable", "path": "tests.integration.small:endless", "role": "judge", "timeout_seconds": 0.05}
     chosen = experiment(qwen, "train.num_steps=1", "track.console=lines", domain={"rewards": {"slow": judge}})
     result = train(chosen, out=tmp_path / "run")
     found = rows(result.folder.path)

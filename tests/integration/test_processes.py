@@ -144,7 +144,20 @@ def forked(*arguments: str) -> Any:
 
 
 def spawned(*arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command(*arguments), env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = {**os.environ, **ENVIRONMENT}
+    return subprocess.Popen(command(*arguments), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+HOLD = "train.callbacks=['tests.integration.small:hold']"
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that keeps a run with `HOLD` from its end."""
+    file = tmp_path / "hold"
+    file.touch()
+    monkeypatch.setenv("GROUPWISE_TEST_HOLD", str(file))
+    return file
 
 
 def signalled(process: Any, run: Path, number: signal.Signals, num_rows: int, delay: float) -> None:
@@ -173,32 +186,44 @@ def untouched(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return everything(train(experiment(qwen, *LONG), out=tmp_path_factory.mktemp("untouched") / "run").folder.path)
 
 
-@pytest.mark.parametrize("is_resume_a_verb", [True, False])
-@pytest.mark.parametrize("start", [forked, pytest.param(spawned, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("start", "is_resume_a_verb"),
+    [
+        pytest.param(forked, True, marks=pytest.mark.slow),
+        pytest.param(spawned, False, marks=pytest.mark.slow),
+        pytest.param(forked, False, marks=pytest.mark.nightly),
+        pytest.param(spawned, True, marks=pytest.mark.nightly),
+    ],
+)
 def test_killed_at_random_moments_and_resumed(
-    qwen: Path, tmp_path: Path, untouched: dict[str, Any], start: Callable[..., Any], is_resume_a_verb: bool
+    qwen: Path, tmp_path: Path, untouched: dict[str, Any], held: Path, start: Callable[..., Any], is_resume_a_verb: bool
 ) -> None:
     experiment(qwen)
     run, draw = tmp_path / "run", random.Random(0)
-    first = ["train", str(qwen.parent / "small.toml"), *LONG, "--out", str(run)]
+    first = ["train", str(qwen.parent / "small.toml"), *LONG, HOLD, "--out", str(run)]
     again = ["resume", str(run)] if is_resume_a_verb else [*first, "--resume"]
     process = start(*(first if is_resume_a_verb else again))
     for num_rows in (1, 5, 9):
         signalled(process, run, signal.SIGKILL, num_rows, draw.uniform(0, 0.1))
         assert ended(process) == -signal.SIGKILL
+        if num_rows == 9:
+            held.unlink()
         process = start(*again)
     assert ended(process) == 0
     assert everything(run) == untouched
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_an_interrupt_saves_and_says_how_to_go_on(
-    qwen: Path, tmp_path: Path, untouched: dict[str, Any], number: signal.Signals, status: int
+    qwen: Path, tmp_path: Path, untouched: dict[str, Any], held: Path, number: signal.Signals, status: int
 ) -> None:
     experiment(qwen)
     run = tmp_path / "run"
-    process = forked("train", str(qwen.parent / "small.toml"), *LONG, "--out", str(run))
+    process = forked("train", str(qwen.parent / "small.toml"), *LONG, HOLD, "--out", str(run))
     signalled(process, run, number, 5, 0.0)
+    held.unlink()
     assert ended(process) == status
     saved = max(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").iterdir())
     assert 4 <= saved == rows(run)[-1]["step"] < 14

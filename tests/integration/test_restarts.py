@@ -96,7 +96,7 @@ def test_torchrun_starts_a_killed_process_again_and_the_run_goes_on(gpt2: Path, 
     assert starts(run) == [2, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_shards_killed_at_random_moments_end_as_if_they_had_not_been(gpt2: Path, tmp_path: Path) -> None:
     """One of two processes is killed, then both with their launcher, then the launcher alone."""
     draw = random.Random(0)
@@ -167,7 +167,7 @@ def test_two_machines_train_one_run(gpt2: Path, tmp_path: Path) -> None:
     assert starts(run) == [2]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_machine_whose_launcher_was_killed_comes_back(gpt2: Path, tmp_path: Path) -> None:
     run, port = tmp_path / "run", free_port()
     # So long that the run is still there when the new launcher comes.
@@ -219,6 +219,7 @@ def test_another_run_in_the_folder_is_refused_with_the_key_that_differs(
     assert (run / "config.json").read_text() == json.dumps(recorded)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_less_memory(
     gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

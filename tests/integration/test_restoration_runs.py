@@ -12,7 +12,7 @@ from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_default_reads_better_than_its_control_by_a_reader_and_by_a_judge(tmp_path: Path) -> None:
     summary = run(load_experiment("restoration", ["track.console=none"]), tmp_path / "run").summary
     over = summary["controls"]["supervised"]

@@ -13,7 +13,7 @@ from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_default_learns_to_choose_within_a_few_steps(tmp_path: Path) -> None:
     changes = [
         "train.num_steps=40",

@@ -35,7 +35,7 @@ def held_out(folder: Path) -> list[dict[str, Any]]:
     return [row for row in read_metrics(folder / "metrics.jsonl") if "eval/greedy/length" in row]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_default_learns_to_work_before_it_answers_and_more_imitation_does_not(tmp_path: Path) -> None:
     """Seed 6 of the cups game ended at .66 while its first worked step had to be read from the prompt."""
     experiment = load_experiment("language", ["seed=6", "track.console=none", "track.rollouts_every=0"])
@@ -54,7 +54,7 @@ def test_the_default_learns_to_work_before_it_answers_and_more_imitation_does_no
     assert [finding.rule for finding in diagnose(read.rows, read.config) if finding.severity != "note"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "metric", "judge"),
     [("language_countdown", "solved", "keeps_the_rules"), ("language_knights", "logic", "right")],

@@ -15,7 +15,7 @@ from groupwise.experiment.runner import run
 from groupwise.experiment.variants import variants
 from groupwise.track import read_metrics
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 SMALL = [
     "domain.source.num_rules=26",

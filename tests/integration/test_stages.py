@@ -43,11 +43,18 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
     },
     "selection": {"temperature": {"temperature": 3.0}, "weight": {"rewards": {"coarse": {"weight": 3.0}}}},
 }
-QUICK = {("restoration", name) for name in (*ANYWHERE, *OWN["restoration"])} | {("language", "temperature")}
-"""One domain shows what is the loop's own; of the others a test a domain is enough between slow ones."""
+QUICK = {("restoration", name) for name in ("group_size", "sigma")}
+"""One of the loop's own and one of a domain's."""
+
+
+def mark_of(domain: str, name: str) -> tuple[pytest.MarkDecorator, ...]:
+    if (domain, name) in QUICK:
+        return ()
+    return (pytest.mark.slow if domain == "restoration" or name in OWN[domain] else pytest.mark.nightly,)
+
 
 CASES = [
-    pytest.param(domain, changes, id=f"{domain}-{name}", marks=() if (domain, name) in QUICK else pytest.mark.slow)
+    pytest.param(domain, changes, id=f"{domain}-{name}", marks=mark_of(domain, name))
     for domain in DOMAINS
     for name, changes in {**ANYWHERE, **{name: {"domain": own} for name, own in OWN[domain].items()}}.items()
 ]

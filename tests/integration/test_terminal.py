@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -24,10 +25,8 @@ LONG = (
 )
 
 
-def in_terminal(columns: int, *arguments: str, keys: list[tuple[str, str]]) -> tuple[str, int, float]:
-    """Runs the command on a terminal, pressing keys once a text has appeared; returns what was shown, the status, and
-    the seconds since the last keys.
-    """
+def in_terminal(columns: int, *arguments: str, keys: list[tuple[str, str]]) -> tuple[str, int]:
+    """Runs the command on a terminal, pressing keys once a text has appeared; returns what was shown and the status."""
     process, master = pty.fork()
     if process == 0:
         # A shell that runs tests in its background has it ignored, and what is started inherits that.
@@ -35,7 +34,7 @@ def in_terminal(columns: int, *arguments: str, keys: list[tuple[str, str]]) -> t
         os.environ.update(TERM="xterm-256color", COLUMNS=str(columns), OMP_NUM_THREADS="1")
         os.execv(sys.executable, [sys.executable, "-m", "groupwise", *arguments])
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    shown, waiting, pressed, end = "", list(keys), time.monotonic(), time.monotonic() + 120
+    shown, waiting, end = "", list(keys), time.monotonic() + 300
     while time.monotonic() < end:
         if select.select([master], [], [], 0.1)[0]:
             try:
@@ -44,9 +43,8 @@ def in_terminal(columns: int, *arguments: str, keys: list[tuple[str, str]]) -> t
                 break
         if waiting and waiting[0][0] in shown:
             os.write(master, waiting.pop(0)[1].encode())
-            pressed = time.monotonic()
     _, status = os.waitpid(process, 0)
-    return shown, os.waitstatus_to_exitcode(status), time.monotonic() - pressed
+    return shown, os.waitstatus_to_exitcode(status)
 
 
 def lines(shown: str) -> list[str]:
@@ -65,7 +63,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("columns", [80, 40])
 def test_the_terminal_fits_its_width_and_ctrl_c_ends_the_run(columns: int, file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shown, status, _ = in_terminal(
+    shown, status = in_terminal(
         columns, "train", str(file), "--out", str(run), "--no-controls", keys=[("! all_flat", "\x03")]
     )
     # 128 and the signal: what a shell says of a program that Ctrl-C ended.
@@ -89,10 +87,13 @@ def test_the_terminal_fits_its_width_and_ctrl_c_ends_the_run(columns: int, file:
 @pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once(file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shown, status, seconds = in_terminal(
+    shown, status = in_terminal(
         80, "train", str(file), "--out", str(run), keys=[("  reward", "\x03"), ("once more", "\x03")]
     )
-    assert status != 0 or "ended at step" in shown
-    assert seconds < 10
+    assert status != 0
+    # Of its two thousand steps it made no more than those under way.
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert max(steps) < 1000
+    assert not (run / "summary.json").exists()
     assert "Traceback" not in shown
     assert "\x1b[?25h" in shown

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -15,8 +17,14 @@ ADVANTAGES = torch.tensor([1.0, -1.0, 1.0, -1.0])[:, None].expand(4, 3)
 NAMES = [name for name in method_names() if Objective.preset(name).requires == {"log_prob"}]
 
 
-@pytest.mark.parametrize("value", [float("-inf"), float("inf"), float("nan")])
-@pytest.mark.parametrize("live_too", [True, False], ids=["live and recorded", "recorded alone"])
+CASES = list(itertools.product([float("-inf"), float("inf"), float("nan")], [True, False]))
+FAST = ("-inf-True", "nan-False")
+
+
+@pytest.mark.parametrize(
+    ("value", "live_too"),
+    [pytest.param(*case, marks=() if "{}-{}".format(*case) in FAST else pytest.mark.slow) for case in CASES],
+)
 def test_a_recorded_log_prob_that_is_not_finite_is_left_out_and_counted(value: float, live_too: bool) -> None:
     """On-policy the recorded log-prob is the live one, so that what the policy finds impossible is -inf in both."""
     place = torch.zeros(4, 3, dtype=torch.bool)

@@ -41,7 +41,12 @@ def carried(page: str) -> list[str]:
     return [name for name in method_names() if not list(refusals(Objective.preset(name), system, passes, aggregations))]
 
 
-CASES = [(page, name) for page in SYSTEMS for name in carried(page)]
+QUICK = ("grpo", "dapo", "gspo", "cispo", "dr_grpo", "rloo")
+CASES = [
+    pytest.param(page, name, marks=() if name in QUICK else pytest.mark.slow, id=f"{page}-{name}")
+    for page in SYSTEMS
+    for name in carried(page)
+]
 
 
 @dataclass
@@ -225,7 +230,7 @@ ROUTES: dict[str, Callable[[Objective, dict[str, Tensor], Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize(("page", "name"), CASES, ids="-".join)
+@pytest.mark.parametrize(("page", "name"), CASES)
 def test_value_and_gradient_are_the_objectives(page: str, name: str) -> None:
     objective = Objective.preset(name)
     tensors, value, gradient = tensors_of(objective, sampler_is_old=page == "prime_rl")

@@ -60,6 +60,12 @@ def trained(folder: Path, process: Process | None, *stages: Recipe, **rest: Any)
     return train(job(*stages, domain=build, **rest), folder / "run")
 
 
+@pytest.fixture(scope="module")
+def whole(process: Process, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """A run of the remote learner that nothing interrupted."""
+    return trained(tmp_path_factory.mktemp("whole"), process, SIX, checkpoint=EVERY)
+
+
 def exported(result: Result) -> dict[str, torch.Tensor]:
     return load_file(result.folder.model / "model.safetensors")
 
@@ -124,21 +130,19 @@ def test_a_gradient_that_is_a_little_wrong_leaves_the_bound(tmp_path: Path, monk
         assert_near(local, trained(tmp_path / "wrong", None, SIX))
 
 
-def test_the_export_of_a_remote_learner_is_the_policy(tmp_path: Path, process: Process) -> None:
-    result = trained(tmp_path, process, SIX)
+def test_the_export_of_a_remote_learner_is_the_policy(whole: Result) -> None:
     opened = ToyDomain()
-    opened.load(result.folder.model)
+    opened.load(whole.folder.model)
     found = opened.evaluate(streams=Streams(0)).metrics
     assert found["sampled_accuracy"] == pytest.approx(
-        list(read_metrics(result.folder.metrics))[-1]["eval/sampled_accuracy"]
+        list(read_metrics(whole.folder.metrics))[-1]["eval/sampled_accuracy"]
     )
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_goes_on_from_its_path(tmp_path: Path, process: Process) -> None:
-    whole = trained(tmp_path / "whole", process, SIX, checkpoint=EVERY)
+def test_a_run_that_was_killed_goes_on_from_its_path(tmp_path: Path, process: Process, whole: Result) -> None:
     code = f"from tests.learner.remote import main; main({str(tmp_path / 'killed')!r})"
-    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     folder = tmp_path / "killed"
     assert not (folder / "run" / "summary.json").exists()
@@ -148,9 +152,7 @@ def test_a_run_that_was_killed_goes_on_from_its_path(tmp_path: Path, process: Pr
     assert_near(whole, again)
 
 
-def test_a_run_that_was_interrupted_goes_on_from_its_path(tmp_path: Path, process: Process) -> None:
-    whole = trained(tmp_path / "whole", process, SIX, checkpoint=EVERY)
-
+def test_a_run_that_was_interrupted_goes_on_from_its_path(tmp_path: Path, process: Process, whole: Result) -> None:
     class Fails(RemoteToy):
         def sample(self, *arguments: Any, step: int, **options: Any) -> Any:
             if step == 3:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -208,6 +208,43 @@ def test_every_kind_states_its_laws() -> None:
     )
 
 
+def check_law_1(inputs: World, objective: Objective, label: str) -> None:
+    gradients = outcome(objective, inputs).gradients
+    for name, expected in _expected_on_policy(objective, inputs).items():
+        same(-gradients[name], expected, f"{name}: {label}")
+
+
+def test_law_1_for_every_pair_of_level_and_region_and_every_credit_under_every_form() -> None:
+    """The smoothings take turns; `test_law_1_on_policy_gradient` has all of them."""
+    inputs = _on_policy(world(5))
+    smoothings, ratios, trusts, credits = (
+        slot_tables(slot, switches=True) for slot in ("smoothing", "ratio", "trust", "credit")
+    )
+    pairs_tested, smoothed = set(), set()
+    for place, (ratio, trust) in enumerate(itertools.product(ratios, trusts)):
+        turn = place + place // len(trusts)
+        for smoothing in [smoothings[(turn + step) % len(smoothings)] for step in range(len(smoothings))]:
+            objective = build(smoothing=smoothing, ratio=ratio, trust=trust)
+            if objective is not None:
+                check_law_1(inputs, objective, f"{smoothing} {ratio} {trust}")
+                pairs_tested.add((str(ratio), str(trust)))
+                smoothed.add((str(smoothing), str(ratio)))
+                break
+    assert len(pairs_tested) >= 111
+    assert len(smoothed) >= 25
+    tested = 0
+    for kind, credit in itertools.product(("unbounded", "cispo", "aspo", "gmpo", "clip_cov"), credits):
+        trust = next(table for table in trusts if table["kind"] == kind)
+        ratio, smoothing = ("transition", "identity") if tested % 2 else ("token", "ema")
+        objective = build(smoothing={"kind": smoothing}, ratio={"kind": ratio}, trust=trust, credit=credit)
+        objective = objective or build(ratio={"kind": "token"}, trust=trust, credit=credit)
+        if objective is not None:
+            check_law_1(inputs, objective, f"{trust} {credit}")
+            tested += 1
+    assert tested >= 45
+
+
+@pytest.mark.nightly
 def test_law_1_on_policy_gradient() -> None:
     inputs = _on_policy(world(5))
     smoothings, ratios, trusts, credits = (
@@ -222,12 +259,9 @@ def test_law_1_on_policy_gradient() -> None:
         *itertools.product([{"kind": "identity"}], [{"kind": "transition"}], trusts, credits),
     ):
         objective = build(smoothing=smoothing, ratio=ratio, trust=trust, credit=credit)
-        if objective is None:
-            continue
-        gradients = outcome(objective, inputs).gradients
-        for name, expected in _expected_on_policy(objective, inputs).items():
-            same(-gradients[name], expected, f"{name}: {smoothing} {ratio} {trust} {credit}")
-        tested += 1
+        if objective is not None:
+            check_law_1(inputs, objective, f"{smoothing} {ratio} {trust} {credit}")
+            tested += 1
     assert tested >= 651
 
 
@@ -242,13 +276,37 @@ def test_law_1_holds_under_every_aggregation(aggregation: laws.Table) -> None:
             same(-gradients[name], expected, f"{name}: {ratio}")
 
 
-@pytest.mark.parametrize(("name", "objective"), SINGLES, ids=[name for name, _ in SINGLES])
+FIRST_OF_SLOTS = {next(name for name, _ in SINGLES if name.startswith(slot)) for slot in SLOTS}
+"""One kind of each slot: the laws one by one in `make test`, and of all kinds and switches in CI."""
+
+
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    [
+        pytest.param(name, objective, marks=() if name in FIRST_OF_SLOTS else pytest.mark.slow, id=name)
+        for name, objective in SINGLES
+    ],
+)
 def test_laws_2_and_4_for_every_kind_and_switch(name: str, objective: Objective) -> None:
     laws.invariances(objective, world(7))
     laws.micro_batches(objective, world(7), outcome(objective, world(7)), 1)
     for inputs in (*extremes(), *laws.smallest()):
         laws.finite(objective, inputs)
     laws.same_names(objective, world(7), laws.smallest()[0])
+
+
+KINDS = {f"{slot}={table}" for slot in SLOTS for table in slot_tables(slot)}
+
+
+def test_law_2_at_once_for_every_switch() -> None:
+    """The kinds are in the covering choice of law 8."""
+    switches = [(name, objective) for name, objective in SINGLES if name not in KINDS]
+    assert len(switches) > 25
+    for name, objective in switches:
+        try:
+            laws.at_once(objective, laws.Prepared.of(objective, world(7)))
+        except Exception as error:
+            raise AssertionError(f"{name}: {error}") from error
 
 
 @pytest.mark.parametrize(("name", "objective"), SINGLES, ids=[name for name, _ in SINGLES])
@@ -373,19 +431,44 @@ def test_law_6_under_every_level() -> None:
         same_outcome(outcome(special_case, world(10)), outcome(plain_case, world(10)), str(ratio), metrics=False)
 
 
-MOST_COMBINATIONS = 90
-"""Of the kinds of two slots, so that their test stays within the five seconds of one that is not slow."""
-SLOT_PAIRS = [
-    (slots, [pytest.mark.slow] if math.prod(len(slot_tables(slot)) for slot in slots) > MOST_COMBINATIONS else [])
-    for slots in itertools.combinations(SLOTS, 2)
-]
+def test_law_8_every_pair_of_kinds_in_a_covering_choice_of_full_combinations() -> None:
+    """Every pair of kinds of two slots of the loss stands in one of them; `test_law_8_pairs_of_kinds` has each pair of
+    all slots by itself.
+    """
+    inputs, hard = world(11), extremes()
+    # Plan and loss meet the slots before them as the tensors of a batch, which `at_once` sees to.
+    batches: dict[str, laws.Prepared] = {}
+    for number, (name, objective) in enumerate(laws.covering()):
+        case, before = hard[number % len(hard)], str([getattr(objective, slot) for slot in laws.BEFORE_PLAN])
+        try:
+            if before not in batches:
+                batches[before] = laws.Prepared.of(objective, inputs)
+            laws.at_once(objective, batches[before])
+            laws.finite_at(objective, case, prepared(objective, case))
+        except Exception as error:
+            raise AssertionError(f"{name}: {error}") from error
 
 
-@pytest.mark.parametrize(
-    ("slot", "further_slot"),
-    [pytest.param(*slots, marks=marks) for slots, marks in SLOT_PAIRS],
-    ids=lambda slot: slot,
-)
+@pytest.mark.slow
+def test_the_covering_choice_holds_every_pair_of_kinds_that_is_accepted() -> None:
+    chosen = [objective for _, objective in laws.covering()]
+    for slot in laws.BEFORE_PLAN:
+        assert {_kind_in(objective, slot) for objective in chosen} == {table["kind"] for table in slot_tables(slot)}
+    for one, other in itertools.combinations([slot for slot in SLOTS if slot not in laws.BEFORE_PLAN], 2):
+        found = {(_kind_in(objective, one), _kind_in(objective, other)) for objective in chosen}
+        accepted = {(_kind_in(objective, one), _kind_in(objective, other)) for _, objective in pairs(one, other)}
+        assert accepted <= found, (one, other)
+
+
+def _kind_in(objective: Objective, slot: str) -> str:
+    """The kind that an objective has in a slot; of the credit its link, where it has one."""
+    if slot == "credit":
+        return " ".join(link.kind for link in objective.credit.links())
+    return getattr(objective, slot).kind
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("slot", "further_slot"), list(itertools.combinations(SLOTS, 2)), ids=lambda slot: slot)
 def test_law_8_pairs_of_kinds(slot: str, further_slot: str) -> None:
     inputs, hard = world(11), extremes()
     for name, objective in pairs(slot, further_slot):
@@ -397,6 +480,7 @@ def test_law_8_pairs_of_kinds(slot: str, further_slot: str) -> None:
             raise AssertionError(f"{name}: {error}") from error
 
 
+@pytest.mark.slow
 def test_law_8_sample_of_full_combinations() -> None:
     for number, (name, objective) in enumerate(laws.sample(60, seed=1)):
         try:
@@ -421,7 +505,7 @@ def _batches(inputs: World) -> list[laws.Prepared]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("smoothing", slot_tables("smoothing"), ids=str)
 @pytest.mark.parametrize("trust", slot_tables("trust"), ids=str)
 def test_law_8_full_product(smoothing: laws.Table, trust: laws.Table) -> None:
@@ -440,7 +524,7 @@ def test_law_8_full_product(smoothing: laws.Table, trust: laws.Table) -> None:
             raise AssertionError(f"{objective!r}: {error}") from error
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("divergence", slot_tables("divergence"), ids=str)
 def test_law_8_the_divergence_is_a_term_that_is_added(divergence: laws.Table) -> None:
     """The other factor of the full product: under every aggregation, correction and level, a divergence keeps the laws
@@ -467,8 +551,17 @@ def test_law_8_the_divergence_is_a_term_that_is_added(divergence: laws.Table) ->
             )
 
 
-@pytest.mark.parametrize("advantage", slot_tables("advantage", switches=True), ids=str)
-@pytest.mark.parametrize("admission", slot_tables("admission", switches=True), ids=str)
+def before_plan() -> list[Any]:
+    """Every advantage with every admission; in `make test` each advantage meets one, in turn."""
+    admissions = slot_tables("admission", switches=True)
+    return [
+        pytest.param(advantage, admission, marks=() if row % len(admissions) == column else pytest.mark.slow)
+        for row, advantage in enumerate(slot_tables("advantage", switches=True))
+        for column, admission in enumerate(admissions)
+    ]
+
+
+@pytest.mark.parametrize(("advantage", "admission"), before_plan(), ids=str)
 def test_law_8_product_of_what_prepare_does(advantage: laws.Table, admission: laws.Table) -> None:
     """The other factor of the full product: whatever the slots of the loss, these two give them a batch that keeps the
     laws.
@@ -483,7 +576,7 @@ def test_law_8_product_of_what_prepare_does(advantage: laws.Table, admission: la
         assert prepared(objective, hard).advantage.isfinite().all()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("advantage", slot_tables("advantage", switches=True), ids=str)
 @pytest.mark.parametrize("admission", slot_tables("admission"), ids=str)
 def test_law_8_advantage_and_admission_under_samples_of_the_rest(advantage: laws.Table, admission: laws.Table) -> None:

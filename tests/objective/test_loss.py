@@ -158,6 +158,7 @@ REACHING = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_decision", [False, True], ids=["one advantage a member", "one a decision"])
 @pytest.mark.parametrize("correction", ["none", "interval"])
 def test_the_share_without_gradient_is_that_of_the_gradient(by_decision: bool, correction: str) -> None:

@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from groupwise.report.charts import sections, stages, time_split
 from groupwise.report.groups import Recorded, scan
 from groupwise.report.variants import Variant, group_runs
@@ -19,6 +21,7 @@ def draw_sections(
     }
 
 
+@pytest.mark.slow
 def test_every_number_of_a_real_run_is_drawn_or_said_to_be_constant_once(compared_runs: list[Run]) -> None:
     variants = group_runs(compared_runs)
     charts_by_section, constants = draw_sections(variants, [scan(variant.runs[0]) for variant in variants])

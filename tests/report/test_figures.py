@@ -49,6 +49,7 @@ def pdf_text(pdf: Path) -> str:
     ).replace("\0", "")
 
 
+@pytest.mark.slow
 def test_every_figure_of_the_paper_support_opens_and_says_what_it_shows(
     figure_files: tuple[Path, list[Path], list[str]],
 ) -> None:
@@ -67,6 +68,7 @@ def test_every_figure_of_the_paper_support_opens_and_says_what_it_shows(
         assert coloured.sum() > 300, "lines in the variants' colours"
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_files(
     betas: list[Variant], figure_files: tuple[Path, list[Path], list[str]], tmp_path: Path
 ) -> None:
@@ -86,6 +88,7 @@ def test_a_figure_without_numbers_is_reported_with_the_setting_that_gives_them(t
     assert "method=ema" in left_out[0]
 
 
+@pytest.mark.slow
 def test_a_name_with_dollars_is_a_name(tmp_path: Path) -> None:
     run = write_run(
         tmp_path / "run", rows=[{"step": step, "reward": step, "eval/greedy/a_$b": step} for step in (1, 2)]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,20 +113,29 @@ def test_a_line_that_was_cut_off_costs_itself_alone(run: Path) -> None:
     assert is_authored(run, [2])
 
 
+# Its children are forked from a small process: each copies what the process of the tests would hold.
+WRITERS = """
+import multiprocessing, sys
+from pathlib import Path
+from groupwise.runs.authored_configs import note_authored
+
+def note_some(start):
+    for seed in range(start, start + 25):
+        note_authored(Path(sys.argv[1]), [seed])
+
+context = multiprocessing.get_context("fork")
+processes = [context.Process(target=note_some, args=(start,)) for start in range(0, 200, 25)]
+for process in processes:
+    process.start()
+for process in processes:
+    process.join()
+"""
+
+
 def test_processes_that_write_at_once_lose_nothing(run: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_note_some, args=(run, start)) for start in range(0, 200, 25)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
+    subprocess.run([sys.executable, "-c", WRITERS, run], check=True)
     assert all(is_authored(run, [seed]) for seed in range(200))
     assert len(authored_list().read_bytes().splitlines()) == 200
-
-
-def _note_some(run: Path, start: int) -> None:
-    for seed in range(start, start + 25):
-        note_authored(run, [seed])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a file away needs root")

@@ -86,13 +86,13 @@ PARTS += [b'{"a": ', b'"a": 1', b"0.1", b"-0", b"-0.0", b"1.5e-7", b"9" * 20, b"
 def test_both_parsers_are_of_one_opinion() -> None:
     """The fast one decides nothing that the slow one would have decided otherwise."""
     chance = random.Random(4)
-    contents = [b"".join(chance.choices(PARTS, k=chance.randrange(1, 6))) for _ in range(20_000)]
-    numbers = [struct.unpack("d", chance.randbytes(8))[0] for _ in range(20_000)]
+    contents = [b"".join(chance.choices(PARTS, k=chance.randrange(1, 6))) for _ in range(5_000)]
+    numbers = [struct.unpack("d", chance.randbytes(8))[0] for _ in range(5_000)]
     contents += [repr(number).encode() for number in numbers]
-    contents += [f"{chance.randrange(10**25)}e{chance.randrange(-330, 330)}".encode() for _ in range(20_000)]
-    contents += [f"{chance.random():.{chance.randrange(1, 30)}f}".encode() for _ in range(20_000)]
+    contents += [f"{chance.randrange(10**25)}e{chance.randrange(-330, 330)}".encode() for _ in range(5_000)]
+    contents += [f"{chance.random():.{chance.randrange(1, 30)}f}".encode() for _ in range(5_000)]
     assert [content for content in contents if _said(parse, content) != _said(_slowly, content)] == []
-    assert sum(_said(parse, content) != "refused" for content in contents) > 60_000
+    assert sum(_said(parse, content) != "refused" for content in contents) > 15_000
 
 
 def _slowly(content: bytes) -> object:

@@ -21,15 +21,17 @@ from groupwise.domain.diffusion.pipeline_adapter import PipelineAdapter
 from groupwise.testing import BrokenLaws, check_pipeline
 
 SIZES = {"DiTPipeline": None, "WanPipeline": (5, 16, 32)}
+OTHERS = (*(name for name in ALL_PIPELINES if name != "DiTPipeline"), ASKED_BY_IMAGE)
 CLASSES = ({"label": 3}, {"prompt": "class 7"})
 
 
-@pytest.mark.parametrize("name", [*ALL_PIPELINES, ASKED_BY_IMAGE])
+@pytest.mark.parametrize("name", ["DiTPipeline", *(pytest.param(name, marks=pytest.mark.nightly) for name in OTHERS)])
 def test_ours_keep_them(name: str, tmp_path: Path) -> None:
     prompts = {"prompts": CLASSES} if name == "DiTPipeline" else {}
     check_pipeline(type(SHIPPED[name]), saved(name, tmp_path), size=SIZES.get(name, (16, 8)), **prompts)
 
 
+@pytest.mark.slow
 def test_a_model_that_was_distilled_for_guidance_keeps_them(tmp_path: Path) -> None:
     check_pipeline(Flux, saved("FluxPipeline", tmp_path, guidance_embeds=True), size=(16, 8))
 
@@ -268,6 +270,10 @@ FAULTS = [
 ]
 
 
+AT_ONCE = (Sign, Lacking, Wan)
+"""Faults that are planted in every run of the tests; the others are planted at night."""
+
+
 @pytest.fixture(scope="module")
 def flux(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved("FluxPipeline", tmp_path_factory.mktemp("flux"))
@@ -346,7 +352,7 @@ def edits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(ASKED_BY_IMAGE, tmp_path_factory.mktemp("edits"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("fault", "sentence"), EDIT_FAULTS, ids=[fault.__name__ for fault, _ in EDIT_FAULTS])
 def test_a_fault_with_an_image_is_named(fault: type[PipelineAdapter], sentence: str, edits: Path) -> None:
     with pytest.raises(BrokenLaws) as caught:
@@ -360,8 +366,15 @@ def verdicts() -> dict[type[PipelineAdapter], str]:
     return {}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("fault", "sentence"), FAULTS, ids=[f"{fault.__name__}-{law[:8]}" for fault, law in FAULTS])
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        pytest.param(
+            fault, law, id=f"{fault.__name__}-{law[:8]}", marks=[] if fault in AT_ONCE else [pytest.mark.nightly]
+        )
+        for fault, law in FAULTS
+    ],
+)
 def test_a_planted_fault_is_named(
     fault: type[PipelineAdapter], sentence: str, verdicts: dict[type[PipelineAdapter], str], flux: Path
 ) -> None:

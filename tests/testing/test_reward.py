@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import re
@@ -71,6 +72,13 @@ def backtracking(completions: list[str]) -> list[float]:
     return [float(bool(re.match("(a+)+$", text))) for text in completions]
 
 
+def blocking(completions: list[str]) -> list[float]:
+    """Holds the interpreter as a regular expression does, and computes nothing."""
+    if any("\x00" in text for text in completions):
+        ctypes.PyDLL(None).sleep(3600)
+    return [0.0] * len(completions)
+
+
 def sleeping(completions: list[str]) -> list[float]:
     if any("\x00" in text for text in completions):
         time.sleep(3600)
@@ -104,7 +112,8 @@ def silent(completions: list[str]) -> list[None]:
         (endless, "values: reward 'reward' gave nan for member 0"),
         (evaluated, "hostile: it ran code that stood in a completion"),
         (parsed, "hostile: on the text 'nothing': "),
-        (backtracking, "hostile: the text 'nested repetition': it takes more than"),
+        pytest.param(backtracking, "hostile: the text 'nested repetition': it takes more than", marks=pytest.mark.slow),
+        (blocking, "hostile: the text 'NUL': it takes more than"),
         (sleeping, "hostile: on the text 'NUL': timeout"),
         (ending, "its process ended; a reward must not end or kill"),
         (changing, "inputs: it changed hint"),
@@ -116,10 +125,11 @@ def test_a_planted_fault_is_named(
     reward: Callable[..., Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    # What outlasts its time outlasts it by seconds that the test need not wait for.
-    monkeypatch.setattr("groupwise.testing.reward.PATIENCE", 0.5)
+    monkeypatch.setattr("groupwise.testing.reward.PATIENCE", 1.0)
+    # Rewards that never end are waited for no longer than it takes a busy machine to score the other texts.
+    seconds = 2.0 if reward in (backtracking, blocking, sleeping) else 60.0
     with pytest.raises(BrokenLaws) as caught:
-        check_reward(reward, COMPLETIONS, columns=COLUMNS, seconds=1.0)
+        check_reward(reward, COMPLETIONS, columns=COLUMNS, seconds=seconds)
     assert any(sentence in broken for broken in caught.value.broken), caught.value.broken
     assert "docs/guide/rewards.md" in str(caught.value)
     assert not (tmp_path / MARK).exists()

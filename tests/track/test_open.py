@@ -103,6 +103,7 @@ def test_a_resumed_run_writes_no_step_twice_into_tensorboard(tmp_path: Path) -> 
     assert [event.step for event in found.Images("rollouts/image")] == list(range(8))
 
 
+@pytest.mark.slow
 def test_wandb_writes_an_offline_run_under_the_same_names(tmp_path: Path) -> None:
     trackers = opened(tmp_path, wandb=WandbConfig(), tensorboard=True)
     follow(trackers, range(1, 3))
@@ -176,7 +177,7 @@ def test_steps_that_a_killed_run_never_wrote_to_wandb_are_there_after_it_has_gon
     assert "stage" not in found[0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_step_whose_members_alone_reached_wandb_is_logged_again(tmp_path: Path) -> None:
     trackers = opened(tmp_path, wandb=WandbConfig())
     follow(trackers, range(3))
@@ -221,7 +222,7 @@ print(len(killed), trackers.names)
 """  # noqa: E501
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_wandb_process_that_dies_is_said_once_and_nothing_stops(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
     ended = subprocess.run(
@@ -251,6 +252,7 @@ print("names", trackers.names)
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_switches_tensorboard_off_and_is_said_once(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
 

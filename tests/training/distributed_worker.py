@@ -1,10 +1,14 @@
-"""The program of each process of `test_distributed`: a few updates of several objectives, or a whole run."""
+"""The program of each process of `test_distributed`: `python -m tests.training.distributed_worker FOLDER TASK...`.
+
+A task is a few updates of several objectives, or a whole run; each writes into a folder of its own in FOLDER.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import threading
 import time
 from dataclasses import replace
 from functools import partial
@@ -24,7 +28,7 @@ from groupwise.learner.optimiser import trained_parameters
 from groupwise.reward.scoring.table import RewardEvent, RewardTable
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import TrackConfig
-from groupwise.training import distributed, train
+from groupwise.training import distributed, roll_call, train
 from groupwise.training.distributed import connect, disconnect
 from groupwise.training.roll_call import RollCall
 from groupwise.training.run import launch, run_folder
@@ -108,21 +112,33 @@ def whole(folder: Path) -> None:
 
 
 class Worn(ToyDomain):
-    """A reward that times out on the second process alone, and takes long there at its first call."""
+    """A reward that times out on the second process alone, and waits there at its first call until it is asked for."""
 
-    calls = 0
+    def __init__(self, is_asked: threading.Event) -> None:
+        super().__init__()
+        self.is_asked = is_asked
 
     def reward(self, samples: Any) -> RewardTable:
-        self.calls += 1
-        if os.environ["RANK"] == "1" and self.calls == 1:
-            time.sleep(3)
-        events = (RewardEvent("timeout", "right", count=3, detail="on process 1"),) if os.environ["RANK"] == "1" else ()
+        events: tuple[RewardEvent, ...] = ()
+        if os.environ["RANK"] == "1":
+            assert self.is_asked.wait(60)
+            events = (RewardEvent("timeout", "right", count=3, detail="on process 1"),)
         return replace(super().reward(samples), events=events)
 
 
 def worn(folder: Path) -> None:
+    is_asked, place = threading.Event(), roll_call.place
+
+    def asked(frame: Any) -> str:
+        is_asked.set()
+        return place(frame)
+
+    roll_call.place, roll_call._SECONDS_FOR_AN_ANSWER = asked, 60.0
     distributed.RollCall = partial(RollCall, seconds=0.3)
-    train(job(recipe(num_steps=2), domain=lambda device: Worn(), track=TrackConfig(console="lines")), folder / "run")
+    train(
+        job(recipe(num_steps=2), domain=lambda device: Worn(is_asked), track=TrackConfig(console="lines")),
+        folder / "run",
+    )
 
 
 class Broken(ToyDomain):
@@ -164,7 +180,7 @@ def locked(folder: Path) -> None:
     try:
         launch.resume(job(recipe(num_steps=2), domain=lambda device: ToyDomain()), folder / "run")
     except ConfigError:
-        time.sleep(5)
+        time.sleep(60)
 
 
 def memory(folder: Path) -> None:
@@ -211,7 +227,10 @@ def threads_of_gloo() -> list[str]:
 if __name__ == "__main__":
     chosen = (updates, whole, worn, left, joined, locked, memory, passes)
     tasks = {task.__name__: task for task in chosen}
-    tasks[sys.argv[1]](Path(sys.argv[2]))
+    for name in sys.argv[2:]:
+        own_folder = Path(sys.argv[1]) / name
+        own_folder.mkdir(exist_ok=True)
+        tasks[name](own_folder)
     # One that still runs while Python ends may abort the process, once in some hundred ends.
     if left := threads_of_gloo():
         sys.exit(f"threads outlived the group: {left}")

@@ -1,5 +1,5 @@
-"""One process of a group that runs the tasks of `FOLDER/tasks.json`: `python -m tests.training.sharding_worker FOLDER`,
-with RANK and WORLD_SIZE set. A task is the name of an experiment's file, or `resume NAME`, or a function of this file.
+"""A group of processes that runs the tasks of `FOLDER/tasks.json`: `python -m tests.training.sharding_worker FOLDER`,
+with WORLD_SIZE set. A task is the name of an experiment's file, or `resume NAME`, or a function of this file.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from tests.training.forked import fork
 from torch import nn
 
+import groupwise.domain.language.domain  # noqa: F401  # before the fork, since each would import it
 from groupwise.causal_lm import scoring
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import resume, run
@@ -86,4 +88,5 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    fork()
     main(Path(sys.argv[1]))

@@ -200,18 +200,7 @@ class Break:
 
 
 ONE, SEVERAL = Case("grpo"), Case("grpo", minibatches=2)
-QUICK = (
-    "mask",
-    "temperature",
-    "denominator",
-    "order_of_clipping",
-    "accumulation",
-    "old_log_prob",
-    "reference",
-    "behaviour",
-    "decay",
-    "moments",
-)
+QUICK = ("mask", "denominator", "accumulation", "old_log_prob", "reference", "moments")
 BREAKS = [
     Break(mask, ONE),
     Break(temperature, ONE),

@@ -1,5 +1,5 @@
-"""One process of a pair that runs the cases of `FOLDER/cases.json`: `python -m tests.training.step_worker FOLDER
-[broken]`, with RANK and WORLD_SIZE set.
+"""A pair of processes that runs the cases of `FOLDER/cases.json`: `python -m tests.training.step_worker FOLDER
+[broken]`, with WORLD_SIZE set.
 
 The processes find each other by a file for each run, so that no port has to be free. `broken` makes each divide by what
 it holds itself.
@@ -15,8 +15,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from tests.training.forked import fork
 from tests.training.step_runs import Case, train
 
+import groupwise.domain.language.domain  # noqa: F401  # before the fork, since each would import it
 from groupwise.objective import Objective
 
 
@@ -37,4 +39,5 @@ def main(folder: Path, *, broken: bool) -> None:
 
 
 if __name__ == "__main__":
+    fork()
     main(Path(sys.argv[1]), broken="broken" in sys.argv[2:])

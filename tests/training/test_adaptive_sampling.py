@@ -39,6 +39,7 @@ def test_draws_follow_the_weights_never_repeat_within_a_step_and_are_found_from_
     assert counts[0] + counts[1] > 0
 
 
+@pytest.mark.slow
 def test_training_spends_its_groups_where_there_is_something_to_learn(tmp_path: Path) -> None:
     """Six of eight prompts are always right; what is drawn after the first steps is mostly the other two."""
     num_samples: dict[str, Counter[int]] = {"epochs": Counter(), "adaptive": Counter()}

@@ -24,6 +24,7 @@ print(json.dumps([end - start for start, end in zip(starts, ends)]))
 """
 
 
+@pytest.mark.timing
 @pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="the system does not say who waited")
 def test_time_that_other_programs_take_from_the_thread_is_not_counted() -> None:
     processor = {min(os.sched_getaffinity(0))}

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 from tests.learner.one_process import sharding
+from tests.training import distributed_worker
 from tests.training.step.test_reward_memory import remembered
 from tests.training.toy import ToyDomain, job, recipe
 
@@ -31,8 +32,10 @@ from groupwise.training.run.run_folder import locked, write_json
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def launch(folder: Path, task: str, size: int, status: int = 0) -> str:
-    """Runs the worker in `size` processes started by torchrun; returns what they printed."""
+def launch(folder: Path, size: int, *tasks: str, status: int = 0) -> str:
+    """Runs the worker's tasks, one after the other, in `size` processes started by torchrun; returns what they printed.
+    A start takes far longer than a task.
+    """
     command = [
         sys.executable,
         "-m",
@@ -41,30 +44,34 @@ def launch(folder: Path, task: str, size: int, status: int = 0) -> str:
         f"--nproc-per-node={size}",
         "-m",
         "tests.training.distributed_worker",
-        task,
         str(folder),
+        *tasks,
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == status, done.stderr[-3000:]
     return done.stdout + done.stderr
 
 
-@pytest.fixture(scope="module")
-def single_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("single_process")
-    subprocess.run(
-        [sys.executable, "-m", "tests.training.distributed_worker", "updates", str(folder)], cwd=ROOT, check=True
-    )
-    return folder
+@pytest.mark.slow
+def test_two_processes_give_what_one_gives_and_only_the_first_speaks(tmp_path: Path) -> None:
+    printed = launch(tmp_path, 2, "updates", "whole", "worn")
+    check_updates(tmp_path / "updates", 2, tmp_path)
+    check_whole(tmp_path / "whole", printed)
+    check_worn(printed)
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_several_processes_give_the_gradients_of_one(single_process: Path, tmp_path: Path, size: int) -> None:
-    launch(tmp_path, "updates", size)
+@pytest.mark.slow
+def test_four_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
+    launch(tmp_path, 4, "updates")
+    check_updates(tmp_path / "updates", 4, tmp_path)
+
+
+def check_updates(folder: Path, size: int, single_process: Path) -> None:
+    distributed_worker.updates(single_process)
     expected, actual = (
         load_file(single_process / "updates-1.safetensors"),
-        load_file(tmp_path / f"updates-{size}.safetensors"),
+        load_file(folder / f"updates-{size}.safetensors"),
     )
     assert set(expected) == set(actual)
     for name, value in expected.items():
@@ -72,8 +79,8 @@ def test_several_processes_give_the_gradients_of_one(single_process: Path, tmp_p
             actual[name], value, rtol=1e-11, atol=1e-13, msg=lambda text, name=name: f"{name}: {text}"
         )
     one, several = (
-        json.loads((folder / f"updates-{count}.json").read_text())
-        for folder, count in ((single_process, 1), (tmp_path, size))
+        json.loads((place / f"updates-{count}.json").read_text())
+        for place, count in ((single_process, 1), (folder, size))
     )
     for case, numbers in one.items():
         assert several[case]["taken"] == numbers["taken"] > 0
@@ -91,53 +98,57 @@ def test_several_processes_give_the_gradients_of_one(single_process: Path, tmp_p
     assert len({tuple(load) for load in loads}) > 1, "the loads of this test are meant to be unequal"
 
 
-def test_only_the_first_process_prints_and_writes(tmp_path: Path) -> None:
-    printed = launch(tmp_path, "whole", 2)
+def check_whole(folder: Path, printed: str) -> None:
     assert printed.count("step 3/3") == 1
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [0, 1, 2, 3]
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 3
+    assert json.loads((folder / "run" / "summary.json").read_text())["steps"] == 3
     # What both of them sampled, in the order of the step.
     groups = [
-        json.loads(line)["group"] for line in (tmp_path / "run" / "rollouts" / "step-1.jsonl").read_text().splitlines()
+        json.loads(line)["group"] for line in (folder / "run" / "rollouts" / "step-1.jsonl").read_text().splitlines()
     ]
     assert groups == sorted(groups)
     assert set(groups) == set(range(5))
 
 
-@pytest.mark.slow
-def test_rewards_remember_what_all_processes_saw(tmp_path: Path) -> None:
-    folders = [tmp_path / "one", tmp_path / "two"]
-    for folder in folders:
-        folder.mkdir()
-    subprocess.run(
-        [sys.executable, "-m", "tests.training.distributed_worker", "memory", str(folders[0])], cwd=ROOT, check=True
+def check_worn(printed: str) -> None:
+    """A fault of another process is reported by the first."""
+    assert re.search(r"for process 1, which is at \S+distributed_worker.py:\d+ in reward", printed), printed
+    assert (
+        printed.count("step 1: reward 'right': timeout for 3 of 16 members, on process 1; later ones are only counted")
+        == 1
     )
-    launch(folders[1], "memory", 2)
-    one, two = (remembered(folder) for folder in folders)
+    assert printed.count("timeout") == 1
+
+
+@pytest.mark.slow
+def test_rewards_remember_what_all_processes_saw_and_processes_agree_on_the_sizes_of_passes(tmp_path: Path) -> None:
+    launch(tmp_path, 2, "memory", "passes")
+    check_memory(tmp_path / "memory", tmp_path / "one process")
+    check_passes(tmp_path / "passes", tmp_path / "one process with memory")
+
+
+def check_memory(folder: Path, single_process: Path) -> None:
+    distributed_worker.memory(single_process)
+    one, two = remembered(single_process), remembered(folder)
     assert one == two
     assert one["scale"]["high"] > one["scale"]["low"]
 
 
-@pytest.mark.slow
-def test_processes_agree_on_the_sizes_of_passes_and_an_update_without_memory_is_made_again(tmp_path: Path) -> None:
-    """Process 1 has no memory for what process 0 takes; both end with its sizes, and with the weights of one process
-    that has memory enough.
+def check_passes(folder: Path, single_process: Path) -> None:
+    """Process 1 has no memory for what process 0 takes, and an update without memory is made again; both end with its
+    sizes, and with the weights of one process that has memory enough.
     """
-    folders = [tmp_path / "one", tmp_path / "two"]
-    for folder in folders:
-        folder.mkdir()
-    subprocess.run(
-        [sys.executable, "-m", "tests.training.distributed_worker", "passes", str(folders[0])], cwd=ROOT, check=True
-    )
-    launch(folders[1], "passes", 2)
-    sizes = [json.loads((folders[1] / f"sizes-{rank}.json").read_text()) for rank in (0, 1)]
+    distributed_worker.passes(single_process)
+    sizes = [json.loads((folder / f"sizes-{rank}.json").read_text()) for rank in (0, 1)]
     assert sizes[0] == sizes[1]
     assert 1 <= sizes[0]["sampling"] <= 3
     assert 1 <= sizes[0]["update"] <= 3
-    last = [json.loads((folder / "run" / "metrics.jsonl").read_text().splitlines()[-1]) for folder in folders]
+    one, two = (
+        json.loads((place / "run" / "metrics.jsonl").read_text().splitlines()[-1]) for place in (single_process, folder)
+    )
     for name in ("grad_norm", "reward", "eval/ode/bright"):
-        assert last[1][name] == pytest.approx(last[0][name], rel=1e-5), name
+        assert two[name] == pytest.approx(one[name], rel=1e-5), name
 
 
 def test_alone_every_sum_is_the_identity() -> None:
@@ -151,30 +162,20 @@ def test_shares_cover_a_list_once(count: int) -> None:
     assert [place for rank in range(4) for place in World(rank, 4).share(count)] == list(range(count))
 
 
-def test_a_fault_of_another_process_is_reported_by_the_first(tmp_path: Path) -> None:
-    printed = launch(tmp_path, "worn", 2)
-    assert re.search(r"for process 1, which is at \S+distributed_worker.py:\d+ in reward", printed), printed
-    assert (
-        printed.count("step 1: reward 'right': timeout for 3 of 16 members, on process 1; later ones are only counted")
-        == 1
-    )
-    assert printed.count("timeout") == 1
-
-
 @pytest.mark.slow
 def test_nobody_waits_for_a_process_whose_program_caught_the_error_of_its_run(tmp_path: Path) -> None:
-    printed = launch(tmp_path, "left", 2, status=1)
+    printed = launch(tmp_path, 2, "left", status=1)
     assert "process 1 has left the run: CUDA out of memory" in printed
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_program_that_has_joined_the_processes_itself_keeps_its_group_and_is_told_who_left(tmp_path: Path) -> None:
     """Each process names another folder: that of the first one counts."""
-    printed = launch(tmp_path, "joined", 2, status=1)
+    printed = launch(tmp_path, 2, "joined", status=1)
     assert printed.count("2 processes are still joined") == 2
     assert "process 1 has left the run: CUDA out of memory" in printed
-    assert (tmp_path / "0" / "summary.json").is_file()
-    assert not (tmp_path / "1").exists()
+    assert (tmp_path / "joined" / "0" / "summary.json").is_file()
+    assert not (tmp_path / "joined" / "1").exists()
 
 
 def test_a_group_of_the_program_stays_and_has_to_be_the_one_that_the_environment_says(
@@ -241,11 +242,11 @@ def test_processes_that_have_read_different_prompts_are_told(num: int, *, backwa
 
 @pytest.mark.slow
 def test_a_process_that_finds_the_folder_in_use_says_so_to_the_others(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.path.mkdir()
+    folder = RunFolder(tmp_path / "locked" / "run")
+    folder.path.mkdir(parents=True)
     write_json(folder.config, {})
     with locked(folder):
-        printed = launch(tmp_path, "locked", 2, status=1)
+        printed = launch(tmp_path, 2, "locked", status=1)
     assert f"process 0 has left the run: run folder {folder.path}: another process is training in it" in printed
 
 

@@ -81,6 +81,7 @@ def test_the_quality_gate_keeps_a_policy_that_fell_out_of_the_reference(tmp_path
     assert rows(tmp_path / "open", "reference/distance")[-1] == 0.0
 
 
+@pytest.mark.slow
 def test_a_dynamic_beta_steers_the_kl(tmp_path: Path) -> None:
     """From a coefficient far too small, the adaptive one rises until the KL is held; the constant one lets it go."""
     kl = {}
@@ -92,6 +93,7 @@ def test_a_dynamic_beta_steers_the_kl(tmp_path: Path) -> None:
     assert kl["adaptive"] < 0.5 * kl["constant"]
 
 
+@pytest.mark.slow
 def test_an_entropy_bonus_keeps_the_policy_open(tmp_path: Path) -> None:
     entropy = {}
     for coefficient in (0.0, 0.1):
@@ -114,6 +116,7 @@ def test_the_pull_to_the_reference_is_the_gradient_of_half_the_squared_distance(
     assert torch.allclose(module.weight.grad, torch.tensor([[1.3, 0.6]]))
 
 
+@pytest.mark.slow
 def test_the_pull_keeps_the_policy_near_the_reference(tmp_path: Path) -> None:
     distance = {}
     for coefficient in (0.0, 3.0):

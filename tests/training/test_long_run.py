@@ -83,7 +83,7 @@ LANGUAGE = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "domain", [LANGUAGE, diffusion.TABLE, restoration.TABLE, selection.TABLE], ids=lambda domain: domain["kind"]
 )

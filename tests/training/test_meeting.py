@@ -18,7 +18,7 @@ from groupwise.training import distributed, meeting
 from groupwise.training.meeting import fresh_store
 
 
-def meet(store: Store, size: int, patience: timedelta = timedelta(seconds=30)) -> list[Store]:
+def meet(store: Store, size: int, patience: timedelta = timedelta(seconds=60)) -> list[Store]:
     with ThreadPoolExecutor(size) as pool:
         calls = [pool.submit(fresh_store, store, rank, size, patience) for rank in range(size)]
         return [call.result() for call in calls]
@@ -36,12 +36,12 @@ def test_a_process_that_a_dead_host_answered_asks_the_living_one(monkeypatch: py
     monkeypatch.setattr(meeting, "_SECONDS_BEFORE_ASKING_AGAIN", 0.2)
     store = HashStore()
     guest: list[Store] = []
-    thread = threading.Thread(target=lambda: guest.append(fresh_store(store, 1, 2, timedelta(seconds=30))))
+    thread = threading.Thread(target=lambda: guest.append(fresh_store(store, 1, 2, timedelta(seconds=60))))
     thread.start()
     wait_until(lambda: store.check(["ask/1"]))
     store.set(f"answer/{store.get('ask/1').decode()}", "dead")
     wait_until(lambda: store.check(["joined/dead/1"]))
-    host = fresh_store(store, 0, 2, timedelta(seconds=30))
+    host = fresh_store(store, 0, 2, timedelta(seconds=60))
     thread.join()
     host.set("address", "living")
     assert guest[0].get("address") == b"living"
@@ -80,7 +80,7 @@ def test_a_meeting_place_that_nobody_holds_is_told_in_a_line(
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)

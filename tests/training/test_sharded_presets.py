@@ -43,7 +43,7 @@ def test_the_covering_presets_are_of_every_scope() -> None:
     assert len(PRESETS) > 30
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_four_processes_with_shards_end_where_one_process_ends(tmp_path: Path) -> None:
     write_inputs(tmp_path)
     for name in PRESETS:

@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.causal_lm.engine.stand_in import serving
+from tests.training.forked import ROOT, launch_forked
 from tests.training.step_runs import Case, table, write_inputs
 from transformers import AutoModelForCausalLM
 
@@ -32,12 +32,9 @@ from groupwise.learner.stored_shards import read_whole
 from groupwise.runs import read_lines
 from groupwise.training.run.checkpoint_model import write_model_of
 
-ROOT = Path(__file__).resolve().parents[2]
 BOUND = 1e-12
 """Of a weight, all of whose size is about one, on a shape that computes in fp64 throughout."""
 
-DEADLINE = 300
-"""Seconds that a group of processes may take for all of its tasks."""
 
 VARIANTS: dict[str, tuple[Case, dict[str, Any]]] = {
     "ema_average_pull": (
@@ -95,28 +92,7 @@ def write(name: str, case: Case, changes: dict[str, Any], folder: Path) -> None:
 def launch(tasks: list[str], folder: Path, size: int) -> None:
     """Runs tasks in `size` processes."""
     (folder / "tasks.json").write_text(json.dumps(tasks), encoding="utf-8")
-    command = [sys.executable, "-m", "tests.training.sharding_worker", str(folder)]
-    shared = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), "WORLD_SIZE": str(size)}
-    with (folder / "errors.txt").open("w+", encoding="utf-8") as error_log:
-        processes = [
-            subprocess.Popen(
-                command, cwd=ROOT, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stderr=error_log
-            )
-            for rank in range(size)
-        ]
-        end = time.monotonic() + DEADLINE
-        try:
-            while (
-                any(process.poll() is None for process in processes)
-                and not any(process.poll() for process in processes)
-                and time.monotonic() < end
-            ):
-                time.sleep(0.05)
-        finally:
-            for process in processes:
-                process.kill()
-        statuses = [process.wait() for process in processes]
-        assert statuses == [0] * size, (folder / "errors.txt").read_text(encoding="utf-8")[-3000:]
+    launch_forked("tests.training.sharding_worker", size, folder)
 
 
 def newest(run_folder: Path) -> Any:
@@ -242,7 +218,7 @@ def test_a_checkpoint_of_two_serves_one_two_and_four(tmp_path: Path) -> None:
             assert float((model[weight] - value).abs().max()) <= BOUND
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_servers_sample_for_shards_as_for_whole_weights(tmp_path: Path) -> None:
     """The servers end with the trained weights, since the last evaluation asks them. With shards no whole model scores
     more than a proof, and a run ends where one with whole weights and servers of each process ends.
@@ -290,7 +266,7 @@ def test_servers_sample_for_shards_as_for_whole_weights(tmp_path: Path) -> None:
             assert {name: row[name] for name in compared} == pytest.approx(compared, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_shards_train_beside_a_server_that_nobody_sends_weights(tmp_path: Path) -> None:
     """The whole weights rescore, and the server's own distribution is the behaviour policy's."""
     write_inputs(tmp_path)
@@ -321,7 +297,7 @@ def test_one_process_has_all_weights(tmp_path: Path) -> None:
     assert not (tmp_path / "one").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_process_that_a_launcher_started_alone_has_one_shard(tmp_path: Path) -> None:
     """A script that starts as many processes as there are GPUs runs on one GPU."""
     write_inputs(tmp_path)

@@ -6,10 +6,7 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,6 +18,7 @@ from safetensors.torch import load_file
 from tests.golden_runs.narrow import GIVEN, Narrow
 from tests.golden_runs.wide import wide
 from tests.oracles import step, step_loss
+from tests.training.forked import launch_forked
 from tests.training.step_breaks import BREAKS, Break
 from tests.training.step_breaks import QUICK as QUICK_BREAKS
 from tests.training.step_rounding import bound
@@ -30,12 +28,8 @@ from transformers import AutoModelForCausalLM
 
 from groupwise.track import read_metrics
 
-ROOT = Path(__file__).resolve().parents[2]
 BOUND = 1e-10
 """Of a weight, all of whose size is about one. Rounding in fp64 is 1e-16; the runs magnify it to 3e-14 at most."""
-
-DEADLINE = 600
-"""Seconds that a pair of processes may take for all of its runs."""
 
 EVERY = [
     Case(method, lora, processes, minibatches)
@@ -44,9 +38,12 @@ EVERY = [
     for processes in (1, 2)
     for minibatches in (1, 2)
 ]
-# Every method off-policy, weights and adapters in turn; on-policy, and two processes, with those whose sums are over
-# the whole batch.
-QUICK = [Case(method, lora=bool(place % 2), minibatches=2) for place, method in enumerate(step_loss.METHODS)]
+# Every method off-policy, adapters and weights in turn.
+EACH = [Case(method, lora=place % 2 == 0, minibatches=2) for place, method in enumerate(step_loss.METHODS)]
+# A ratio of decisions and of members, a correction, a moving reference, and two whose sums are over the whole batch;
+# on-policy, and two processes.
+HERE = ("grpo", "gspo", "dapo+tis", "ema", "reinforce_pp", "kl_cov")
+QUICK = [case for case in EACH if case.method in HERE]
 QUICK += [Case("rloo", lora=True)]
 QUICK += [
     Case("grpo", processes=2),
@@ -58,7 +55,9 @@ SHARDED = [replace(case, sharding="full") for case in EVERY if case.processes ==
 
 
 ALONE = [
-    pytest.param(case, marks=() if case in QUICK else pytest.mark.slow, id=case.name)
+    pytest.param(
+        case, marks=() if case in QUICK else pytest.mark.slow if case in EACH else pytest.mark.nightly, id=case.name
+    )
     for case in EVERY
     if case.processes == 1
 ]
@@ -110,43 +109,23 @@ def launch(cases: Sequence[Case], folder: Path, *arguments: str) -> None:
     for case in cases:
         write_experiment(case, folder)
     (folder / "cases.json").write_text(json.dumps([asdict(case) for case in cases]), encoding="utf-8")
-    command = [sys.executable, "-m", "tests.training.step_worker", str(folder), *arguments]
-    shared = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), "WORLD_SIZE": "2"}
-    with (folder / "errors.txt").open("w+", encoding="utf-8") as error_log:
-        processes = [
-            subprocess.Popen(command, cwd=ROOT, env={**shared, "RANK": rank, "LOCAL_RANK": rank}, stderr=error_log)
-            for rank in ("0", "1")
-        ]
-        end = time.monotonic() + DEADLINE
-        try:
-            # Where one process fails, the other would wait for it.
-            while (
-                any(process.poll() is None for process in processes)
-                and not any(process.poll() for process in processes)
-                and time.monotonic() < end
-            ):
-                time.sleep(0.05)
-        finally:
-            for process in processes:
-                process.kill()
-        assert [process.wait() for process in processes] == [0, 0], (folder / "errors.txt").read_text(encoding="utf-8")[
-            -3000:
-        ]
+    launch_forked("tests.training.step_worker", 2, folder, *arguments)
 
 
 PAIRS = [case for case in EVERY if case.processes == 2]
 
 
+# Through the loss and through cotangents; with three minibatches of one group a process has no member in each.
+IN_SHARDS = [Case("grpo", processes=2, sharding="full"), Case("kl_cov", True, 2, 3, sharding="full")]
+
+
 @pytest.mark.parametrize(
     "cases",
     [
-        [case for case in PAIRS if case in QUICK],
-        pytest.param(PAIRS, marks=pytest.mark.slow),
-        # Through the loss and through cotangents; with three minibatches of one group a process has no member in each.
-        [Case("grpo", processes=2, sharding="full"), Case("kl_cov", True, 2, 3, sharding="full")],
-        pytest.param(SHARDED, marks=pytest.mark.slow),
+        pytest.param([*(case for case in PAIRS if case in QUICK), *IN_SHARDS], marks=pytest.mark.slow),
+        pytest.param(PAIRS + SHARDED, marks=pytest.mark.nightly),
     ],
-    ids=["some", "every", "some in shards", "every in shards"],
+    ids=["some", "every"],
 )
 def test_two_unequal_processes_end_where_the_replay_in_one_ends(cases: list[Case], tmp_path: Path) -> None:
     """All by one pair: a process takes longer to start than to train."""
@@ -247,7 +226,7 @@ def qwen_bound(case: Case, folder: Path, run: Path) -> float:
 
 
 @pytest.mark.parametrize(
-    "case", [QWEN[0], *(pytest.param(case, marks=pytest.mark.slow) for case in QWEN[1:])], ids=lambda case: case.name
+    "case", [QWEN[0], *(pytest.param(case, marks=pytest.mark.nightly) for case in QWEN[1:])], ids=lambda case: case.name
 )
 def test_a_qwen_shape_ends_within_what_its_norms_round(case: Case, folder: Path) -> None:
     run = trained(case, folder)
@@ -258,7 +237,7 @@ def test_a_qwen_shape_ends_within_what_its_norms_round(case: Case, folder: Path)
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=() if case.lora else pytest.mark.slow) for case in QWEN],
+    [pytest.param(case, marks=pytest.mark.slow if case.lora else pytest.mark.nightly) for case in QWEN],
     ids=lambda case: case.name,
 )
 def test_a_qwen_shape_whose_norms_are_wide_ends_as_near_as_any_other(case: Case, tmp_path: Path) -> None:
@@ -268,7 +247,7 @@ def test_a_qwen_shape_whose_norms_are_wide_ends_as_near_as_any_other(case: Case,
         assert gap(case, run, replayed(case, tmp_path, run)) <= BOUND
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("broken", BREAKS, ids=lambda broken: broken.name)
 def test_a_broken_step_is_seen_on_a_qwen_shape(broken: Break, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = replace(broken.case, family="qwen3")

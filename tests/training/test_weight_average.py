@@ -44,7 +44,7 @@ def test_evaluation_and_the_saved_model_take_the_average_and_training_the_weight
         built.append(Watching())
         return built[-1]
 
-    stage = recipe(num_steps=3, evaluate_every=1, weight_average=WeightAverage(decay=0.5, warm_up=False))
+    stage = recipe(num_steps=3, evaluate_every=1, weight_average=WeightAverage(decay=0.75, warm_up=False))
     train(job(stage, domain=build), tmp_path / "run")
     (domain,) = built
     average = domain.sampled[0]
@@ -52,7 +52,7 @@ def test_evaluation_and_the_saved_model_take_the_average_and_training_the_weight
     for live, evaluated in zip(
         [*domain.sampled[1:], domain.module.out.weight.detach()], domain.evaluated[1:], strict=True
     ):
-        average = (average + live) / 2
+        average = 0.75 * average + 0.25 * live
         assert torch.allclose(evaluated, average, atol=1e-12)
         assert not torch.equal(evaluated, live)
     saved = load_file(tmp_path / "run" / "model" / "model.safetensors")["out.weight"]

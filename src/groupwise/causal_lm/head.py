@@ -54,7 +54,7 @@ class _TokenScores(torch.autograd.Function):
             running = Running(num, requires, hidden, dtype)
             tiles = hidden.new_empty(2, min(tile_rows, num) * block_size, dtype=dtype)
             for block in blocks(vocabulary, block_size):
-                w, b = weight[block].to(product_dtype(weight, dtype)), None if bias is None else bias[block]
+                w, b = weight[block].to(product_dtype(weight, dtype)), _part(bias, block)
                 for rows in blocks(num, tile_rows):
                     u, scratch = _views(tiles, rows, block)
                     u = shape.logits(hidden[rows], w, b, dtype, out=u)
@@ -82,7 +82,7 @@ class _TokenScores(torch.autograd.Function):
             grad_bias = torch.empty_like(bias) if need_bias else None
             tiles = hidden.new_empty(2, min(tile_rows, num) * block_size, dtype=dtype)
             for block in blocks(vocabulary, block_size):
-                w, b = weight[block].to(product_dtype(weight, dtype)), None if bias is None else bias[block]
+                w, b = weight[block].to(product_dtype(weight, dtype)), _part(bias, block)
                 block_weight = None if grad_weight is None else torch.zeros_like(w, dtype=dtype)
                 block_bias = None if grad_bias is None else grad_bias.new_zeros(block.stop - block.start, dtype=dtype)
                 for rows in blocks(num, tile_rows):
@@ -95,7 +95,7 @@ class _TokenScores(torch.autograd.Function):
                         w,
                         shape.inner,
                         dtype,
-                        None if grad_hidden is None else grad_hidden[rows],
+                        _part(grad_hidden, rows),
                         block_weight,
                         block_bias,
                     )
@@ -114,9 +114,15 @@ class _TokenScores(torch.autograd.Function):
         )
 
 
-def _views(tiles: Tensor, rows: slice, block: slice) -> tuple[Tensor, Tensor]:
+def _views(buffers: Iterable[Tensor], rows: slice, block: slice) -> tuple[Tensor, Tensor]:
+    """Returns a tile, `rows` by the tokens of `block`, in each of two buffers."""
     num, width = rows.stop - rows.start, block.stop - block.start
-    return tiles[0, : num * width].view(num, width), tiles[1, : num * width].view(num, width)
+    logits, scratch = (buffer[: num * width].view(num, width) for buffer in buffers)
+    return logits, scratch
+
+
+def _part(tensor: Tensor | None, places: slice) -> Tensor | None:
+    return None if tensor is None else tensor[places]
 
 
 def _checked(
@@ -250,45 +256,33 @@ def token_scores_backward(
     scores = {name: hidden.new_empty(num, dtype=dtype) for name in FIELDS if name in requires}
     with torch.autocast(hidden.device.type, enabled=False):
         logit_buffers = [
-            hidden.new_empty(chunk_rows * (block.stop - block.start), dtype=dtype)
+            (block, hidden.new_empty(chunk_rows * (block.stop - block.start), dtype=dtype))
             for block in blocks(vocabulary, block_size)
         ]
         scratch = hidden.new_empty(chunk_rows * block_size, dtype=dtype)
         for rows in blocks(num, chunk_rows):
             n = rows.stop - rows.start
             h, y, all_rows = hidden[rows].to(product_dtype(hidden, dtype)), target[rows], slice(0, n)
+            tiles = [(block, *_views((buffer, scratch), rows, block)) for block, buffer in logit_buffers]
             running = Running(n, requires, hidden, dtype)
-            for buffer, block in zip(logit_buffers, blocks(vocabulary, block_size), strict=True):
-                width = block.stop - block.start
-                u = shape.logits(
-                    h,
-                    weight[block],
-                    None if bias is None else bias[block],
-                    dtype,
-                    out=buffer[: n * width].view(n, width),
-                )
-                running.add(all_rows, u, y, block.start, scratch[: n * width].view(n, width))
+            for block, u, spare in tiles:
+                shape.logits(h, weight[block], _part(bias, block), dtype, out=u)
+                running.add(all_rows, u, y, block.start, spare)
             chunk = running.scores(requires)
             for name, value in chunk.items():
                 scores[name][rows] = value
-            lse, coefficients = (
-                running.lse,
-                Coefficients.of({name: g[rows].to(dtype) for name, g in cotangents.items()}, running, chunk),
-            )
-            for buffer, block in zip(logit_buffers, blocks(vocabulary, block_size), strict=True):
-                width = block.stop - block.start
-                u = buffer[: n * width].view(n, width)
-                g = coefficients.gradient(all_rows, u, lse, y, block.start, shape, scratch[: n * width].view(n, width))
-                block_weight = None if grad_weight is None else grad_weight[block]
+            lse = running.lse
+            coefficients = Coefficients.of({name: g[rows].to(dtype) for name, g in cotangents.items()}, running, chunk)
+            for block, u, spare in tiles:
                 backpropagate(
-                    g,
+                    coefficients.gradient(all_rows, u, lse, y, block.start, shape, spare),
                     h,
                     weight[block],
                     shape.inner,
                     dtype,
                     grad_hidden[rows],
-                    block_weight,
-                    None if grad_bias is None else grad_bias[block],
+                    _part(grad_weight, block),
+                    _part(grad_bias, block),
                 )
         finish_weight()
         finish_bias()

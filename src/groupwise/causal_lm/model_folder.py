@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
 from huggingface_hub import constants, try_to_load_from_cache
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
 
@@ -121,6 +120,8 @@ def _check_hub(path: str) -> None:
         return
     if constants.HF_HUB_OFFLINE or isinstance(cached_file, str):
         return
+    import httpx
+
     try:
         httpx.head(constants.ENDPOINT, timeout=10)
     except httpx.HTTPError as error:

@@ -2,68 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from groupwise.cli.arguments import ExperimentName, Model, Overrides, RunCode
 
 if TYPE_CHECKING:
+    from groupwise.experiment import Experiment
     from groupwise.experiment.comparison import Comparison, Row
     from groupwise.experiment.grids import Cell, Outcome
+    from groupwise.experiment.variants import Variant
+
+
+Vary = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="key=a,b: one variant a value; several --vary make every combination.", show_default="the experiment's own"
+    ),
+]
+Seeds = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=10_000, help="How many seeds each variant is run with.", show_default="the experiment's, or 3"
+    ),
+]
+FirstSeed = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=2**63 - 1,
+        help="The first of these seeds; the others follow it: 7 and --seeds 3 run 7, 8, 9.",
+        show_default="the experiment's, or 0",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of the comparison; the same one again continues it.", show_default="runs/compare-EXPERIMENT"
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=1024, help="Runs at a time, one thread each.", show_default="1, or all that a Ray cluster takes"
+    ),
+]
+On = Annotated[Literal["local", "ray"], typer.Option(help="Processes of this machine, or tasks of a Ray cluster.")]
+Address = Annotated[
+    str | None, typer.Option(help="Of a Ray cluster, with --on ray.", show_default="RAY_ADDRESS, or one started here")
+]
+GpusPerRun = Annotated[float, typer.Option(min=0, max=1024, help="GPUs that Ray keeps for each run, or a part of one.")]
+Controls = Annotated[bool, typer.Option(help="Train the experiment's controls in every run as well.")]
 
 
 def compare(
     experiment: ExperimentName,
     overrides: Overrides = None,
-    vary: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="key=a,b: one variant a value; several --vary make every combination.",
-            show_default="the experiment's own",
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=10_000, help="How many seeds each variant is run with.", show_default="the experiment's, or 3"
-        ),
-    ] = None,
-    first_seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=2**63 - 1,
-            help="The first of these seeds; the others follow it: 7 and --seeds 3 run 7, 8, 9.",
-            show_default="the experiment's, or 0",
-        ),
-    ] = None,
+    vary: Vary = None,
+    seeds: Seeds = None,
+    first_seed: FirstSeed = None,
     model: Model = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the comparison; the same one again continues it.", show_default="runs/compare-EXPERIMENT"
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=1024, help="Runs at a time, one thread each.", show_default="1, or all that a Ray cluster takes"
-        ),
-    ] = None,
-    on: Annotated[
-        Literal["local", "ray"], typer.Option(help="Processes of this machine, or tasks of a Ray cluster.")
-    ] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(help="Of a Ray cluster, with --on ray.", show_default="RAY_ADDRESS, or one started here"),
-    ] = None,
-    gpus_per_run: Annotated[
-        float, typer.Option(min=0, max=1024, help="GPUs that Ray keeps for each run, or a part of one.")
-    ] = 0.0,
-    controls: Annotated[bool, typer.Option(help="Train the experiment's controls in every run as well.")] = False,
+    out: Out = None,
+    workers: Workers = None,
+    on: On = "local",
+    address: Address = None,
+    gpus_per_run: GpusPerRun = 0.0,
+    controls: Controls = False,
     run_code: RunCode = False,
 ) -> None:
     """Run every variant with every seed, in processes of their own, and say what can be told apart: a table, and a page
@@ -76,123 +84,136 @@ def compare(
 
     from groupwise.cli.arguments import load
     from groupwise.cli.output import console, counted
-    from groupwise.config import ConfigError
     from groupwise.experiment.comparison import compare as read_comparison
     from groupwise.experiment.comparison import save
     from groupwise.experiment.grids import grid_lock, lay_out
     from groupwise.experiment.page import write_page
-    from groupwise.experiment.shared_warm_up import share
-    from groupwise.experiment.start import check_start
+    from groupwise.experiment.schema import ComparisonConfig
     from groupwise.experiment.variants import variants
     from groupwise.extras import require
 
     require("report", "groupwise compare")
+    changes = list(overrides or ())
+    _refuse_without_effect(changes, on, address, gpus_per_run)
+    loaded = load(experiment, changes, model=model, run_code=run_code)
+    _refuse_objects(experiment, loaded)
+    shipped = loaded.comparison or ComparisonConfig(vary=[])
+    lowest_seed = shipped.first_seed if first_seed is None else first_seed
+    all_seeds = range(lowest_seed, lowest_seed + (seeds or shipped.seeds))
+    experiments = {
+        variant: load(experiment, [*changes, *variant.overrides], model=model, run_code=run_code)
+        for variant in variants(vary or shipped.vary)
+    }
+    configurations = _configurations(experiments, controls)
+    name = next(iter(configurations.values()))["name"]
+    folder = out or Path("runs") / f"compare-{name}"
+    with grid_lock(folder):
+        cells = lay_out(folder, name, configurations, all_seeds)
+        size = f"{counted(len(experiments), 'variant')} x {counted(len(all_seeds), 'seed')}"
+        first = f" from {lowest_seed}" if lowest_seed else ""
+        where = " on Ray" if on == "ray" else ""
+        at_a_time = f", {workers or 1} at a time" if workers or not where else ""
+        console().print(Text(f"{size}{first} = {counted(len(cells), 'run')} in {folder}{at_a_time}{where}"))
+        cells, failed = _run(folder, experiments, cells, partial(_outcomes, on, workers, address, gpus_per_run))
+    comparison = read_comparison(cells, shipped.show, failed, name)
+    if comparison is not None:
+        _show(comparison)
+        for line in _beside_controls(cells):
+            console().print(Text(line))
+        command = _again(experiment, overrides, vary, all_seeds, folder)
+        page = write_page(comparison, folder, command=command, num_cells=len(cells))
+        console().print(Text(f"Written to {save(comparison, folder)} and {page}"))
+    if failed:
+        logs = f"their logs lie in {folder}. The same command runs them again."
+        console().print(Text(f"{len(failed)} of {len(cells)} runs failed; {logs}"))
+        raise typer.Exit(1)
+
+
+def _refuse_without_effect(overrides: Sequence[str], on: str, address: str | None, gpus_per_run: float) -> None:
+    """Refuses options of a Ray cluster without one, and a seed, which every variant is given."""
+    from groupwise.config import ConfigError
+
     if on == "local" and (address is not None or gpus_per_run):
         raise ConfigError(
             f"{'--address' if address is not None else '--gpus-per-run'} says how a Ray cluster is used; write --on ray"
             " as well, or leave it out"
         )
-
-    for item in overrides or ():
+    for item in overrides:
         if item.partition("=")[0].strip() == "seed":
             raise ConfigError(
                 f"{item!r} has no effect: a comparison runs every variant with the same seeds; write --first-seed N for"
                 " the first and --seeds N for how many"
             )
-    out_ = console()
-    loaded = load(experiment, list(overrides or ()), model=model, run_code=run_code)
-    if loaded.objects:
+
+
+def _refuse_objects(name: str, experiment: Experiment) -> None:
+    from groupwise.config import ConfigError
+
+    if experiment.objects:
         raise ConfigError(
-            f"{experiment}: it names Python objects that no file describes"
-            f" ({', '.join(map(str, loaded.objects.values()))[:300]}), and a comparison trains in processes of its own;"
-            " put functions into a module, rows into a file and a model into a folder, and name those"
+            f"{name}: it names Python objects that no file describes"
+            f" ({', '.join(map(str, experiment.objects.values()))[:300]}), and a comparison trains in processes of its"
+            " own; put functions into a module, rows into a file and a model into a folder, and name those"
         )
-    shipped = loaded.comparison
-    grid_variants = variants(vary or (shipped.vary if shipped else []))
-    num_seeds = seeds or (shipped.seeds if shipped else 3)
-    lowest_seed = first_seed if first_seed is not None else shipped.first_seed if shipped else 0
-    told_seeds = counted(num_seeds, "seed") + (f" from {lowest_seed}" if lowest_seed else "")
-    configurations, experiments = {}, {}
-    for variant in grid_variants:
-        experiments[variant] = load(
-            experiment, [*(overrides or ()), *variant.overrides], model=model, run_code=run_code
-        )
-        check_start(experiments[variant])
-        table = experiments[variant].table()
+
+
+def _configurations(experiments: Mapping[Variant, Experiment], controls: bool) -> dict[Variant, dict[str, Any]]:
+    """Returns the configuration that the runs of each variant have; refuses two that are the same."""
+    from groupwise.config import ConfigError
+    from groupwise.experiment.start import check_start
+
+    configurations: dict[Variant, dict[str, Any]] = {}
+    for variant, experiment in experiments.items():
+        check_start(experiment)
+        table = experiment.table()
         # One process writes to the terminal; the seed belongs to the cell.
-        configuration = {
-            **table,
-            "seed": 0,
-            "track": {**table["track"], "console": "none"},
-            **({} if controls else {"controls": {}}),
-        }
-        if twin := next(
-            (earlier for earlier, resolved in configurations.items() if resolved == configuration),
-            None,
-        ):
-            raise ConfigError(f"--vary: {twin.name!r} and {variant.name!r} are the same run; leave one of them out")
+        configuration = {**table, "seed": 0, "track": {**table["track"], "console": "none"}}
+        if not controls:
+            configuration["controls"] = {}
+        for earlier, other in configurations.items():
+            if other == configuration:
+                raise ConfigError(
+                    f"--vary: {earlier.name!r} and {variant.name!r} are the same run; leave one of them out"
+                )
         configurations[variant] = configuration
-    name = next(iter(configurations.values()))["name"]
-    folder = out or Path("runs") / f"compare-{name}"
-    at_a_time = (
-        f", {workers or 1} at a time" if on == "local" else f", {workers} at a time on Ray" if workers else " on Ray"
-    )
+    return configurations
+
+
+def _run(
+    folder: Path,
+    experiments: Mapping[Variant, Experiment],
+    cells: list[Cell],
+    outcomes: Callable[[Sequence[Cell]], Iterator[Outcome]],
+) -> tuple[list[Cell], dict[Path, str]]:
+    """Trains the warm-ups that variants share and then every cell, and prints a line for each that ends; returns the
+    cells, which start from those warm-ups, and the errors of the ones that failed, by folder.
+    """
+    from rich.text import Text
+
+    from groupwise.cli.output import console, counted
+    from groupwise.experiment.shared_warm_up import share
+
     failed = {}
-    with grid_lock(folder):
-        cells = lay_out(folder, name, configurations, range(lowest_seed, lowest_seed + num_seeds))
-        out_.print(
-            Text(
-                f"{counted(len(grid_variants), 'variant')} x {told_seeds} = {counted(len(cells), 'run')} in"
-                f" {folder}{at_a_time}"
-            )
-        )
-        try:
-            warm_ups, cells = share(folder, experiments, cells)
-            if warm_ups:
-                out_.print(Text(f"First {counted(len(warm_ups), 'warm-up')} that the variants share, one a seed"))
-            for outcome in _outcomes(warm_ups, on, workers, address, gpus_per_run):
-                out_.print(Text(f"warm-up, seed {outcome.cell.seed}: {_ended(outcome)}"))
-            for number, outcome in enumerate(_outcomes(cells, on, workers, address, gpus_per_run), start=1):
-                out_.print(
-                    Text(
-                        f"[{number}/{len(cells)}] {outcome.cell.variant.name}, seed {outcome.cell.seed}:"
-                        f" {_ended(outcome)}"
-                    )
-                )
-                if outcome.error:
-                    failed[outcome.cell.folder] = outcome.error
-        except KeyboardInterrupt:
-            out_.print(
-                Text(
-                    f"Ended early, {sum(cell.finished for cell in cells)} of {len(cells)} runs are finished. The same"
-                    " command goes on where it stopped."
-                )
-            )
-            raise
-    comparison = read_comparison(cells, shipped.show if shipped else (), failed, name)
-    if comparison is not None:
-        _show(comparison)
-        for line in _beside_controls(cells):
-            out_.print(Text(line))
-        page = write_page(
-            comparison,
-            folder,
-            command=_again(experiment, overrides, vary, range(lowest_seed, lowest_seed + num_seeds), folder),
-            num_cells=len(cells),
-        )
-        out_.print(Text(f"Written to {save(comparison, folder)} and {page}"))
-    if failed:
-        out_.print(
-            Text(
-                f"{len(failed)} of {len(cells)} runs failed; their logs lie in {folder}. The same command runs them"
-                " again."
-            )
-        )
-        raise typer.Exit(1)
+    try:
+        warm_ups, cells = share(folder, experiments, cells)
+        if warm_ups:
+            console().print(Text(f"First {counted(len(warm_ups), 'warm-up')} that the variants share, one a seed"))
+        for outcome in outcomes(warm_ups):
+            console().print(Text(f"warm-up, seed {outcome.cell.seed}: {_ended(outcome)}"))
+        for number, outcome in enumerate(outcomes(cells), start=1):
+            cell = f"{outcome.cell.variant.name}, seed {outcome.cell.seed}"
+            console().print(Text(f"[{number}/{len(cells)}] {cell}: {_ended(outcome)}"))
+            if outcome.error:
+                failed[outcome.cell.folder] = outcome.error
+    except KeyboardInterrupt:
+        finished = f"{sum(cell.finished for cell in cells)} of {len(cells)} runs are finished"
+        console().print(Text(f"Ended early, {finished}. The same command goes on where it stopped."))
+        raise
+    return cells, failed
 
 
 def _outcomes(
-    cells: Sequence[Cell], on: str, workers: int | None, address: str | None, gpus: float
+    on: str, workers: int | None, address: str | None, gpus: float, cells: Sequence[Cell]
 ) -> Iterator[Outcome]:
     from contextlib import closing
 

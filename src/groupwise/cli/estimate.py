@@ -21,48 +21,56 @@ if TYPE_CHECKING:
     from groupwise.experiment import Experiment
 
 
+Whose = Annotated[
+    str,
+    typer.Argument(
+        metavar="[EXPERIMENT]", help="Whose step: sizes, method, precision.", autocompletion=completion.experiments
+    ),
+]
+ModelFiles = Annotated[
+    Path | None, typer.Option(help="A model folder or its config.json.", show_default="the experiment's model")
+]
+Gpus = Annotated[int, typer.Option(min=1, max=10**6, help="Devices that share the step's prompts.")]
+Gpu = Annotated[
+    str | None,
+    typer.Option(
+        help="A100, H100, H200, B200, L40S, RTX4090: by documented peaks.", show_default="this machine, measured"
+    ),
+]
+PromptTokens = Annotated[
+    float | None,
+    typer.Option(min=1, max=1e9, help="Mean tokens of a prompt.", show_default="the experiment's data, or 128"),
+]
+CompletionTokens = Annotated[
+    float | None,
+    typer.Option(
+        min=1, max=1e9, help="Mean tokens of a completion.", show_default="domain.sampling.max_new_tokens, the most"
+    ),
+]
+Sharding = Annotated[
+    Literal["none", "full"] | None,
+    typer.Option(
+        help="Whether weights and their optimiser's state are dealt to the devices.",
+        show_default="the experiment's train.sharding",
+    ),
+]
+Against = Annotated[
+    Path | None, typer.Option(help="A run folder: its lengths are taken, and its seconds shown beside the estimate.")
+]
+Calibrate = Annotated[bool, typer.Option(help="Measure this machine again.")]
+
+
 def estimate(
-    experiment: Annotated[
-        str,
-        typer.Argument(
-            metavar="[EXPERIMENT]",
-            help="Whose step: sizes, method, precision.",
-            autocompletion=completion.experiments,
-        ),
-    ] = "language",
+    experiment: Whose = "language",
     overrides: Overrides = None,
-    model: Annotated[
-        Path | None, typer.Option(help="A model folder or its config.json.", show_default="the experiment's model")
-    ] = None,
-    gpus: Annotated[int, typer.Option(min=1, max=10**6, help="Devices that share the step's prompts.")] = 1,
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            help="A100, H100, H200, B200, L40S, RTX4090: by documented peaks.", show_default="this machine, measured"
-        ),
-    ] = None,
-    prompt_tokens: Annotated[
-        float | None,
-        typer.Option(min=1, max=1e9, help="Mean tokens of a prompt.", show_default="the experiment's data, or 128"),
-    ] = None,
-    completion_tokens: Annotated[
-        float | None,
-        typer.Option(
-            min=1, max=1e9, help="Mean tokens of a completion.", show_default="domain.sampling.max_new_tokens, the most"
-        ),
-    ] = None,
-    sharding: Annotated[
-        Literal["none", "full"] | None,
-        typer.Option(
-            help="Whether weights and their optimiser's state are dealt to the devices.",
-            show_default="the experiment's train.sharding",
-        ),
-    ] = None,
-    against: Annotated[
-        Path | None,
-        typer.Option(help="A run folder: its lengths are taken, and its seconds shown beside the estimate."),
-    ] = None,
-    calibrate: Annotated[bool, typer.Option(help="Measure this machine again.")] = False,
+    model: ModelFiles = None,
+    gpus: Gpus = 1,
+    gpu: Gpu = None,
+    prompt_tokens: PromptTokens = None,
+    completion_tokens: CompletionTokens = None,
+    sharding: Sharding = None,
+    against: Against = None,
+    calibrate: Calibrate = False,
     run_code: RunCode = False,
 ) -> None:
     """Say what a training step takes: memory, operations and seconds of sampling, scoring, update and communication.
@@ -70,8 +78,6 @@ def estimate(
     Rewards, evaluation and waiting are not in it. What was not measured on this machine is called extrapolated. Models
     that make images are counted from their configuration files, without their weights.
     """
-    from dataclasses import replace
-
     from rich.text import Text
 
     from groupwise.cli.output import console
@@ -86,18 +92,14 @@ def estimate(
             f"--gpu {gpu}: its peaks are not known here; known are {', '.join(GPUS)}. Leave it out to measure this"
             " machine"
         )
-    span = _sampling_span(
-        experiment if against is None else str(against),
-        list(overrides or ()),
-        None if model is None else str(model),
-        run_code,
-    )
+    name = experiment if against is None else str(against)
+    span = _sampling_span(name, list(overrides or ()), None if model is None else str(model), run_code)
     costs = span.domain.costs(streams=Streams(span.seed))
     if costs is None:
         from groupwise.cli.estimate_images import show_images
 
         taken = {} if against is None else _seconds_taken(_sampling_rows(against))
-        show_images(span, experiment if against is None else str(against), gpu=gpu, gpus=gpus, taken=taken)
+        show_images(span, name, gpu=gpu, gpus=gpus, taken=taken)
         return
     shape = _shape(costs, model, span.name)
     step = _step(span, costs, prompt_tokens or costs.prompt_tokens or 128.0, completion_tokens)
@@ -106,13 +108,9 @@ def estimate(
         step, taken = _as_run(step, against)
     half = span.train.autocast == "bfloat16" or costs.bfloat16
     machine = _machine(gpu, half, span, calibrate)
-    if costs.server_share:
-        # Without a device whose memory is known, what it holds at least.
-        least = (2 if costs.bfloat16 else 4) * shape.parameters
-        step = replace(step, server_bytes=max(least, costs.server_share * (machine.memory or 0.0)))
     step_estimate = estimated(
         shape,
-        step,
+        _beside_server(step, costs, shape, machine),
         machine,
         num_processes=gpus,
         numbers=Numbers(2 if costs.bfloat16 else 4, 2 if half else 4, costs.lora_rank),
@@ -166,6 +164,17 @@ def _step(span: Experiment, costs: CausalLm, prompt_tokens: float, completion_to
         served=costs.served,
         server_sleeps=costs.server_sleeps,
     )
+
+
+def _beside_server(step: Step, costs: CausalLm, shape: Shape, machine: Machine) -> Step:
+    """Returns the step with the memory of a server that samples on the same device."""
+    from dataclasses import replace
+
+    if not costs.server_share:
+        return step
+    # Without a device whose memory is known, what it holds at least.
+    least = (2 if costs.bfloat16 else 4) * shape.parameters
+    return replace(step, server_bytes=max(least, costs.server_share * (machine.memory or 0.0)))
 
 
 def _as_run(step: Step, path: Path) -> tuple[Step, Mapping[str, float]]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from groupwise.cli.arguments import RunCode, Threads
 from groupwise.cli.trained import ExperimentOption, Place, Which
+
+if TYPE_CHECKING:
+    from groupwise.domain.protocol import Evaluation
 
 
 def evaluate(
@@ -27,8 +30,7 @@ def evaluate(
     import torch
     from rich.text import Text
 
-    from groupwise.cli.ending import printed, texts
-    from groupwise.cli.output import console, table
+    from groupwise.cli.output import console
     from groupwise.cli.trained import trained
     from groupwise.domain.failed_method import naming_failed_method
     from groupwise.domain.protocol import Deploys, Tabulates
@@ -61,29 +63,33 @@ def evaluate(
         {key: value for key, value in record.items() if not isinstance(value, torch.Tensor)}
         for record in evaluation.records
     ]
+    json_tables = [as_json(domain_table) for domain_table in tables]
     if json:
         import json as library
         from dataclasses import asdict
 
-        lists = {
-            "records": records,
-            "tables": [as_json(domain_table) for domain_table in tables],
-            "events": [asdict(event) for event in evaluation.events],
-        }
+        events = [asdict(event) for event in evaluation.events]
+        lists = {"records": records, "tables": json_tables, "events": events}
         print(library.dumps({"metrics": dict(evaluation.metrics), **lists}, ensure_ascii=False))
         return
     evaluated_on = EvaluatedOn.among(domain.trained_on, domain.evaluated_on)
     console().print(
         Text(f"{place} {'' if used is None else 'as it is used, '}on the {evaluated_on.prompts} of {loaded.name}")
     )
-    console().print(
-        table(
-            ["metric", "value"],
-            [(name, f"{value:.4g}") for name, value in evaluation.metrics.items()],
-            numbers=["value"],
-        )
-    )
-    for part in [part for domain_table in tables for part in printed(as_json(domain_table))]:
+    _show(evaluation, json_tables, records)
+    if out is not None:
+        console().print(Text(f"Records{' and pictures' if evaluation.pictures else ''}: {out}"))
+
+
+def _show(evaluation: Evaluation, tables: list[dict[str, Any]], records: list[dict[str, Any]]) -> None:
+    from rich.text import Text
+
+    from groupwise.cli.ending import printed, texts
+    from groupwise.cli.output import console, table
+
+    metrics = [(name, f"{value:.4g}") for name, value in evaluation.metrics.items()]
+    console().print(table(["metric", "value"], metrics, numbers=["value"]))
+    for part in [part for domain_table in tables for part in printed(domain_table)]:
         console().print(part)
     for line in texts([], records):
         console().print(Text(line))
@@ -95,5 +101,3 @@ def evaluate(
                 f" samples{detail}{'' if event.scored else '; left out of its mean'}"
             )
         )
-    if out is not None:
-        console().print(Text(f"Records{' and pictures' if evaluation.pictures else ''}: {out}"))

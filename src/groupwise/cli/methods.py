@@ -307,9 +307,9 @@ def _difference(name: str) -> dict[str, tuple[Any, Any]]:
 
 
 def _slots(name: str) -> dict[str, Any]:
-    from groupwise.objective import Objective
+    from groupwise.objective.preset import resolved_slots
 
-    return Objective.preset(name).model_dump(mode="json", exclude={"name"})
+    return resolved_slots(name)
 
 
 def _brief(slot: Any) -> str:

@@ -43,12 +43,7 @@ def report(
 
     Runs that differ by their seed alone are drawn as one variant, with their spread.
     """
-    from rich.text import Text
-
-    from groupwise.cli.output import console
     from groupwise.config import ConfigError
-    from groupwise.report import group_runs, write_figures, write_page, write_tables
-    from groupwise.runs import find_runs, read_run
 
     if serve:
         for option, is_set in (("--out", out is not None), ("--figures", figures), ("--table", table)):
@@ -60,10 +55,19 @@ def report(
         return
     if port is not None:
         raise ConfigError(f"--port {port}: nothing is served without --serve; add --serve, or leave --port out")
-    folders = find_runs(runs)
-    out = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
+    _write(runs, out or (runs[0] if len(runs) == 1 else Path()) / "report.html", figures, table, groups)
+
+
+def _write(runs: list[Path], out: Path, figures: bool, table: bool, groups: int) -> None:
+    """Writes the page, with the figures and the table that are asked for beside it."""
+    from rich.text import Text
+
+    from groupwise.cli.output import console
+    from groupwise.report import group_runs, write_figures, write_page, write_tables
+    from groupwise.runs import find_runs, read_run
+
     say = console()
-    read_runs = [read_run(folder) for folder in folders]
+    read_runs = [read_run(folder) for folder in find_runs(runs)]
     for run in read_runs:
         for remark in run.remarks:
             say.print(Text(f"{run.path}: {remark}"))

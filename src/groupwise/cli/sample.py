@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from groupwise.cli.trained import ExperimentOption, Place, Which
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
+    from groupwise.domain.protocol import Prompt
 
 
 def sample(
@@ -50,8 +51,7 @@ def sample(
     from groupwise.cli.trained import to_sample
     from groupwise.config import ConfigError
     from groupwise.domain.failed_method import naming_failed_method
-    from groupwise.domain.returned import checked_prompt, checked_prompts, checked_records, checked_samples
-    from groupwise.streams import Streams
+    from groupwise.domain.returned import checked_prompt, checked_prompts
     from groupwise.training.run.pictures import with_files
 
     if chat and (prompt is not None or num > 1 or raw):
@@ -61,13 +61,8 @@ def sample(
         _require_utf8("--prompt", prompt)
     torch.set_num_threads(threads or 1)
     domain = to_sample(place, experiment, which, data=prompt is None and not chat, raw=raw, run_code=run_code)
-    settings: dict[str, float] = (
-        {"top_k": 1}
-        if num == 1 and temperature is None
-        else {}
-        if temperature is None
-        else {"temperature": temperature}
-    )
+    greedy: dict[str, float] = {"top_k": 1} if num == 1 else {}
+    settings = greedy if temperature is None else {"temperature": temperature}
     with closing(domain), naming_failed_method(domain):
         domain.learner.eval()
         if chat:
@@ -79,15 +74,34 @@ def sample(
             if prompt is None
             else [checked_prompt("asked", domain.asked(prompt))]
         )
-        with torch.no_grad(), _refused_prompt(domain, prompt):
-            samples = domain.sample(
-                prompts, num, streams=Streams(seed), step=0, settings=settings, requires=frozenset({"log_prob"})
-            )
-        samples = checked_samples(samples, len(prompts), num, domain)
-        records = checked_records(domain.describe(samples, torch.arange(len(samples))), len(samples))
+        records = _answers(domain, prompts, num, seed=seed, step=0, settings=settings, asked=prompt)
     for record in with_files(records, out, Path()):
         console().print(Text(f"{record.get('prompt', '')}", style="bold"))
         _print_answer(record)
+
+
+def _answers(
+    domain: Domain,
+    prompts: Sequence[Prompt],
+    num: int,
+    *,
+    seed: int,
+    step: int,
+    settings: Mapping[str, float],
+    asked: str | None = None,
+) -> Sequence[Mapping[str, Any]]:
+    """Samples completions of prompts and describes them; `asked` is the text of a prompt that a person has typed."""
+    import torch
+
+    from groupwise.domain.returned import checked_records, checked_samples
+    from groupwise.streams import Streams
+
+    with torch.no_grad(), _refused_prompt(domain, asked):
+        samples = domain.sample(
+            prompts, num, streams=Streams(seed), step=step, settings=settings, requires=frozenset({"log_prob"})
+        )
+    samples = checked_samples(samples, len(prompts), num, domain)
+    return checked_records(domain.describe(samples, torch.arange(len(samples))), len(samples))
 
 
 @contextmanager
@@ -137,11 +151,8 @@ def _converse(domain: Domain, settings: dict[str, float], seed: int) -> None:
     """Answers what is typed, line by line, until the input ends; every answer has read all lines before it."""
     import sys
 
-    import torch
-
     from groupwise.cli.output import console
-    from groupwise.domain.returned import checked_prompt, checked_records, checked_samples
-    from groupwise.streams import Streams
+    from groupwise.domain.returned import checked_prompt
 
     # A domain that holds no conversations says so before a person writes the first line.
     checked_prompt("conversation", domain.conversation(["a first line"]))
@@ -158,16 +169,7 @@ def _converse(domain: Domain, settings: dict[str, float], seed: int) -> None:
             continue
         _require_utf8("a line of the conversation", line)
         turns.append(line)
-        with torch.no_grad():
-            samples = domain.sample(
-                [checked_prompt("conversation", domain.conversation(turns))],
-                1,
-                streams=Streams(seed),
-                step=len(turns),
-                settings=settings,
-                requires=frozenset({"log_prob"}),
-            )
-        samples = checked_samples(samples, 1, 1, domain)
-        record = checked_records(domain.describe(samples, torch.arange(1)), 1)[0]
+        prompt = checked_prompt("conversation", domain.conversation(turns))
+        (record,) = _answers(domain, [prompt], 1, seed=seed, step=len(turns), settings=settings)
         turns.append(str(record["text"]))
         _print_answer(record)

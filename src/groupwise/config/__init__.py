@@ -17,7 +17,7 @@ from groupwise.config.objects import held_object, holding, is_object, object_pat
 from groupwise.config.open_kinds import OpenKinds
 from groupwise.config.overrides import parse_overrides, parse_value
 from groupwise.config.plain import check_plain, why_unreadable
-from groupwise.config.schema import json_schema
+from groupwise.config.schema import attribute_docs, json_schema
 from groupwise.config.toml import read_json, read_toml
 from groupwise.config.user_module import may_run, raised_at, require_open, restrict_code, user_module, why_failed
 from groupwise.config.user_object import call_user, check_arguments, check_class, user_callable, user_class, user_object
@@ -35,6 +35,7 @@ __all__ = [
     "PieceError",
     "PieceFromPath",
     "Problem",
+    "attribute_docs",
     "call_user",
     "check_arguments",
     "check_class",

@@ -21,9 +21,7 @@ class Config(BaseModel):
         Clip(low=0.1)
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants", use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants")
 
     @classmethod
     def instead_of_unknown(cls, key: str, place: str, table: Mapping[str, Any]) -> str:

@@ -56,9 +56,14 @@ def check_plain(tree: Any, source: str = "", *, config: bool = True) -> None:
             for key, entry in value.items():
                 if problem := _text_problem(str(key), config):
                     raise ConfigError(Problem(f"{_cut(path)}: the key {str(key)[:60]!r}", problem), source)
-                waiting.append((f"{path}.{key}" if path else str(key), entry, level + 1))
+                if level == MOST_LEVELS or not _is_plain_text(entry):
+                    waiting.append((f"{path}.{key}" if path else str(key), entry, level + 1))
         elif isinstance(value, list | tuple):
-            waiting += [(f"{path}[{index}]", entry, level + 1) for index, entry in enumerate(value)]
+            waiting += [
+                (f"{path}[{index}]", entry, level + 1)
+                for index, entry in enumerate(value)
+                if level == MOST_LEVELS or not _is_plain_text(entry)
+            ]
         elif problem := _value_problem(value, config):
             raise ConfigError(Problem(f"{_cut(path)} = {_value_text(value)}", problem), source)
 
@@ -95,6 +100,11 @@ def why_unreadable(error: Exception) -> str:
     return (
         "a whole number in it has more than 4,300 digits" if "integer string conversion" in str(error) else str(error)
     )
+
+
+def _is_plain_text(value: Any) -> bool:
+    """Returns whether a value is such text as stands in nearly every place, whose place need not be written down."""
+    return isinstance(value, str) and value.isascii() and "\0" not in value
 
 
 def _value_problem(value: Any, config: bool) -> str:

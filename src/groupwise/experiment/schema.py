@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, final
 
 from pydantic import AfterValidator, Field, model_validator
@@ -172,11 +174,19 @@ class Experiment(Config):
         """The stages in order, each as the experiment that holds during it, with `train.num_steps` its length and no
         stages of its own.
         """
-        if not self.stages:
-            return [self]
+        return list(self._stage_spans) if self.stages else [self]
+
+    @cached_property
+    def _stage_spans(self) -> list[Experiment]:
         return [
             self._changed(f"stages.{stage.name}", stage.set, stage.num_steps, name=stage.name) for stage in self.stages
         ]
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Experiment:
+        """Copies as pydantic does. The copy reads spans of its own, since its keys may be others."""
+        copied = super().model_copy(update=update, deep=deep)
+        vars(copied).pop("_stage_spans", None)
+        return copied
 
     def control(self, name: str) -> list[Experiment]:
         """Returns the stages of a control: those from the first that samples, with the control's changes merged over
@@ -268,7 +278,11 @@ def read(tree: dict[str, Any], source: str) -> Experiment:
     preset = Objective.preset(experiment.method)
     same = experiment.objective.model_copy(update={"name": preset.name}) == preset
     objective = experiment.objective.model_copy(update={"name": preset.name if same else f"{preset.name}+edited"})
-    return experiment.model_copy(update={"objective": objective})
+    named = experiment.model_copy(update={"objective": objective})
+    if named.stages:
+        # The stages, which its validation has read, name their objectives themselves.
+        vars(named)["_stage_spans"] = experiment._stage_spans
+    return named
 
 
 def file_schema() -> dict[str, Any]:

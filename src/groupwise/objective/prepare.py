@@ -128,47 +128,24 @@ def measure_rewards(
         summands: the term of each weighted reward in the comparison that the advantage makes.
         penalty: `[B]`, what was taken off the rewards before they were compared.
     """
-    truncated = rollouts.truncated
-    ends = {name: rollouts.reward_bounds.get(name, (0.0, 1.0)) for name in rewards.parts}
-    worst, best = (
-        sum(pick(rewards.weights[name] * end for end in bounds) for name, bounds in ends.items()) for pick in (min, max)
-    )
-    near = _SAME_SUM * max(1.0, abs(worst), abs(best))
     flat = rewards.group_flat.all(dim=1)
-    compared = torch.ones_like(flat)
-    level = torch.where(
-        rewards.highest.isfinite(), rewards.highest, torch.full_like(rewards.highest, float("nan"))
-    ).nanmean(dim=1)
     group_std = rewards.value.new_zeros(rewards.num_groups).scatter(0, rewards.index, rewards.std(1).mean(dim=1))
-    group_mean = rewards.value.new_zeros(rewards.num_groups).scatter(0, rewards.index, rewards.mean.mean(dim=1))
-    scorable_group = rewards.highest.isfinite().any(dim=1)
-    spread = torch.where(
-        rewards.highest.isfinite(), rewards.highest - rewards.lowest, torch.full_like(rewards.highest, float("nan"))
-    ).nanmean(dim=1)
     scorable = rewards.present.any(dim=1)
     statistics: dict[str, Statistic] = {
         "reward": Mean.of(rewards.value, rewards.present),
-        "reward_std": Mean.of(group_std, compared),
-        "frac_reward_zero_std": Mean.share(flat, compared),
+        "reward_std": Mean.of(group_std, torch.ones_like(flat)),
+        "frac_reward_zero_std": Mean.share(flat, torch.ones_like(flat)),
         "rewards_mean": Mean.of(rewards.value, rewards.present),
         "rewards_std": Deviation.of(rewards.value, rewards.present),
         "advantages_mean": Mean.of(advantage, rewards.present),
         "advantages_std": Deviation.of(advantage, rewards.present),
-        "groups/flat": Mean.share(flat, compared),
-        "groups/all_right": Mean.share(flat & ((level - best).abs() <= near), compared),
-        "groups/all_wrong": Mean.share(flat & ((level - worst).abs() <= near), compared),
-        "groups/too_small": Total.of((rewards.group_size < 2).all(dim=1).sum()),
-        "groups/admitted": Mean.share(admitted, compared),
-        "groups/mean_std": Deviation.of(group_mean, scorable_group),
-        "groups/range": Mean.of(torch.where(scorable_group, spread, 0.0), scorable_group),
-        "groups/best": Mean.of(torch.where(scorable_group, level, 0.0), scorable_group),
-        "groups/solved": Mean.share(scorable_group & (rewards.highest > 0).any(dim=1), scorable_group),
+        **_group_statistics(rewards, admitted, rollouts.reward_bounds),
         "members/unscorable": Total.of((~scorable).sum()),
         "completions/mean_length": Mean.of(rewards.length[:, 0], torch.ones_like(scorable)),
     }
     comparison = sum(summands.values(), torch.zeros_like(rewards.value))
-    if truncated is not None:
-        statistics["completions/clipped_ratio"] = Mean.share(truncated, torch.ones_like(truncated))
+    if rollouts.truncated is not None:
+        statistics["completions/clipped_ratio"] = Mean.share(rollouts.truncated, torch.ones_like(scorable))
     if rewards.value.shape[1] == 1:
         lengths = rewards.length.to(rewards.value.dtype)
         statistics["groups/length_correlation"] = Correlation.of(
@@ -198,6 +175,34 @@ def measure_rewards(
                 (summands[name] * comparison).sum(), comparison.square().sum()
             )
     return statistics
+
+
+def _group_statistics(
+    rewards: Grouped, admitted: Bool[Tensor, " P"], reward_bounds: Mapping[str, tuple[float, float]]
+) -> dict[str, Statistic]:
+    ends = {name: reward_bounds.get(name, (0.0, 1.0)) for name in rewards.parts}
+    worst, best = (
+        sum(pick(rewards.weights[name] * end for end in bounds) for name, bounds in ends.items()) for pick in (min, max)
+    )
+    near = _SAME_SUM * max(1.0, abs(worst), abs(best))
+    flat = rewards.group_flat.all(dim=1)
+    compared = torch.ones_like(flat)
+    nothing = torch.full_like(rewards.highest, float("nan"))
+    level = torch.where(rewards.highest.isfinite(), rewards.highest, nothing).nanmean(dim=1)
+    spread = torch.where(rewards.highest.isfinite(), rewards.highest - rewards.lowest, nothing).nanmean(dim=1)
+    mean = rewards.value.new_zeros(rewards.num_groups).scatter(0, rewards.index, rewards.mean.mean(dim=1))
+    scorable = rewards.highest.isfinite().any(dim=1)
+    return {
+        "groups/flat": Mean.share(flat, compared),
+        "groups/all_right": Mean.share(flat & ((level - best).abs() <= near), compared),
+        "groups/all_wrong": Mean.share(flat & ((level - worst).abs() <= near), compared),
+        "groups/too_small": Total.of((rewards.group_size < 2).all(dim=1).sum()),
+        "groups/admitted": Mean.share(admitted, compared),
+        "groups/mean_std": Deviation.of(mean, scorable),
+        "groups/range": Mean.of(torch.where(scorable, spread, 0.0), scorable),
+        "groups/best": Mean.of(torch.where(scorable, level, 0.0), scorable),
+        "groups/solved": Mean.share(scorable & (rewards.highest > 0).any(dim=1), scorable),
+    }
 
 
 def _deviations(values: Float[Tensor, "B 1"], rewards: Grouped) -> Float[Tensor, "B 1"]:

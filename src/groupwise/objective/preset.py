@@ -12,13 +12,16 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from groupwise.config import ConfigError, Problem, difference, merge, read_toml, validate
 from groupwise.objective.method import Method, MethodFile, installed_methods, is_own, read_own
 from groupwise.objective.method_faults import Layer, laid_to_methods
-from groupwise.objective.objective import Objective
 
+if TYPE_CHECKING:
+    from groupwise.objective.objective import Objective
+
+_SLOTS = files("groupwise") / "presets" / "slots.json"
 _METHODS = files("groupwise") / "presets" / "methods"
 _OVERLAYS = files("groupwise") / "presets" / "overlays"
 
@@ -133,6 +136,28 @@ def _weighed(equation: str) -> str:
     return formula.replace(r"\sum_i", r"\sum_i\frac{1}{n_i}\sum_t k_{i,t}\,", 1) + quad + definitions
 
 
+@cache
+def _recorded_slots() -> dict[str, dict[str, Any]]:
+    return json.loads(_SLOTS.read_text(encoding="utf-8"))
+
+
+def resolved_slots(name: str) -> dict[str, Any]:
+    """Returns every slot of a method with every key, those of a preset alone as they are recorded: without torch.
+
+    Args:
+        name: a preset or a user's method, overlays joined by `+`.
+
+    Raises:
+        ConfigError: as `objective_from`.
+
+    Example:
+        >>> resolved_slots("gspo")["trust"]
+        {'kind': 'clip', 'low': 0.0003, 'high': 0.0004}
+    """
+    recorded = _recorded_slots().get(name)
+    return recorded if recorded is not None else objective_from(name, {}).model_dump(mode="json", exclude={"name"})
+
+
 def method_tree(name: str) -> dict[str, Any]:
     """Returns the slots of a preset with its overlays (`dapo+tis`), as a plain table ready for edits.
 
@@ -205,6 +230,8 @@ def lineage(
 
 def _check_slots(file: MethodFile, path: Path) -> None:
     """Refuses keys of a method that are no slots of an objective: merged into an experiment they would be its own."""
+    from groupwise.objective.objective import Objective
+
     slots = tuple(name for name in Objective.model_fields if name != "name")
     problems = [
         Problem(
@@ -234,17 +261,28 @@ def resolve(name: str, edits: Mapping[str, Any]) -> Objective:
     Raises:
         ConfigError: unknown preset, unknown key, refused combination.
     """
-    tree = method_tree(name)
-    base = name.partition("+")[0]
+    base = str(name).partition("+")[0]
     layers: list[Layer] = [(path, file.objective) for file, path in lineage(base)[1]] if is_own(base) else []
-    plain = _validated(tree | {"name": name}, layers, f"method {name}")
+    plain = _plain(name, layers) if is_own(base) else _published(name)
     if not edits:
         return plain
+    tree = method_tree(name)
     edited = _validated(merge(tree, edits) | {"name": name}, [*layers, (None, edits)], f"method {name} with changes")
     return edited if edited == plain else edited.model_copy(update={"name": f"{name}+edited"})
 
 
+@cache
+def _published(name: str) -> Objective:
+    return _plain(name, [])
+
+
+def _plain(name: str, layers: Sequence[Layer]) -> Objective:
+    return _validated(method_tree(name) | {"name": name}, layers, f"method {name}")
+
+
 def _validated(tree: Mapping[str, Any], layers: Sequence[Layer], source: str) -> Objective:
+    from groupwise.objective.objective import Objective
+
     try:
         return validate(Objective, tree, source=source)
     except ConfigError as error:

@@ -11,11 +11,11 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from groupwise.report.pictures import Pictures
 from groupwise.report.results import results
 from groupwise.report.variants import Variant, differences, group_runs
 from groupwise.runs import EvaluatedOn, Run
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 TEXT_BYTES, PICTURE_BYTES, HELD_OUT_BYTES, EXHIBIT_BYTES = 9_000_000, 5_000_000, 1_000_000, 2_000_000
 """Bytes of a page, all runs together, for members' texts, members' pictures, members of evaluations (half for texts,
@@ -77,27 +80,66 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS, live: str = "
         most_groups: limit on the groups of one run.
         live: the version of a page that is served and asks its server for newer ones; empty for a file.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     variants = group_runs(runs)
+    named = list(zip(_run_names(variants), (run for variant in variants for run in variant.runs), strict=True))
     recorded = {id(run): scan(run) for run in runs}
     drawn, constants = sections(
         variants, [_join_rollouts([recorded[id(run)] for run in variant.runs]) for variant in variants]
     )
-    ordered = [run for variant in variants for run in variant.runs]
-    text_bytes, picture_bytes = TEXT_BYTES // len(ordered), PICTURE_BYTES // len(ordered)
-    groups = [
-        browse(run, recorded[id(run)], most_groups=most_groups, text_bytes=text_bytes, picture_bytes=picture_bytes)
-        for run in ordered
-    ]
-    names = _run_names(variants)
-    browsed = [*zip(names, groups, strict=True)]
-    share = HELD_OUT_BYTES // 2 // len(ordered)
-    for name, run in zip(names, ordered, strict=True):
-        if evaluation_prompts := held_out(run, text_bytes=share, picture_bytes=share):
-            browsed.append((f"{run.evaluated_on.prompts.capitalize()}: {name}", evaluation_prompts))
+    browsed = _browsed(named, recorded, most_groups)
     table = results(variants)
+    style = (_HERE / "page.css").read_text(encoding="utf-8")
+    script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    connect = "connect-src 'self'; " if live else ""
+    diagnosed = _diagnosed(named)
+    page_data = {
+        "variants": [variant.name for variant in variants],
+        "runs": [
+            {"name": name, "variant": _variant_index(variants, run), "path": str(run.path)} for name, run in named
+        ],
+        "browsed": [{"name": name} for name, _ in browsed],
+        "sections": drawn,
+        "stages": stages(variants),
+        "axes": axes(variants),
+        "time": time_split(variants),
+    }
+    page = _template().render(
+        title=", ".join(dict.fromkeys(run.name for run in runs)),
+        description=_description(runs),
+        version=metadata.version("groupwise"),
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        variants=list(zip(variants, table, strict=True)),
+        runs=named,
+        evaluated_on=EvaluatedOn.together(run.evaluated_on for run in runs),
+        metric=next((row.metric for row in table if row.metric), None),
+        has_controls=any(row.controls for row in table),
+        metrics_agree=len({row.metric for row in table if row.metric}) < 2,
+        findings=_findings(diagnosed),
+        headlines=[(name, text) for name, _, text in diagnosed if text],
+        remarks=[(name, [*run.remarks, *recorded[id(run)].remarks, *_start_remarks(run)]) for name, run in named],
+        differences=differences(variants),
+        constants=constants,
+        pictures=_evaluation_pictures(named),
+        tables=[(name, tables) for name, run in named if (tables := domain_tables(run))],
+        live=live,
+        policy=Markup(
+            f"default-src 'none'; {connect}img-src data:; style-src {_digest(style)}; script-src {_digest(script)}"
+        ),
+        style=Markup(style),
+        script=Markup(script),
+        data=Markup(_embedded(page_data)),
+        groups=[Markup(_embedded(run_groups)) for _, run_groups in browsed],
+        has_groups=any(run_groups["groups"] for _, run_groups in browsed),
+    )
+    # JSON can hold a lone surrogate, which UTF-8 cannot encode.
+    return page.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")
+
+
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -108,58 +150,28 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS, live: str = "
         "signed": format_difference,
         "pretty": format_table,
     }
-    style = (_HERE / "page.css").read_text(encoding="utf-8")
-    script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
-    connect = "connect-src 'self'; " if live else ""
-    diagnosed = _diagnosed(variants, names)
-    page = environment.get_template("page.html").render(
-        title=", ".join(dict.fromkeys(run.name for run in runs)),
-        description=_description(runs),
-        version=metadata.version("groupwise"),
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        variants=list(zip(variants, table, strict=True)),
-        runs=list(zip(names, ordered, strict=True)),
-        evaluated_on=EvaluatedOn.together(run.evaluated_on for run in runs),
-        metric=next((row.metric for row in table if row.metric), None),
-        has_controls=any(row.controls for row in table),
-        metrics_agree=len({row.metric for row in table if row.metric}) < 2,
-        findings=_findings(diagnosed),
-        headlines=[(name, text) for name, _, text in diagnosed if text],
-        remarks=[
-            (name, [*run.remarks, *recorded[id(run)].remarks, *_start_remarks(run)])
-            for name, run in zip(names, ordered, strict=True)
-        ],
-        differences=differences(variants),
-        constants=constants,
-        pictures=_evaluation_pictures(ordered, names),
-        tables=[(name, tables) for name, run in zip(names, ordered, strict=True) if (tables := domain_tables(run))],
-        live=live,
-        policy=Markup(
-            f"default-src 'none'; {connect}img-src data:; style-src {_digest(style)}; script-src {_digest(script)}"
-        ),
-        style=Markup(style),
-        script=Markup(script),
-        data=Markup(
-            _embedded(
-                {
-                    "variants": [variant.name for variant in variants],
-                    "runs": [
-                        {"name": name, "variant": _variant_index(variants, run), "path": str(run.path)}
-                        for name, run in zip(names, ordered, strict=True)
-                    ],
-                    "browsed": [{"name": name} for name, _ in browsed],
-                    "sections": drawn,
-                    "stages": stages(variants),
-                    "axes": axes(variants),
-                    "time": time_split(variants),
-                }
-            )
-        ),
-        groups=[Markup(_embedded(run_groups)) for _, run_groups in browsed],
-        has_groups=any(run_groups["groups"] for _, run_groups in browsed),
-    )
-    # JSON can hold a lone surrogate, which UTF-8 cannot encode.
-    return page.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")
+    return environment.get_template("page.html")
+
+
+def _browsed(
+    named: Sequence[tuple[str, Run]], recorded: Mapping[int, Recorded], most_groups: int
+) -> list[tuple[str, dict[str, Any]]]:
+    """Returns the groups that a reader can browse, of the rollouts of every run and then of their evaluations; the runs
+    share the page's bytes.
+    """
+    text_bytes, picture_bytes = TEXT_BYTES // len(named), PICTURE_BYTES // len(named)
+    browsed = [
+        (
+            name,
+            browse(run, recorded[id(run)], most_groups=most_groups, text_bytes=text_bytes, picture_bytes=picture_bytes),
+        )
+        for name, run in named
+    ]
+    share = HELD_OUT_BYTES // 2 // len(named)
+    for name, run in named:
+        if evaluation_prompts := held_out(run, text_bytes=share, picture_bytes=share):
+            browsed.append((f"{run.evaluated_on.prompts.capitalize()}: {name}", evaluation_prompts))
+    return browsed
 
 
 def visible(value: object) -> str:
@@ -289,12 +301,12 @@ def _join_rollouts(recorded: Sequence[Recorded]) -> Recorded:
     return Recorded(advantages=joined("advantages"), rewards=joined("rewards"))
 
 
-def _diagnosed(variants: Sequence[Variant], names: Sequence[str]) -> list[tuple[str, list[dict[str, Any]], str]]:
+def _diagnosed(named: Sequence[tuple[str, Run]]) -> list[tuple[str, list[dict[str, Any]], str]]:
     """Returns of every run its name, the records of its findings and its headline, which is empty where nothing is
     wrong. Where the rules cannot read a run, a note says so and the page is written all the same.
     """
     diagnosed = []
-    for name, run in zip(names, (run for variant in variants for run in variant.runs), strict=True):
+    for name, run in named:
         try:
             findings = diagnose(run.rows, run.config)
             cause = headline(findings)
@@ -321,12 +333,12 @@ def _findings(diagnosed: Sequence[tuple[str, list[dict[str, Any]], str]]) -> lis
     return sorted(findings.values(), key=lambda record: SEVERITIES.index(record["severity"]))
 
 
-def _evaluation_pictures(runs: Iterable[Run], names: Sequence[str]) -> list[dict[str, Any]]:
+def _evaluation_pictures(named: Sequence[tuple[str, Run]]) -> list[dict[str, Any]]:
     """Returns the pictures of up to four evaluations spread over the run, with the first and the last among them."""
     # A reader of few runs reads the captions inside the pictures, which need more pixels; of many runs, one compares.
-    budget = Pictures(EXHIBIT_BYTES, most_pixels=1280 if len(names) <= 3 else 640)
+    budget = Pictures(EXHIBIT_BYTES, most_pixels=1280 if len(named) <= 3 else 640)
     exhibits = []
-    for name, run in zip(names, runs, strict=True):
+    for name, run in named:
         evaluations = [(step, paths) for step in run.evaluations if (paths := run.pictures(step))]
         chosen = (
             [

@@ -11,9 +11,6 @@ from typing import Any, final
 
 from groupwise.reward.text import completion_text
 
-_LENGTH = 3
-"""Words of a phrase."""
-
 
 @final
 @dataclass(frozen=True)
@@ -52,8 +49,8 @@ def repetition(words: Sequence[str]) -> float | None:
     Args:
         words: of a text.
     """
-    phrases = [tuple(words[place : place + _LENGTH]) for place in range(len(words) - _LENGTH + 1)]
-    return 1 - len(set(phrases)) / len(phrases) if len(phrases) > 1 else None
+    num_phrases = len(words) - 2
+    return 1 - len(set(zip(words, words[1:], words[2:], strict=False))) / num_phrases if num_phrases > 1 else None
 
 
 def _digest(content: bytes) -> int:

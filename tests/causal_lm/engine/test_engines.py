@@ -165,7 +165,7 @@ def test_a_server_that_fails_is_asked_again_then_named(model_of, server):
         return open_engine(VllmEngine(**{**fixed, "patience_seconds": 0.3, **changes}), backbone, None)
 
     server.fail = 2
-    engine(patience_seconds=5).sample(PROMPTS[:1], 1, settings, [0])
+    engine(patience_seconds=60).sample(PROMPTS[:1], 1, settings, [0])
     server.fail = 30
     with pytest.raises(EngineError, match=r"has answered for 0\.3 s.*status 503.*is the vLLM server running"):
         engine().sample(PROMPTS[:1], 1, settings, [0])

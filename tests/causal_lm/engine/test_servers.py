@@ -56,7 +56,7 @@ def engine_of(trained, server):
     engines = []
 
     def make(**changes):
-        settings = {"address": server.address, "model": "served", "concurrency": 4, "patience_seconds": 5, **changes}
+        settings = {"address": server.address, "model": "served", "concurrency": 4, "patience_seconds": 60, **changes}
         engines.append(open_engine(VllmEngine(**settings), Backbone(trained), TOKENIZER))
         return engines[-1]
 
@@ -97,6 +97,7 @@ def test_the_server_follows_the_weights_once_a_change(trained, server, engine_of
     assert draw(engine).weight_version == 2
 
 
+@pytest.mark.slow
 def test_a_server_sleeps_between_batches(trained, server, engine_of):
     engine = engine_of(sleep=True)
     # A run that was killed may have left it asleep.
@@ -170,6 +171,7 @@ def test_processes_share_a_server_to_which_the_first_sends_the_weights(trained, 
     assert len(server.requests) == 2 * (len(PROMPTS) + 2 * 2 * len(PROMPTS))
 
 
+@pytest.mark.slow
 def test_a_shared_server_that_was_started_anew_is_asked_by_nobody_until_it_has_the_weights(trained, server, pair):
     first, second = pair
     move(trained)
@@ -269,6 +271,7 @@ def test_a_model_in_shards_leaves_its_scores_to_the_step_unless_its_servers_do_n
         assert bool(completions.log_prob[completions.mask].isnan().all()) == leaves
 
 
+@pytest.mark.slow
 def test_one_of_two_servers_that_was_started_anew_unseen_is_found_by_a_few_members(
     trained, server, of_shards, model_of
 ):
@@ -288,6 +291,7 @@ def test_one_of_two_servers_that_was_started_anew_unseen_is_found_by_a_few_membe
         torch.testing.assert_close(completions.behaviour_log_prob, direct.log_prob, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_process_without_weights_asks_again_what_the_first_one_proved(trained, server, monkeypatch):
     """Of a model in shards only the process that sends the weights has gathered them."""
     settings = VllmEngine(address=server.address, model="served", patience_seconds=1)
@@ -393,7 +397,10 @@ def test_a_server_of_another_shape_is_sent_no_weights(trained, server, engine_of
     assert_of(trained, draw(engine_of()))
 
 
-@pytest.mark.parametrize("layers", ["(0-6): 7 x Block()", "(0): Block()\n    (1-3): 3 x OtherBlock()"])
+@pytest.mark.parametrize(
+    "layers",
+    [pytest.param("(0-6): 7 x Block()", marks=pytest.mark.slow), "(0): Block()\n    (1-3): 3 x OtherBlock()"],
+)
 def test_a_server_of_another_depth_is_sent_no_weights(trained, server, engine_of, layers):
     head, depth = trained.get_output_embeddings(), len(trained.transformer.h)
     text = (
@@ -441,7 +448,7 @@ def test_a_server_that_was_started_anew_unseen_is_sent_the_weights_again(trained
     assert server.syncs == ["v0", "v0"]
 
 
-@pytest.mark.parametrize("changes", [{"greedy": True}, {"top_k": 3}])
+@pytest.mark.parametrize("changes", [{"greedy": True}, pytest.param({"top_k": 3}, marks=pytest.mark.slow)])
 def test_a_server_that_was_started_anew_is_found_by_answers_without_comparable_log_probs(
     trained, server, engine_of, changes
 ):
@@ -454,6 +461,7 @@ def test_a_server_that_was_started_anew_is_found_by_answers_without_comparable_l
     assert server.syncs == ["v0", "v0"]
 
 
+@pytest.mark.slow
 def test_the_trainer_computes_the_log_probs_of_a_proof_once_a_version(trained, server, engine_of, monkeypatch):
     """Also where several servers give the same answers, and prove them again after a greedy batch."""
     engine, scored = engine_of(), []
@@ -481,6 +489,7 @@ def test_a_server_shows_that_it_still_holds_the_weights_by_tokens_that_are_not_s
         assert proof.num_tokens_again == expected
 
 
+@pytest.mark.slow
 def test_conversations_with_a_server_that_was_started_anew_begin_again(trained, server, engine_of):
     engine, said, begun = engine_of(), [], []
 
@@ -516,9 +525,10 @@ def test_a_paused_server_is_asked_again(trained, server, engine_of):
     assert_of(trained, draw(engine))
 
 
-@pytest.mark.parametrize("end", ["abort", "close", "silence"])
+@pytest.mark.parametrize("end", [pytest.param("abort", marks=pytest.mark.slow), "close", "silence"])
 def test_a_completion_that_breaks_off_goes_on_from_its_prefix(trained, server, engine_of, end):
-    engine = engine_of(silence_seconds=0.2, first_token_seconds=20)
+    # A server that only was slow may not be taken for one that fell silent.
+    engine = engine_of(silence_seconds=2.0 if end == "silence" else 60.0, first_token_seconds=60)
     draw(engine)
     server.requests.clear()
     server.breaks = [end] * 3
@@ -582,16 +592,19 @@ def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
     assert "the other 1 take its groups" in caplog.messages[0]
 
 
+@pytest.mark.slow
 def test_one_of_two_servers_that_stays_busy_is_named_once(trained, server, engine_of, model_of, caplog):
     """It answers 503 to every completion, for whatever reason, and the others have its work."""
     with serving(Backbone(model_of("gpt2"))) as second:
-        engine = engine_of(address=(server.address, second.address), silence_seconds=0.4)
+        engine = engine_of(address=(server.address, second.address), silence_seconds=60)
         second.fail = 10**6
         with caplog.at_level(logging.WARNING, "groupwise"):
-            while not caplog.messages:
-                assert_of(trained, draw(engine))
-                assert len(server.requests) < 1000
-            for _ in range(3):
+            assert_of(trained, draw(engine))
+            assert not caplog.messages
+            busy = engine._fleet.servers[1]
+            busy.unwell_since -= 60
+            for _ in range(4):
+                busy.rests_until = 0.0
                 assert_of(trained, draw(engine))
     (message,) = caplog.messages
     assert message.startswith(f"domain.engine: {second.address}: status 503: ")
@@ -605,7 +618,7 @@ def test_a_server_that_comes_back_is_named(trained, server, engine_of, caplog):
     with caplog.at_level(logging.WARNING, "groupwise"):
         draw(engine)
     away, back = caplog.messages
-    assert away.endswith("it is asked again for 5 s")
+    assert away.endswith("it is asked again for 60 s")
     assert back == f"domain.engine: {server.address}: it answers again"
 
 
@@ -615,14 +628,14 @@ def test_a_server_that_takes_connections_and_answers_nothing_is_told_from_one_th
     # As of a process that was stopped: the machine connects for it.
     with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        engine = engine_of(address=(server.address, address), silence_seconds=0.3, timeout_seconds=10)
+        engine = engine_of(address=(server.address, address), silence_seconds=2, timeout_seconds=60)
         with caplog.at_level(logging.WARNING, "groupwise"):
             for _ in range(2):
                 assert_of(trained, draw(engine))
                 move(trained)
     # It is named once, and not asked by the second batch, which begins while it rests.
     assert caplog.messages == [
-        f"domain.engine: {address}: no sign of life for 0.3 s; the other 1 take its groups",
+        f"domain.engine: {address}: no sign of life for 2 s; the other 1 take its groups",
     ]
 
 
@@ -643,17 +656,17 @@ def test_a_quick_request_that_a_living_server_leaves_alone_has_a_deadline():
     async def ask():
         async with await asyncio.start_server(leave, "127.0.0.1", 0) as listener:
             address = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-            server = Server(address, VllmEngine(silence_seconds=0.1, first_token_seconds=0.3, timeout_seconds=10))
+            server = Server(address, VllmEngine(silence_seconds=2, first_token_seconds=3, timeout_seconds=60))
             async with httpx.AsyncClient() as client:
                 await server.call(client, "/pause", {}, is_quick=True)
 
-    with pytest.raises(Interrupted, match=r"no reply to /pause for 0\.3 s"):
+    with pytest.raises(Interrupted, match="no reply to /pause for 3 s"):
         asyncio.run(ask())
 
 
 def test_members_that_wait_their_turn_are_no_sign_of_a_dead_server(trained, server, engine_of, caplog):
-    server.seconds = 0.3
-    engine = engine_of(concurrency=8, first_token_seconds=1.5, silence_seconds=1.5)
+    server.seconds = 0.6
+    engine = engine_of(concurrency=8, first_token_seconds=4, silence_seconds=4)
     with caplog.at_level(logging.WARNING, "groupwise"):
         assert_of(trained, draw(engine))
     assert not caplog.messages
@@ -816,7 +829,7 @@ def running(pid):
         return False
 
 
-def wait_for(condition, seconds=30.0):
+def wait_for(condition, seconds=120.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

@@ -21,7 +21,7 @@ from groupwise.causal_lm.loading import load, save
 from groupwise.causal_lm.scratch import character_tokenizer, small_model
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.skipif(not EXECUTABLE.exists(), reason="there is no vLLM: write make engines"),
 ]
 

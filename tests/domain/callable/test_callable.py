@@ -19,6 +19,7 @@ import torch
 from tests.packages import installed
 
 from groupwise import load_experiment
+from groupwise.cli.app import main
 from groupwise.config import ConfigError
 from groupwise.experiment.runner import open_domain
 from groupwise.streams import Streams
@@ -53,7 +54,7 @@ def groupwise(*arguments: str, path: str = "") -> subprocess.CompletedProcess[st
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_class_outside_the_package_goes_through_every_verb(place: Path) -> None:
     def verb(*arguments: str) -> str:
         done = groupwise(*arguments)
@@ -164,12 +165,16 @@ def test_a_faulty_users_domain_is_refused_in_one_line(place: Path, changes: list
     assert "\n" not in str(caught.value).split("its weights are not")[0]
 
 
-def test_a_law_that_it_breaks_is_named_before_it_is_trained(place: Path) -> None:
+def test_a_law_that_it_breaks_is_named_before_it_is_trained(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with (place / "reach.py").open("a") as file:
         file.write("\n\nclass Forgetful(Reach):\n    def save(self, folder):\n        (folder / 'note').touch()\n")
-    done = groupwise("check", "reach.toml", "domain.path=reach:Forgetful")
-    assert done.returncode == 2
-    assert "- saved: raised ConfigError: domain.weights" in done.stderr
+    monkeypatch.setattr(sys, "argv", ["groupwise", "check", "reach.toml", "domain.path=reach:Forgetful"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "- saved: raised ConfigError: domain.weights" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -192,7 +197,7 @@ def test_a_folder_of_a_strangers_runs_no_class_unasked(place: Path) -> None:
     assert (place / "it-ran").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_word_that_a_closed_set_does_not_have_is_told(place: Path) -> None:
     with (place / "reach.py").open("a") as file:
         file.write(
@@ -212,7 +217,7 @@ def test_a_word_that_a_closed_set_does_not_have_is_told(place: Path) -> None:
     assert groupwise("sample", "run", "--prompt", key).returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_installed_package_brings_a_kind(place: Path) -> None:
     site = place / "site"
     installed(site, "robots", "groupwise.domains", "reach = robot_reach:Reach\nbroken = robot_broken:Reach")

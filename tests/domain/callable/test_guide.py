@@ -70,7 +70,7 @@ def package(tmp_path_factory: pytest.TempPathFactory, shell: dict[str, str]) -> 
     raise AssertionError("the page runs no groupwise")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_command_runs_in_an_empty_folder(package: Path, shell: dict[str, str]) -> None:
     printed, begun = {}, False
     for commands, name, text in PARTS:
@@ -106,7 +106,7 @@ def test_every_command_runs_in_an_empty_folder(package: Path, shell: dict[str, s
 SHORT = "train.num_steps=12 train.prompts_per_step=2 train.group_size=4 checkpoint.every=2 domain.num_held_out=2"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_it_resumes_to_the_same_end(package: Path, shell: dict[str, str]) -> None:
     assert run(f"groupwise train control.toml --out whole {SHORT}", package, shell).returncode == 0
     started = subprocess.Popen(
@@ -125,7 +125,7 @@ def test_killed_it_resumes_to_the_same_end(package: Path, shell: dict[str, str])
     assert weights[0] == weights[1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_without_the_package_its_kind_is_unknown_in_one_line(package: Path, shell: dict[str, str]) -> None:
     done = run("groupwise check control/control.toml", package.parent, {**shell, "PYTHONPATH": ""})
     assert done.returncode == 2

@@ -111,7 +111,10 @@ def experiment(domain: dict[str, Any], **changes: Any) -> Experiment:
     return validate(Experiment, merge(base, changes))
 
 
-@pytest.mark.parametrize("lora", [None, {"rank": 2, "alpha": 8}], ids=["whole", "adapter"])
+@pytest.mark.parametrize(
+    "lora",
+    [pytest.param(None, id="whole"), pytest.param({"rank": 2, "alpha": 8}, id="adapter", marks=pytest.mark.slow)],
+)
 def test_what_a_run_saves_gives_its_images_in_plain_diffusers(
     model: Path, pairs: Path, tmp_path: Path, lora: dict[str, int] | None
 ) -> None:
@@ -152,6 +155,7 @@ def as_prompt_image(photo: Image.Image) -> PromptImage:
     return PromptImage(np.asarray(photo).transpose(2, 0, 1).astype("float32") / 255)
 
 
+@pytest.mark.slow
 def test_every_law_of_a_domain_holds(model: Path, pairs: Path) -> None:
     def reopen(folder: Path) -> DiffusionDomain:
         return opened(folder, pairs)
@@ -159,6 +163,7 @@ def test_every_law_of_a_domain_holds(model: Path, pairs: Path) -> None:
     check_domain(opened(model, pairs), tolerance=1e-3, reopen=reopen)
 
 
+@pytest.mark.slow
 def test_a_supervised_stage_learns_from_pairs(model: Path, pairs: Path, tmp_path: Path) -> None:
     stage = {
         "name": "supervised",
@@ -188,6 +193,7 @@ def test_one_instruction_for_all_and_pictures_without_targets(model: Path, tmp_p
     domain.close()
 
 
+@pytest.mark.slow
 def test_a_typed_file_is_asked_for_with_words_behind_it(model: Path, pairs: Path, tmp_path: Path) -> None:
     run(experiment(table(model, pairs), train={"num_steps": 1}), tmp_path / "run")
     file = tmp_path / "mine.png"

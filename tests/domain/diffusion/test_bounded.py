@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
-from tests.domain.diffusion.small import EVERYTHING, config, domain, gradient, nudge, sampled
+from tests.domain.diffusion.small import EVERYTHING, config, gradient, nudge, sampled
+from tests.domain.diffusion.small import measured_domain as domain
 
 from groupwise.config import ConfigError
 from groupwise.domain import pass_sizes
@@ -16,6 +18,8 @@ from groupwise.domain.protocol import CutsPasses
 from groupwise.memory import peak_bytes
 from groupwise.records import Scored
 from groupwise.streams import Streams
+
+pytestmark = pytest.mark.usefixtures("quick_collection")
 
 MANY = {"evaluation": {"num_prompts": 10, "num_images": 20}}
 
@@ -142,35 +146,42 @@ def test_an_evaluation_lets_images_go_once_they_are_judged(monkeypatch: pytest.M
     assert evaluation.pictures["images"].shape == expected.pictures["images"].shape
 
 
-@pytest.mark.parametrize("part", ["sampling", "scoring", "update"])
-def test_what_is_held_beside_the_result_does_not_grow_with_the_members(part: str) -> None:
+@pytest.mark.slow
+def test_what_is_held_beside_the_result_does_not_grow_with_the_members() -> None:
     requires = frozenset({"log_prob", "mean_shift"})
-    held: list[float] = []
-    for num_members in (16, 256):
+    held: dict[str, list[int]] = {"sampling": [], "scoring": [], "update": []}
+    for num_members in (16, 96):
         diffusion = domain({"transitions_at_once": 4})
         diffusion.pass_sizes.restore({DECODING: 4})
-        with torch.no_grad():
-            samples = sampled(diffusion, 2, num_members // 2, requires)
+        found: list[Any] = []
+
+        def sample(diffusion: Any = diffusion, found: list[Any] = found, number: int = num_members // 2) -> None:
+            with torch.no_grad():
+                found.append(sampled(diffusion, 2, number, requires))
+
+        peak = peak_bytes(sample, torch.device("cpu"))
+        (samples,) = found
+        held["sampling"].append(peak - num_bytes(samples.payload))
         rows, ones = torch.arange(num_members).flip(0), torch.ones(num_members, 3, dtype=torch.float64)
+
+        def score(diffusion: Any = diffusion, found: list[Any] = found, rows: Any = rows) -> None:
+            with torch.no_grad():
+                found.append(diffusion.score(found[0], rows, requires))
+
+        def update(diffusion: Any = diffusion, found: list[Any] = found, rows: Any = rows, ones: Any = ones) -> None:
+            found.append(diffusion.backward(found[0], rows, Scored(ones)))
+
         # Gradients stay allocated from the first pass on.
         diffusion.backward(samples, rows[:4], Scored(ones[:4]))
-        results: list[Any] = []
-
-        def run(diffusion: Any = diffusion, samples: Any = samples, rows: Any = rows, ones: Any = ones) -> None:
-            with torch.no_grad():
-                if part == "sampling":
-                    results.append(sampled(diffusion, 2, len(rows) // 2, requires))  # noqa: B023
-                elif part == "scoring":
-                    results.append(diffusion.score(samples, rows, requires))  # noqa: B023
-                else:
-                    results.append(diffusion.backward(samples, rows, Scored(ones)))  # noqa: B023
-
-        peak = peak_bytes(run, torch.device("cpu"))
-        values = results[0].payload if part == "sampling" else results[0].tensors()
-        held.append(peak - sum(value.nbytes for value in values.values() if isinstance(value, torch.Tensor)))
-    few, many = held
+        for part, run in (("scoring", score), ("update", update)):
+            peak = peak_bytes(run, torch.device("cpu"))
+            held[part].append(peak - num_bytes(found[-1].tensors()))
     # Some numbers a transition, such as its place, are no image of 512 bytes.
-    assert many - few < 240 * 3 * 96, held
+    assert all(many - few < 80 * 3 * 96 for few, many in held.values()), held
+
+
+def num_bytes(values: Mapping[str, Any]) -> int:
+    return sum(value.nbytes for value in values.values() if isinstance(value, torch.Tensor))
 
 
 def test_a_stage_with_other_settings_has_the_sizes_unless_its_passes_differ() -> None:
@@ -192,7 +203,8 @@ def failing(diffusion: Any, most: int) -> None:
 
 
 def test_memory_that_runs_out_ends_in_smaller_passes_everywhere() -> None:
-    usual, narrow = domain(MANY), domain(MANY)
+    few = {"evaluation": {"num_prompts": 2, "num_images": 6}}
+    usual, narrow = domain(few), domain(few)
     narrow.fit_passes()
     failing(narrow, 5)
     evaluations = [each.evaluate(streams=Streams(0)) for each in (usual, narrow)]

@@ -42,6 +42,7 @@ print([name for name in Noted.elsewhere if name.split(".")[0] in ("sklearn", "sc
 """  # noqa: E501
 
 
+@pytest.mark.slow
 def test_both_read_at_once_and_neither_thread_imports_a_part_of_a_library() -> None:
     """Two threads that import parts of scikit-learn for the first time can wait for each other for ever: whoever opens
     a reader imports what it needs.

@@ -33,11 +33,25 @@ def test_is_a_domain(small: DiffusionDomain) -> None:
     assert whole.unit == "nats per transition, mean over 64 elements"
 
 
-@pytest.mark.parametrize("reduce", ["mean", "sum", "sqrt", "per_element"])
+SAMPLERS = [
+    {"kind": "auto"},
+    {"kind": "cps"},
+    {"kind": "flow_sde"},
+    {"kind": "dance_sde"},
+    {"kind": "ddim", "eta": 0.5},
+]
+REDUCTIONS = ["mean", "sum", "sqrt", "per_element"]
+
+
 @pytest.mark.parametrize(
-    "sampler",
-    [{"kind": "auto"}, {"kind": "cps"}, {"kind": "flow_sde"}, {"kind": "dance_sde"}, {"kind": "ddim", "eta": 0.5}],
-    ids=lambda each: each["kind"],
+    ("sampler", "reduce"),
+    # Every sampler and every reduction at once; all their pairs at night.
+    [
+        pytest.param(sampler, reduce, marks=[] if place % 4 == number else [pytest.mark.nightly])
+        for place, sampler in enumerate(SAMPLERS)
+        for number, reduce in enumerate(REDUCTIONS)
+    ],
+    ids=lambda each: each if isinstance(each, str) else each["kind"],
 )
 def test_rescoring_at_unchanged_weights_gives_what_the_sampler_recorded(sampler: dict[str, Any], reduce: str) -> None:
     given = domain({"sampler": sampler, "reduce": reduce})
@@ -119,8 +133,15 @@ def test_the_last_transition_is_never_trained(small: DiffusionDomain) -> None:
     assert 250.0 in asked, "and it is what the image comes from"
 
 
-@pytest.mark.parametrize("at_once", [1, 4, 5, 100])
-@pytest.mark.parametrize("reduce", ["mean", "per_element"])
+@pytest.mark.parametrize(
+    ("reduce", "at_once"),
+    [
+        ("mean", 4),
+        ("per_element", 100),
+        *(pytest.param("mean", number, marks=pytest.mark.nightly) for number in (1, 5, 100)),
+        *(pytest.param("per_element", number, marks=pytest.mark.nightly) for number in (1, 4, 5)),
+    ],
+)
 def test_slices_have_the_gradient_of_the_whole(reduce: str, at_once: int) -> None:
     whole = domain({"reduce": reduce})
     samples = sampled(whole)

@@ -95,6 +95,7 @@ def test_another_process_reads_the_same_bits_and_encodes_nothing(model: Path, tm
     assert not same(other, expected)
 
 
+@pytest.mark.slow
 def test_other_weights_of_an_encoder_are_another_cache(model: Path, tmp_path: Path) -> None:
     changed = tmp_path / "changed"
     shutil.copytree(model, changed)
@@ -117,6 +118,7 @@ def test_a_file_that_is_not_whole_is_encoded_again(model: Path, tmp_path: Path) 
     assert second.num_encoded == 1
 
 
+@pytest.mark.slow
 def test_few_encoded_prompts_stay_in_memory(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoded_prompts, "MOST_BYTES", 1)
     encoded = EncodedPrompts(opened(model), tmp_path)

@@ -56,6 +56,7 @@ def test_it_takes_the_step_without_noise(scheduler: Any, num_steps: int) -> None
     assert torch.allclose(latents.double(), here, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheduler",
     [
@@ -77,6 +78,7 @@ class Shifted(StableDiffusion):  # type: ignore[misc]
         return super().decode(pipe, latents + 0.2 * pipe.vae.config.scaling_factor, size)
 
 
+@pytest.mark.slow
 def test_a_wrong_shift_shows_also_where_drawn_latents_are_huge(tmp_path: Path) -> None:
     """Under a scheduler that begins almost at pure noise, random weights make latents so large that no shift shows."""
     pipe = build("StableDiffusionPipeline")

@@ -60,6 +60,7 @@ def noisy(key: str, *place: int | str, seed: int = 0) -> np.ndarray:
     return (clean.astype("float32")[None] + SIGMA * normal).astype("float32")
 
 
+@pytest.mark.slow
 def test_every_law_of_a_domain_holds(tmp_path: Path) -> None:
     def reopen(folder: Path) -> DiffusionDomain:
         pretrained = {**PAIRS, "model": {"kind": "pretrained", "path": str(folder)}}
@@ -431,6 +432,7 @@ RUN = {
 }
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
     from safetensors.torch import load_file
     from tests.integration.test_language_runs import cut_back
@@ -445,7 +447,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
     assert all(torch.equal(left[name], right[name]) for name in left)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_learns_to_restore_and_then_to_be_read(tmp_path: Path) -> None:
     changes = [
         "stages.supervised.num_steps=250", "stages.grpo.num_steps=15", "domain.evaluation.num_prompts=300",

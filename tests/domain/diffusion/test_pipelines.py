@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from tests.domain.diffusion.models.test_pipeline import STEPS as NUM_STEPS
 from tests.domain.diffusion.models.test_pipeline import by_the_pipeline, ode, prompts
-from tests.domain.diffusion.models.tiny import ALL_PIPELINES, saved
+from tests.domain.diffusion.models.tiny import ALL_PIPELINES, others_slow, saved
 
 from groupwise.cli.arguments import load
 from groupwise.cli.trained import trained
@@ -49,7 +49,7 @@ def experiment(folder: Path, name: str, model: Path, *overrides: str) -> Any:
     return load("diffusion", [*SMALL, *size, *overrides], model=str(model), prompts=asked(folder, name))
 
 
-@pytest.mark.parametrize("name", ALL_PIPELINES)
+@pytest.mark.parametrize("name", others_slow(ALL_PIPELINES))
 def test_every_pipeline_trains_and_is_saved_as_one(name: str, tmp_path: Path) -> None:
     model = saved(name, tmp_path / "base")
     result = run(experiment(tmp_path, name, model), tmp_path / "run")
@@ -71,6 +71,7 @@ def test_every_pipeline_trains_and_is_saved_as_one(name: str, tmp_path: Path) ->
     assert all((tmp_path / "run" / record["image"]).is_file() for record in records)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["QwenImagePipeline", "WanPipeline"])
 def test_the_lora_of_a_run_gives_its_images_in_plain_diffusers(name: str, tmp_path: Path) -> None:
     model, size = saved(name, tmp_path / "base"), SIZES.get(name, (16, 8))
@@ -90,7 +91,13 @@ def test_the_lora_of_a_run_gives_its_images_in_plain_diffusers(name: str, tmp_pa
     domain.close()
 
 
-@pytest.mark.parametrize("more", [(), ("domain.model.lora.rank=2",)], ids=["whole", "adapter"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param((), id="whole", marks=pytest.mark.slow),
+        pytest.param(("domain.model.lora.rank=2",), id="adapter"),
+    ],
+)
 def test_a_finished_run_is_opened_again_as_it_ended(more: tuple[str, ...], tmp_path: Path) -> None:
     name = "StableDiffusion3Pipeline"
     result = run(experiment(tmp_path, name, saved(name, tmp_path / "base"), *more), tmp_path / "run")
@@ -129,32 +136,31 @@ def test_an_adapter_its_average_and_a_mixed_reference_resume_to_the_bit(tmp_path
     assert [row["reference/steps_since_mixed"] for row in rows] == [1, 0, 1, 0]
 
 
-def test_rescoring_gives_the_sampled_log_probs_whatever_the_mode(tmp_path: Path) -> None:
-    for name in ALL_PIPELINES:
-        chosen = experiment(tmp_path, name, saved(name, tmp_path / name))
-        domain = open_domain(chosen)
-        samples = domain.sample(
-            domain.prompts([0, 1]), 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
-        )
-        assert samples.old_log_prob.dtype == torch.float32
-        domain.module.train()
-        again = domain.score(samples, torch.arange(4), frozenset({"log_prob"})).log_prob
-        assert torch.allclose(again, samples.old_log_prob, atol=1e-5), name
-        domain.close()
+@pytest.mark.parametrize("name", others_slow(ALL_PIPELINES))
+def test_rescoring_gives_the_sampled_log_probs_whatever_the_mode(name: str, tmp_path: Path) -> None:
+    domain = open_domain(experiment(tmp_path, name, saved(name, tmp_path / name)))
+    samples = domain.sample(
+        domain.prompts([0, 1]), 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
+    )
+    assert samples.old_log_prob.dtype == torch.float32
+    domain.module.train()
+    again = domain.score(samples, torch.arange(4), frozenset({"log_prob"})).log_prob
+    assert torch.allclose(again, samples.old_log_prob, atol=1e-5)
+    domain.close()
 
 
-def test_half_precision_weights_give_fp32_log_probs(tmp_path: Path) -> None:
-    for name in ("StableDiffusionPipeline", "FluxPipeline"):
-        chosen = experiment(tmp_path, name, saved(name, tmp_path / name), "domain.model.dtype=bfloat16")
-        domain = open_domain(chosen)
-        samples = domain.sample(
-            domain.prompts([0, 1]), 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
-        )
-        again = domain.score(samples, torch.arange(4), frozenset({"log_prob"})).log_prob
-        assert (samples.old_log_prob.dtype, again.dtype, samples.payload["visited"].dtype) == (torch.float32,) * 3
-        # The same latents, rounded by the weights' dtype on the way in, at other places of a batch.
-        assert float((again.detach() - samples.old_log_prob).abs().max()) < 1e-2, name
-        domain.close()
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["StableDiffusionPipeline", "FluxPipeline"])
+def test_half_precision_weights_give_fp32_log_probs(name: str, tmp_path: Path) -> None:
+    domain = open_domain(experiment(tmp_path, name, saved(name, tmp_path / name), "domain.model.dtype=bfloat16"))
+    samples = domain.sample(
+        domain.prompts([0, 1]), 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
+    )
+    again = domain.score(samples, torch.arange(4), frozenset({"log_prob"})).log_prob
+    assert (samples.old_log_prob.dtype, again.dtype, samples.payload["visited"].dtype) == (torch.float32,) * 3
+    # The same latents, rounded by the weights' dtype on the way in, at other places of a batch.
+    assert float((again.detach() - samples.old_log_prob).abs().max()) < 1e-2
+    domain.close()
 
 
 def test_fewer_prompts_than_a_step_takes_are_refused_before_anything_is_computed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.domain.diffusion.models.tiny import saved
-from tests.domain.diffusion.small import domain, gradient, nudge, sampled
+from tests.domain.diffusion.small import domain, gradient, measured_domain, nudge, sampled
 from tests.golden_runs import diffusion as golden
 from tests.training.test_sharding import gaps, launch, newest
 
@@ -129,7 +129,7 @@ def experiment(name: str, folder: Path, sharding: str) -> dict[str, Any]:
     return merge(table, changes)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("names", [list(VARIANTS)[:4], list(VARIANTS)[4:]], ids=["first", "others"])
 def test_two_processes_with_shards_end_where_one_process_ends(tmp_path: Path, names: list[str]) -> None:
     for name in names:
@@ -247,7 +247,7 @@ def test_a_process_without_memory_for_measured_passes_ends_the_run(monkeypatch: 
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr(Scorer, "smallest", lambda scorer, number: number)
-    diffusion = domain()
+    diffusion = measured_domain()
     diffusion._scorer._mesh = "a mesh"  # type: ignore[assignment]
     diffusion.module.register_forward_pre_hook(fails)
     with pytest.raises(ConfigError, match=r"passes were measured; write domain\.transitions_at_once = 1"):

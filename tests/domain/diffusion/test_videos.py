@@ -113,6 +113,7 @@ def test_rewards_see_the_frames_or_the_whole_video(wan: Path, tmp_path: Path) ->
     assert domain(wan, tmp_path, whole).reward(samples).values["number_of_frames"] == [5.0] * 4
 
 
+@pytest.mark.slow
 def test_people_see_strips(wan: Path, tmp_path: Path) -> None:
     opened = domain(wan, tmp_path)
     samples = drawn(opened)
@@ -126,6 +127,7 @@ def test_people_see_strips(wan: Path, tmp_path: Path) -> None:
     assert 0 < evaluation.metrics["ode/diversity"] == sum(of_prompts) / 2
 
 
+@pytest.mark.slow
 def test_stepwise_rewards_of_videos(wan: Path, tmp_path: Path) -> None:
     opened = domain(wan, tmp_path, {"stepwise": True, "num_steps": 3})
     samples = drawn(opened)

@@ -8,7 +8,7 @@ from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.config import ChatConfig
 from groupwise.domain.language.data import Demonstration
 from groupwise.domain.language.environment import GuessTheNumber, Tools
-from groupwise.domain.language.supervised import as_samples, encode_demonstration
+from groupwise.domain.language.supervised import Corpus, as_samples, encode_demonstration, has_few_letters
 from groupwise.domain.language.tokenizer import build_tokenizer
 from groupwise.domain.protocol import Prompt
 
@@ -43,6 +43,36 @@ def test_a_turn_that_ends_with_a_stop_text_needs_no_end_token(chat):
 def test_a_demonstration_longer_than_the_context_is_refused(chat):
     with pytest.raises(ConfigError, match="has 3 tokens beside the prompt's 4, above the model's context of 6"):
         encode_demonstration(Demonstration(PROMPT, (" so 2",)), chat, None, (1,), (), 6)
+
+
+def test_a_corpus_encodes_at_once_only_what_may_be_too_long():
+    chat = Chat(build_tokenizer("pieces", ["1+1 ? so 2"]), ChatConfig())
+    texts = ["2", "2 " * 9, "so"]
+    demonstrations = [Demonstration(PROMPT, (text,)) for text in texts]
+    encoded = []
+
+    def encode(demonstration):
+        encoded.append(demonstration.turns[0])
+        return encode_demonstration(demonstration, chat, None, (1,), (), None)
+
+    corpus = Corpus(demonstrations, encode, lambda demonstration: not has_few_letters(demonstration, 9, 0))
+    assert encoded == [texts[1]]
+    assert [corpus[place].prompt for place in (2, 2, 1)] == [PROMPT] * 3
+    assert encoded == [texts[1], texts[2]]
+    assert len(corpus) == 3
+
+
+def test_only_few_letters_of_ascii_are_known_to_fit():
+    prompt = Prompt("p", {"prompt": "1+1 ?"})
+    fits = [
+        has_few_letters(Demonstration(prompt, turns), limit, num_special)
+        for turns, limit, num_special in [
+            (("2",), 8, 0), (("2",), 7, 0), (("2",), 8, 1), (("\ufdfa",), 8, 0), (("2", "3"), 9, 0), (("2",), None, 9)
+        ]
+    ]  # fmt: skip
+    assert fits == [True, False, False, False, False, True]
+    messages = Prompt("m", {"prompt": [{"role": "user", "content": "2"}]})
+    assert not has_few_letters(Demonstration(messages, ("2",)), None, 0)
 
 
 def test_a_batch_counts_target_tokens_and_reinforces_none(chat):

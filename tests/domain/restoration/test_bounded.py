@@ -17,6 +17,8 @@ from groupwise.domain.protocol import CutsPasses
 from groupwise.memory import peak_bytes
 from groupwise.streams import Streams
 
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
 MANY = {"source": {"num_train": 100}, "num_train": 100, "evaluation": {"num_images": 100}}
 
 
@@ -133,6 +135,7 @@ def held_by_evaluations(counts: Sequence[int]) -> list[tuple[int, int]]:
     return held
 
 
+@pytest.mark.slow
 def test_what_an_evaluation_holds_does_not_grow_with_its_images() -> None:
     (tensors, objects), (many_tensors, many_objects) = in_new_process(held_by_evaluations, (8, 128))
     assert many_tensors < tensors + 1024
@@ -151,7 +154,9 @@ def test_images_in_tiles_are_held_one_by_one() -> None:
     assert [len(call) for call in CALLS] == [1] * 5
 
 
-@pytest.mark.parametrize("table", [TABLE, GATED], ids=["pixels", "gates"])
+@pytest.mark.parametrize(
+    "table", [pytest.param(TABLE, id="pixels"), pytest.param(GATED, id="gates", marks=pytest.mark.slow)]
+)
 def test_what_scoring_holds_does_not_grow_with_the_members(table: dict[str, Any]) -> None:
     """Beside its result, and the network's output for each group."""
     held = []

@@ -236,6 +236,7 @@ def test_12_the_learning_rate_is_used(tmp_path: Path) -> None:
         assert moved(folder, 1).abs().median() == pytest.approx(first, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_12_a_warm_up_longer_than_its_stage_is_said(tmp_path: Path) -> None:
     """(12) a warm-up longer than the stage, whose steps are those of the loop and not of its updates."""
     for updates, warm_up, said in ((1, 50, True), (4, 10, True), (4, 4, True), (4, 3, False)):

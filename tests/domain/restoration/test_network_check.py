@@ -22,7 +22,7 @@ def trained(path: Path, restored: Callable[[Straight, Tensor], Tensor]) -> Path:
     """A denoiser of digits, trained so that `restored` of it is the image."""
     torch.manual_seed(0)
     network = Straight().double()
-    clean = torch.from_numpy(load_digits().images[:200] / 16)[:, None]
+    clean = torch.from_numpy(load_digits().images[:40] / 16)[:, None]
     degraded = (clean + 0.2 * torch.randn_like(clean)).clamp(0, 1)
     optimiser = torch.optim.Adam(network.parameters(), 3e-2)
     for _ in range(300):
@@ -36,13 +36,21 @@ def trained(path: Path, restored: Callable[[Straight, Tensor], Tensor]) -> Path:
 @pytest.mark.parametrize(
     ("restored", "told"),
     [
-        (lambda network, x: network(x), ""),
-        (lambda network, x: x + network(x), "its output is added to what it is given, as a residual"),
-        (lambda network, x: x - network(x), "its output is taken from what it is given, as the noise in it"),
-        (lambda network, x: network(x) / 255, "its output is 0 to 255"),
-        (lambda network, x: network(x * 255) / 255, "both are 0 to 255"),
+        pytest.param(lambda network, x: network(x), "", id="plain", marks=pytest.mark.slow),
+        pytest.param(
+            lambda network, x: x + network(x), "its output is added to what it is given, as a residual", id="residual"
+        ),
+        pytest.param(
+            lambda network, x: x - network(x),
+            "its output is taken from what it is given, as the noise in it",
+            id="noise",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(lambda network, x: network(x) / 255, "its output is 0 to 255", id="bytes", marks=pytest.mark.slow),
+        pytest.param(
+            lambda network, x: network(x * 255) / 255, "both are 0 to 255", id="bytes both ways", marks=pytest.mark.slow
+        ),
     ],
-    ids=["plain", "residual", "noise", "bytes", "bytes both ways"],
 )
 def test_weights_that_are_meant_otherwise_are_told(
     tmp_path: Path, restored: Callable[[Straight, Tensor], Tensor], told: str

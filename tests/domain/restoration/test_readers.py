@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from groupwise.domain.image_source import Digits
@@ -30,6 +31,7 @@ assert streams.capture() == before
 """
 
 
+@pytest.mark.slow
 def test_fitting_leaves_the_global_generators_alone() -> None:
     """A resumed run fits them again, after its own state came back. In a process of its own no thread that another test
     left draws meanwhile.

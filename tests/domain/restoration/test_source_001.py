@@ -214,7 +214,14 @@ def terms(steps: Steps, number: int, advantage: Tensor, side: int, reference: We
 
 @pytest.mark.parametrize(
     ("rewards", "block", "size"),
-    [("scalar", 1, None), ("scalar", BLOCK, 1), ("map", BLOCK, None), ("map", BLOCK, 5), ("map", 1, 1)],
+    [
+        ("scalar", 1, None),
+        ("map", BLOCK, 5),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("scalar", BLOCK, 1), ("map", BLOCK, None), ("map", 1, 1))
+        ),
+    ],
 )
 def test_two_optimiser_steps_have_the_loss_and_the_gradient_of_the_source(
     rewards: str, block: int, size: int | None

@@ -4,8 +4,9 @@ trained policy does.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -55,11 +56,13 @@ def finished(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def exported(finished, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("exported") / "ticket-selector"
-    ended = subprocess.run(
-        [sys.executable, "-m", "groupwise", "export", str(finished), "--out", str(out)], capture_output=True, text=True
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert f'Load it: groupwise.Selector.load("{out}").select(QUERY, 4)' in ended.stdout
+    told = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(told):
+        patch.setattr(sys, "argv", ["groupwise", "export", str(finished), "--out", str(out)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code in (0, None)
+    assert f'Load it: groupwise.Selector.load("{out}").select(QUERY, 4)' in told.getvalue()
     return out
 
 

@@ -66,6 +66,7 @@ def test_the_third_grid_has_four_settings_of_weights() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_fifth_plan_goes_on_from_a_policy_of_the_older_reward() -> None:
     found = [tuple(mode(span) for span in each.spans) for each in shipped("legacy_then")]
     new, old = "hard_plus_soft", "legacy"
@@ -85,6 +86,7 @@ def test_the_stages_of_the_source_have_its_schedules() -> None:
     assert policy.objective.admission.kind == "positive_share"
 
 
+@pytest.mark.slow
 def test_every_mode_and_every_strategy_is_run_by_some_shipped_experiment() -> None:
     found = [each for name in [*NAMES, ""] for each in shipped(name)]
     union: Any = get_args(AnyMode)[0]

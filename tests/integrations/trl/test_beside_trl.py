@@ -82,6 +82,7 @@ def logged(trainer: Any, *names: str) -> list[float]:
     return [trainer.state.log_history[0][name] for name in names]
 
 
+@pytest.mark.slow
 def test_tools_are_called_and_their_tokens_do_not_train(folder: Path, chat: Path) -> None:
     calls: list[tuple[int, int]] = []
 
@@ -129,6 +130,7 @@ def test_tools_are_called_and_their_tokens_do_not_train(folder: Path, chat: Path
     assert mask.shape[1] > int(trained.max())
 
 
+@pytest.mark.slow
 def test_environments_own_rewards_tools_and_prompts(folder: Path, chat: Path) -> None:
     class Counter:
         """An environment with one tool, whose state is its reward."""
@@ -171,6 +173,7 @@ def test_environments_own_rewards_tools_and_prompts(folder: Path, chat: Path) ->
     assert logged(ours[0], *names) == pytest.approx([0.25, -0.2, 0.05, 1 / 3, 0.0])
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_as_trls_does(folder: Path, tmp_path: Path) -> None:
     keys = {
         "max_steps": 4,
@@ -205,6 +208,7 @@ def test_a_resumed_run_goes_on_as_trls_does(folder: Path, tmp_path: Path) -> Non
     assert ours[0].objective_state.step == 4
 
 
+@pytest.mark.slow
 def test_a_reference_that_follows_is_trls(folder: Path) -> None:
     keys = {
         "beta": 0.5,
@@ -224,7 +228,12 @@ def test_a_reference_that_follows_is_trls(folder: Path) -> None:
     assert float((ours[1][2] - still[1][2]).norm()) > 1e-3 * float(still[1][2].norm())
 
 
-@pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo", "bnpo"])
+def kinds(fast: set[str], *longer: str) -> list[Any]:
+    return [*sorted(fast), *(pytest.param(kind, marks=pytest.mark.slow) for kind in longer)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", kinds({"dapo"}, "luspo", "grpo", "dr_grpo", "cispo", "sapo", "vespo", "bnpo"))
 def test_an_entropy_bonus_is_the_mean_over_tokens_for_every_loss_type(folder: Path, kind: str) -> None:
     """Whole steps in one micro-batch, where TRL's mean over tokens is that of the step."""
     keys = {
@@ -242,13 +251,15 @@ def test_an_entropy_bonus_is_the_mean_over_tokens_for_every_loss_type(folder: Pa
         assert (line["policy_loss"] - line["loss"]) / line["entropy"] == pytest.approx(0.5, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_an_adaptive_coefficient_moves_once_an_optimiser_step_and_stands_where_trl_has_it(folder: Path) -> None:
     keys = {"use_adaptive_entropy": True, "entropy_coef": 0.01, "entropy_coef_delta": 0.005, "entropy_target": 15.0}
     ours, theirs = (run(kind, folder, keys | {"max_steps": 3})[0] for kind in KINDS)
     assert ours.entropy_coef == theirs.entropy_coef == pytest.approx(0.025)
 
 
-@pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "luspo", "cispo"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", kinds({"grpo"}, "dr_grpo", "luspo", "cispo"))
 def test_an_optimiser_step_may_reach_over_two_generations(folder: Path, kind: str) -> None:
     keys = {
         "loss_type": kind,

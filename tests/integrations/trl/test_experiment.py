@@ -82,10 +82,13 @@ def test_every_field_has_one_place() -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        {"num_train_epochs": 1.0, "max_steps": -1},
+        pytest.param({"num_train_epochs": 1.0, "max_steps": -1}, marks=pytest.mark.slow),
         {"num_train_epochs": 2.5, "max_steps": -1, "num_iterations": 2},
-        {"num_train_epochs": 1.0, "max_steps": -1, "steps_per_generation": 4, "gradient_accumulation_steps": 1},
-        {"max_steps": 7, "num_iterations": 2},
+        pytest.param(
+            {"num_train_epochs": 1.0, "max_steps": -1, "steps_per_generation": 4, "gradient_accumulation_steps": 1},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"max_steps": 7, "num_iterations": 2}, marks=pytest.mark.slow),
     ],
 )
 def test_a_run_is_as_long_as_trl_makes_it(tmp_path: Path, keys: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import gc
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,15 @@ def same(ours: tuple[Any, list[Tensor]], theirs: tuple[Any, list[Tensor]], toler
     assert losses(ours[0]) == pytest.approx(losses(theirs[0]), rel=tolerance, abs=1e-5)
 
 
-@pytest.mark.parametrize(("kind", "level"), CASES, ids=lambda value: value)
+def some(cases: Sequence[Any], *fast: int) -> list[Any]:
+    """All cases; those whose places are not among the fast ones are slow."""
+    return [
+        pytest.param(*case, marks=() if place in fast else pytest.mark.slow)
+        for place, case in enumerate(case if isinstance(case, tuple) else (case,) for case in cases)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "level"), some(CASES, 0, 9), ids=lambda value: value)
 def test_loss_and_gradient_are_trls(folder: Path, kind: str, level: str) -> None:
     """Two passes over each generation, the second off-policy; the KL settings and clips go round the cases."""
     place = CASES.index((kind, level))
@@ -133,15 +141,19 @@ def test_loss_and_gradient_are_trls(folder: Path, kind: str, level: str) -> None
 
 @pytest.mark.parametrize(
     ("keys", "metric"),
-    [
-        ({"loss_type": "cispo"}, "cispo_clip_ratio"),
-        ({"off_policy_mask_threshold": 0.01}, "off_policy_mask/dropped_mean"),
-        ({"top_entropy_quantile": 0.3}, "top_entropy/trained_mean"),
-        ({"entropy_coef": 0.05}, "policy_loss"),
-        # Before the first measurement the bonus rests; between two targets it acts in the second step alone.
-        ({"use_adaptive_entropy": True, "entropy_coef": 0.05, "entropy_target": 9.0}, "entropy_coef"),
-        ({"use_adaptive_entropy": True, "entropy_coef": 0.05, "entropy_target": 0.01}, "entropy_coef"),
-    ],
+    some(
+        [
+            ({"loss_type": "cispo"}, "cispo_clip_ratio"),
+            ({"off_policy_mask_threshold": 0.01}, "off_policy_mask/dropped_mean"),
+            ({"top_entropy_quantile": 0.3}, "top_entropy/trained_mean"),
+            ({"entropy_coef": 0.05}, "policy_loss"),
+            # Before the first measurement the bonus rests; between two targets it acts in the second step alone.
+            ({"use_adaptive_entropy": True, "entropy_coef": 0.05, "entropy_target": 9.0}, "entropy_coef"),
+            ({"use_adaptive_entropy": True, "entropy_coef": 0.05, "entropy_target": 0.01}, "entropy_coef"),
+        ],
+        1,
+        4,
+    ),
     ids=str,
 )
 def test_masks_and_entropy_are_trls(folder: Path, keys: dict[str, Any], metric: str) -> None:
@@ -166,7 +178,7 @@ def test_masks_and_entropy_are_trls(folder: Path, keys: dict[str, Any], metric: 
         assert any(float((a - b).norm()) > 1e-3 * float(b.norm()) for a, b in zip(ours[1], plain[1], strict=True))
 
 
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo"])
+@pytest.mark.parametrize("name", some(["grpo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo"], 0, 3))
 def test_a_preset_by_its_name_is_trls_loss_type_of_that_name(folder: Path, name: str) -> None:
     keys: dict[str, Any] = {"loss_type": name, "scale_rewards": "none", "num_iterations": 2, "max_steps": 2}
     if name == "grpo":
@@ -280,55 +292,59 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], type]:
 
 @pytest.mark.parametrize(
     ("keys", "correction"),
-    [
-        (
-            {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 1.1},
-            {"correction.kind": "truncate", "correction.maximum": 1.1},
-        ),
-        (
-            {
-                "vllm_importance_sampling_mode": "token_mask",
-                "vllm_importance_sampling_clip_min": 0.5,
-                "vllm_importance_sampling_clip_max": 1.5,
-            },
-            {"correction.kind": "interval", "correction.lower": 0.5, "correction.upper": 1.5},
-        ),
-        (
-            {
-                "vllm_importance_sampling_mode": "token_truncate",
-                "vllm_importance_sampling_clip_min": 0.9,
-                "vllm_importance_sampling_clip_max": 1.1,
-            },
-            {"correction.kind": "truncate", "correction.minimum": 0.9, "correction.maximum": 1.1},
-        ),
-        ({}, {"correction.kind": "mask", "correction.weight": "product", "correction.maximum": 3.0}),
-        (
-            {
-                "vllm_importance_sampling_mode": "sequence_mask",
-                "vllm_importance_sampling_clip_min": 0.1,
-                "vllm_importance_sampling_clip_max": 5.0,
-            },
-            {
-                "correction.kind": "mask",
-                "correction.weight": "product",
-                "correction.minimum": 0.1,
-                "correction.maximum": 5.0,
-            },
-        ),
-        (
-            {
-                "vllm_importance_sampling_mode": "sequence_truncate",
-                "vllm_importance_sampling_clip_min": 0.6,
-                "vllm_importance_sampling_clip_max": 1.4,
-            },
-            {
-                "correction.kind": "truncate",
-                "correction.level": "member",
-                "correction.minimum": 0.6,
-                "correction.maximum": 1.4,
-            },
-        ),
-    ],
+    some(
+        [
+            (
+                {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 1.1},
+                {"correction.kind": "truncate", "correction.maximum": 1.1},
+            ),
+            (
+                {
+                    "vllm_importance_sampling_mode": "token_mask",
+                    "vllm_importance_sampling_clip_min": 0.5,
+                    "vllm_importance_sampling_clip_max": 1.5,
+                },
+                {"correction.kind": "interval", "correction.lower": 0.5, "correction.upper": 1.5},
+            ),
+            (
+                {
+                    "vllm_importance_sampling_mode": "token_truncate",
+                    "vllm_importance_sampling_clip_min": 0.9,
+                    "vllm_importance_sampling_clip_max": 1.1,
+                },
+                {"correction.kind": "truncate", "correction.minimum": 0.9, "correction.maximum": 1.1},
+            ),
+            ({}, {"correction.kind": "mask", "correction.weight": "product", "correction.maximum": 3.0}),
+            (
+                {
+                    "vllm_importance_sampling_mode": "sequence_mask",
+                    "vllm_importance_sampling_clip_min": 0.1,
+                    "vllm_importance_sampling_clip_max": 5.0,
+                },
+                {
+                    "correction.kind": "mask",
+                    "correction.weight": "product",
+                    "correction.minimum": 0.1,
+                    "correction.maximum": 5.0,
+                },
+            ),
+            (
+                {
+                    "vllm_importance_sampling_mode": "sequence_truncate",
+                    "vllm_importance_sampling_clip_min": 0.6,
+                    "vllm_importance_sampling_clip_max": 1.4,
+                },
+                {
+                    "correction.kind": "truncate",
+                    "correction.level": "member",
+                    "correction.minimum": 0.6,
+                    "correction.maximum": 1.4,
+                },
+            ),
+        ],
+        0,
+        4,
+    ),
     ids=[
         "truncate",
         "mask",
@@ -436,7 +452,7 @@ def test_trls_own_correction_is_on_where_the_objective_reads_the_sampler(folder:
         )
 
 
-@pytest.mark.parametrize("kind", ["dapo", "grpo", "luspo"])
+@pytest.mark.parametrize("kind", some(["dapo", "grpo", "luspo"], 2))
 def test_a_tools_tokens_do_not_train(folder: Path, kind: str) -> None:
     def with_tool(prompts: list[str], trainer: Any) -> dict[str, Any]:
         sampled = answers(False)(prompts, trainer)
@@ -459,10 +475,8 @@ def served(name: str) -> dict[str, Any] | None:
     return {"admission.kind": "informative"} if objective.admission.kind == "resample" else {}
 
 
-QUICK = ("all_compatible", "amic", "clip_cov", "dapo", "dppo_tv", "gmpo", "grpo", "reinforce_pp")
-"""One of each: a slice's, a member's and the whole step's scope, rewards over the batch, a KL in the loss and in the
-reward.
-"""
+QUICK = ("amic", "clip_cov", "gmpo", "reinforce_pp")
+"""One of each: a slice's, a member's and the whole step's scope, rewards over the batch."""
 
 
 @pytest.mark.parametrize(

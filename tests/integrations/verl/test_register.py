@@ -76,6 +76,7 @@ def test_a_loss_alone_leaves_the_advantage_to_verl() -> None:
     assert not [line for line in said if "adv_estimator" in line]
 
 
+@pytest.mark.slow
 def test_neither_library_is_imported_unasked_and_an_absent_one_is_named() -> None:
     code = """
 import sys

@@ -30,7 +30,7 @@ def alive(marker: str) -> bool:
 
 
 def until(true: object) -> None:
-    ends = time.monotonic() + 60.0
+    ends = time.monotonic() + 120.0
     while not true():  # pyright: ignore
         assert time.monotonic() < ends
         time.sleep(0.02)
@@ -47,14 +47,14 @@ def test_status_output_and_input() -> None:
 
 
 def test_processor_time() -> None:
-    done = run("while True: pass", Limits(cpu_seconds=1, wall_seconds=60))
+    done = run("while True: pass", Limits(cpu_seconds=1, wall_seconds=600))
     assert done.status != 0
     assert not done.timed_out
 
 
 def test_wall_time() -> None:
-    done = run("import time; print('here', flush=True); time.sleep(60)", Limits(wall_seconds=2.0))
-    assert (done.timed_out, done.output) == (True, "here\n")
+    done = run("import time; time.sleep(600)", Limits(wall_seconds=0.5))
+    assert (done.timed_out, done.output) == (True, "")
 
 
 def test_memory() -> None:
@@ -95,11 +95,11 @@ def test_network() -> None:
 @pytest.mark.parametrize("network", [False, True])
 def test_number_of_processes(network: bool) -> None:
     program = """
-import os, time
+import os, signal
 try:
     for number in range(40):
         if os.fork() == 0:
-            time.sleep(5)
+            signal.pause()
             os._exit(0)
 except OSError as error:
     print(number, type(error).__name__)
@@ -149,6 +149,7 @@ def test_cancelling_kills() -> None:
     assert not alive(MARKER)
 
 
+@pytest.mark.slow
 def test_the_process_that_starts_programs_is_started_again() -> None:
     from groupwise.reward.programs import sandbox
 

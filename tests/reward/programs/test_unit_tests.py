@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -48,21 +48,21 @@ def test_no_program_is_wrong_and_counted() -> None:
     assert [(event.name, event.member) for event in table.events] == [("no_program", 0), ("no_program", 1)]
 
 
-@pytest.mark.parametrize(
-    "trick",
-    [
-        "import sys; sys.exit(0)",
-        "import os; os._exit(0)",
-        "def add(a, b):\n    raise SystemExit(0)",
-        "import atexit, os\natexit.register(os._exit, 0)",
-        "import sys; print(sys.stdin.read())",
-        "import os; os.lseek(0, 0, 0); print(os.read(0, 100))",
-        "import os; print([open(name).read() for name in os.listdir('.')])",
-    ],
-)
+TRICKS = [
+    "import sys; sys.exit(0)",
+    "import os; os._exit(0)",
+    "def add(a, b):\n    raise SystemExit(0)",
+    "import atexit, os\natexit.register(os._exit, 0)",
+    "import sys; print(sys.stdin.read())",
+    "import os; os.lseek(0, 0, 0); print(os.read(0, 100))",
+    "import os; print([open(name).read() for name in os.listdir('.')])",
+]
+
+
 @pytest.mark.parametrize("process", ["apart", "shared"])
-def test_cheap_tricks_do_not_pass(trick: str, process: str) -> None:
-    assert scores([trick], [["assert add(1, 2) == 3"]], process=process) == [0.0]
+def test_cheap_tricks_do_not_pass(process: str) -> None:
+    given = scores(TRICKS, [["assert add(1, 2) == 3"]] * len(TRICKS), process=process)
+    assert dict(zip(TRICKS, given, strict=True)) == dict.fromkeys(TRICKS, 0.0)
 
 
 def test_in_the_programs_own_process_a_test_may_do_all_and_so_may_the_program() -> None:
@@ -93,10 +93,10 @@ def test_input_and_output() -> None:
 
 
 def test_endless_programs_fail_and_are_counted() -> None:
-    programs = ["def add(a, b):\n    while True: pass", "import time; time.sleep(60)", "def add(a, b): return a + b"]
+    programs = ["import signal\ndef add(a, b): signal.pause()", "import time; time.sleep(600)"]
     reward = UnitTests(wall_seconds=0.7)
-    table = score({"code": reward}, ["?"] * 3, programs, {"tests": [TESTS[:1]] * 3})
-    assert table.values["code"] == [0.0, 0.0, 1.0]
+    table = score({"code": reward}, ["?"] * 2, programs, {"tests": [TESTS[:1]] * 2})
+    assert table.values["code"] == [0.0, 0.0]
     assert [(event.name, event.member, event.detail) for event in table.events] == [
         ("program_timeout", m, "1 of 1 tests") for m in (0, 1)
     ]
@@ -104,20 +104,16 @@ def test_endless_programs_fail_and_are_counted() -> None:
 
 def test_past_the_rewards_own_time_every_program_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    reward = UnitTests(timeout_seconds=0.5, wall_seconds=30.0)
+    reward = UnitTests(timeout_seconds=0.5, wall_seconds=500.0)
     with Rewards({"code": reward}) as rewards:
-        table = rewards.score(["?"], ["import time; time.sleep(60)"], {"tests": [TESTS]})
+        table = rewards.score(["?"], ["import time; time.sleep(600)"], {"tests": [TESTS]})
     assert table.values["code"] == [None]
     assert table.events[0].name == "timeout"
 
-    async def folders_gone() -> bool:
-        for _ in range(100):
-            if not list(tmp_path.iterdir()):
-                return True
-            await asyncio.sleep(0.03)
-        return False
-
-    assert asyncio.run(folders_gone())
+    end = time.monotonic() + 120
+    while list(tmp_path.iterdir()):
+        assert time.monotonic() < end
+        time.sleep(0.03)
 
 
 @pytest.mark.parametrize("tests", [[], [3], [{"input": "1"}]])

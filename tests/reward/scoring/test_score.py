@@ -53,16 +53,19 @@ def test_functions_are_given_what_they_take_as_trl_gives_it() -> None:
 
 
 def test_a_function_that_changes_what_it_is_given_changes_nothing_of_another() -> None:
+    changed = threading.Event()
+
     def greedy(prompts, completions, answer):
         prompts.clear()
         completions.clear()
         answer.pop()
+        changed.set()
         return [1.0, 1.0]
 
     seen: list[Any] = []
 
     def other(prompts, completions, answer):
-        time.sleep(0.05)
+        assert changed.wait(60)
         seen.extend((prompts, completions, answer))
         return [0.0, 0.0]
 
@@ -202,21 +205,31 @@ class Hanging:
 
 def test_a_reward_that_hangs_is_missing_and_counted_and_the_run_goes_on() -> None:
     with Rewards({"hangs": Hanging(True, False), "brief": Length(target=2)}) as rewards:
-        began = time.monotonic()
         table = rewards.score(PROMPTS, TEXTS)
-        assert 0.2 <= time.monotonic() - began < 60
         assert table.values == {"hangs": [None, None], "brief": [0.5, 1.0]}
         assert (table.total(), table.total("sum")) == ([None, None], [0.5, 1.0])
         (event,) = table.events
         assert (event.name, event.reward, event.count, event.member) == ("timeout", "hangs", 2, None)
+        rewards._rewards["hangs"].timeout_seconds = 60.0
         assert rewards.score(PROMPTS, TEXTS).values["hangs"] == [1.0, 1.0]
 
 
 def test_time_is_counted_from_the_start_for_all_at_once() -> None:
+    begun = threading.Semaphore(0)
+
+    class Late:
+        timeout_seconds = 2.0
+
+        def __call__(self, completions: list[str]) -> list[float]:
+            begun.release()
+            time.sleep(3600)
+            return [1.0, 1.0]
+
     began = time.monotonic()
-    table = score({str(name): Hanging(True) for name in range(60)}, PROMPTS, TEXTS)
-    assert time.monotonic() - began < 10  # one after the other they would take 12 s
+    table = score({str(name): Late() for name in range(60)}, PROMPTS, TEXTS)
     assert table.total() == [None, None]
+    assert all(begun.acquire(timeout=60) for _ in range(60))
+    assert time.monotonic() - began < 100, "one after the other they would take 120 s"
 
 
 def test_a_timeout_says_what_helps() -> None:
@@ -255,6 +268,7 @@ def test_async_ones_that_hang_are_cancelled_or_left() -> None:
     with Rewards({"rude": rude, "quick": quick}) as rewards:
         assert "rude" in [event.reward for event in rewards.score(PROMPTS, TEXTS).events]
         rude_reward = rewards._rewards.pop("rude")
+        rewards._rewards["quick"].timeout_seconds = 60.0
         assert rewards.score(PROMPTS, TEXTS).values == {"quick": [1.0, 0.0]}
         assert rude_reward.worker is None
 

@@ -84,7 +84,7 @@ def test_a_step_is_that_of_the_class(path: str):
         assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize("path", ["torch.optim:SGD", "torch.optim:Adafactor"])
+@pytest.mark.parametrize("path", ["torch.optim:SGD", pytest.param("torch.optim:Adafactor", marks=pytest.mark.slow)])
 def test_a_resumed_run_ends_with_the_same_bits(tiny: Path, tmp_path: Path, path: str):
     changes = ["stages.grpo.num_steps=4", "checkpoint.keep_last=20"]
     experiment = load_experiment(tiny, [*changes, *keys(path, CLASSES[path])])

@@ -49,6 +49,7 @@ def last(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_an_update_without_memory_is_made_again_in_smaller_passes(tmp_path: Path) -> None:
     usual, narrow = Opened(), Opened(with_gradient=5, without=7)
     train(job(stage(), domain=usual), tmp_path / "usual")
@@ -59,6 +60,7 @@ def test_an_update_without_memory_is_made_again_in_smaller_passes(tmp_path: Path
     assert last(tmp_path / "narrow")["grad_norm"] == pytest.approx(last(tmp_path / "usual")["grad_norm"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_cuts_as_the_run_before_it_did(tmp_path: Path) -> None:
     first = Opened(5, 7)
     train(job(stage(), domain=first, **EVERY), tmp_path / "run")

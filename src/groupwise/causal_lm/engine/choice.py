@@ -13,7 +13,6 @@ from groupwise.causal_lm.engine.agreement import why_not_sampled
 from groupwise.causal_lm.engine.base import Engine
 from groupwise.causal_lm.engine.builtin import Builtin
 from groupwise.causal_lm.engine.generate import Generate
-from groupwise.causal_lm.engine.vllm import Vllm
 from groupwise.config import ConfigError
 from groupwise.processes import is_out_of_memory
 
@@ -60,6 +59,8 @@ def open_engine(config: EngineConfig, backbone: Backbone, tokenizer: Any) -> Eng
         return Builtin(backbone, tokenizer, config)
     if isinstance(config, TransformersEngine):
         return Generate(backbone, tokenizer, config)
+    from groupwise.causal_lm.engine.vllm import Vllm
+
     return Vllm(backbone, tokenizer, config)
 
 

@@ -26,6 +26,7 @@ from groupwise.causal_lm.stop import Stops
 from groupwise.config import ConfigError
 from groupwise.learner.shards import local_part
 from groupwise.processes import num_processes, process_rank
+from groupwise.replies import certificates
 
 _T = TypeVar("_T")
 
@@ -226,7 +227,8 @@ class Vllm(Engine):
 
         self._fleet.begin_batch()
         limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(timeout=None, limits=limits, mounts=WITHOUT_PROXY) as client:
+        settings = {"timeout": None, "limits": limits, "mounts": WITHOUT_PROXY, "verify": certificates()}
+        async with httpx.AsyncClient(**settings) as client:
             return await work(client)
 
     async def _complete_all(self, client: Any, requests: list[Request], settings: SamplingConfig) -> list[Turn]:

@@ -38,63 +38,34 @@ def image_costs(config: DiffusionConfig, *, copies: int, checkpointing: bool, ti
     parts: dict[str, Any] = getattr(getattr(denoiser, "pipe", None), "components", {})
     inner = {id(part) for part in module.modules()}
     frozen = [part for part in parts.values() if isinstance(part, nn.Module) and id(part) not in inner]
-    columns: dict[str, Any] = {"prompt": "a cat", "instruction": "a cat", "label": 0} | _class_name(denoiser)
-    if denoiser.condition_shape is not None:
-        columns["degraded"] = PromptImage(np.zeros(denoiser.condition_shape, "float32"))
-    try:
-        condition = denoiser.encode([columns])
-    except RuntimeError as error:
-        name = type(getattr(denoiser, "pipe", denoiser)).__name__
-        raise ConfigError(
-            f"model: the text encoder of a {name} computes with the values of its tensors, so that it cannot be counted"
-            " without weights; train one step with train.prompts_per_step = 1 and read the peak memory in its metrics"
-        ) from error
+    condition = _condition(denoiser)
     guidance = 2.0 if guided and condition.unconditional is not None else 1.0
     rows_of_model = 1 if guidance == 1 else denoiser.guided_rows
-
-    def passes(device: torch.device) -> tuple[Callable[[int], Any], Callable[[int], Any]]:
-        shown = _on(condition, device)
-
-        def predict(rows: int) -> Tensor:
-            return denoiser.predict(
-                torch.zeros(rows, *denoiser.latent_shape, dtype=denoiser.latent_dtype, device=device),
-                torch.zeros(rows, dtype=denoiser.latent_dtype, device=device),
-                shown.select(torch.zeros(rows, dtype=torch.long, device=device)),
-                guidance,
-            )
-
-        def differentiate(rows: int) -> None:
-            trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-            module.train()
-            torch.autograd.grad(predict(rows).sum(), trained, allow_unused=True)
-
-        return torch.no_grad()(predict), differentiate
-
-    forward, update = (pass_cost(run) for run in passes(META))
+    forward, update = (pass_cost(run) for run in _passes(denoiser, condition, guidance, META))
     decode = pass_cost(
         lambda rows: denoiser.decode(torch.zeros(rows, *denoiser.latent_shape, dtype=torch.float32, device=META))
     )
-    weight_bytes = num_bytes(module)
-    counted = (weight_bytes, num_bytes(module, trained=True), num_weights(module), num_weights(module, trained=True))
-    if time and weight_bytes <= MOST_TIMED_BYTES:
+    weights: dict[str, Any] = {
+        "parameters": num_weights(module),
+        "trained": num_weights(module, trained=True),
+        "weight_bytes": num_bytes(module),
+        "trained_bytes": num_bytes(module, trained=True),
+    }
+    if time and weights["weight_bytes"] <= MOST_TIMED_BYTES:
         module.to_empty(device="cpu")
         with torch.no_grad():
             for tensor in (*module.parameters(), *module.buffers()):
                 tensor.zero_()
-        forward, update = (
-            timed(cost, run) for cost, run in zip((forward, update), passes(torch.device("cpu")), strict=True)
-        )
+        passes = _passes(denoiser, condition, guidance, torch.device("cpu"))
+        forward, update = (timed(cost, run) for cost, run in zip((forward, update), passes, strict=True))
     decisions = config.num_steps - 1 if config.window is None else config.window.size
     element_bytes = torch.empty(0, dtype=denoiser.latent_dtype).element_size()
     shape = tuple(getattr(denoiser, "size", denoiser.latent_shape[1:]))
     inside: Any = getattr(module, "denoiser", module)
     return ImageCosts(
         name=f"{type(inside).__name__}, images of {' x '.join(map(str, shape))} pixels",
-        parameters=counted[2],
-        trained=counted[3],
-        weight_bytes=counted[0],
+        **weights,
         frozen_bytes=sum(num_bytes(part) for part in frozen),
-        trained_bytes=counted[1],
         forward=forward,
         update=update,
         decode=decode,
@@ -109,6 +80,43 @@ def image_costs(config: DiffusionConfig, *, copies: int, checkpointing: bool, ti
         is_counted=True,
         keeps_graph=not checkpointing and not copies and config.transitions_at_once is None,
     )
+
+
+def _passes(
+    denoiser: Denoiser, condition: Condition, guidance: float, device: torch.device
+) -> tuple[Callable[[int], Any], Callable[[int], Any]]:
+    """Returns a prediction without gradient and one with its backward pass, each over so many rows of zeros."""
+    shown, module = _on(condition, device), denoiser.module
+
+    def predict(rows: int) -> Tensor:
+        return denoiser.predict(
+            torch.zeros(rows, *denoiser.latent_shape, dtype=denoiser.latent_dtype, device=device),
+            torch.zeros(rows, dtype=denoiser.latent_dtype, device=device),
+            shown.select(torch.zeros(rows, dtype=torch.long, device=device)),
+            guidance,
+        )
+
+    def differentiate(rows: int) -> None:
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        module.train()
+        torch.autograd.grad(predict(rows).sum(), trained, allow_unused=True)
+
+    return torch.no_grad()(predict), differentiate
+
+
+def _condition(denoiser: Denoiser) -> Condition:
+    """Encodes a prompt of any kind that a model may read."""
+    columns: dict[str, Any] = {"prompt": "a cat", "instruction": "a cat", "label": 0} | _class_name(denoiser)
+    if denoiser.condition_shape is not None:
+        columns["degraded"] = PromptImage(np.zeros(denoiser.condition_shape, "float32"))
+    try:
+        return denoiser.encode([columns])
+    except RuntimeError as error:
+        name = type(getattr(denoiser, "pipe", denoiser)).__name__
+        raise ConfigError(
+            f"model: the text encoder of a {name} computes with the values of its tensors, so that it cannot be counted"
+            " without weights; train one step with train.prompts_per_step = 1 and read the peak memory in its metrics"
+        ) from error
 
 
 def _class_name(denoiser: Denoiser) -> dict[str, str]:

@@ -172,11 +172,8 @@ class DiffusionDomain(Domain):
         config, schedule, device = self.config, self._schedule, self.denoiser.device
         prompts = self._splits.shown(self._with_source_columns(prompts), streams, step)
         guidance = float(settings.get("guidance", config.guidance))
-        # The window's place is the same for all processes and for every round of resampling.
-        uniform = torch.rand((), generator=self._streams.generator("window", step), dtype=torch.float64).item()
-        first_decision = 0 if config.window is None else config.window.start(step, schedule.num_steps, uniform)
-        num = schedule.num_steps - 1 if config.window is None else config.window.size
         scored = "log_prob" in requires
+        first_decision, num = self._window(step)
         num = num if scored else 0
         self.fit_passes(prompts[:1])
         keys = [(prompt.key, member) for prompt in prompts for member in range(group_size)]
@@ -184,20 +181,13 @@ class DiffusionDomain(Domain):
         group = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
 
         def drawn_paths(rows: Tensor, keep: list[Transition] | None = None) -> Drawn:
-            noise = torch.stack(
-                [noise_of(self.denoiser, streams, num + 1, "path", step, *keys[row]) for row in rows.tolist()]
-            ).to(device)
-            initial = noise[:, 0]
-            if config.initial_noise == "group":
-                initial = torch.stack(
-                    [noise_of(self.denoiser, streams, 1, "group", step, keys[row][0])[0] for row in rows.tolist()]
-                ).to(device)
+            initial, noise = self._noise(streams, step, [keys[row] for row in rows.tolist()], num)
             return draw(
                 self._scorer.denoiser,
                 schedule,
                 config.sampler,
                 initial,
-                noise[:, 1:],
+                noise,
                 conditions.select(group[rows]),
                 guidance=guidance,
                 first=first_decision,
@@ -225,23 +215,42 @@ class DiffusionDomain(Domain):
         if drawn.mean is not None:
             payload["mean"] = drawn.mean
         settings_used = {"guidance": guidance, "first_transition": float(first_decision)}
-        if not scored:
-            nothing = torch.zeros(len(keys), 1, device=device, dtype=drawn.latents.dtype)
-            return Samples(list(prompts), group, nothing > 0, nothing, payload=payload, settings=settings_used)
-        payload["visited"] = drawn.visited
+        nothing = torch.zeros(len(keys), 1, device=device, dtype=drawn.latents.dtype)
+        samples = Samples(list(prompts), group, nothing > 0, nothing, payload=payload, settings=settings_used)
+        return self._with_transitions(samples, drawn, requires) if scored else samples
+
+    def _window(self, step: int) -> tuple[int, int]:
+        """Returns the first transition that is a decision, and the number of decisions: the same on all processes and
+        in every round of resampling.
+        """
+        window, num_steps = self.config.window, self._schedule.num_steps
+        if window is None:
+            return 0, num_steps - 1
+        uniform = torch.rand((), generator=self._streams.generator("window", step), dtype=torch.float64).item()
+        return window.start(step, num_steps, uniform), window.size
+
+    def _noise(self, streams: Streams, step: int, keys: Sequence[tuple[str, int]], num: int) -> tuple[Tensor, Tensor]:
+        """Draws for each member, a prompt's key and a place in its group, the start of its path and the noise of `num`
+        decisions.
+        """
+        device = self.denoiser.device
+        noise = torch.stack([noise_of(self.denoiser, streams, num + 1, "path", step, *key) for key in keys]).to(device)
+        if self.config.initial_noise != "group":
+            return noise[:, 0], noise[:, 1:]
+        shared = [noise_of(self.denoiser, streams, 1, "group", step, prompt)[0] for prompt, _ in keys]
+        return torch.stack(shared).to(device), noise[:, 1:]
+
+    def _with_transitions(self, samples: Samples, drawn: Drawn, requires: frozenset[str]) -> Samples:
+        """Adds the transitions that were drawn with noise to samples, as their decisions."""
         log_prob = drawn.fields["log_prob"]
-        recorded = Scored.from_tensors(drawn.fields)
-        for name in requires & {"mean_shift", "old_divergence"}:
-            recorded = replace(recorded, **{name: torch.zeros_like(log_prob)})
-        return Samples(
-            prompts=list(prompts),
-            group=group,
+        unmoved = {name: torch.zeros_like(log_prob) for name in requires & {"mean_shift", "old_divergence"}}
+        return replace(
+            samples,
             mask=torch.ones_like(log_prob, dtype=torch.bool),
             old_log_prob=log_prob,
-            recorded=recorded,
+            recorded=replace(Scored.from_tensors(drawn.fields), **unmoved),
             step_size=drawn.step_size.repeat_interleave(self._decisions).expand(log_prob.shape).contiguous(),
-            payload=payload,
-            settings=settings_used,
+            payload={**samples.payload, "visited": drawn.visited},
         )
 
     def check_matching(self, matching: CopyMatching) -> None:

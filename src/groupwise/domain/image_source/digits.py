@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, final
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
 from pydantic import Field
 
 from groupwise.config import Config
 from groupwise.domain.image_source.base import Picture, Pictures
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @final
@@ -40,16 +44,21 @@ class Digits(Config):
             key: of the configuration that holds this source, for errors.
         """
         import numpy as np
-        from sklearn.datasets import load_digits
 
-        digits: Any = load_digits()
-        order = np.random.default_rng(0).permutation(len(digits.target))
+        images, labels = handwritten()
+        order = np.random.default_rng(0).permutation(len(labels))
         pictures = [
-            Picture(
-                f"digit-{index}",
-                (digits.images[index] / 16).astype("float32")[None],
-                columns={"label": int(digits.target[index])},
-            )
+            Picture(f"digit-{index}", images[index][None].copy(), columns={"label": int(labels[index])})
             for index in order.tolist()
         ]
         return Pictures(pictures[: self.num_train], pictures[self.num_train :])
+
+
+# Parsing the library's text file takes longer than opening a small model.
+@cache
+def handwritten() -> tuple[np.ndarray, np.ndarray]:
+    """Returns all images `[1797, 8, 8]` in [0, 1] and their labels; whoever changes them takes a copy."""
+    from sklearn.datasets import load_digits
+
+    digits: Any = load_digits()
+    return (digits.images / 16).astype("float32"), digits.target.astype("int64")

@@ -25,6 +25,7 @@ from groupwise.domain.language.source.nothing import Nothing
 from groupwise.domain.language.tinker.saved import SavedState
 from groupwise.domain.objects import DomainObjects, EvaluationObjects, RowsObject
 from groupwise.domain.settings import DomainConfig
+from groupwise.processes import without_collection
 from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
 
@@ -445,9 +446,10 @@ class LanguageConfig(DomainConfig):
         Raises:
             ConfigError: data or model that cannot be used.
         """
-        from groupwise.domain.language.domain import LanguageDomain
+        with without_collection():
+            from groupwise.domain.language.domain import LanguageDomain
 
-        return LanguageDomain(self, streams=streams, device=device)
+            return LanguageDomain(self, streams=streams, device=device)
 
     def open_to_spread(self, *, streams: Streams, device: str = "cpu") -> LanguageDomain:
         """Opens the domain on the CPU, unless the model's attention computes on a GPU alone, since a model is tried

@@ -190,7 +190,10 @@ def _rows_with_prompts(rows: Sequence[Row], data: DataConfig) -> list[Row]:
         _check_prompt(row)
         # Rows of files were checked where their line is known; a task, a library or a function may also make text that
         # UTF-8 cannot hold.
-        check_plain(row, f"data: {_row_text(row)}", config=False)
+        try:
+            check_plain(row, config=False)
+        except ConfigError as error:
+            raise ConfigError(error.problems, source=f"data: {_row_text(row)}") from None
         prompted_rows.append(row)
     return filled_columns(prompted_rows)
 

@@ -26,7 +26,7 @@ from groupwise.domain.language.policy import LocalPolicy, Policy, open_policy
 from groupwise.domain.language.prompts import prompt_limit, tokenize
 from groupwise.domain.language.remarks import remarks_of_columns, remarks_of_counts, remarks_of_form
 from groupwise.domain.language.scored import as_scored, by_temperature, scoring_inputs
-from groupwise.domain.language.supervised import Example, as_samples, encode_demonstration
+from groupwise.domain.language.supervised import Corpus, as_samples, encode_demonstration, has_few_letters
 from groupwise.domain.language.token_texts import token_texts
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.domain.shares import in_shares
@@ -260,7 +260,7 @@ class LanguageDomain(Domain):
         without a corpus.
         """
         corpus = self._corpus
-        if not corpus:
+        if not len(corpus):
             return None
         drawn = streams.numpy("demonstrations", step).choice(len(corpus), size=min(size, len(corpus)), replace=False)
         return as_samples([corpus[int(index)] for index in drawn], self.policy.device)
@@ -353,12 +353,15 @@ class LanguageDomain(Domain):
             self.policy.learner.close()
 
     @cached_property
-    def _corpus(self) -> list[Example]:
+    def _corpus(self) -> Corpus:
         ends, stop, limit = self.policy.end_ids, self._stop(), self.policy.max_positions
-        return [
-            encode_demonstration(demonstration, self._chat, self._environment, ends, stop, limit)
-            for demonstration in self._splits.demonstrations
-        ]
+        num_special = self.tokenizer.num_special_tokens_to_add()
+        is_plain = self._environment is None and self.config.chat.use != "always"
+        return Corpus(
+            self._splits.demonstrations,
+            lambda demonstration: encode_demonstration(demonstration, self._chat, self._environment, ends, stop, limit),
+            lambda demonstration: not (is_plain and has_few_letters(demonstration, limit, num_special)),
+        )
 
     def _stop(self) -> tuple[str, ...]:
         environment_stop = self.config.environment.stop if self.config.environment is not None else ()
@@ -381,21 +384,15 @@ class LanguageDomain(Domain):
         *,
         live: bool = False,
     ) -> Samples:
-        environment = self._environment
-        columns = [prompt.columns for prompt in prompts for _ in range(group_size)]
         ids = [self._prompt_ids(prompt) for prompt in prompts]
-        conversations = (
-            None
-            if environment is None
-            else Conversations(
-                environment,
-                columns,
-                self._chat,
-                self.policy.end_ids,
-                sampling.max_new_tokens,
-                [prompt_ids for prompt_ids in ids for _ in range(group_size)],
+        ids_of_members = [prompt_ids for prompt_ids in ids for _ in range(group_size)]
+        conversations = None
+        if self._environment is not None:
+            columns = [prompt.columns for prompt in prompts for _ in range(group_size)]
+            limit = sampling.max_new_tokens
+            conversations = Conversations(
+                self._environment, columns, self._chat, self.policy.end_ids, limit, ids_of_members
             )
-        )
         completions = self.policy.sample(
             ids,
             group_size,
@@ -407,7 +404,7 @@ class LanguageDomain(Domain):
             live=live,
         )
         payload: dict[str, Any] = {
-            "prompt_ids": [prompt_ids for prompt_ids in ids for _ in range(group_size)],
+            "prompt_ids": ids_of_members,
             "tokens": completions.tokens,
             "target": torch.zeros_like(completions.mask),
             "length": completions.length,

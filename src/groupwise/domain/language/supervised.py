@@ -5,7 +5,7 @@ supervised_b = - sum_t target_bt lp_bt,    at temperature 1, divided by the numb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -34,6 +34,52 @@ class Example:
     prompt_ids: tuple[int, ...]
     tokens: tuple[int, ...]
     target: tuple[bool, ...]
+
+
+@final
+class Corpus:
+    """Demonstrations, each encoded when it is first drawn.
+
+    Args:
+        demonstrations: in their order.
+        encode: makes the tokens of one, and refuses one that is too long.
+        may_be_too_long: whether one has to be encoded at once, so that it is refused before anything is computed.
+    """
+
+    def __init__(
+        self,
+        demonstrations: Sequence[Demonstration],
+        encode: Callable[[Demonstration], Example],
+        may_be_too_long: Callable[[Demonstration], bool],
+    ) -> None:
+        self._demonstrations, self._encode = demonstrations, encode
+        self._examples = {
+            place: encode(demonstration)
+            for place, demonstration in enumerate(demonstrations)
+            if may_be_too_long(demonstration)
+        }
+
+    def __len__(self) -> int:
+        return len(self._demonstrations)
+
+    def __getitem__(self, place: int) -> Example:
+        if place not in self._examples:
+            self._examples[place] = self._encode(self._demonstrations[place])
+        return self._examples[place]
+
+
+def has_few_letters(demonstration: Demonstration, limit: int | None, num_special: int) -> bool:
+    """Returns whether a demonstration of plain texts has fewer letters than the context has places. No token of a text
+    in ASCII is shorter than a letter, so such a one fits.
+
+    Args:
+        limit: longest prompt and completion together.
+        num_special: tokens that the tokenizer adds to a text.
+    """
+    texts = (demonstration.prompt.columns["prompt"], *demonstration.turns)
+    return all(isinstance(text, str) and text.isascii() for text in texts) and (
+        limit is None or sum(map(len, texts)) + len(texts) * (1 + num_special) <= limit
+    )
 
 
 def encode_demonstration(

@@ -34,6 +34,9 @@ def build_tokenizer(kind: str, texts: Iterable[str]) -> PreTrainedTokenizerFast:
         "pieces": (pre_tokenizers.Split(Regex(_PIECES), "isolated"), decoders.Fuse()),
         "characters": (pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()),
     }[kind]
+    if kind == "words":
+        # The same few words stand in thousands of texts.
+        texts = {words for text in texts for words in text.split(" ")}
     pieces: set[str] = set()
     for text in texts:
         pieces.update(piece for piece, _ in split.pre_tokenize_str(text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -57,6 +57,22 @@ _AGGREGATIONS = {
 }
 _TRUST_LOSS_TYPES = ("cispo", "sapo", "vespo")
 _ADVANTAGES = {"group": "z_score", "batch": "batch_std", "none": "centred"}
+_CLIP = {"epsilon": "low", "epsilon_high": "high"}
+_TRUST = {
+    "clip": _CLIP,
+    "dual_clip": {**_CLIP, "delta": "bound"},
+    "cispo": {"epsilon_high": "maximum"},
+    "sapo": {"sapo_temperature_pos": "tau_pos", "sapo_temperature_neg": "tau_neg"},
+    "vespo": {f"vespo_{name}": name for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")},
+}
+"""TRL's keys of the settings of each trust region."""
+_ADAPTIVE_ENTROPY = {
+    "entropy_coef": "initial",
+    "entropy_coef_min": "low",
+    "entropy_coef_max": "high",
+    "entropy_coef_delta": "delta",
+    "entropy_target": "target",
+}
 _MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 _NO_LOWER_BOUND = 1e-30
 _LEAST_SHARE = 1e-12  # TRL writes 0 for the one token of the highest entropy
@@ -128,7 +144,6 @@ def contradictions(args: GRPOConfig, objective: Objective) -> Iterator[str]:
 def _agreeing_values(objective: Objective) -> dict[str, tuple[Any, ...]]:
     """Returns for each of TRL's keys the values that agree with an objective."""
     # The kind decides which fields a slot has.
-    trust: Any = objective.trust
     correction: Any = objective.correction
     divergence: Any = objective.divergence
     agreeing: dict[str, tuple[Any, ...]] = {
@@ -156,49 +171,37 @@ def _agreeing_values(objective: Objective) -> dict[str, tuple[Any, ...]]:
     if objective.entropy.kind == "constant":
         agreeing["entropy_coef"] = (objective.entropy.at(0),)
     if objective.entropy.kind == "threshold":
-        agreeing |= {
-            "use_adaptive_entropy": (True,),
-            "entropy_coef": (objective.entropy.initial,),
-            "entropy_coef_min": (objective.entropy.low,),
-            "entropy_coef_max": (objective.entropy.high,),
-            "entropy_coef_delta": (objective.entropy.delta,),
-            "entropy_target": (objective.entropy.target,),
-        }
+        agreeing |= {"use_adaptive_entropy": (True,), **_values(objective.entropy, _ADAPTIVE_ENTROPY)}
     if objective.credit.off_policy_mask is not None:
         agreeing["off_policy_mask_threshold"] = (objective.credit.off_policy_mask.threshold,)
     if objective.credit.top_entropy is not None:
         agreeing["top_entropy_quantile"] = (objective.credit.top_entropy.share,)
-    if trust.kind in ("clip", "dual_clip"):
-        agreeing |= {"epsilon": (trust.low,), "epsilon_high": (trust.high,)}
-    if trust.kind == "dual_clip":
-        agreeing["delta"] = (trust.bound,)
-    if trust.kind == "cispo":
-        agreeing["epsilon_high"] = (trust.maximum,)
-    if trust.kind == "sapo":
-        agreeing |= {f"sapo_temperature_{sign}": (getattr(trust, f"tau_{sign}"),) for sign in ("pos", "neg")}
-    if trust.kind == "vespo":
-        agreeing |= {
-            f"vespo_{name}": (getattr(trust, name),) for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")
-        }
+    return agreeing | _values(objective.trust, _TRUST.get(objective.trust.kind, {})) | _correction_values(correction)
+
+
+def _values(slot: Any, names: Mapping[str, str]) -> dict[str, tuple[Any, ...]]:
+    return {key: (getattr(slot, name),) for key, name in names.items()}
+
+
+def _correction_values(correction: Any) -> dict[str, tuple[Any, ...]]:
+    """Returns for each of TRL's keys of a correction the values that agree with ours."""
     if correction.kind == "truncate":
         mode = {"decision": "token_truncate", "member": "sequence_truncate"}[correction.level]
-        agreeing |= {"vllm_importance_sampling_mode": (mode,), **_bounds(correction.minimum, correction.maximum)}
+        return {"vllm_importance_sampling_mode": (mode,), **_bounds(correction.minimum, correction.maximum)}
     if correction.kind == "mask" and (correction.by, correction.weight, correction.truncate) == (
         "product",
         "product",
         None,
     ):
-        agreeing |= {
-            "vllm_importance_sampling_mode": ("sequence_mask",),
-            **_bounds(correction.minimum, correction.maximum),
-        }
+        bounds = _bounds(correction.minimum, correction.maximum)
+        return {"vllm_importance_sampling_mode": ("sequence_mask",), **bounds}
     if correction.kind == "interval":
-        agreeing |= {
+        return {
             "vllm_importance_sampling_mode": ("token_mask",),
             "vllm_importance_sampling_clip_max": (correction.upper,),
+            "vllm_importance_sampling_clip_min": (correction.lower,),
         }
-        agreeing["vllm_importance_sampling_clip_min"] = (correction.lower,)
-    return agreeing
+    return {}
 
 
 def _bounds(low: float, high: float) -> dict[str, tuple[Any, ...]]:

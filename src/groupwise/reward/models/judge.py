@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self, final
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.config.numbers import Count, Parallel, Positive
-from groupwise.replies import Reply, ReplyError, post
+from groupwise.replies import Reply, ReplyError, certificates, post
 from groupwise.reward.base import Reward, Value
 from groupwise.reward.error import RewardError
 from groupwise.reward.text import Text, completion_text, excerpt, prompt_text
@@ -123,7 +123,8 @@ class Judge(Reward):
             async with free:
                 return await self._verdict(client, _FIELD.sub(lambda match: fields[match[1]], self.template))
 
-        async with httpx.AsyncClient(headers=self._headers(), timeout=self.seconds_per_request) as client:
+        settings = {"timeout": self.seconds_per_request, "verify": certificates()}
+        async with httpx.AsyncClient(headers=self._headers(), **settings) as client:
             values = await asyncio.gather(*(grade(member) for member in range(len(completions))))
         refused = [value.detail for value in values if isinstance(value, Noted) and value.event == "judge_refused"]
         if refused and len(refused) == len(values):

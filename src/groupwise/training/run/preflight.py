@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from groupwise.config import ConfigError, Problem, nearest
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Matches, RewardsDecisions
+from groupwise.learner.protocol import Learner
+from groupwise.objective import Objective
 from groupwise.objective.matching import NoMatching
 from groupwise.processes import can_spread, num_processes
 from groupwise.records import DECISION_FIELDS
@@ -89,8 +93,41 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
     Raises:
         ConfigError: the domain lacks the feature; the message names the key and what to write.
     """
-    train, objective = recipe.train, recipe.objective
-    learner = domain.learner
+    train = recipe.train
+    _check_learner(domain.learner, recipe, world)
+    if train.metric is not None:
+        _check_name(
+            f'train.metric = "{train.metric}"',
+            "is not a metric of this domain's evaluation",
+            train.metric,
+            domain.metric_names,
+        )
+    for name, schedule in recipe.objective.auxiliary.items():
+        if schedule.may_be_positive():
+            lacks = "has a coefficient, and this domain supplies no such term"
+            _check_name(f"auxiliary.{name}", lacks, name, sorted(domain.auxiliary))
+    if _is_supervised(recipe) and domain.demonstrations(1, streams=streams, step=0) is None:
+        raise ConfigError(
+            "auxiliary.supervised: the domain has no demonstrations; give it a corpus (domain.demonstrations, where the"
+            " domain has that key; images that are prompts need targets too), or remove the term"
+        )
+    if not recipe.samples:
+        return
+    _check_objective(domain, recipe.objective)
+    if train.l2_to_reference > 0 and switches_off(resolve_reference(recipe.reference, required=True), domain.learner):
+        raise ConfigError(
+            f"train.l2_to_reference = {train.l2_to_reference}: the reference is the adapter switched off and has no"
+            ' weights to be pulled to; write reference = { kind = "frozen", adapter = "copy" }'
+        )
+    if domain.num_prompts < train.prompts_per_step:
+        raise ConfigError(
+            f"train.prompts_per_step = {train.prompts_per_step}: the training set has {domain.num_prompts} prompts; "
+            f"write train.prompts_per_step = {max(1, domain.num_prompts)} or less, or give more data"
+        )
+
+
+def _check_learner(learner: Learner, recipe: Recipe, world: World) -> None:
+    """Refuses weights that cannot be trained as the stage asks."""
     if not learner.sizes().trained:
         raise ConfigError(
             "the model has no parameter with requires_grad: nothing can be trained; check the adapter's target modules"
@@ -101,40 +138,21 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
             " through them), and no loss is scaled here; write domain.model.dtype = bfloat16, or float32 with"
             " train.autocast = bfloat16"
         )
-    if train.gradient_checkpointing and "checkpointing" not in learner.offers:
+    if recipe.train.gradient_checkpointing and "checkpointing" not in learner.offers:
         raise ConfigError("train.gradient_checkpointing = true: this model does not offer it; set it to false")
     check_offers(learner, recipe, world)
     if recipe.optimiser.source is not None:
         # A class that does not take these weights is refused before anything is sampled.
         learner.use_optimiser(recipe.optimiser.source)
-    if train.metric is not None and train.metric not in domain.metric_names:
-        names = tuple(domain.metric_names)
-        raise ConfigError(
-            Problem(
-                f'train.metric = "{train.metric}"',
-                "is not a metric of this domain's evaluation",
-                names,
-                nearest(train.metric, names),
-            )
-        )
-    for name, schedule in objective.auxiliary.items():
-        if name not in domain.auxiliary and schedule.may_be_positive():
-            names = tuple(sorted(domain.auxiliary))
-            raise ConfigError(
-                Problem(
-                    f"auxiliary.{name}",
-                    "has a coefficient, and this domain supplies no such term",
-                    names,
-                    nearest(name, names),
-                )
-            )
-    if _is_supervised(recipe) and domain.demonstrations(1, streams=streams, step=0) is None:
-        raise ConfigError(
-            "auxiliary.supervised: the domain has no demonstrations; give it a corpus (domain.demonstrations, where the"
-            " domain has that key; images that are prompts need targets too), or remove the term"
-        )
-    if not recipe.samples:
-        return
+
+
+def _check_name(place: str, problem: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise ConfigError(Problem(place, problem, tuple(known), nearest(name, tuple(known))))
+
+
+def _check_objective(domain: Domain, objective: Objective) -> None:
+    """Refuses an objective that reads what the domain does not supply."""
     if domain.density and objective.discrete_only is not None:
         raise ConfigError(f"{objective.discrete_only}; this domain's decisions are continuous")
     supplies, source = domain.supplies, "this domain supplies"
@@ -157,16 +175,6 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
         raise ConfigError(
             f"{member_slots[0]}.kind = {getattr(objective, member_slots[0]).kind!r} takes one reward a member, and"
             f" {key} rewards every decision; write another {member_slots[0]}.kind, or a reward that is one number"
-        )
-    if train.l2_to_reference > 0 and switches_off(resolve_reference(recipe.reference, required=True), learner):
-        raise ConfigError(
-            f"train.l2_to_reference = {train.l2_to_reference}: the reference is the adapter switched off and has no"
-            ' weights to be pulled to; write reference = { kind = "frozen", adapter = "copy" }'
-        )
-    if domain.num_prompts < train.prompts_per_step:
-        raise ConfigError(
-            f"train.prompts_per_step = {train.prompts_per_step}: the training set has {domain.num_prompts} prompts; "
-            f"write train.prompts_per_step = {max(1, domain.num_prompts)} or less, or give more data"
         )
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.protocol import ComparesExactly, Matches, Samples
+from groupwise.domain.protocol import ComparesExactly, Matches, Prompt, Samples
 from groupwise.domain.returned import checked_members, checked_prompts, checked_rewards, checked_samples
 from groupwise.objective import Batch, Objective
 from groupwise.objective.matching import NoMatching
@@ -208,35 +208,15 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
         indices, progress.num_drawn = draw_prompts(streams, domain.num_prompts, progress.num_drawn, count)
     else:
         indices, progress.num_drawn = rule.draw(streams, history.rewards, domain.num_prompts, progress.num_drawn, count)
-    num_members = step.group_size
     share = world.share(count)
     # A process without a prompt samples the first prompt, so that its records have the right form, and drops all
     # members.
     asked = [indices[place] for place in share] or indices[:1]
     prompts = checked_prompts(domain.prompts(asked), len(asked))
-    settings = {name: schedule.at(progress.stage_step) for name, schedule in recipe.sampling.items()}
     # In a small training set a later round may draw a prompt again; the round is part of the key of its draws.
     round_streams = streams if number == 0 else Streams(streams.seed("round", number))
     with progress.timed("sampling"):
-        try:
-            no_graph = nullcontext() if domain.keeps_graph else torch.no_grad()
-            with whole_weights(domain, world), no_graph:
-                samples = domain.sample(
-                    prompts,
-                    num_members,
-                    streams=round_streams,
-                    step=progress.step,
-                    settings=settings,
-                    requires=objective.requires_sampled,
-                )
-            samples = checked_samples(samples, len(prompts), num_members, domain)
-        except ConfigError:
-            raise
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            message = f"memory ran out while {len(prompts)} groups of {num_members} were sampled"
-            raise ConfigError(f"{message}; write {domain.memory_remedy}") from error
+        samples = _sampled(step, prompts, round_streams)
     with progress.timed("rewards"):
         restore_reward_memory(domain, state)
         tell_progress(domain, progress, recipe)
@@ -269,6 +249,29 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     batch = objective.prepare(rollouts, state.objective, world.sum)
     totals = table.total(objective.partial_rewards)
     return _Round(filler, members, batch, totals, _earned(member_prompts, totals), size_remark)
+
+
+def _sampled(step: Step, prompts: Sequence[Prompt], streams: Streams) -> Samples:
+    """Samples a group for each prompt; names the remedy where memory runs out."""
+    domain, progress = step.domain, step.state.progress
+    try:
+        with whole_weights(domain, step.world), nullcontext() if domain.keeps_graph else torch.no_grad():
+            samples = domain.sample(
+                prompts,
+                step.group_size,
+                streams=streams,
+                step=progress.step,
+                settings={name: schedule.at(progress.stage_step) for name, schedule in step.recipe.sampling.items()},
+                requires=step.recipe.objective.requires_sampled,
+            )
+        return checked_samples(samples, len(prompts), step.group_size, domain)
+    except ConfigError:
+        raise
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        message = f"memory ran out while {len(prompts)} groups of {step.group_size} were sampled"
+        raise ConfigError(f"{message}; write {domain.memory_remedy}") from error
 
 
 def _earned(prompts: Sequence[int], totals: Sequence[float | None]) -> list[tuple[int, list[float]]]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.domain.diffusion.models.test_pipeline import by_the_pipeline, ode, opened, prompts
-from tests.domain.diffusion.models.tiny import WITH_ADAPTERS, saved
+from tests.domain.diffusion.models.tiny import WITH_ADAPTERS, others_slow, saved
 
 from groupwise.config import ConfigError
 from groupwise.domain.diffusion.model import LoraConfig
@@ -33,7 +33,7 @@ def trained(denoiser: PipelineDenoiser) -> PipelineDenoiser:
     return denoiser
 
 
-@pytest.mark.parametrize("name", WITH_ADAPTERS)
+@pytest.mark.parametrize("name", others_slow(WITH_ADAPTERS))
 def test_the_adapter_is_what_trains_what_is_switched_off_and_what_diffusers_loads(name: str, tmp_path: Path) -> None:
     folder = saved(name, tmp_path / "base")
     plain, denoiser = opened(folder, name), trained(opened(folder, name, lora=LORA))

@@ -10,7 +10,7 @@ from typing import Any
 import diffusers
 import pytest
 import torch
-from tests.domain.diffusion.models.tiny import ALL_PIPELINES, PIPELINES, build, saved
+from tests.domain.diffusion.models.tiny import ALL_PIPELINES, PIPELINES, build, others_slow, saved
 from torch import Tensor
 
 from groupwise.config import ConfigError
@@ -28,9 +28,21 @@ CPU = torch.device("cpu")
 STEPS = 3
 
 
+class Folders(dict[str, Path]):
+    """Name of a pipeline -> its folder, which is written where it is first asked for."""
+
+    def __init__(self, place: pytest.TempPathFactory) -> None:
+        super().__init__()
+        self.place = place
+
+    def __missing__(self, name: str) -> Path:
+        self[name] = saved(name, self.place.mktemp(name))
+        return self[name]
+
+
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {name: saved(name, tmp_path_factory.mktemp(name)) for name in ALL_PIPELINES}
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    return Folders(tmp_path_factory)
 
 
 def opened(path: Path, name: str, **keys: Any) -> PipelineDenoiser:
@@ -99,7 +111,7 @@ def by_the_pipeline(pipe: Any, name: str, noise: Tensor, rows: list[dict[str, An
 
 @pytest.mark.parametrize("negative", [False, True], ids=["", "negative"])
 @pytest.mark.parametrize("guidance", [1.0, 4.0])
-@pytest.mark.parametrize("name", ALL_PIPELINES)
+@pytest.mark.parametrize("name", others_slow(ALL_PIPELINES))
 def test_the_same_noise_gives_the_pipelines_own_images(
     folders: dict[str, Path], name: str, guidance: float, negative: bool
 ) -> None:
@@ -118,6 +130,7 @@ def test_the_same_noise_gives_the_pipelines_own_images(
     assert float((other[0] - other[1]).abs().max()) > 1e-4
 
 
+@pytest.mark.slow
 def test_flux_takes_guidance_as_an_input_where_it_was_distilled_for_it(tmp_path: Path) -> None:
     denoiser = opened(saved("FluxPipeline", tmp_path, guidance_embeds=True), "FluxPipeline")
     assert denoiser.distilled
@@ -134,7 +147,7 @@ def test_flux_takes_guidance_as_an_input_where_it_was_distilled_for_it(tmp_path:
         )
 
 
-@pytest.mark.parametrize("name", ALL_PIPELINES)
+@pytest.mark.parametrize("name", others_slow(ALL_PIPELINES))
 def test_trained_weights_are_saved_where_diffusers_finds_them(
     folders: dict[str, Path], name: str, tmp_path: Path
 ) -> None:
@@ -154,7 +167,7 @@ def test_trained_weights_are_saved_where_diffusers_finds_them(
     assert float((by_the_pipeline(pipe, name, noise, prompts(name), 2.0) - here).abs().max()) < 2e-5
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", others_slow(PIPELINES))
 def test_weights_in_bfloat16_give_fp32_predictions_with_gradient(folders: dict[str, Path], name: str) -> None:
     denoiser = opened(folders[name], name, dtype="bfloat16")
     assert denoiser.latent_dtype == torch.float32
@@ -170,7 +183,7 @@ def test_weights_in_bfloat16_give_fp32_predictions_with_gradient(folders: dict[s
     assert denoiser.decode(latents).dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", others_slow(PIPELINES))
 def test_autoencoder_and_encoders_keep_their_precision_while_the_denoiser_is_cast(
     folders: dict[str, Path], name: str
 ) -> None:
@@ -183,7 +196,7 @@ def test_autoencoder_and_encoders_keep_their_precision_while_the_denoiser_is_cas
     assert all(torch.equal(cast[part], value) for part, value in plain[1].items())
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", others_slow(PIPELINES))
 def test_gradient_checkpointing_changes_nothing_but_memory(folders: dict[str, Path], name: str) -> None:
     from groupwise.learner.activation_checkpointing import checkpoint_activations, offers_checkpointing
 
@@ -224,6 +237,7 @@ def test_images_go_to_latents_and_back(folders: dict[str, Path]) -> None:
             denoiser.to_latents(torch.rand(1, 3, 8, 8))
 
 
+@pytest.mark.slow
 def test_sharded_files_and_variants(tmp_path: Path) -> None:
     pipe = build("StableDiffusionPipeline")
     pipe.save_pretrained(tmp_path / "shards", safe_serialization=True, max_shard_size="20KB")
@@ -236,6 +250,7 @@ def test_sharded_files_and_variants(tmp_path: Path) -> None:
         opened(tmp_path / "variant", "StableDiffusionPipeline")
 
 
+@pytest.mark.slow
 def test_stable_diffusion_3_without_its_third_text_encoder(folders: dict[str, Path], tmp_path: Path) -> None:
     name = "StableDiffusion3Pipeline"
     pipe = diffusers.StableDiffusion3Pipeline.from_pretrained(folders[name], text_encoder_3=None, tokenizer_3=None)
@@ -250,6 +265,7 @@ def test_stable_diffusion_3_without_its_third_text_encoder(folders: dict[str, Pa
         assert float((ode(denoiser, noise, prompts(name), 4.0) - expected).abs().max()) < 2e-5
 
 
+@pytest.mark.slow
 def test_every_part_is_opened_in_the_dtype_that_the_denoiser_was_saved_in(tmp_path: Path) -> None:
     for shards in ("10GB", "10KB"):
         pipe = build("StableDiffusionPipeline").to(dtype=torch.bfloat16)

@@ -4,10 +4,12 @@ parameters each, whole on disk.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import diffusers
+import pytest
 import torch
 from tests.tiny_clip import ALPHABET, clip_tokenizer
 from tokenizers.pre_tokenizers import ByteLevel
@@ -36,6 +38,15 @@ PIPELINES = (
 """Those that make images."""
 ALL_PIPELINES = (*PIPELINES, "WanPipeline")
 ASKED_BY_IMAGE = "StableDiffusionInstructPix2PixPipeline"
+AT_ONCE = "StableDiffusion3Pipeline"
+"""The pipeline that every run of the tests tries; the slow tests try the others."""
+
+
+def others_slow(names: Sequence[str]) -> list[Any]:
+    """The names as parameters of a test, slow but for the one that is tried at once."""
+    return [name if name == AT_ONCE else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 WITH_ADAPTERS = tuple(name for name in ALL_PIPELINES if name != "DiTPipeline")
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 from groupwise.domain.language.source.cups import Cups, follow, worked
 
 
@@ -22,6 +24,16 @@ def test_rows_are_distinct_and_a_function_of_the_seed():
     assert len({row["prompt"] for row in rows}) == 500
     assert rows[:20] == Cups().rows(20, seed=1)
     assert rows[:20] != Cups().rows(20, seed=2)
+
+
+def test_the_draws_are_those_of_randrange():
+    draw = random.Random("cups 0")
+    for row in Cups().rows(200, seed=0):
+        # randint and two randranges a swap, as the rows of earlier versions were drawn.
+        ball = draw.randint(1, 5)
+        pairs = [(draw.randrange(5) + 1, draw.randrange(4) + 1) for _ in range(6)]
+        swaps = " ".join(f"{a}-{b + (b >= a)}" for a, b in pairs)
+        assert row["prompt"] == f"ball {ball} swap {swaps} ?"
 
 
 def test_a_task_with_few_prompts_gives_those_there_are():

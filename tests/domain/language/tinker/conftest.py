@@ -18,7 +18,7 @@ from tests.engines.tinker_server import PYTHON, serving
 from groupwise.causal_lm.config import SmallModelConfig
 from groupwise.causal_lm.scratch import character_tokenizer, small_model
 
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 def sdk_tasks() -> set[Any]:

@@ -54,6 +54,7 @@ def test_a_session_that_is_never_answered_does_not_hold_the_end_up(place: Place,
         run(place.experiment(seconds=1.0), place.folder / "run")
 
 
+@pytest.mark.slow
 def test_a_full_server_and_a_refused_method_leave_nothing(
     place: Place, state: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,10 +63,11 @@ def test_a_full_server_and_a_refused_method_leave_nothing(
         run(place.experiment(method="source_003"), place.folder / "run")
     state.places = 1
     with pytest.raises(TinkerError, match="no free place"):
-        run(place.experiment(seconds=1.0), place.folder / "run")
+        run(place.experiment(seconds=5.0), place.folder / "run")
     assert not state.adapters
 
 
+@pytest.mark.slow
 def test_a_run_whose_saved_state_is_gone_leaves_nothing(place: Place, state: StandIn) -> None:
     run(place.experiment("train.num_steps=2"), place.folder / "run")
     (place.folder / "run" / "summary.json").unlink()
@@ -75,6 +77,7 @@ def test_a_run_whose_saved_state_is_gone_leaves_nothing(place: Place, state: Sta
     assert not state.adapters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["check", "evaluate", "sample"])
 def test_a_command_that_only_asks_leaves_nothing(
     place: Place, state: StandIn, verb: str, monkeypatch: pytest.MonkeyPatch

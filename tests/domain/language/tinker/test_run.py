@@ -47,6 +47,7 @@ def test_a_run_learns_and_frees_its_adapters(place: Place, state: StandIn, capsy
     assert saved.state in state.states
 
 
+@pytest.mark.slow
 def test_a_run_whose_engine_died_says_so_and_goes_on_from_the_saved_state(place: Place, state: StandIn) -> None:
     whole = run(place.experiment(), place.folder / "whole")
     state.steps_until_failure = state.num_steps + 8 + 3  # the measurement of the rules takes eight
@@ -75,6 +76,7 @@ SCOPES = ("grpo", "gspo", "clip_cov")
 """A method of every scope: decision, member, batch."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", SCOPES)
 def test_a_method_of_every_scope_runs(place: Place, state: StandIn, method: str) -> None:
     result = run(place.experiment("train.num_steps=2", method=method), place.folder / "run")
@@ -83,7 +85,9 @@ def test_a_method_of_every_scope_runs(place: Place, state: StandIn, method: str)
     assert not state.adapters
 
 
-@pytest.mark.parametrize("method", ["flow_grpo", "awm", "source_003"])
+@pytest.mark.parametrize(
+    "method", ["source_003", *(pytest.param(method, marks=pytest.mark.slow) for method in ("flow_grpo", "awm"))]
+)
 def test_a_method_that_reads_more_than_log_probs_is_refused(place: Place, state: StandIn, method: str) -> None:
     with pytest.raises(ConfigError, match=r"noised copies|reads \[.*supplies \['log_prob'\]|continuous") as refusal:
         run(place.experiment(method=method), place.folder / "run")
@@ -105,6 +109,7 @@ def test_the_guide_counts_the_methods_that_a_server_can_serve() -> None:
     assert f"of the {num_methods} shipped methods the {num_methods - len(READERS_OF_MORE)} that" in guide
 
 
+@pytest.mark.slow
 def test_a_saved_model_is_evaluated_and_sampled_through_the_server(place: Place, state: StandIn) -> None:
     experiment = place.experiment("train.num_steps=2")
     result = run(experiment, place.folder / "run")
@@ -117,6 +122,7 @@ def test_a_saved_model_is_evaluated_and_sampled_through_the_server(place: Place,
     assert not state.adapters
 
 
+@pytest.mark.slow
 def test_a_state_that_the_server_lost_is_one_line(place: Place, state: StandIn) -> None:
     experiment = place.experiment("train.num_steps=1")
     run(experiment, place.folder / "run")
@@ -127,29 +133,36 @@ def test_a_state_that_the_server_lost_is_one_line(place: Place, state: StandIn) 
     assert "\n" not in str(refusal.value)
 
 
+REFUSED = [
+    ("domain.sampling.temperature=0.7", r"sampling\.temperature = 0\.7 .* write 1"),
+    ("domain.sampling.top_p=0.9", r"sampling\.top_p = 0\.9 .* write 1"),
+    ("domain.sampling.top_k=5", r"sampling\.top_k = 5 .* write 0"),
+    ('domain.sampling.stop=["="]', r"sampling\.stop = \['='\]"),
+    (
+        'domain.sampling_schedule.temperature={kind="linear",start=1,end=0.5,num_steps=4}',
+        r"sampling_schedule\.temperature = 0\.5",
+    ),
+    ("domain.engine.kind=transformers", r'engine\.kind = "transformers" .* leave engine out'),
+    ("entropy=0.01", r"reads \['entropy'\].*supplies \['log_prob'\]"),
+    (
+        'credit={gradient_adaptive={signal="score_norm"}}',
+        r"reads \['score_norm'\].*supplies \['log_prob'\]",
+    ),
+    ("divergence.kind=exact", "exact_divergence"),
+    ("reference.kind=ema", r"reference\.kind"),
+    ("train.l2_to_reference=0.1", r"train\.l2_to_reference"),
+    ("train.micro_batch_members=auto", "micro_batch_members"),
+    ("domain.model.base_model=other", r"does not serve it; allowed: bigram"),
+    ("domain.model.tokenizer=nowhere", "nowhere"),
+]
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
+    # By the server, by the objective, by the training and by the address: one of each at once.
     [
-        ("domain.sampling.temperature=0.7", r"sampling\.temperature = 0\.7 .* write 1"),
-        ("domain.sampling.top_p=0.9", r"sampling\.top_p = 0\.9 .* write 1"),
-        ("domain.sampling.top_k=5", r"sampling\.top_k = 5 .* write 0"),
-        ('domain.sampling.stop=["="]', r"sampling\.stop = \['='\]"),
-        (
-            'domain.sampling_schedule.temperature={kind="linear",start=1,end=0.5,num_steps=4}',
-            r"sampling_schedule\.temperature = 0\.5",
-        ),
-        ("domain.engine.kind=transformers", r'engine\.kind = "transformers" .* leave engine out'),
-        ("entropy=0.01", r"reads \['entropy'\].*supplies \['log_prob'\]"),
-        (
-            'credit={gradient_adaptive={signal="score_norm"}}',
-            r"reads \['score_norm'\].*supplies \['log_prob'\]",
-        ),
-        ("divergence.kind=exact", "exact_divergence"),
-        ("reference.kind=ema", r"reference\.kind"),
-        ("train.l2_to_reference=0.1", r"train\.l2_to_reference"),
-        ("train.micro_batch_members=auto", "micro_batch_members"),
-        ("domain.model.base_model=other", r"does not serve it; allowed: bigram"),
-        ("domain.model.tokenizer=nowhere", "nowhere"),
+        case if place in (0, 6, 10, 12) else pytest.param(*case, marks=pytest.mark.slow)
+        for place, case in enumerate(REFUSED)
     ],
 )
 def test_what_a_server_cannot_give_is_refused(place: Place, state: StandIn, override: str, message: str) -> None:
@@ -160,6 +173,7 @@ def test_what_a_server_cannot_give_is_refused(place: Place, state: StandIn, over
     assert not (place.folder / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_example_trains_with_the_library_alone(place: Place, state: StandIn) -> None:
     path = Path(__file__).parents[4] / "examples" / "train_on_tinker.py"
     assert len(path.read_text().splitlines()) <= 80
@@ -198,6 +212,7 @@ def test_an_export_is_the_adapter_as_peft_loads_it(place: Place, state: StandIn)
     assert not (place.folder / "outside.txt").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -23,7 +23,7 @@ from groupwise.domain.language.tinker.client import Service
 from groupwise.domain.language.tinker.policy import TinkerPolicy
 from groupwise.learner.protocol import StepNumbers
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 PRESETS = (
     "grpo",

@@ -23,7 +23,7 @@ from groupwise.domain.language.tinker.client import Service
 from groupwise.domain.language.tinker.data import Sequenced
 from groupwise.domain.language.tinker.saved import SavedState
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 PROGRAM = [sys.executable, "-c", "from groupwise.cli import main; main()"]
 SECONDS = 900

@@ -131,7 +131,7 @@ def test_nats_per_letter_are_those_of_all_placements() -> None:
     assert torch.allclose(trained._nats_per_letter(longer, ["ab"])[0], whole), "torch's mean divides by the letters"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_trained_reader_reads_clean_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
     monkeypatch.setattr(trained, "_NUM_STEPS", 600)

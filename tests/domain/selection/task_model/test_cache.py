@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
-import sys
+import multiprocessing
 from pathlib import Path
 
 import numpy as np
@@ -141,38 +140,26 @@ def test_a_picture_in_a_file_counts_with_its_content(tmp_path):
         digest(example(0, "?", "red", str(tmp_path / "b.png")))
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from groupwise.domain.selection.task_model.cache import AnswerFile
-
-file, name = AnswerFile(Path(sys.argv[1])), sys.argv[2]
-print("ready", flush=True)
-sys.stdin.readline()
-for number in range(300):
-    file.add({f"{name}-{number}": {"x" * (number % 50): number / 7}, f"shared-{number}": {name: float(number)}})
-"""
+def write(path: Path, name: str, begin) -> None:
+    file = AnswerFile(path)
+    begin.wait()
+    for number in range(300):
+        file.add({f"{name}-{number}": {"x" * (number % 50): number / 7}, f"shared-{number}": {name: float(number)}})
 
 
 def test_two_processes_write_at_once(tmp_path):
-    path = tmp_path / "answers.jsonl"
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for name in ("a", "b")
-    ]
+    path, fork = tmp_path / "answers.jsonl", multiprocessing.get_context("fork")
+    begin = fork.Barrier(3)
+    writers = [fork.Process(target=write, args=(path, name, begin), daemon=True) for name in ("a", "b")]
+    for writer in writers:
+        writer.start()
     seen = AnswerFile(path)
-    for writer in writers:
-        assert writer.stdout.readline() == "ready\n"
-    for writer in writers:
-        writer.stdin.write("\n")
-        writer.stdin.flush()
-    while any(writer.poll() is None for writer in writers):
+    begin.wait(120)
+    while any(writer.is_alive() for writer in writers):
         seen.refresh()  # a reader in between sees whole lines only
     for writer in writers:
-        writer.communicate()
-        assert writer.returncode == 0
+        writer.join()
+        assert writer.exitcode == 0
     seen.refresh()
     for file in (seen, AnswerFile(path)):
         for number in range(300):

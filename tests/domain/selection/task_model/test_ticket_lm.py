@@ -68,7 +68,7 @@ def test_a_family_that_keeps_a_state_writes_answers_too(tmp_path, monkeypatch):
         assert text == naive.split("\n")[0].split(words.eos_token)[0].strip()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_task_model_sends_tickets_as_the_demonstrations_were_sent():
     model = TicketLM().open()
     queries = Tickets(num_train=2, num_validation=1, num_held_out=200).read().held_out

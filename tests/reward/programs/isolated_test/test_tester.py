@@ -58,7 +58,6 @@ HONEST = {
     ],
     """
     import asyncio, enum
-    import numpy as np
     from collections import Counter, namedtuple
     Point = namedtuple("Point", "x y")
     Colour = enum.Enum("Colour", "RED BLUE")
@@ -68,7 +67,6 @@ HONEST = {
     def count(n): yield from range(n)
     def total(values): return sum(values)
     def colour(): return Colour.RED
-    def twice(x): return np.array(x) * 2
     def letters(text): return Counter(text)
     def hello(): print("hello")
     said = []
@@ -79,7 +77,6 @@ HONEST = {
         return x + 1
     """: [
         "x = [3, 1]; sort(x); assert x == [1, 3]",
-        "import numpy as np\nx = np.array([3, 1]); sort(x); assert x.tolist() == [1, 3]",
         (
             "assert each(lambda x: x * 2, [1, 2]) == [2, 4] and each(len, ['ab']) == [2] and each(str, [1]) == ['1']"
             " and adder(3)(4) == 7"
@@ -90,7 +87,6 @@ HONEST = {
         ),
         "assert colour() is Colour.RED and colour() == Colour.RED != Colour.BLUE and colour().name == 'RED'",
         "p = Point(1, 2); assert p == (1, 2) and p.x == 1 and p._asdict() == {'x': 1, 'y': 2} and isinstance(p, tuple)",
-        "assert np.allclose(twice([1, 2]), [2, 4]) and (twice([1]) == np.array([2])).all()",
         "assert letters('aab') == {'a': 2, 'b': 1} and letters('aab').most_common(1) == [('a', 2)]",
         (
             "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()) as said: hello()\nassert"
@@ -103,6 +99,14 @@ HONEST = {
         "say(1)\ndef last(): return said[-1]\nsay(2); assert last() == 2 and said == [1, 2]",
         "import asyncio\nassert asyncio.run(later(2)) == 3",
         "def examine(candidate):\n    assert abs(candidate([.1, .2]) - .3) < 1e-9\nexamine(total)",
+    ],
+    """
+    import numpy as np
+    def sort(values): values.sort()
+    def twice(x): return np.array(x) * 2
+    """: [
+        "import numpy as np\nx = np.array([3, 1]); sort(x); assert x.tolist() == [1, 3]",
+        "assert np.allclose(twice([1, 2]), [2, 4]) and (twice([1]) == np.array([2])).all()",
     ],
 }
 
@@ -134,6 +138,7 @@ FORMS = [
     "import pytest\nassert add(1, 2) == pytest.approx(3.14)",
     "import numpy as np\nassert np.allclose(add(1, 2), 3.14)",
 ]
+KINDS = ("object", "int", "float", "str", "tuple", "list", "dict")
 INSIDE = [
     (kind, f"{before}Liar(){after}")
     for kind in ("object", "int", "str", "list")
@@ -209,16 +214,24 @@ def test_honest_programs_pass():
     assert [score(program, tests) for program, tests in HONEST.items()] == [1.0] * len(HONEST)
 
 
-def test_no_object_is_equal_or_near_to_what_it_does_not_know():
-    for kind in ("object", "int", "float", "str", "tuple", "list", "dict"):
-        assert (
-            score(
-                LIAR.replace("KIND", kind).replace("RESULT", "Liar()"),
-                FORMS if kind in ("object", "float") else FORMS[:2],
-            )
-            == 0.0
-        ), kind
-    for kind, result in INSIDE:
+@pytest.mark.parametrize(
+    ("kinds", "inside"),
+    [
+        ({"object": [*FORMS[:5], FORMS[-1]], "int": FORMS[:2]}, INSIDE[:3]),
+        pytest.param(
+            {kind: FORMS if kind in ("object", "float") else FORMS[:2] for kind in KINDS},
+            INSIDE,
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["some", "all"],
+)
+def test_no_object_is_equal_or_near_to_what_it_does_not_know(
+    kinds: dict[str, list[str]], inside: list[tuple[str, str]]
+) -> None:
+    for kind, forms in kinds.items():
+        assert score(LIAR.replace("KIND", kind).replace("RESULT", "Liar()"), forms) == 0.0, kind
+    for kind, result in inside:
         assert (
             score(LIAR.replace("KIND", kind).replace("RESULT", result), ["assert add(1, 2) in ([9], (9,), {1: 9})"])
             == 0.0

@@ -119,13 +119,14 @@ def test_a_burst_of_memory_between_two_looks_is_ended_by_the_kernel(monkeypatch:
     # Ten processes that take 100 MB each at once: no process passes its own limit, all together pass the group's.
     burst = (
         "import os\nfor _ in range(9):\n    if os.fork() == 0: break\nheld = bytearray(100 * 2**20)\nimport time;"
-        " time.sleep(20)"
+        " time.sleep(600)"
     )
     before = set(Path("/sys/fs/cgroup").rglob("groupwise-*"))
-    began = time.monotonic()
     done = subprocess.run(
-        behind([*python(), "-c", burst], Limits(memory_mb=200, disk_mb=8)), capture_output=True, timeout=60, check=False
+        behind([*python(), "-c", burst], Limits(memory_mb=200, disk_mb=8)),
+        capture_output=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode != 0
-    assert time.monotonic() - began < 15
     assert set(Path("/sys/fs/cgroup").rglob("groupwise-*")) <= before

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.reward.programs.wall.conftest import ROADS
 from tests.reward.programs.wall.hostile import CHAPTERS, GOOD, TESTS
 
 from groupwise.reward import UnitTests
@@ -116,12 +117,8 @@ def _value(value: object) -> object:
     return value.value if isinstance(value, Noted) else value
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("chapter", list(CHAPTERS))
-def test_every_hostile_program_gets_what_it_deserves_and_hurts_nobody(
-    road: str, chapter: str, outside: Outside
-) -> None:
-    programs = CHAPTERS[chapter]
+def examine(programs: dict[str, tuple[str, list[object], object]], outside: Outside) -> None:
+    """Runs programs side by side, each with a neighbour, and looks at their marks and at what stands outside."""
     pattern = re.compile("{(" + "|".join(outside.names) + ")}")
     codes, tests = [], []
     for code, program_tests, _ in programs.values():
@@ -147,6 +144,32 @@ def test_every_hostile_program_gets_what_it_deserves_and_hurts_nobody(
     outside.victim.kill()
     assert outside.victim.stdout is not None
     assert outside.victim.stdout.read() == ""
+
+
+def test_a_program_of_every_chapter_gets_what_it_deserves_and_hurts_nobody(outside: Outside) -> None:
+    """On the road that this machine takes."""
+    names = [
+        *("a fifo in the place of its output", "reads what is not its own", "changes what is not its own"),
+        *("3 GB", "memory without a name", "signals everybody", "leaves daemons", "the network", "mounts and roots"),
+    ]
+    every = {name: (chapter, program) for chapter in CHAPTERS for name, program in CHAPTERS[chapter].items()}
+    assert len({every[name][0] for name in names}) >= 5
+    examine({name: every[name][1] for name in names}, outside)
+
+
+@pytest.mark.parametrize(
+    ("road", "chapter"),
+    [
+        pytest.param(road, chapter, marks=pytest.mark.slow if road == "namespaces" else pytest.mark.nightly)
+        for road in ROADS
+        for chapter in CHAPTERS
+    ],
+    indirect=["road"],
+)
+def test_every_hostile_program_gets_what_it_deserves_and_hurts_nobody(
+    road: str, chapter: str, outside: Outside
+) -> None:
+    examine(CHAPTERS[chapter], outside)
 
 
 def test_the_hostile_programs_are_at_least_forty() -> None:

@@ -93,14 +93,14 @@ def test_a_command_behind_the_wall_speaks_by_its_own_pipes_and_ends_with_its_pro
             process.stdin.flush()
             assert process.stdout.readline() == text * 2 + "\n"
         process.stdin.close()
-        assert process.wait(60) == 7
+        assert process.wait(120) == 7
     with subprocess.Popen(
         machine_wall.behind(["sh", "-c", "echo begun; sleep 600"], Limits(wall_seconds=None)), stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
         process.terminate()
-        assert process.wait(60) == 137
+        assert process.wait(120) == 137
 
 
 @pytest.mark.slow

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, final
+from typing import TYPE_CHECKING, Annotated, Literal, final
 
 from pydantic import Field
 
 from groupwise.config import Config
 from groupwise.config.numbers import Seed
 from groupwise.domain.diffusion.source.base import Content
+from groupwise.domain.image_source.digits import handwritten
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,10 +46,8 @@ class Digits(Config):
 
 def load() -> tuple[np.ndarray, np.ndarray]:
     """Loads all images `[1797, 8, 8]` in [0, 1], and their true labels."""
-    from sklearn.datasets import load_digits
-
-    digits: Any = load_digits()
-    return (digits.images / 16).astype("float32"), digits.target.astype("int64")
+    images, labels = handwritten()
+    return images.copy(), labels.copy()
 
 
 def spoil(labels: np.ndarray, share: float, seed: int) -> np.ndarray:

@@ -48,17 +48,27 @@ class Cups(Source):
         return [" ".join([*(row["steps"] if worked else []), "answer", row["answer"]])]
 
     def _draw(self, draw: random.Random) -> Iterator[Row]:
+        cups = range(1, self.num_cups + 1)
+        texts = {(a, b): f"{a}-{b}" for a in cups for b in cups}
         while True:
-            ball = draw.randint(1, self.num_cups)
+            ball = _below(draw, self.num_cups) + 1
             swaps = [_pair(draw, self.num_cups) for _ in range(self.num_swaps)]
             steps = follow(ball, swaps)
-            prompt = f"ball {ball} swap {' '.join(f'{a}-{b}' for a, b in swaps)} ?"
+            prompt = f"ball {ball} swap {' '.join([texts[swap] for swap in swaps])} ?"
             yield {"prompt": prompt, "answer": str(steps[-1]), "steps": [str(place) for place in (ball, *steps)]}
 
 
 def _pair(draw: random.Random, num: int) -> tuple[int, int]:
-    first_cup, second_cup = draw.randrange(num), draw.randrange(num - 1)
+    first_cup, second_cup = _below(draw, num), _below(draw, num - 1)
     return first_cup + 1, second_cup + 1 + (second_cup >= first_cup)
+
+
+def _below(draw: random.Random, num: int) -> int:
+    """Draws as `draw.randrange(num)` does, in half the time."""
+    num_bits = num.bit_length()
+    while (drawn := draw.getrandbits(num_bits)) >= num:
+        pass
+    return drawn
 
 
 def follow(ball: int, swaps: Sequence[Sequence[int]]) -> list[int]:
