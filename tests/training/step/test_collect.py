@@ -73,8 +73,8 @@ class First:
         return tensor
 
     def gather(self, value: Any) -> list[Any]:
-        places, running = value
-        return [value, (places, {name: 2 * number for name, number in running.items()})]
+        places, running, num_compared = value
+        return [value, (places, {name: 2 * number for name, number in running.items()}, num_compared)]
 
 
 def test_running_statistics_of_one_process_alone_are_refused() -> None:
