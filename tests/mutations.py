@@ -54,8 +54,8 @@ objective/bounded.py < objective/test_bounded.py
 
 # missing_is_good: a member that lacks a reward counts with the sum of the others
 objective/prepare.py < objective/test_prepare.py
-- present = present & present_here if partial == "drop" else present | present_here
-+ present = present | present_here
+- present = present & ~lacking
++ present = present
 
 # missing_in_divisor: a member that lacks a reward stays in the divisor
 objective/objective.py < objective/test_left_out.py

@@ -41,6 +41,21 @@ def test_a_member_with_a_missing_reward_is_left_out_or_has_what_its_other_reward
     assert summed.value[:, 0].tolist() == [2.0, -1.0, 4.0, 0.0]
 
 
+def test_a_reward_that_a_whole_group_lacks_leaves_nobody_out() -> None:
+    # The first group is of mathematics, the second of code; a check broke in the second.
+    rewards = {"proof": [1.0, 0.0, None, None], "tests": [None, None, 1.0, None], "brief": [0.5, 0.0, 0.5, 0.5]}
+    grouped = grouped_rewards(rollouts([0, 0, 1, 1], rewards), "drop", sum_over_one_process)
+    assert grouped.present[:, 0].tolist() == [True, True, True, False]
+    assert grouped.value[:, 0].tolist() == [1.5, 0.0, 1.5, 0.0]
+
+
+def test_a_member_without_its_map_is_left_out_where_others_have_ended_too() -> None:
+    mask = torch.tensor([[True, False], [True, True], [True, True]])
+    rewards = {"map": torch.tensor([[1.0, 0.0], [2.0, 3.0], [5.0, 5.0]]), "whole": [1.0, 1.0, None]}
+    grouped = grouped_rewards(rollouts([0, 0, 0], rewards, mask=mask), "drop", sum_over_one_process)
+    assert grouped.present.tolist() == [[True, False], [True, True], [False, False]]
+
+
 def test_a_reward_of_weight_zero_is_measured_and_never_counted() -> None:
     group_rollouts = rollouts([0, 0], {"correct": [1.0, None], "length": [7.0, 9.0]}, {"length": 0.0})
     rewards = grouped_rewards(group_rollouts, "drop", sum_over_one_process)

@@ -98,7 +98,7 @@ class Objective(Config):
     """Coefficients of auxiliary terms by name (`supervised`, `consistency`, ...)."""
     partial_rewards: Partial = "drop"
     """The effect of a missing reward on its member: `drop` treats the member as if it had not been sampled, `sum` gives
-    it the sum of its other rewards, as TRL does.
+    it the sum of its other rewards, as TRL does. A reward that is missing for a whole group leaves no member out.
     """
     reward_rounding: float = Field(default=FP32_NOISE, ge=1e-14, lt=1)
     """Rewards of a group that differ by no more than this part of the largest are equal. The default is the noise of a

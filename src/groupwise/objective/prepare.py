@@ -25,8 +25,9 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce, roundi
     """Returns the weighted sum of all rewards, with its groups.
 
     A member that lacks a reward is not present (`partial = "drop"`), or has the sum of the others (`"sum"`); one that
-    lacks them all is never present. Of a reward map, the same holds for each place. Rewards of weight 0 have metrics
-    and no part in the sum.
+    lacks them all is never present. A reward that a whole group lacks says nothing about its prompt, and no member is
+    left out for it. Of a reward map, the same holds for each place. Rewards of weight 0 have metrics and no part in the
+    sum.
 
     Args:
         rollouts: whole groups.
@@ -44,7 +45,7 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce, roundi
     weights = {name: float(rollouts.reward_weights.get(name, 1.0)) for name in rollouts.rewards}
     total = length.new_zeros(members, width if wide else 1)
     rewarded = [name for name in given_rewards if weights[name] != 0.0]
-    present = torch.full_like(total, partial == "drop" and bool(rewarded), dtype=torch.bool)
+    present, lacking = torch.zeros_like(total, dtype=torch.bool), torch.zeros_like(total, dtype=torch.bool)
     shaped: dict[str, tuple[Tensor, Tensor]] = {}
     for name, reward in given_rewards.items():
         value, present_here = shaped[name] = (
@@ -55,7 +56,11 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce, roundi
         if name not in rewarded:
             continue
         total = total + weights[name] * torch.where(present_here, value, 0.0)
-        present = present & present_here if partial == "drop" else present | present_here
+        present = present | present_here
+        given_to = torch.bincount(index[present_here.any(dim=1)], minlength=num_groups) > 0
+        lacking = lacking | (given_to[index, None] & ~present_here)
+    if partial == "drop":
+        present = present & ~lacking
     if wide:
         present = present & rollouts.mask
     total = torch.where(present, total, 0.0)

@@ -18,6 +18,8 @@ def test_a_member_that_lacks_a_reward_has_no_sum_or_that_of_the_others() -> None
     # Complete: 2 + 2 + 1. Without a: 2 + 1. Without b: 2 + 1. Without any: none.
     assert RewardTable(VALUES, WEIGHTS).total() == [5.0, None, None, None]
     assert RewardTable(VALUES, WEIGHTS).total(partial="sum") == [5.0, 3.0, 3.0, None]
+    # The third is a group of its own, which b says nothing about.
+    assert RewardTable(VALUES, WEIGHTS).total(groups=["x", "x", "y", "x"]) == [5.0, None, 3.0, None]
 
 
 def test_a_reward_of_weight_zero_is_logged_and_does_not_make_a_member_scorable() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
@@ -98,12 +98,15 @@ class RewardTable:
     def __len__(self) -> int:
         return len(next(iter(self.values.values()), []))
 
-    def total(self, partial: Literal["drop", "sum"] = "drop") -> list[float | None]:
+    def total(
+        self, partial: Literal["drop", "sum"] = "drop", groups: Sequence[Hashable] | None = None
+    ) -> list[float | None]:
         """Computes the weighted sum `sum_j w_j R_j` for each member.
 
         Args:
-            partial: the effect of a missing reward with a weight: `drop` gives its member None, `sum` the sum of its
-                other rewards.
+            partial: the effect of a missing reward with a weight: `drop` gives its member None, unless the reward is
+                missing for the whole group and so says nothing about its prompt; `sum` gives the sum of the others.
+            groups: the group of each member; all are of one group if not given.
 
         Returns:
             `B` numbers; None for a member that cannot be scored, as where every reward with a weight is missing.
@@ -117,14 +120,20 @@ class RewardTable:
                 f"no reward has a weight other than 0, so there is no sum; rewards: {sorted(self.values)}; give one of"
                 " them a weight"
             )
-        enough = len(weights) if partial == "drop" else 1
-        totals: list[float | None] = []
-        for member in range(len(self)):
-            present = [
-                weight * value for name, weight in weights.items() if (value := self.values[name][member]) is not None
-            ]
-            totals.append(math.fsum(present) if len(present) >= enough else None)
-        return totals
+        groups = [0] * len(self) if groups is None else groups
+        given = [
+            {name: value for name in weights if (value := self.values[name][member]) is not None}
+            for member in range(len(self))
+        ]
+        asked: dict[Hashable, set[str]] = {}
+        for group, values in zip(groups, given, strict=True):
+            asked.setdefault(group, set()).update(values)
+        return [
+            math.fsum(weights[name] * value for name, value in values.items())
+            if values and (partial == "sum" or values.keys() == asked[group])
+            else None
+            for group, values in zip(groups, given, strict=True)
+        ]
 
     def metrics(self) -> dict[str, float]:
         """Computes the metrics of each reward: mean, standard deviation over the batch, share missing, seconds, and the

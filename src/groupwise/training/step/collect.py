@@ -247,7 +247,7 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     members = RewardedMembers(samples, place, table, past_rewards)
     rollouts = members.rollouts(objective.requires_rollouts, density=domain.density)
     batch = objective.prepare(rollouts, state.objective, world.sum)
-    totals = table.total(objective.partial_rewards)
+    totals = table.total(objective.partial_rewards, place.tolist())
     return _Round(filler, members, batch, totals, _earned(member_prompts, totals), size_remark)
 
 
