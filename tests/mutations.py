@@ -52,10 +52,15 @@ objective/bounded.py < objective/test_bounded.py
 - advantage.clamp(-clip, clip)
 + advantage.clamp(max=clip)
 
-# reward_weights: a missing reward of negative weight is renormalised by a signed sum
+# missing_is_good: a member that lacks a reward counts with the sum of the others
 objective/prepare.py < objective/test_prepare.py
-- weight_present = weight_present + abs(weights[name]) * present_here.to(total.dtype)
-+ weight_present = weight_present + weights[name] * present_here.to(total.dtype)
+- present = present & ~lacking
++ present = present
+
+# missing_in_divisor: a member that lacks a reward stays in the divisor
+objective/objective.py < objective/test_left_out.py
+- admitted=groups[rewards.index] & sampled,
++ admitted=groups[rewards.index],
 
 # at_the_threshold: a reward at the threshold is a success
 objective/admission/positive_share.py < objective/admission/test_positive_share.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from tests.objective.small import close
@@ -31,20 +32,23 @@ def test_flat_by_equality_not_by_size_of_the_deviation() -> None:
     close(grouped.compared(torch.full((8, 1), 7.0))[:, 0], [7.0, 7.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 
 
-def test_nearly_equal_rewards_are_a_comparison() -> None:
-    value = torch.tensor([[1.0], [1.0 + 1e-9]], dtype=torch.float64)
-    grouped = Grouped(
-        value, torch.ones(2, 1, dtype=torch.bool), torch.tensor([0, 0]), 1, torch.ones(2, 1, dtype=torch.float64)
-    )
-    assert not grouped.flat.any()
-
-
 def test_batch_moments_span_all_present_rewards() -> None:
     # 1, 3, 0.1, 0.1, 0.1, 5: mean 9.3 / 6 = 1.55; squares 1 + 9 + 0.03 + 25 - 6 * 1.55^2 = 20.615, over 5.
     count, mean, std = _grouped().batch_moments(_grouped().value)
     close(torch.stack([count, mean, std]), [6.0, 1.55, math.sqrt(20.615 / 5)])
 
 
-def test_a_group_is_flat_within_rounding_and_no_further() -> None:
-    values = [[1.0, 1.0 + 4e-15], [1.0, 1.0 + 4e-14], [-1e9, -1e9 + 1e-4], [0.0, 1e-300], [0.0, 5e-324]]
-    assert Grouped.of(*values).group_flat[:, 0].tolist() == [True, False, False, False, True]
+def test_a_group_is_flat_within_the_rounding_of_fp32_or_what_is_set() -> None:
+    digit = 2.0**-23
+    values = [
+        [17.3, 17.3 * (1 + 3 * digit), 17.3 * (1 - digit / 2)],
+        [17.3, 17.3 * (1 + 5 * digit)],
+        [-1e9, -1e9 + 400.0],
+        [-1e9, -1e9 + 500.0],
+        [1.0, 1.0 + 4e-15],
+        [0.0, 1e-300],
+        [0.0, 5e-324],
+    ]
+    assert Grouped.of(*values).group_flat[:, 0].tolist() == [True, False, True, False, True, False, True]
+    finer = replace(Grouped.of(*values), rounding=1e-14)
+    assert finer.group_flat[:, 0].tolist() == [False, False, False, False, True, False, True]

@@ -34,14 +34,16 @@ def test_slices_keep_an_advantage_that_is_one_a_member() -> None:
 
 
 def test_dropped_groups_leave_token_means_and_stay_in_fixed_divisors() -> None:
-    # World: decisions 5, 3, 3.. of seven members in three groups; group 9 (members 3 and 4) is flat and dropped.
+    # World: seven members in three groups; group 9 (members 3 and 4) is flat and dropped, and the reward of another is
+    # missing, so that six were sampled and four train.
     inputs = world()
-    valid = int(inputs.mask.sum())
-    dropped = int(inputs.mask[3:5].sum())
+    batch = prepared(build(), inputs)
+    assert [int(batch.sampled.sum()), int((batch.sampled & (batch.prompt != batch.prompt[3])).sum())] == [6, 4]
+    trained = int(inputs.mask[batch.sampled & (batch.prompt != batch.prompt[3])].sum())
     for aggregation, total in (
         ({"kind": "token_mean"}, 1.0),
-        ({"kind": "member_sum"}, (valid - dropped) / 5),
-        ({"kind": "fixed_length", "length": 10}, (valid - dropped) / (7 * 10)),
+        ({"kind": "member_sum"}, trained / 4),
+        ({"kind": "fixed_length", "length": 10}, trained / (6 * 10)),
         ({"kind": "prompt_mean"}, 1.0),
     ):
         objective = build(admission={"kind": "informative"}, aggregation=aggregation)

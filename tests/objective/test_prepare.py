@@ -26,19 +26,39 @@ def rollouts(
 
 def test_rewards_are_summed_by_weight() -> None:
     group_rollouts = rollouts([0, 0], {"correct": [1.0, 0.0], "format": [0.5, 1.0]}, {"format": 3.0})
-    assert grouped_rewards(group_rollouts, "renormalise", sum_over_one_process).value.tolist() == [[2.5], [3.0]]
+    assert grouped_rewards(group_rollouts, "drop", sum_over_one_process).value.tolist() == [[2.5], [3.0]]
 
 
-@pytest.mark.parametrize(("partial", "expected"), [("renormalise", 4.0), ("sum", 1.0)])
-def test_a_missing_reward_leaves_the_sum(partial: Any, expected: float) -> None:
-    # Weights 1 and 3, only the first present: 1 * (4 / 1), or 1.
-    group_rollouts = rollouts([0, 0], {"correct": [1.0, 1.0], "format": [None, 1.0]}, {"format": 3.0})
-    assert grouped_rewards(group_rollouts, partial, sum_over_one_process).value.tolist() == [[expected], [4.0]]
+def test_a_member_with_a_missing_reward_is_left_out_or_has_what_its_other_rewards_come_to() -> None:
+    # Weights 1, 3 and -2; member 0 has all, 1 lacks the second, 2 the penalty, 3 everything.
+    rewards = {"correct": [1.0, 1.0, 1.0, None], "format": [1.0, None, 1.0, None], "long": [1.0, 1.0, None, None]}
+    group_rollouts = rollouts([0] * 4, rewards, {"format": 3.0, "long": -2.0})
+    left_out = grouped_rewards(group_rollouts, "drop", sum_over_one_process)
+    assert left_out.present[:, 0].tolist() == [True, False, False, False]
+    assert left_out.value[:, 0].tolist() == [2.0, 0.0, 0.0, 0.0]
+    summed = grouped_rewards(group_rollouts, "sum", sum_over_one_process)
+    assert summed.present[:, 0].tolist() == [True, True, True, False]
+    assert summed.value[:, 0].tolist() == [2.0, -1.0, 4.0, 0.0]
+
+
+def test_a_reward_that_a_whole_group_lacks_leaves_nobody_out() -> None:
+    # The first group is of mathematics, the second of code; a check broke in the second.
+    rewards = {"proof": [1.0, 0.0, None, None], "tests": [None, None, 1.0, None], "brief": [0.5, 0.0, 0.5, 0.5]}
+    grouped = grouped_rewards(rollouts([0, 0, 1, 1], rewards), "drop", sum_over_one_process)
+    assert grouped.present[:, 0].tolist() == [True, True, True, False]
+    assert grouped.value[:, 0].tolist() == [1.5, 0.0, 1.5, 0.0]
+
+
+def test_a_member_without_its_map_is_left_out_where_others_have_ended_too() -> None:
+    mask = torch.tensor([[True, False], [True, True], [True, True]])
+    rewards = {"map": torch.tensor([[1.0, 0.0], [2.0, 3.0], [5.0, 5.0]]), "whole": [1.0, 1.0, None]}
+    grouped = grouped_rewards(rollouts([0, 0, 0], rewards, mask=mask), "drop", sum_over_one_process)
+    assert grouped.present.tolist() == [[True, False], [True, True], [False, False]]
 
 
 def test_a_reward_of_weight_zero_is_measured_and_never_counted() -> None:
     group_rollouts = rollouts([0, 0], {"correct": [1.0, None], "length": [7.0, 9.0]}, {"length": 0.0})
-    rewards = grouped_rewards(group_rollouts, "renormalise", sum_over_one_process)
+    rewards = grouped_rewards(group_rollouts, "drop", sum_over_one_process)
     assert rewards.value.tolist() == [[1.0], [0.0]]
     assert rewards.present.tolist() == [[True], [False]]
     assert finish(OBJECTIVE.prepare(group_rollouts, OBJECTIVE.init()).statistics)["rewards/length/mean"] == 8.0
@@ -132,7 +152,7 @@ def test_metrics_by_direct_computation() -> None:
         ),
         # Decibels have no end, and no group is all right at 31.
         ({"a": [31.0, 31.0, 1e-9, 0.5, 28.0, 28.0]}, {}, {}, (0.0, 0.0)),
-        # A missing part is made up for by the others'.
+        # A member with a missing part is left out.
         (
             {"a": [1.0, 1.0, None, 1.0, 0.0, None], "b": [None, 1.0, 1.0, 1.0, 0.0, 0.0]},
             {"a": 0.1, "b": 0.2},
@@ -192,24 +212,9 @@ def test_weights_are_fp64() -> None:
     assert batch.advantage[:, 0].tolist() == [0.35, -0.35]
 
 
-def test_members_that_differ_only_in_what_is_missing_are_a_flat_group() -> None:
-    # Weights 0.1 and 0.2: 0.1 + 0.2 against 0.1 / 0.1 * 0.3, equal but for rounding.
-    group_rollouts = rollouts([0, 0, 0], {"a": [1.0, 1.0, None], "b": [1.0, None, 1.0]}, {"a": 0.1, "b": 0.2})
-    batch = OBJECTIVE.prepare(group_rollouts, OBJECTIVE.init())
-    assert batch.advantage[:, 0].tolist() == [0.0, 0.0, 0.0]
-    assert finish(batch.statistics)["groups/flat"] == 1.0
-
-
 def test_rewards_that_all_weigh_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="reward_weights are all 0"):
         OBJECTIVE.prepare(rollouts([0, 0], {"a": [1.0, 0.0]}, {"a": 0.0}), OBJECTIVE.init())
-
-
-def test_a_missing_reward_of_negative_weight_counts_by_its_size() -> None:
-    # Weights 1 and -0.5: with both 2 - 0.5 * 2; only the second, -0.5 * 2 scaled by 1.5 / 0.5; only the first, 2 scaled
-    # by 1.5.
-    group_rollouts = rollouts([0, 0, 0], {"correct": [2.0, None, 2.0], "length": [2.0, 2.0, None]}, {"length": -0.5})
-    assert grouped_rewards(group_rollouts, "renormalise", sum_over_one_process).value.tolist() == [[1.0], [-3.0], [3.0]]
 
 
 @pytest.mark.parametrize("name", ["rloo", "opo", "dr_grpo", "grpo", "max_rl"])

@@ -293,7 +293,7 @@ def test_a_preset_says_where_it_differs(name: str) -> None:
     floored = getattr(objective.advantage, "min_std", None)
     if floored is not None:
         assert f"{floored:g}".replace("e-0", "e-") in deviations
-    two = grouped_rewards(flat_and_other(), "renormalise", sum_over_one_process)
+    two = grouped_rewards(flat_and_other(), "drop", sum_over_one_process)
     if not objective.advantage(two, Running())[0][:3].any() and objective.advantage.kind not in (
         "constant",
         "accepted",

@@ -38,7 +38,7 @@ def test_a_table_carries_them_through_selection_and_joining() -> None:
         return [1.0 if text == "yes" else -1.0 for text in completions]
 
     signed.bounds = (-1.0, 1.0)  # type: ignore[attr-defined]
-    table = score({"signed": signed, "long": SoftOverlong(column=None)}, ["?"] * 2, ["yes", "no"])
+    table = score({"signed": signed, "long": SoftOverlong(column=None, max_length=9)}, ["?"] * 2, ["yes", "no"])
     assert table.bounds == {"signed": (-1.0, 1.0), "long": (-1.0, 0.0)}
     assert table.select([1]).bounds == RewardTable.concatenate([table, table]).bounds == table.bounds
 

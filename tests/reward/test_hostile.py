@@ -60,7 +60,7 @@ READERS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "length": ({"target": 2}, "one two", {}),
     "coherence": ({}, "因为", {}),
     "repetition": ({}, "a b c", {}),
-    "soft_overlong": ({"column": None}, "a b", {}),
+    "soft_overlong": ({"column": None, "max_length": 9}, "a b", {}),
     "knights_and_knaves": ({}, KNIGHT, {"answer": "Al is a knight."}),
     "reasoning_gym": ({"seconds_per_answer": 60.0}, "19-9+3", {"answer": "?"}),
     "unit_tests": ({"cpu_seconds": 2.0}, "def add(a, b): return a + b", {}),

@@ -44,7 +44,7 @@ def means(mode: str, table: RewardTable) -> dict[str, float]:
         {'ode/reward': 1.0, 'ode/seen': 0.5}
     """
     means_by_name: dict[str, float] = {}
-    for name, values in (("reward", table.total()), *table.values.items()):
+    for name, values in (("reward", table.total("sum")), *table.values.items()):
         present = [value for value in values if value is not None]
         if present:
             means_by_name[f"{mode}/{name}"] = math.fsum(present) / len(present)
@@ -72,7 +72,7 @@ def records(
         images: uint8 `[H, W]` or `[H, W, 3]` each.
         limit: images written down.
     """
-    totals = table.total()
+    totals = table.total("sum")
     image_records: list[Mapping[str, Any]] = []
     for place, key in enumerate(keys):
         record: dict[str, Any] = {

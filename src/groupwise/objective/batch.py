@@ -23,7 +23,8 @@ class Batch:
     Args:
         acted: their decisions, as recorded.
         advantage: `[B, K]` fp64, `K` 1 or `T`.
-        admitted: `[B]` bool, members of admitted groups.
+        sampled: `[B]` bool, members that count: false for one whose reward is missing.
+        admitted: `[B]` bool, those of admitted groups.
         prompt: `[B]` integers from 0, the member's group.
         num_prompts: the number of groups.
         state: the objective's state after this batch.
@@ -33,6 +34,7 @@ class Batch:
 
     acted: Acted
     advantage: Float[Tensor, "B K"]
+    sampled: Bool[Tensor, " B"]
     admitted: Bool[Tensor, " B"]
     prompt: Int[Tensor, " B"]
     num_prompts: int
@@ -53,7 +55,8 @@ class Batch:
         return Batch(
             acted,
             advantage,
-            admitted=torch.ones(members, dtype=torch.bool, device=advantage.device),
+            sampled=(everyone := torch.ones(members, dtype=torch.bool, device=advantage.device)),
+            admitted=everyone,
             prompt=torch.zeros(members, dtype=torch.long, device=advantage.device),
             num_prompts=1,
             state=state,
@@ -68,6 +71,7 @@ class Batch:
             self,
             acted=self.acted.select(rows),
             advantage=self.advantage[rows],
+            sampled=self.sampled[rows],
             admitted=self.admitted[rows],
             prompt=self.prompt[rows],
             auxiliary_count={name: count[rows] for name, count in self.auxiliary_count.items()},

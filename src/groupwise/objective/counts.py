@@ -21,7 +21,7 @@ class Counts:
     Args:
         mask: `[B, T]` bool, valid decisions of admitted members.
         admitted: `[B]` bool, members of admitted groups, also those without a valid decision.
-        real: `[B]` bool, every member that was sampled; filler is false.
+        real: `[B]` bool, every member that counts as sampled, those of dropped groups included.
         prompt: `[B]` integers from 0, the member's prompt inside this process's part of the update.
         num_prompts: the number of prompts in this process's part of the update.
         reduce: sum over processes.

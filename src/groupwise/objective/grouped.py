@@ -13,7 +13,8 @@ from torch import Tensor
 
 from groupwise.statistics import Reduce, sum_over_one_process
 
-_ROUNDING = 1e-14
+FP32_NOISE = 4 * 2.0**-23
+"""Four digits of fp32 at its end: the part of a reward by which a model that computes in fp32 may miss."""
 
 
 @final
@@ -31,6 +32,7 @@ class Grouped:
         weights: the weight of each part.
         reduce: sum over processes, for statistics of the whole batch.
         history: `[B, H]` fp64, earlier rewards of the member's prompt, oldest first, NaN where there are fewer.
+        rounding: rewards of a group that differ by no more than this part of the largest are equal.
     """
 
     value: Float[Tensor, "B K"]
@@ -42,6 +44,7 @@ class Grouped:
     weights: Mapping[str, float] = field(default_factory=dict)
     reduce: Reduce = sum_over_one_process
     history: Float[Tensor, "B H"] | None = None
+    rounding: float = FP32_NOISE
 
     @staticmethod
     def of(*groups: Sequence[float]) -> Grouped:
@@ -108,12 +111,11 @@ class Grouped:
 
     @cached_property
     def group_flat(self) -> Bool[Tensor, "P K"]:
-        """`[P, K]` bool: all present rewards equal, whatever their size, or fewer than two present.
+        """`[P, K]` bool: all present rewards equal within rounding, or fewer than two present.
 
-        Equal means within what rounding leaves of a weighted sum, 1e-14 of the larger one, or of the smallest normal
-        number: below that numbers have no digits.
+        Numbers below the smallest normal one have no digits, and are equal to 0.
         """
-        rounding = (_ROUNDING * torch.maximum(self.highest.abs(), self.lowest.abs())).clamp(
+        rounding = (self.rounding * torch.maximum(self.highest.abs(), self.lowest.abs())).clamp(
             min=torch.finfo(torch.float64).tiny
         )
         return (self.highest - self.lowest <= rounding) | (self.group_size < 2)

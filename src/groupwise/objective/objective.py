@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Any, Literal, Self, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from groupwise.config import Config, same_kind
-from groupwise.objective.acted import OPTIONAL, Acted
+from groupwise.objective.acted import OPTIONAL, Acted, is_packed
 from groupwise.objective.admission import Admission, Everything
 from groupwise.objective.advantage import Advantage, ZScore
 from groupwise.objective.aggregate import Aggregation, TokenMean
@@ -29,6 +29,7 @@ from groupwise.objective.correction import Correction, NoCorrection
 from groupwise.objective.counts import Counts
 from groupwise.objective.credit import Credit
 from groupwise.objective.divergence import Divergence, NoDivergence
+from groupwise.objective.grouped import FP32_NOISE
 from groupwise.objective.live_log_prob import check_log_prob
 from groupwise.objective.loss import loss_of
 from groupwise.objective.matching import Matching, NoMatching
@@ -95,8 +96,19 @@ class Objective(Config):
     """Coefficient of the policy term (`lambda_pg`); at 0 nothing is sampled."""
     auxiliary: dict[str, Schedule] = Field(default_factory=dict)
     """Coefficients of auxiliary terms by name (`supervised`, `consistency`, ...)."""
-    partial_rewards: Partial = "renormalise"
-    """The effect of a missing reward on a member's sum."""
+    partial_rewards: Partial = "drop"
+    """The effect of a missing reward on its member: `drop` treats the member as if it had not been sampled, `sum` gives
+    it the sum of its other rewards, as TRL does. A reward that is missing for a whole group leaves no member out.
+    """
+    reward_rounding: float = Field(default=FP32_NOISE, ge=1e-14, lt=1)
+    """Rewards of a group that differ by no more than this part of the largest are equal. The default is the noise of a
+    reward model that computes in fp32; write 1e-14 to compare rewards that are finer.
+    """
+    mask_truncated: bool = False
+    """Overlong filtering: a member that was cut off by a limit trains no decision. Its reward stays in its group's
+    statistics, and the aggregation divides as its source does: means over decisions leave it out, means over members
+    count it.
+    """
     compat: Literal["verl_rl"] | None = None
     """The original computation of source 000, for ablation."""
 
@@ -243,7 +255,7 @@ class Objective(Config):
                 "Rollouts.rewards is empty: a policy term needs at least one reward; pass Rollouts(...,"
                 " rewards={'name': values})"
             )
-        unpenalised = grouped_rewards(rollouts, self.partial_rewards, reduce)
+        unpenalised = grouped_rewards(rollouts, self.partial_rewards, reduce, self.reward_rounding)
         penalty = self._reward_penalty(rollouts, state)
         rewards = unpenalised if penalty is None else unpenalised.with_value(unpenalised.value - penalty[:, None])
         if rewards.value.shape[1] > 1 and self.trust.whole_member:
@@ -254,21 +266,32 @@ class Objective(Config):
         advantage, running = self.advantage(rewards, state.running)
         check_size(advantage, f"advantage.kind = {self.advantage.kind!r}")
         groups = self.admission(rewards)
-        members = groups[rewards.index]
+        # Without a reward that counts nothing can be missing.
+        is_rewarded = any(rewards.weights.values())
+        sampled = rewards.present.any(dim=1) if is_rewarded else torch.ones_like(rewards.index, dtype=torch.bool)
         summands = self.advantage.summands(unpenalised) if rollouts.rewards else {}
         statistics = (
             measure_rewards(unpenalised, advantage, groups, rollouts, summands, penalty) if rollouts.rewards else {}
         )
         return Batch(
-            acted=Acted.of(rollouts),
+            acted=self._training(rollouts, rewards.present if is_rewarded else sampled[:, None]),
             advantage=advantage,
-            admitted=members,
+            sampled=sampled,
+            admitted=groups[rewards.index] & sampled,
             prompt=rewards.index,
             num_prompts=rewards.num_groups,
             state=state.model_copy(update={"running": running}),
             auxiliary_count=rollouts.auxiliary_count,
             statistics=statistics,
         )
+
+    def _training(self, rollouts: Rollouts, present: Bool[Tensor, "B K"]) -> Acted:
+        """Returns the decisions that may train: of a reward map, those at which nothing is missing."""
+        mask = rollouts.mask & present
+        if self.mask_truncated and rollouts.truncated is not None:
+            mask = mask & ~rollouts.truncated[:, None]
+        acted = Acted.of(rollouts)
+        return replace(acted, mask=mask, packed=acted.packed and is_packed(mask))
 
     def _check_rollouts(self, rollouts: Rollouts) -> None:
         for label, stage in self._stages().items():
@@ -317,7 +340,7 @@ class Objective(Config):
         current = update.state if state is None else state
         acted = replace(update.acted, mask=logical_and(update.acted.mask, update.admitted[:, None]))
         real = torch.ones_like(update.admitted)
-        counts = Counts(acted.mask, update.admitted, real, update.prompt, update.num_prompts, reduce)
+        counts = Counts(acted.mask, update.admitted, update.sampled, update.prompt, update.num_prompts, reduce)
         correction = None
         if not self.correction.neutral:
             assert acted.behaviour_log_prob is not None

@@ -10,28 +10,30 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from groupwise.objective.grouped import Grouped
+from groupwise.objective.grouped import FP32_NOISE, Grouped
 from groupwise.records import LARGEST_REWARD, Rollouts
 from groupwise.statistics import Correlation, Deviation, Mean, Reduce, Statistic, Total, row_count
 
-Partial = Literal["renormalise", "sum"]
+Partial = Literal["drop", "sum"]
 
 _SAME_SUM = 1e-9
 """Sums of weighted rewards closer than this are the same but for rounding."""
 _LARGEST = 1e18
 
 
-def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce) -> Grouped:
+def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce, rounding: float = FP32_NOISE) -> Grouped:
     """Returns the weighted sum of all rewards, with its groups.
 
-    A missing reward is left out of the sum, and the sum is scaled by all weights over the weights present (`partial =
-    "renormalise"`) or not scaled (`"sum"`). A member without any reward is unscorable. Rewards of weight 0 have metrics
-    and no part in the sum.
+    A member that lacks a reward is not present (`partial = "drop"`), or has the sum of the others (`"sum"`); one that
+    lacks them all is never present. A reward that a whole group lacks says nothing about its prompt, and no member is
+    left out for it. Of a reward map, the same holds for each place. Rewards of weight 0 have metrics and no part in the
+    sum.
 
     Args:
         rollouts: whole groups.
-        partial: the effect of a missing reward on the sum.
+        partial: the effect of a missing reward on a member.
         reduce: sum over processes.
+        rounding: rewards of a group that differ by no more than this part of the largest are equal.
     """
     members, width = rollouts.mask.shape
     _, index = torch.unique(rollouts.group, return_inverse=True)
@@ -41,40 +43,47 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce) -> Gro
     given_rewards = {name: value for name, value in rollouts.rewards.items() if isinstance(value, Tensor)}
     wide = any(value.dim() == 2 for value in given_rewards.values())
     weights = {name: float(rollouts.reward_weights.get(name, 1.0)) for name in rollouts.rewards}
-    groups_of_reward: dict[str, Grouped] = {}
     total = length.new_zeros(members, width if wide else 1)
-    weight_present, weight_all = torch.zeros_like(total), 0.0
-    missing = torch.zeros_like(total, dtype=torch.bool)
-    present = torch.zeros_like(total, dtype=torch.bool)
+    rewarded = [name for name in given_rewards if weights[name] != 0.0]
+    present, lacking = torch.zeros_like(total, dtype=torch.bool), torch.zeros_like(total, dtype=torch.bool)
+    shaped: dict[str, tuple[Tensor, Tensor]] = {}
     for name, reward in given_rewards.items():
-        value, present_here = (
+        value, present_here = shaped[name] = (
             (reward, rollouts.reward_present[name])
             if reward.dim() == 2
             else (reward[:, None], rollouts.reward_present[name][:, None])
         )
-        groups_of_reward[name] = Grouped(value, present_here, index, num_groups, length, reduce=reduce)
-        if weights[name] == 0.0:
+        if name not in rewarded:
             continue
         total = total + weights[name] * torch.where(present_here, value, 0.0)
-        weight_present = weight_present + abs(weights[name]) * present_here.to(total.dtype)
-        missing = missing | ~present_here
-        weight_all += abs(weights[name])
         present = present | present_here
+        given_to = torch.bincount(index[present_here.any(dim=1)], minlength=num_groups) > 0
+        lacking = lacking | (given_to[index, None] & ~present_here)
+    if partial == "drop":
+        present = present & ~lacking
     if wide:
         present = present & rollouts.mask
-    if partial == "renormalise":
-        total = torch.where(
-            missing & (weight_present > 0), total / weight_present.clamp(min=1e-300) * weight_all, total
-        )
     total = torch.where(present, total, 0.0)
+    # A member that is not compared is in no baseline of a part either.
+    compared = {1: present.any(dim=1, keepdim=True), present.shape[1]: present}
+    parts = {
+        name: Grouped(
+            value,
+            here & compared[here.shape[1]] if name in rewarded else here,
+            index,
+            num_groups,
+            length,
+            reduce=reduce,
+            rounding=rounding,
+        )
+        for name, (value, here) in shaped.items()
+    }
     if total.numel() and not (size := float(total.abs().amax())) <= LARGEST_REWARD:
         raise ValueError(
             f"the weighted sum of rewards comes to {size:.6g}, whose square overflows; lower Rollouts.reward_weights,"
             f" {weights}"
         )
-    return Grouped(
-        total, present, index, num_groups, length, groups_of_reward, weights, reduce, rollouts.reward_history
-    )
+    return Grouped(total, present, index, num_groups, length, parts, weights, reduce, rollouts.reward_history, rounding)
 
 
 def check_size(advantage: Float[Tensor, "B K"], called: str) -> None:
@@ -152,7 +161,9 @@ def measure_rewards(
         statistics["advantages/agreement"] = Correlation.of(
             _deviations(penalised, rewards), _deviations(advantage.to(penalised.dtype), rewards)
         )
-    for name, part in rewards.parts.items():
+    for name, compared_part in rewards.parts.items():
+        given = rollouts.reward_present[name]
+        part = replace(compared_part, present=given if given.dim() == 2 else given[:, None])
         statistics[f"rewards/{name}/mean"] = Mean.of(part.value, part.present)
         statistics[f"rewards/{name}/std"] = Deviation.of(part.value, part.present)
         # A map has no entry where there was no decision, and none is missing there.
@@ -190,6 +201,7 @@ def _group_statistics(
         "groups/flat": Mean.share(flat, compared),
         "groups/all_right": Mean.share(flat & ((level - best).abs() <= near), compared),
         "groups/all_wrong": Mean.share(flat & ((level - worst).abs() <= near), compared),
+        "groups/too_small": Total.of((rewards.group_size < 2).all(dim=1).sum()),
         "groups/admitted": Mean.share(admitted, compared),
         "groups/mean_std": Deviation.of(mean, scorable),
         "groups/range": Mean.of(torch.where(scorable, spread, 0.0), scorable),

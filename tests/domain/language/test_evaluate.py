@@ -21,10 +21,10 @@ def written():
 def test_means_by_hand(written):
     found = metrics("sampled", written, "correct")
     assert next(iter(found)) == "sampled/reward"
-    # Sums with equal weights; where brief is missing, correct counts for both: 2, .5, 0, .1.
+    # Sums with equal weights; a missing one adds nothing: 1, .5, 0, .1.
     assert found == pytest.approx(
         {
-            "sampled/reward": 0.65,
+            "sampled/reward": 0.4,
             "sampled/correct": 0.25,
             "sampled/brief": 0.3,
             "sampled/judge": 0.5,

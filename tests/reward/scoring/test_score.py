@@ -160,7 +160,7 @@ def test_or_is_missing_and_counted() -> None:
     broken.weight = 3.0  # type: ignore[attr-defined]
     table = score({"brief": Length(target=2), "broken": broken}, PROMPTS, TEXTS)
     assert table.values["broken"] == [None, None]
-    assert table.total() == [2.0, 4.0]
+    assert table.total() == [0.5, 1.0]
     (event,) = table.events
     assert (event.name, event.reward, event.count) == ("error", "broken", 2)
     assert "KeyError: 'colour'" in event.detail
@@ -207,7 +207,7 @@ def test_a_reward_that_hangs_is_missing_and_counted_and_the_run_goes_on() -> Non
     with Rewards({"hangs": Hanging(True, False), "brief": Length(target=2)}) as rewards:
         table = rewards.score(PROMPTS, TEXTS)
         assert table.values == {"hangs": [None, None], "brief": [0.5, 1.0]}
-        assert table.total() == [1.0, 2.0]
+        assert table.total() == [0.5, 1.0]
         (event,) = table.events
         assert (event.name, event.reward, event.count, event.member) == ("timeout", "hangs", 2, None)
         rewards._rewards["hangs"].timeout_seconds = 60.0

@@ -14,13 +14,12 @@ VALUES: dict[str, list[float | None]] = {
 WEIGHTS = {"a": 2.0, "b": 1.0, "c": -1.0}
 
 
-def test_missing_rewards_leave_the_sum_and_the_rest_is_scaled_to_all_weights() -> None:
-    # Complete: 2 + 2 + 1. Without a: (2 + 1) * 4/2. Without b: (2 + 1) * 4/3. Without any: none.
-    assert RewardTable(VALUES, WEIGHTS).total() == pytest.approx([5.0, 6.0, 4.0, None])
-
-
-def test_or_is_left_as_it_is() -> None:
-    assert RewardTable(VALUES, WEIGHTS).total(partial="sum") == pytest.approx([5.0, 3.0, 3.0, None])
+def test_a_member_that_lacks_a_reward_has_no_sum_or_that_of_the_others() -> None:
+    # Complete: 2 + 2 + 1. Without a: 2 + 1. Without b: 2 + 1. Without any: none.
+    assert RewardTable(VALUES, WEIGHTS).total() == [5.0, None, None, None]
+    assert RewardTable(VALUES, WEIGHTS).total(partial="sum") == [5.0, 3.0, 3.0, None]
+    # The third is a group of its own, which b says nothing about.
+    assert RewardTable(VALUES, WEIGHTS).total(groups=["x", "x", "y", "x"]) == [5.0, None, 3.0, None]
 
 
 def test_a_reward_of_weight_zero_is_logged_and_does_not_make_a_member_scorable() -> None:
@@ -44,11 +43,11 @@ def test_the_objective_forms_the_same_sum() -> None:
     rollouts = Rollouts(
         torch.zeros(4, dtype=torch.long), torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, 1), VALUES, WEIGHTS
     )
-    for partial in ("renormalise", "sum"):
+    for partial in ("drop", "sum"):
         theirs = grouped_rewards(rollouts, partial, lambda tensor: tensor)
         ours = RewardTable(VALUES, WEIGHTS).total(partial)
         assert theirs.present[:, 0].tolist() == [value is not None for value in ours]
-        assert theirs.value[:3, 0].tolist() == pytest.approx(ours[:3])
+        assert theirs.value[:3, 0].tolist() == pytest.approx([value or 0.0 for value in ours[:3]])
 
 
 def test_judges_are_out_of_the_sum_whatever_their_weight() -> None:

@@ -11,9 +11,14 @@ from groupwise.reward import RewardError, SoftOverlong, score
 def test_three_stretches_with_the_papers_numbers() -> None:
     # L_max 20480, L_cache 4096: free up to 16384, then (16384 - L) / 4096, then -1.
     lengths = [0, 16384, 16385, 18432, 20480, 20481]
-    assert SoftOverlong()([""] * 6, [""] * 6, num_tokens=lengths) == pytest.approx(
-        [0.0, 0.0, -1 / 4096, -0.5, -1.0, -1.0]
-    )
+    expected = pytest.approx([0.0, 0.0, -1 / 4096, -0.5, -1.0, -1.0])
+    assert SoftOverlong(max_length=20480)([""] * 6, [""] * 6, num_tokens=lengths) == expected
+    assert SoftOverlong()([""] * 6, [""] * 6, num_tokens=lengths, max_new_tokens=[20480] * 6) == expected
+
+
+def test_the_limit_is_that_of_the_run() -> None:
+    columns = {"num_tokens": [8, 9, 10, 5], "max_new_tokens": [10, 10, 10, 5]}
+    assert SoftOverlong()([""] * 4, [""] * 4, **columns) == pytest.approx([0.0, -0.5, -1.0, -1.0])
 
 
 def test_token_ids_count_as_their_number() -> None:
@@ -26,7 +31,7 @@ def test_words_only_when_asked() -> None:
     with pytest.raises(
         RewardError, match="reward 'long' needs the column 'num_tokens', which the data lacks; columns: answer"
     ):
-        score({"long": SoftOverlong()}, ["?"], ["a"], {"answer": [1]})
+        score({"long": SoftOverlong(max_length=9)}, ["?"], ["a"], {"answer": [1]})
 
 
 def test_a_cache_longer_than_the_limit_is_refused() -> None:

@@ -18,6 +18,7 @@ from groupwise.objective.slot import AdvantageSlot
 from groupwise.streams import Streams
 from groupwise.training.step.collect import collect
 from groupwise.training.step.draw import draw_prompts
+from groupwise.training.step.update import update_policy
 
 RESAMPLE = {"admission.kind": "resample", "admission.max_rounds": 8}
 
@@ -73,8 +74,8 @@ class First:
         return tensor
 
     def gather(self, value: Any) -> list[Any]:
-        places, running = value
-        return [value, (places, {name: 2 * number for name, number in running.items()})]
+        places, running, num_compared = value
+        return [value, (places, {name: 2 * number for name, number in running.items()}, num_compared)]
 
 
 def test_running_statistics_of_one_process_alone_are_refused() -> None:
@@ -119,6 +120,23 @@ def test_no_group_at_all_gives_no_batch() -> None:
     _, _, collected = gathered(recipe(objective=RESAMPLE), reward_of=lambda index, action: 1.0)
     assert collected.batch is None
     assert collected.remarks == ["8 rounds of sampling gave 0 of 4 groups that may train; the step has no policy term"]
+
+
+def test_a_step_in_which_nothing_can_be_compared_makes_no_update_and_says_so() -> None:
+    # A divergence alone would move the policy; one member of four earns a reward.
+    chosen = recipe(objective={"divergence.kind": "k3", "divergence.beta": 0.1, "divergence.against": "behaviour"})
+    seen: list[int] = []
+
+    def rarely(index: int, action: torch.Tensor) -> float | None:
+        seen.append(index)
+        return 1.0 if seen.count(index) == 1 else None
+
+    toy, state, collected = gathered(chosen, reward_of=rarely)
+    assert collected.remarks == [
+        "no group has two members with all their rewards: nothing is compared, and the step has no policy term"
+    ]
+    updates = update_policy(step_of(toy, chosen, state), collected)
+    assert (updates.taken, updates.skipped) == (0, 1)
 
 
 def test_a_prompt_met_again_in_a_later_round_is_sampled_afresh() -> None:

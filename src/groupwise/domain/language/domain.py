@@ -36,7 +36,7 @@ from groupwise.reward.scoring.columns import check_columns
 from groupwise.streams import Streams
 
 # Columns that the domain itself adds for rewards.
-_OWN_COLUMNS = ("completion_ids", "num_tokens", "truncated")
+_OWN_COLUMNS = ("completion_ids", "max_new_tokens", "num_tokens", "truncated")
 
 
 @final
@@ -408,6 +408,7 @@ class LanguageDomain(Domain):
             "tokens": completions.tokens,
             "target": torch.zeros_like(completions.mask),
             "length": completions.length,
+            "limit": torch.full((len(seeds),), sampling.max_new_tokens, device=completions.tokens.device),
             "temperature": torch.full(
                 (len(seeds),), sampling.temperature, dtype=torch.float64, device=completions.tokens.device
             ),
@@ -466,6 +467,7 @@ class LanguageDomain(Domain):
             name: [prompt_columns[name] for prompt_columns in member_columns] for name in sorted(names)
         }
         columns["num_tokens"] = samples.payload["length"].tolist()
+        columns["max_new_tokens"] = samples.payload["limit"].tolist()
         columns["completion_ids"] = [
             tokens[:length]
             for tokens, length in zip(samples.payload["tokens"].tolist(), columns["num_tokens"], strict=True)
@@ -478,7 +480,7 @@ class LanguageDomain(Domain):
         if self.config.environment is None:
             return table
         earned = list(samples.payload["environment"])
-        # A missing reward would scale the others up, as for a function that failed; here nothing failed.
+        # A missing reward would leave its member out, as for a function that failed; here nothing failed.
         if any(table.weights.values()):
             earned = [0.0 if reward is None else reward for reward in earned]
         values = {"environment": earned, **table.values}

@@ -48,7 +48,7 @@ def metrics(mode: str, written: Written, first: str | None) -> dict[str, float]:
     altogether.
     """
     means: dict[str, float] = {}
-    totals = [total for total in written.table.total() if total is not None]
+    totals = [total for total in written.table.total("sum") if total is not None]
     if totals:
         means[f"{mode}/reward"] = math.fsum(totals) / len(totals)
     for name, values in written.table.values.items():

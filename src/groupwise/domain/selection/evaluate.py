@@ -67,7 +67,7 @@ def metrics(
     names = ["accuracy", *(name for name in rows[0] if name.startswith("accuracy_")), *_MEASURED[1:], "shots"]
     means = {f"{mode}/{name}": math.fsum(row[name] for row in rows) / len(rows) for name in names}
     if table is not None:
-        for name, values in (("reward", table.total()), *table.values.items()):
+        for name, values in (("reward", table.total("sum")), *table.values.items()):
             present = [value for value in values if value is not None]
             if present and f"{mode}/{name}" not in means:
                 means[f"{mode}/{name}"] = math.fsum(present) / len(present)
@@ -124,7 +124,7 @@ def records(
         order: place of the first pick in the prompt.
         limit: number of records with demonstrations.
     """
-    totals, picks = table.total(), choices.picks.tolist()
+    totals, picks = table.total("sum"), choices.picks.tolist()
     query_records: list[Mapping[str, Any]] = []
     for place, query in enumerate(queries):
         values_by_name: dict[str, Any] = {name: values[place] for name, values in table.values.items()}

@@ -178,7 +178,9 @@ class CandidateSource:
         measurements = self._member_rewards.measure(
             self._measures, queries, choices, self._config.order, every=self._config.prefix is not None
         )
-        totals = self._member_rewards.reward(queries, measurements, choices.mask, judges=False).total()
+        totals = self._member_rewards.reward(queries, measurements, choices.mask, judges=False).total(
+            groups=[query.id for query in queries]
+        )
         return queries, choices, [math.nan if total is None else total for total in totals]
 
     def _recorded_of(self, order: Sequence[Query], size: int) -> tuple[list[Query], Choices, list[float]]:
@@ -188,16 +190,17 @@ class CandidateSource:
             if rows and len(rows) + len(candidates) > size:
                 break
             rows += [(query, candidate) for candidate in candidates]
+        ids = [query.id for query, _ in rows]
         columns: dict[str, list[Any]] = {
             field: [candidate.fields.get(field) for _, candidate in rows] for field in FIELDS
         }
-        columns |= {"shots": [len(candidate.picks) for _, candidate in rows], "id": [query.id for query, _ in rows]}
+        columns |= {"shots": [len(candidate.picks) for _, candidate in rows], "id": ids}
         columns |= {
             "answers": [list(query.answers) for query, _ in rows],
             "choices": [list(query.choices) for query, _ in rows],
         }
         # The recorded fields stand for the task model's answer, which was not recorded.
-        totals = self._member_rewards.rewards.score([query.id for query, _ in rows], [""] * len(rows), columns).total()
+        totals = self._member_rewards.rewards.score(ids, [""] * len(rows), columns).total(groups=ids)
         device = next(self._network.parameters()).device
         picks = torch.full((len(rows), self._config.shots), NOTHING)
         for row, (_, candidate) in enumerate(rows):

@@ -16,7 +16,6 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "use_vllm": ((False,), "write use_vllm = False, and a server as domain.engine (kind = 'vllm')"),
     "use_transformers_continuous_batching": ((False,), "write False, or domain.engine.kind = 'transformers'"),
     "use_transformers_paged": ((False,), "write False, or domain.engine.kind = 'transformers'"),
-    "mask_truncated_completions": ((False,), "write False; the reward soft_overlong lets cut-off answers count less"),
     "max_tool_calling_iterations": ((None,), "write None, or give from_trl the tools whose rounds it limits"),
     "router_aux_loss_coef": ((None, 0.0), "write None: no loss balances the experts here"),
     "lr_scheduler_kwargs": ((None, {}), "write None, and the schedule as optimiser.learning_rate"),
@@ -54,7 +53,7 @@ MAPPED = frozenset({
     "per_device_train_batch_size", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim", "weight_decay",
     "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "bf16", "activation_checkpointing", "use_cpu",
     "full_determinism", "seed", "eval_strategy", "eval_steps", "save_strategy", "save_steps", "load_best_model_at_end",
-    "save_total_limit", "report_to", "project", "gradient_checkpointing",
+    "save_total_limit", "report_to", "project", "gradient_checkpointing", "mask_truncated_completions",
 })
 # fmt: on
 """Fields that the objective or a key of the experiment says."""

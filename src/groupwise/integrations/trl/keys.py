@@ -119,6 +119,7 @@ def objective_of(args: GRPOConfig) -> Objective:
         "credit": _credit(args),
         "entropy": _entropy(args),
         "partial_rewards": "sum",
+        "mask_truncated": bool(args.mask_truncated_completions),
     }
     return validate(Objective, table, source="GRPOConfig")
 

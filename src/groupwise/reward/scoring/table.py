@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
@@ -65,7 +65,7 @@ class RewardTable:
     Example:
         >>> table = RewardTable({"correct": [1.0, None], "brief": [0.5, 0.5]}, {"correct": 2.0, "brief": 1.0})
         >>> table.total()
-        [2.5, 1.5]
+        [2.5, None]
         >>> table.total(partial="sum")
         [2.5, 0.5]
     """
@@ -98,17 +98,18 @@ class RewardTable:
     def __len__(self) -> int:
         return len(next(iter(self.values.values()), []))
 
-    def total(self, partial: Literal["renormalise", "sum"] = "renormalise") -> list[float | None]:
-        """Computes the weighted sum for each member.
-
-        `sum_j w_j R_j` over the rewards present; with `renormalise` times `sum_j |w_j| / sum_{j present} |w_j|`, so
-        that a member with a missing reward is on the scale of the others.
+    def total(
+        self, partial: Literal["drop", "sum"] = "drop", groups: Sequence[Hashable] | None = None
+    ) -> list[float | None]:
+        """Computes the weighted sum `sum_j w_j R_j` for each member.
 
         Args:
-            partial: what a missing reward does to the rest of the sum.
+            partial: the effect of a missing reward with a weight: `drop` gives its member None, unless the reward is
+                missing for the whole group and so says nothing about its prompt; `sum` gives the sum of the others.
+            groups: the group of each member; all are of one group if not given.
 
         Returns:
-            `B` numbers; None where every reward with a weight is missing: such a member cannot be scored.
+            `B` numbers; None for a member that cannot be scored, as where every reward with a weight is missing.
 
         Raises:
             RewardError: no reward has a weight, so that there is nothing to sum.
@@ -119,23 +120,20 @@ class RewardTable:
                 f"no reward has a weight other than 0, so there is no sum; rewards: {sorted(self.values)}; give one of"
                 " them a weight"
             )
-        total_weight = math.fsum(abs(weight) for weight in weights.values())
-        totals: list[float | None] = []
-        for member in range(len(self)):
-            present = [
-                (weight, value) for name, weight in weights.items() if (value := self.values[name][member]) is not None
-            ]
-            if not present:
-                totals.append(None)
-                continue
-            # A complete member is left as the plain sum: a factor of "one" made by division need not be exactly one.
-            factor = (
-                1.0
-                if partial == "sum" or len(present) == len(weights)
-                else total_weight / math.fsum(abs(weight) for weight, _ in present)
-            )
-            totals.append(factor * math.fsum(weight * value for weight, value in present))
-        return totals
+        groups = [0] * len(self) if groups is None else groups
+        given = [
+            {name: value for name in weights if (value := self.values[name][member]) is not None}
+            for member in range(len(self))
+        ]
+        asked: dict[Hashable, set[str]] = {}
+        for group, values in zip(groups, given, strict=True):
+            asked.setdefault(group, set()).update(values)
+        return [
+            math.fsum(weights[name] * value for name, value in values.items())
+            if values and (partial == "sum" or values.keys() == asked[group])
+            else None
+            for group, values in zip(groups, given, strict=True)
+        ]
 
     def metrics(self) -> dict[str, float]:
         """Computes the metrics of each reward: mean, standard deviation over the batch, share missing, seconds, and the

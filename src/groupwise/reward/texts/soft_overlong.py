@@ -20,8 +20,9 @@ class SoftOverlong(Reward):
         ((L_max - L_cache) - L) / L_cache       L_max - L_cache < L <= L_max
         -1                                      L > L_max
 
-    Tokens are counted by the domain and come as a data column, a number or a list of token ids a member. With `column`
-    null words are counted. A completion cut off at exactly `L_max` tokens gets -1.
+    The domain counts tokens and gives them as a column, a number or a list of token ids a member; so does it give the
+    limit under which the answer was sampled. With `column` null words are counted. A completion cut off at exactly
+    `L_max` tokens gets -1.
 
     Source: DAPO, arXiv 2503.14476, equation 13.
 
@@ -31,16 +32,18 @@ class SoftOverlong(Reward):
     """
 
     kind: Literal["soft_overlong"] = "soft_overlong"
-    max_length: Positive = 20480
-    """L_max, in tokens."""
-    cache_length: Positive = 4096
-    """L_cache: over how many tokens before L_max the penalty grows."""
+    max_length: Positive | None = None
+    """L_max, in tokens; unset is the limit of the run, the column `max_new_tokens`."""
+    cache_length: Positive | None = None
+    """L_cache: the number of tokens before L_max over which the penalty grows; unset is a fifth of L_max, as 4096 of
+    DAPO's 20480.
+    """
     column: str | None = "num_tokens"
     """The column with the number of tokens, or the token ids, of each completion; null counts words."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.cache_length > self.max_length:
+        if self.max_length is not None and (self.cache_length or 0) > self.max_length:
             raise ValueError(
                 f"cache_length = {self.cache_length} is longer than max_length = {self.max_length}; write a"
                 " cache_length of at most max_length"
@@ -49,7 +52,8 @@ class SoftOverlong(Reward):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return () if self.column is None else (self.column,)
+        limit = () if self.max_length is not None else ("max_new_tokens",)
+        return limit if self.column is None else (self.column, *limit)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -61,13 +65,15 @@ class SoftOverlong(Reward):
             if self.column is None
             else columns[self.column]
         )
+        limits = columns["max_new_tokens"] if self.max_length is None else [self.max_length] * len(counted)
         return [
-            None if count is None else self._penalty(len(count) if hasattr(count, "__len__") else int(count))
-            for count in counted
+            None if count is None else self._penalty(len(count) if hasattr(count, "__len__") else int(count), limit)
+            for count, limit in zip(counted, limits, strict=True)
         ]
 
-    def _penalty(self, length: int) -> float:
-        free = self.max_length - self.cache_length
+    def _penalty(self, length: int, limit: int) -> float:
+        cache = min(self.cache_length or max(1, limit // 5), limit)
+        free = limit - cache
         if length <= free:
             return 0.0
-        return -1.0 if length > self.max_length else (free - length) / self.cache_length
+        return -1.0 if length > limit else (free - length) / cache

@@ -38,7 +38,7 @@ def rollout_records(
     rows = torch.arange(min(limit, len(collected.samples)), device=collected.samples.mask.device)
     described = checked_records(domain.describe(collected.samples, rows), len(rows))
     totals = (
-        collected.table.total()
+        collected.table.total(objective.partial_rewards, collected.place.tolist())
         if any(weight != 0 for weight in collected.table.weights.values())
         else [None] * len(collected.samples)
     )

@@ -70,6 +70,7 @@ class _Round:
     filler: Samples
     members: RewardedMembers
     batch: Batch
+    totals: list[float | None]
     earned: list[tuple[int, list[float]]]
     size_remark: str
 
@@ -100,9 +101,10 @@ def collect(step: Step) -> Collected:
         num_drawn += num_prompts
         batch = rounds[-1].batch
         local_places = rounds[-1].members.place[batch.admitted].unique().tolist()
-        shares = step.world.gather((local_places, batch.state.running.model_dump()))
-        _check_running(step.objective, [running for _, running in shares])
-        admitted += [place for places, _ in shares for place in places]
+        num_compared = int((torch.bincount(batch.prompt[batch.sampled]) > 1).sum())
+        shares = step.world.gather((local_places, batch.state.running.model_dump(), num_compared))
+        _check_running(step.objective, [running for _, running, _ in shares])
+        admitted += [place for places, _, _ in shares for place in places]
         if not admission.resamples or len(admitted) >= num_groups:
             break
     statistics = add([_statistics(round_, step.domain.density) for round_ in rounds])
@@ -129,6 +131,11 @@ def collect(step: Step) -> Collected:
         members, batch = _select_groups(step, rounds, chosen_places)
     else:
         members, batch = rounds[0].members, rounds[0].batch
+        if step.objective.advantage.group_baseline and not any(number for _, _, number in shares):
+            batch = replace(batch, admitted=torch.zeros_like(batch.admitted))
+            remarks.append(
+                "no group has two members with all their rewards: nothing is compared, and the step has no policy term"
+            )
     return Collected(
         members.samples, members.place, members.table, batch, statistics, numbers, rounds[0].filler, remarks
     )
@@ -240,7 +247,8 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     members = RewardedMembers(samples, place, table, past_rewards)
     rollouts = members.rollouts(objective.requires_rollouts, density=domain.density)
     batch = objective.prepare(rollouts, state.objective, world.sum)
-    return _Round(filler, members, batch, _earned(member_prompts, table), size_remark)
+    totals = table.total(objective.partial_rewards, place.tolist())
+    return _Round(filler, members, batch, totals, _earned(member_prompts, totals), size_remark)
 
 
 def _sampled(step: Step, prompts: Sequence[Prompt], streams: Streams) -> Samples:
@@ -266,10 +274,10 @@ def _sampled(step: Step, prompts: Sequence[Prompt], streams: Streams) -> Samples
         raise ConfigError(f"{message}; write {domain.memory_remedy}") from error
 
 
-def _earned(prompts: Sequence[int], table: RewardTable) -> list[tuple[int, list[float]]]:
+def _earned(prompts: Sequence[int], totals: Sequence[float | None]) -> list[tuple[int, list[float]]]:
     """Returns the rewards of each prompt's members, in the prompts' order; leaves out members without a reward."""
     rewards_by_prompt: dict[int, list[float]] = {prompt: [] for prompt in prompts}
-    for prompt, total in zip(prompts, table.total(), strict=True):
+    for prompt, total in zip(prompts, totals, strict=True):
         if total is not None:
             rewards_by_prompt[prompt].append(total)
     return list(rewards_by_prompt.items())
@@ -323,7 +331,7 @@ def _statistics(sampled_round: _Round, density: bool) -> dict[str, Statistic]:
     if samples.behaviour_log_prob is not None:
         gap = (samples.old_log_prob - samples.behaviour_log_prob).abs()
         statistics["sampling/sampling_logp_difference/mean"] = Mean.of(gap, samples.mask)
-    groups, rewards = sampled_round.members.place.tolist(), sampled_round.members.table.total()
+    groups, rewards = sampled_round.members.place.tolist(), sampled_round.totals
     statistics |= _of_contents(groups, sampled_round.members.table.contents, rewards)
     statistics |= place_correlations(groups, rewards)
     for event in sampled_round.members.table.events:
