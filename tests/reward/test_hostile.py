@@ -206,7 +206,14 @@ def texts_for(kind: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("untouched")
-@pytest.mark.parametrize("kind", [kind for kind in READERS if kind != "unit_tests"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.slow) if kind in ("reasoning_gym", "reward_model", "repetition") else kind
+        for kind in READERS
+        if kind != "unit_tests"
+    ],
+)
 def test_a_hostile_text_costs_its_member_alone(kind: str, opened: Callable[[str], Rewards]) -> None:
     assert hurt_by(kind, texts_for(kind), opened(kind)) == []
 
@@ -238,7 +245,7 @@ def test_an_endless_text_costs_its_member_alone(name: str) -> None:
     "kind",
     [
         pytest.param(kind, marks={"math_verify": pytest.mark.nightly}.get(kind, pytest.mark.slow))
-        if kind in ("unit_tests", "math_verify", "reward_model")
+        if kind in ("unit_tests", "math_verify", "reward_model", "reasoning_gym")
         else kind
         for kind in READERS
     ],
