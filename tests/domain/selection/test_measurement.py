@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from tests.domain.selection.handmade import Majority, example, query
 
+from groupwise.config import ConfigError
 from groupwise.domain.selection.measurement import Measures, in_order, picked_examples
 
 
@@ -54,3 +57,13 @@ def test_the_first_pick_stands_where_the_order_says() -> None:
     assert picked_examples([example("a"), example("b")], [1, 0], "first_pick_last")[-1].id == "b"
     assert picked_examples([example("a"), example("b")], [1, 0], "first_pick_first")[0].id == "b"
     assert in_order((), "first_pick_last") == ()
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_a_task_model_that_gives_no_probability_is_named(value: float) -> None:
+    asked = query("q", [example("a")], choices=("yes", "no"))
+    model = Majority()
+    score = model.score
+    model.score = lambda *args: [[value] * len(row) for row in score(*args)]  # type: ignore[method-assign]
+    with pytest.raises(ConfigError, match="task_model: its log-probabilities of the answers to query 'q' are"):
+        Measures(model)([asked], [asked.pool])

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
+from groupwise.config import ConfigError
 from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.reward.vqa_accuracy import AccuracyForm, relevance, vqa_accuracy
 from groupwise.domain.selection.reward.vqa_normalise import normalise
@@ -110,14 +111,14 @@ class Measures:
 
     def _measure(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[Measurement]:
         distinct_queries = list({query.id: query for query in queries}.values())
-        scores = self.model.score(
+        scores = self._scores(
             distinct_queries, [()] * len(distinct_queries), [(query.answer,) for query in distinct_queries]
         )
         zero_shot_probability = {
             query.id: math.exp(values[0]) for query, values in zip(distinct_queries, scores, strict=True)
         }
         answer_lists = [_answers(query) for query in queries]
-        scores = self.model.score(queries, demos, answer_lists)
+        scores = self._scores(queries, demos, answer_lists)
         predictions = [answers[values.index(max(values))] for answers, values in zip(answer_lists, scores, strict=True)]
         generated_rows = [row for row, query in enumerate(queries) if not query.choices]
         if generated_rows:
@@ -131,6 +132,18 @@ class Measures:
             self._of(query, answers, values, prediction, zero_shot_probability[query.id])
             for query, answers, values, prediction in rows
         ]
+
+    def _scores(
+        self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
+        scores = self.model.score(queries, demos, answers)
+        for query, values in zip(queries, scores, strict=True):
+            if not all(map(math.isfinite, values)):
+                raise ConfigError(
+                    f"task_model: its log-probabilities of the answers to query {query.id!r} are {values}; its weights"
+                    ' are damaged, or overflow in half precision (task_model.dtype = "float32")'
+                )
+        return scores
 
     def _of(
         self,
