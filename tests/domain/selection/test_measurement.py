@@ -37,6 +37,13 @@ def test_a_query_without_choices_is_answered_in_writing() -> None:
     assert found.probability == pytest.approx(1 / 3)
 
 
+def test_an_answer_is_right_where_it_is_written_as_the_right_one() -> None:
+    asked = query("q", [example("a", "-1")], answers=["1"])
+    for comparison, right in (("exact", 0.0), ("vqa", 1.0)):
+        (found,) = Measures(Majority(), comparison=comparison)([asked], [asked.pool])
+        assert (found.prediction, found.correct, found.accuracy, found.relevance) == ("-1", right, right, right)
+
+
 def test_equal_choices_are_measured_once() -> None:
     pool = [example("a"), example("b", "no")]
     one, other = query("q", pool, choices=("yes", "no")), query("r", pool, choices=("yes", "no"))

@@ -11,8 +11,7 @@ from typing import Literal, final
 
 from groupwise.config import ConfigError
 from groupwise.domain.selection.example import Example, Query
-from groupwise.domain.selection.reward.vqa_accuracy import AccuracyForm, relevance, vqa_accuracy
-from groupwise.domain.selection.reward.vqa_normalise import normalise
+from groupwise.domain.selection.reward.vqa_accuracy import AccuracyForm, Comparison, comparable, relevance, vqa_accuracy
 from groupwise.domain.selection.task_model.base import TaskModel
 
 FIELDS = ("correct", "accuracy", "info", "expected", "probability", "quality", "relevance")
@@ -86,10 +85,12 @@ class Measures:
     Args:
         model: the task model.
         form: form of the VQA accuracy.
+        comparison: which answers count as the same.
     """
 
-    def __init__(self, model: TaskModel, form: AccuracyForm = "official") -> None:
+    def __init__(self, model: TaskModel, form: AccuracyForm = "official", comparison: Comparison = "exact") -> None:
         self.model = model
+        self.comparison: Comparison = comparison
         self.form: AccuracyForm = form
         self._judgements: dict[tuple[str, str], tuple[float, float, float]] = {}
 
@@ -171,11 +172,11 @@ class Measures:
         """
         key = (query.id, answer)
         if key not in self._judgements:
-            correct = float(normalise(answer) == normalise(query.answer))
+            correct = float(comparable(answer, self.comparison) == comparable(query.answer, self.comparison))
             self._judgements[key] = (
                 correct,
-                vqa_accuracy(answer, query.answers, self.form),
-                relevance(answer, query.answers),
+                vqa_accuracy(answer, query.answers, self.form, self.comparison),
+                relevance(answer, query.answers, self.comparison),
             )
         return self._judgements[key]
 
