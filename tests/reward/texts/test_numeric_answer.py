@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from groupwise.reward import Extract, NumericAnswer
-from groupwise.reward.texts.numeric_answer import last_number
+from groupwise.reward.texts.number import last_number
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import collections
-import re
 from fractions import Fraction
 from typing import Annotated, Any, Literal, final
 
@@ -11,34 +9,7 @@ from pydantic import Field
 
 from groupwise.reward.texts.answer import Answer
 from groupwise.reward.texts.extract import Extract
-
-# A sign counts only where no operand stands before it: the last number of "5-3" is 3.
-_NUMBER = re.compile(
-    r"(?<![\w.)])[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+|/\d+)?|(?<![\w.)])[-+]?\.\d+"
-)
-
-
-def last_number(text: str) -> Fraction | None:
-    """Reads the last number in a text, exactly. Thousands separators and simple fractions are read; a division by zero
-    is no number.
-
-    Example:
-        >>> last_number("It costs $1,250.50."), last_number("3/4"), last_number("5-3"), last_number("none")
-        (Fraction(2501, 2), Fraction(3, 4), Fraction(3, 1), None)
-    """
-    # The deque stores one match at a time, because a long text has millions.
-    last = collections.deque(_NUMBER.finditer(text), maxlen=1)
-    if not last:
-        return None
-    digits = last[0][0].replace(",", "")
-    # An exponent of thousands would build a number of thousands of digits for one malicious token.
-    _, _, exponent = digits.lower().partition("e")
-    if len(digits) > 400 or (exponent and abs(int(exponent)) > 400):
-        return None
-    try:
-        return Fraction(digits)
-    except (ValueError, ZeroDivisionError):
-        return None
+from groupwise.reward.texts.number import last_number
 
 
 @final
