@@ -16,6 +16,7 @@ from groupwise.reward.content import Content
 from groupwise.reward.error import RewardError
 from groupwise.reward.scoring.columns import arguments_for, check_columns, column_advice, needed_columns
 from groupwise.reward.scoring.event_loop import EventLoop, is_asynchronous
+from groupwise.reward.scoring.own_copy import own_copy
 from groupwise.reward.scoring.process import ProcessReward
 from groupwise.reward.scoring.table import RewardEvent, RewardTable, joined_logs
 from groupwise.reward.scoring.trainer_arguments import RewardLog, TrainerState
@@ -46,7 +47,7 @@ class _Call:
 @final
 @dataclass
 class _Open:
-    """A reward ready to be called, with its settings and its thread."""
+    """A reward ready to be called, with its settings and its thread. All but shipped ones are given copies."""
 
     name: str
     function: RewardFunction
@@ -58,6 +59,7 @@ class _Open:
     bounds: tuple[float, float] = (0.0, 1.0)
     remarks: Sequence[str] = ()
     written_by_user: bool = False
+    copies: bool = True
     form: CompletionForm | None = None
     worker: Worker | None = None
 
@@ -66,10 +68,11 @@ class _Open:
         log, completions = RewardLog(), batch["completions"]
         if self.written_by_user:
             completions = in_form(batch["prompts"], completions, self.form)
-            # A function may change the lists that it is given; other rewards get the same ones.
-            own = {name: list(values) if isinstance(values, list) else values for name, values in batch.items()}
-            batch = {**own, "completions": list(completions), **log.arguments(state)}
+            batch = {**batch, "completions": completions, **log.arguments(state)}
         arguments = arguments_for(self.function, batch)
+        if self.copies:
+            # Other rewards run at the same time on the same values, and later steps get them again.
+            arguments = own_copy(arguments)
         call: Any = lambda: self.function(**arguments)  # noqa: E731
         if is_asynchronous(self.function):
             return _Call(loop.start(call), log, completions, frozenset(batch))
@@ -130,7 +133,8 @@ def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
         judge,
         bounds,
         getattr(reward, "remarks", ()),
-        not isinstance(reward, Reward) or reward.calls_function,
+        written_by_user := not isinstance(reward, Reward) or reward.calls_function,
+        written_by_user or not type(reward).__module__.startswith("groupwise."),
         _form(name, reward),
     )
 
