@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Self, final
@@ -61,6 +61,7 @@ class _Open:
     written_by_user: bool = False
     copies: bool = True
     form: CompletionForm | None = None
+    unreadable: Callable[[Mapping[str, Any]], str | None] | None = None
     worker: Worker | None = None
 
     def start(self, batch: Mapping[str, Any], state: TrainerState, loop: EventLoop) -> _Call:
@@ -136,6 +137,7 @@ def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
         written_by_user := not isinstance(reward, Reward) or reward.calls_function,
         written_by_user or not type(reward).__module__.startswith("groupwise."),
         _form(name, reward),
+        reward.unreadable if isinstance(reward, Reward) else None,
     )
 
 
@@ -235,6 +237,22 @@ class Rewards:
     def remarks(self) -> list[str]:
         """Remarks of the rewards on this machine, each sentence with the reward's name."""
         return [f"reward {reward.name!r}: {remark}" for reward in self._rewards.values() for remark in reward.remarks]
+
+    def remarks_of_rows(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Says for which rows of the data a reward can give nothing, each reward in a sentence.
+
+        Args:
+            rows: the columns of each prompt.
+        """
+        remarks: list[str] = []
+        for reward in self._rewards.values():
+            reasons = [why for row in rows if reward.unreadable is not None and (why := reward.unreadable(row))]
+            if reasons:
+                remarks.append(
+                    f"reward {reward.name!r}: {len(reasons)} of {len(rows)} rows give no reward (gold_unparsable):"
+                    f" {reasons[0]}"
+                )
+        return remarks
 
     def check_columns(self, columns: Sequence[str]) -> None:
         """Refuses data that lack a column some reward needs.

@@ -5,6 +5,7 @@ are the same).
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import cache
 from types import ModuleType
@@ -14,6 +15,7 @@ from pydantic import Field
 
 from groupwise.config.numbers import Mebibytes
 from groupwise.reward.base import MemberLimits, Value
+from groupwise.reward.text import excerpt
 from groupwise.reward.texts.answer import Answer
 from groupwise.reward.texts.extract import Extract
 from groupwise.reward.texts.number import last_number, plain, whole_number
@@ -73,6 +75,14 @@ class MathVerify(Answer):
     @property
     def member_limits(self) -> MemberLimits:
         return MemberLimits(self.seconds_per_answer, self.memory_mb, self.wrong)
+
+    def unreadable(self, row: Mapping[str, Any]) -> str | None:
+        expected = row.get(self.column)
+        # Parsing takes too long for all rows. Of words alone, unmarked, the library reads nothing.
+        text = "" if expected is None else str(expected).strip()
+        if expected is None or (text and (_MARK.search(text) or re.search(r"\d", text) or not _DELIMITER.search(text))):
+            return None
+        return f"column {self.column!r} holds {excerpt(repr(expected))}, in which there is no mathematics"
 
     def open(self) -> MathVerify:
         """Returns the function that scores, after loading the library's grammar, so that no member's time is spent on
