@@ -139,10 +139,8 @@ def _last_box(text: str) -> tuple[bool, str]:
 
 
 def _expression(number: Fraction | None, *, rounded: bool = True) -> list[Any]:
-    import sympy
-
     if number is None:
         return []
     # The library compares to six decimals where one side is a decimal number, and else exactly.
-    exact = sympy.Rational(number.numerator, number.denominator)
+    exact = _library().parse(rf"$\frac{{{number.numerator}}}{{{number.denominator}}}$", parsing_timeout=None)[0]
     return [exact.evalf() if rounded and number.denominator > 1 else exact]
