@@ -406,7 +406,7 @@ class LanguageConfig(DomainConfig):
             domain: Any = self.open(streams=streams)
             try:
                 prompts = domain.prompts(range(min(256, domain.num_prompts)))
-                lengths = [len(domain.tokenizer(prompt.columns["prompt"])["input_ids"]) for prompt in prompts]
+                lengths = [len(domain.prompt_ids(prompt)) for prompt in prompts]
                 config, prompt_tokens = domain.module.config.to_dict(), sum(lengths) / len(lengths)
             finally:
                 domain.close()
