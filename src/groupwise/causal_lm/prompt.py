@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from groupwise.config import ConfigError
 
-# No template writes the mark by itself.
-_MARK = "\u2402a null content\u2403"
 _THOUGHT_OPENS, _THOUGHT_CLOSES = "<think>", "</think>"
 # Text before another, for tokenizers that encode the beginning of a text differently.
 _ANCHOR = "\n"
@@ -99,18 +97,21 @@ def render_chat(
             list(chat), tokenize=False, add_generation_prompt=opens_turn, **settings or {}
         )
 
+    chat = without_nulls(messages)
     try:
-        return render(_without_null_contents(render, without_nulls(messages)))
-    except Exception as error:  # a template raises errors of any kind, mostly about messages
-        raise ConfigError(
-            f"the model's chat template refuses {str(list(messages))[:200]}: {str(error)[:400]}"
-        ) from error
+        try:
+            return render(chat)
+        except Exception:  # a template raises errors of any kind, mostly about messages
+            if all("content" in message for message in chat):
+                raise
+            return render([{"content": "", **message} for message in chat])
+    except Exception as error:
+        raise ConfigError(f"the model's chat template refuses {str(list(messages))[:200]}: {error}"[:700]) from error
 
 
 def without_nulls(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns messages without the keys that are null, except for their content. Tables (Parquet, `datasets`, and JSONL
-    made of them) give all messages the same keys, and fill the arguments of calls likewise: where they have, nulls in
-    arguments go too.
+    """Returns messages without the keys that are null. Tables (Parquet, `datasets`, and JSONL made of them) give all
+    messages the same keys, and fill the arguments of calls likewise: where they have, nulls in arguments go too.
 
     Example:
         >>> call = {"function": {"name": "add", "arguments": {"a": 1, "city": None}}}
@@ -124,9 +125,7 @@ def without_nulls(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
     is_filled = (len(messages) > 1 and len({frozenset(message) for message in messages}) == 1) or any(
         value is None and key != "content" for message in messages for key, value in message.items()
     )
-    kept = [
-        {key: value for key, value in message.items() if value is not None or key == "content"} for message in messages
-    ]
+    kept = [{key: value for key, value in message.items() if value is not None} for message in messages]
     for message in kept:
         if is_filled and message.get("tool_calls"):
             message["tool_calls"] = _without_null_keys(message["tool_calls"])
@@ -149,7 +148,7 @@ def _begun(begin: list[int], ids: list[int], bos: int | None) -> list[int]:
 def _continued(writer: Any, messages: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> str:
     """Renders a chat whose last message the model goes on with."""
     *before, last = messages
-    text = last["content"] if isinstance(last["content"], str) else ""
+    text = content if isinstance(content := last.get("content"), str) else ""
     begins_thought = text.lstrip().startswith(_THOUGHT_OPENS)
     try:
         rendered = writer.apply_chat_template(list(messages), tokenize=False, continue_final_message=True, **settings)
@@ -162,24 +161,6 @@ def _continued(writer: Any, messages: Sequence[Mapping[str, Any]], settings: Map
             raise
     opened = writer.apply_chat_template(before, tokenize=False, add_generation_prompt=True, **settings)
     return (opened.rstrip().removesuffix(_THOUGHT_OPENS) if opened.rstrip().endswith(_THOUGHT_OPENS) else opened) + text
-
-
-def _without_null_contents(
-    render: Callable[[Sequence[Mapping[str, Any]]], str], messages: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Empties the contents that are null, where the template would write the word None or fails. Others have a branch
-    for such messages (DeepSeek's writes calls there), which an empty text would miss.
-    """
-    for place, message in enumerate(messages):
-        if message.get("content", "") is None:
-            try:
-                marked = render([*messages[:place], {**message, "content": _MARK}, *messages[place + 1 :]])
-                writes_none = _MARK in marked and render(messages) == marked.replace(_MARK, "None")
-            except Exception:  # a template raises errors of any kind
-                writes_none = True
-            if writes_none:
-                message["content"] = ""
-    return messages
 
 
 def _without_null_keys(value: Any) -> Any:

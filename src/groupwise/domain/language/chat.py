@@ -64,7 +64,7 @@ class Chat:
             # Many templates write a list of parts as Python prints it.
             messages = [
                 message | {"content": content_text(message["content"])}
-                if isinstance(message["content"], list | tuple)
+                if isinstance(message.get("content"), list | tuple)
                 else message
                 for message in without_nulls(prompt)
             ]
@@ -133,7 +133,8 @@ class Chat:
         # The policy goes on with a message that the prompt began.
         *before, last = messages
         begun = last["role"] == "assistant" and not last.get("tool_calls")
-        said = {**last, "content": last["content"] + _MARK} if begun else {"role": "assistant", "content": _MARK}
+        said = {"role": "assistant", **(last if begun else {})}
+        said["content"] = said.get("content", "") + _MARK
         turn = [*(before if begun else messages), said, *plain]
         _, mark, continuation = self._render(turn).rpartition(_MARK)
         if not mark:

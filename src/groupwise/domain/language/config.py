@@ -69,7 +69,7 @@ class DataConfig(Config):
             the same prompts.
         prompt_column: the column with the prompt, a text or a list of messages.
         prompt_template: the prompt as a text with columns in braces, such as `"{question}\\nAnswer:"`; it replaces the
-            prompt column.
+            prompt column. Nothing is written for a null.
         map: a function `map(row) -> row`, as `package.module:function`, applied first: for prompts or answers that a
             template cannot say.
         answer_column: a column that rewards should find as `answer`.

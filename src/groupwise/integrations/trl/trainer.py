@@ -168,9 +168,11 @@ class GRPOTrainer(TRLTrainer):
         """Encodes prompts as our domains do; those with pictures, or with tools of environments, as TRL does."""
         is_chat, tokenizer = not isinstance(prompts[0], str), self.processing_class
         if self._is_vlm or self.environment_factories is not None:
-            return super()._tokenize_prompts([without_nulls(prompt) for prompt in prompts] if is_chat else prompts)
-        settings = {"tools": self.tools or None, "chat_template": self.chat_template}
-        settings |= self.chat_template_kwargs
+            chats = [without_nulls(prompt) for prompt in prompts] if is_chat else []
+            cleaned = [[{"content": "", **message} for message in chat] for chat in chats]
+            return super()._tokenize_prompts(cleaned or prompts)
+        template_arguments: Any = self.chat_template_kwargs
+        settings = {"tools": self.tools or None, "chat_template": self.chat_template, **template_arguments}
         texts = [render_chat(tokenizer, prompt, settings) for prompt in prompts] if is_chat else prompts
         return encode_prompts(tokenizer, texts, rendered=is_chat), None, {}
 
