@@ -116,7 +116,15 @@ def test_a_chat_that_ends_with_the_assistant_is_continued(content: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "template", [THINKS, OPENS_THOUGHT, CHATML.replace("m['content']", "m['content'].split('</think>')[-1]")]
+    "template",
+    [
+        THINKS,
+        OPENS_THOUGHT,
+        *(
+            template.replace("m['content']", "m['content'].split('</think>')[-1]")
+            for template in (CHATML, OPENS_THOUGHT)
+        ),
+    ],
 )
 @pytest.mark.parametrize("content", ["<think>so", "<think>so</think>The answer is"])
 def test_a_begun_thought_stands_alone_in_its_turn(template: str, content: str) -> None:
