@@ -89,3 +89,13 @@ def test_a_template_that_refuses_says_what_it_was_given(tokenizer):
     tokenizer.chat_template = "{{ raise_exception('no system here') }}"
     with pytest.raises(ConfigError, match=r"refuses .*no system here"):
         Chat(tokenizer, ChatConfig()).encode_prompt([{"role": "user", "content": "a"}])
+
+
+def test_a_begun_answer_is_continued_and_the_conversation_goes_on_after_it(tokenizer):
+    chat = Chat(tokenizer, ChatConfig(reply_role="tool"))
+    messages = [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "4 "}]
+    assert written(tokenizer, chat.encode_prompt(messages)) == "[user]ab<|end|>\n[assistant]4 "
+    twice = "{% if loop.index > 1 and message.role == loop.previtem.role %}{{ raise_exception('twice') }}{% endif %}"
+    tokenizer.chat_template = TEMPLATE.replace("{% for message in messages %}", "{% for message in messages %}" + twice)
+    reply = chat.encode_reply(messages, [chat.reply_message("4")], None)
+    assert written(tokenizer, reply) == "<|end|>\n[tool]4<|end|>\n[assistant]"

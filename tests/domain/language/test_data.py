@@ -244,3 +244,33 @@ def test_an_evaluation_set_that_cannot_be_used_says_why(tmp_path, monkeypatch, d
     table = merge({"source": {"kind": "files", "paths": ["train.json"]}, "prompt_column": "question"}, data)
     with pytest.raises(ConfigError, match=message):
         split(validate(DataConfig, table))
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt"),
+    [
+        ("{context} {question}", " 1 + 1?"),
+        ("{context!r:>9}{context:.2f}{question!s}", "1 + 1?"),
+        ("{score}{question}", "1 + 1?"),
+        ("{options}{meta}{meta[city]}{question}", "['a', '', 'b']{'zip': 1}1 + 1?"),
+        ("{question:>7}{meta[zip]:03d}", " 1 + 1?001"),
+    ],
+)
+def test_a_null_in_a_template_is_nothing(tmp_path, template, prompt):
+    row = {
+        "question": "1 + 1?",
+        "context": None,
+        "score": float("nan"),
+        "options": ["a", None, "b"],
+        "meta": {"city": None, "zip": 1},
+    }
+    source = files(tmp_path, [row | {"question": "2 + 2?"}, row])
+    (made,) = split(DataConfig(source=source, prompt_template=template, num_held_out=1)).train
+    assert made.columns["prompt"] == prompt
+    assert made.columns["context"] is None
+
+
+def test_a_part_of_a_null_names_its_row(tmp_path):
+    source = files(tmp_path, [{"meta": None}])
+    with pytest.raises(ConfigError, match=r"cannot be filled in for the row .*'meta': None.*TypeError"):
+        split(DataConfig(source=source, prompt_template="{meta[city]}", num_held_out=1))

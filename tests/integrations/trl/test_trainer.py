@@ -16,6 +16,7 @@ import torch
 import trl
 from peft import LoraConfig
 from tests.integrations.trl import tiny
+from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from transformers import TrainerCallback
 
@@ -666,3 +667,40 @@ def test_training_again_begins_at_a_generation_with_the_first_state(folder: Path
     trainer.train()
     assert trainer._step == 2
     assert trainer.objective_state.step == trainer.state.global_step == 1
+
+
+def test_prompts_are_encoded_as_our_domains_encode_them(folder: Path) -> None:
+    trainer, _ = run(GRPOTrainer, folder, {"max_steps": 1})
+    tokenizer = trainer.processing_class
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<eos> $A <eos>", special_tokens=[("<eos>", tokenizer.eos_token_id)]
+    )
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.content }}{% if not loop.last or m.role == 'user' %}p{% endif %}{% endfor %}"
+    )
+    eos, a, b, p = 1, 2, 3, 17
+    assert trainer._tokenize_prompts(["ab", "<eos>b"]) == ([[eos, a, b], [eos, b]], None, {})
+    chat = [{"role": "user", "content": "a", "tool_calls": None}, {"role": "assistant", "content": "b"}]
+    assert trainer._tokenize_prompts([chat, chat[:1]]) == ([[a, p, b], [a, p]], None, {})
+
+
+def test_rewards_read_special_tags(folder: Path) -> None:
+    seen: list[Any] = []
+
+    def reads(prompts: Any, completions: list[Any], **columns: Any) -> list[float]:
+        seen.extend(completions)
+        return [0.0] * len(completions)
+
+    trainer, _ = run(GRPOTrainer, folder, {"max_steps": 1}, reads)
+    trainer.processing_class.add_special_tokens({"additional_special_tokens": ["c", "d"]})
+    ids = [[2, 4, 5, 1], [4, 1]]
+    seen.clear()
+    rows = [{"prompt": "a"}] * 2
+    trainer._calculate_rewards(
+        rows, ["a", "a"], trainer.processing_class.batch_decode(ids, skip_special_tokens=True), ids
+    )
+    assert [text.replace(" ", "") for text in seen] == ["acd", "c"]
+    seen.clear()
+    chats = [[{"role": "assistant", "content": ""}], [{"role": "assistant", "content": "other"}]]
+    trainer._calculate_rewards(rows, ["a", "a"], chats, [[4, 1], [4, 1]])
+    assert [chat[0]["content"] for chat in seen] == ["c", "other"]

@@ -503,3 +503,19 @@ def test_a_process_that_a_launcher_started_alone_goes_on_under_it(monkeypatch: p
     for name, value in (("WORLD_SIZE", "1"), ("RANK", "0"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "29500")):
         monkeypatch.setenv(name, value)
     assert _resume_command(folder) == "`torchrun ... -m groupwise resume runs/one`"
+
+
+def test_failures_are_counted_over_the_members_of_all_rounds(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    class Failing(ToyDomain):
+        def reward(self, samples: Any) -> Any:
+            return replace(super().reward(samples), events=(RewardEvent("missing", "right", count=len(samples)),))
+
+    toy = Failing(num_prompts=24, reward_of=lambda index, action: 0.0 if index % 2 else float(action[0] % 2))
+    chosen = recipe(objective={"admission.kind": "resample", "admission.max_rounds": 8}, group_size=8, num_steps=1)
+    train(job(chosen, domain=lambda device: toy, track=TrackConfig(console="lines")), tmp_path / "run")
+    (row,) = [row for row in rows(tmp_path / "run") if "num_rounds" in row]
+    assert row["num_rounds"] > 1
+    drawn = int(row["num_prompts_drawn"] * 8)
+    assert f"step 1: reward 'right': missing for {drawn} of {drawn} members" in capsys.readouterr().out

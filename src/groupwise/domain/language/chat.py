@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, final
 
+from groupwise.causal_lm.prompt import encode_middle, encode_prompts, render_chat, without_nulls
 from groupwise.config import ConfigError
 from groupwise.domain.language.config import ChatConfig
 from groupwise.reward.text import content_text
@@ -62,10 +63,10 @@ class Chat:
             self._need_template("a prompt is a list of messages")
             # Many templates write a list of parts as Python prints it.
             messages = [
-                {**message, "content": content_text(message["content"])}
-                if isinstance(message["content"], list | tuple)
-                else dict(message)
-                for message in prompt
+                message | {"content": content_text(message["content"])}
+                if isinstance(message.get("content"), list | tuple)
+                else message
+                for message in without_nulls(prompt)
             ]
         if self.config.system is not None and all(message["role"] != "system" for message in messages):
             messages.insert(0, {"role": "system", "content": self.config.system})
@@ -75,12 +76,11 @@ class Chat:
         """Encodes a prompt up to the place where the policy begins to write."""
         messages = self.messages(prompt)
         if messages is None:
-            return list(self.tokenizer.encode(prompt))
-        # The template writes its own special tokens.
-        return self.encode_text(self._render(messages, add_generation_prompt=True))
+            return encode_prompts(self.tokenizer, [str(prompt)])[0]
+        return encode_prompts(self.tokenizer, [self._render(messages)], rendered=True)[0]
 
     def encode_text(self, text: str) -> list[int]:
-        """Encodes a text in the middle, without special tokens around it."""
+        """Encodes a turn of the policy, without special tokens around it."""
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def encode_turn(self, prompt: str | Sequence[Mapping[str, Any]], text: str, ends: Sequence[int]) -> list[int]:
@@ -122,16 +122,21 @@ class Chat:
         """
         messages = self.messages(prompt)
         if messages is None:
-            return self.encode_text("".join(message["content"] for message in replies))
-        return self.encode_text(self._continuation(messages, replies, end))
+            return encode_middle(self.tokenizer, "".join(message["content"] for message in replies))
+        return encode_middle(self.tokenizer, self._continuation(messages, replies, end))
 
     def _continuation(self, messages: Messages, replies: Sequence[Mapping[str, Any]], end: int | None) -> str:
         plain = [
             {**message, "content": self._without_control(message["content"])} if message["role"] == "tool" else message
             for message in replies
         ]
-        turn = [*messages, {"role": "assistant", "content": _MARK}, *plain]
-        _, mark, continuation = self._render(turn, add_generation_prompt=True).rpartition(_MARK)
+        # The policy goes on with a message that the prompt began.
+        *before, last = messages
+        begun = last["role"] == "assistant" and not last.get("tool_calls")
+        said = {"role": "assistant", **(last if begun else {})}
+        said["content"] = said.get("content", "") + _MARK
+        turn = [*(before if begun else messages), said, *plain]
+        _, mark, continuation = self._render(turn).rpartition(_MARK)
         if not mark:
             raise ConfigError(
                 "the tokenizer's chat template does not write an assistant's message as it is, so that a conversation"
@@ -144,7 +149,7 @@ class Chat:
         """What the template writes after the last message, one of an assistant; empty where it does not take one."""
         turn: Messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _MARK}]
         try:
-            _, mark, after = self._render(turn, add_generation_prompt=False).rpartition(_MARK)
+            _, mark, after = self._render(turn, opens_turn=False).rpartition(_MARK)
         except ConfigError:
             return ""
         return after if mark else ""
@@ -175,7 +180,7 @@ class Chat:
         """Refuses a template that leaves out tools or their results."""
         question: Messages = [{"role": "user", "content": "?"}]
         names = [tool["function"]["name"] for tool in self.tools]
-        prompt = self._render(question, add_generation_prompt=True)
+        prompt = self._render(question)
         if missing := [name for name in names if name not in prompt]:
             raise ConfigError(
                 f"the tokenizer's chat template does not write the tools ({', '.join(missing)}); write"
@@ -187,18 +192,9 @@ class Chat:
                 " = 'tools', whose results need no template, or take a model that calls tools"
             )
 
-    def _render(self, messages: Messages, add_generation_prompt: bool) -> str:
-        tools = {"tools": self.tools} if self.tools else {}
-        try:
-            return self.tokenizer.apply_chat_template(
-                messages,
-                tokenize=False,
-                add_generation_prompt=add_generation_prompt,
-                **tools,
-                **self.config.template_arguments,
-            )
-        except Exception as error:  # a template raises errors of any kind, mostly about messages
-            raise ConfigError(f"the tokenizer's chat template refuses {str(messages)[:200]}: {error}") from error
+    def _render(self, messages: Messages, *, opens_turn: bool = True) -> str:
+        settings = {**({"tools": self.tools} if self.tools else {}), **self.config.template_arguments}
+        return render_chat(self.tokenizer, messages, settings, opens_turn=opens_turn)
 
     def _need_template(self, reason: str) -> None:
         if not getattr(self.tokenizer, "chat_template", None):

@@ -69,7 +69,7 @@ class DataConfig(Config):
             the same prompts.
         prompt_column: the column with the prompt, a text or a list of messages.
         prompt_template: the prompt as a text with columns in braces, such as `"{question}\\nAnswer:"`; it replaces the
-            prompt column.
+            prompt column. Nothing is written for a null.
         map: a function `map(row) -> row`, as `package.module:function`, applied first: for prompts or answers that a
             template cannot say.
         answer_column: a column that rewards should find as `answer`.
@@ -406,7 +406,7 @@ class LanguageConfig(DomainConfig):
             domain: Any = self.open(streams=streams)
             try:
                 prompts = domain.prompts(range(min(256, domain.num_prompts)))
-                lengths = [len(domain.tokenizer(prompt.columns["prompt"])["input_ids"]) for prompt in prompts]
+                lengths = [len(domain.prompt_ids(prompt)) for prompt in prompts]
                 config, prompt_tokens = domain.module.config.to_dict(), sum(lengths) / len(lengths)
             finally:
                 domain.close()

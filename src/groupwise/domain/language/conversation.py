@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
+from groupwise.causal_lm.written import written_texts
 from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.environment import EnvironmentKind
 from groupwise.domain.language.environment.tool_calls import THOUGHT_CLOSES, THOUGHT_OPENS
 from groupwise.domain.language.parsed_turn import parsed_tool_turn, parsed_turn, reads_turns
-from groupwise.domain.language.written import written_texts
 from groupwise.reward.completions import ParsedConversation
 
 if TYPE_CHECKING:

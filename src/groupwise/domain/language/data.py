@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import math
+import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -148,6 +149,27 @@ def _distinct_rows(data: DataConfig, num: int) -> list[Row]:
     return rows
 
 
+class _Template(string.Formatter):
+    """`str.format` that writes nothing for a null, or for the NaN that some tables hold in an empty cell."""
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        value = _without_nulls(value)
+        return None if value is None else super().convert_field(value, conversion)
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return "" if value is None else super().format_field(value, format_spec)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: kept for key, entry in value.items() if (kept := _without_nulls(entry)) is not None}
+    if isinstance(value, list | tuple):
+        return type(value)("" if (kept := _without_nulls(entry)) is None else kept for entry in value)
+    return value
+
+
 def _source_text(source: Source) -> str:
     """Writes a source as a configuration does: its kind and what differs from the defaults."""
     settings = {"kind": source.kind, **source.model_dump(mode="json", exclude_defaults=True)}  # type: ignore[attr-defined]
@@ -178,8 +200,8 @@ def _rows_with_prompts(rows: Sequence[Row], data: DataConfig) -> list[Row]:
             row["answer"] = column(row, data.answer_column, "data.answer_column")
         if data.prompt_template is not None:
             try:
-                row["prompt"] = data.prompt_template.format(**row)
-            except (KeyError, IndexError, AttributeError, ValueError) as error:
+                row["prompt"] = _Template().vformat(data.prompt_template, (), row)
+            except (KeyError, IndexError, AttributeError, ValueError, TypeError) as error:
                 raise ConfigError(
                     f"data.prompt_template = {data.prompt_template!r} cannot be filled in for {_row_text(row)}:"
                     f" {type(error).__name__}: {error}; columns present: {', '.join(sorted(row))}; write a brace that"

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from groupwise.causal_lm.config import SamplingConfig
+from groupwise.causal_lm.written import written_texts
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.language import evaluate
@@ -28,7 +29,6 @@ from groupwise.domain.language.remarks import remarks_of_columns, remarks_of_cou
 from groupwise.domain.language.scored import as_scored, by_temperature, scoring_inputs
 from groupwise.domain.language.supervised import Corpus, as_samples, encode_demonstration, has_few_letters
 from groupwise.domain.language.token_texts import token_texts
-from groupwise.domain.language.written import written_texts
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.domain.shares import in_shares
 from groupwise.records import Scored
@@ -133,7 +133,7 @@ class LanguageDomain(Domain):
     def send_weights(self, peers: Peers) -> None:
         """Has the policy send its weights, and prove them with prompts that are trained on."""
         if isinstance(self.policy, LocalPolicy):
-            prompts = [self._prompt_ids(prompt) for prompt in self._train.prompts[:64]]
+            prompts = [self.prompt_ids(prompt) for prompt in self._train.prompts[:64]]
             self.policy.send_weights(prompts, self.config.sampling, peers)
 
     def check_scored(self, samples: Samples) -> None:
@@ -388,7 +388,7 @@ class LanguageDomain(Domain):
         *,
         live: bool = False,
     ) -> Samples:
-        ids = [self._prompt_ids(prompt) for prompt in prompts]
+        ids = [self.prompt_ids(prompt) for prompt in prompts]
         ids_of_members = [prompt_ids for prompt_ids in ids for _ in range(group_size)]
         conversations = None
         if self._environment is not None:
@@ -445,7 +445,8 @@ class LanguageDomain(Domain):
     def _scored_names(self, requires: frozenset[str]) -> frozenset[str]:
         return (requires & self.supplies) | {"log_prob"}
 
-    def _prompt_ids(self, prompt: Prompt) -> list[int]:
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """Returns the tokens that the policy continues."""
         if prompt.key not in self._ids:
             # A prompt that is not of the data, such as one typed at `groupwise sample`.
             limit = prompt_limit(self.config, self.policy.max_positions)

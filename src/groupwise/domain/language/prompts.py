@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
+from groupwise.causal_lm.prompt import cut_left, encode_middle
 from groupwise.config import ConfigError
 from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.config import ChatConfig, DataConfig, LanguageConfig
@@ -44,7 +45,7 @@ def tokenize(
     Args:
         environment: the policy's partner in a conversation.
         limit: tokens of the longest prompt; None for any length.
-        overlong: what happens to a longer one; `truncate` keeps its end.
+        overlong: what happens to a longer one; `truncate` keeps its end, and the token that begins a sequence.
 
     Raises:
         ConfigError: a longer one under `error`, a prompt of no tokens, or none left.
@@ -69,7 +70,7 @@ def tokenize(
                 num_dropped += 1
                 continue
             num_truncated += 1
-            prompt_ids = prompt_ids[-limit:]
+            prompt_ids = cut_left(chat.tokenizer, prompt_ids, limit)
         fitting_prompts.append(prompt)
         ids[prompt.key] = prompt_ids
     if prompts and not fitting_prompts:
@@ -112,7 +113,7 @@ def encode(prompt: Prompt, chat: Chat, environment: EnvironmentKind | None) -> l
     messages = chat.messages(content)
     if messages is not None:
         return chat.encode_prompt([*messages, {"role": chat.config.reply_role, "content": opening}])
-    return chat.encode_prompt(content) + chat.encode_text(opening)
+    return chat.encode_prompt(content) + encode_middle(chat.tokenizer, opening)
 
 
 def mean_tokens(data: DataConfig, chat: ChatConfig, environment: EnvironmentKind | None, folder: str) -> float:

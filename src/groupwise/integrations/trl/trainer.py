@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 from trl.trainer.utils import add_fused_lm_head, get_config_model_id
 
+from groupwise.causal_lm.prompt import encode_prompts, render_chat, without_nulls
+from groupwise.causal_lm.sampler import end_ids
+from groupwise.causal_lm.written import written_texts
 from groupwise.config import difference, validate
 from groupwise.integrations.trl.deadlines import with_deadline
 from groupwise.integrations.trl.keys import DECIDED, contradictions, objective_of
@@ -161,9 +164,36 @@ class GRPOTrainer(TRLTrainer):
 
     # Rollouts
 
+    def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], Any, dict[str, Any]]:
+        """Encodes prompts as our domains do; those with pictures, or with tools of environments, as TRL does."""
+        is_chat, tokenizer = not isinstance(prompts[0], str), self.processing_class
+        if self._is_vlm or self.environment_factories is not None:
+            chats = [without_nulls(prompt) for prompt in prompts] if is_chat else []
+            cleaned = [[{"content": "", **message} for message in chat] for chat in chats]
+            return super()._tokenize_prompts(cleaned or prompts)
+        template_arguments: Any = self.chat_template_kwargs
+        settings = {"tools": self.tools or None, "chat_template": self.chat_template, **template_arguments}
+        texts = [render_chat(tokenizer, prompt, settings) for prompt in prompts] if is_chat else prompts
+        return encode_prompts(tokenizer, texts, rendered=is_chat), None, {}
+
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
+        completions = self._with_special_tags(completions, completion_ids_list)
         self._rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         return self._rewards
+
+    def _with_special_tags(self, completions: Sequence[Any], ids: list[list[int]]) -> list[Any]:
+        """Returns completions with the special tags that were written, which TRL cuts out of those that it decodes."""
+        cut = self._tokenizer.batch_decode(ids, skip_special_tokens=True)
+        texts = written_texts(self._tokenizer, ids, end_ids(self.accelerator.unwrap_model(self.model), self._tokenizer))
+        written: list[Any] = []
+        for completion, decoded, text in zip(completions, cut, texts, strict=True):
+            if completion == decoded:
+                written.append(text)
+            elif completion == [{"role": "assistant", "content": decoded}]:
+                written.append([{"role": "assistant", "content": text}])
+            else:
+                written.append(completion)
+        return written
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         output = super()._generate_and_score_completions(inputs)

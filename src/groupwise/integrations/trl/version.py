@@ -11,6 +11,7 @@ from typing import Any
 
 WRITTEN_FOR = (1, 16)
 METHODS = {
+    "_tokenize_prompts": ("prompts",),
     "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
     "_generate_and_score_completions": ("inputs",),
     "_compute_loss": ("model", "inputs"),

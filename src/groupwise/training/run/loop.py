@@ -309,12 +309,12 @@ def _say_events(session: Session, state: TrainState, collected: Collected) -> No
     """Says the first failure of each kind in the computation of rewards, from any process. The metrics of every step
     have the counts.
     """
-    local_events = _count_events(collected.table.events)
-    process_events = session.world.gather((local_events, len(collected.table)))
-    num_members = sum(size for _, size in process_events)
-    for key in dict.fromkeys(key for events, _ in process_events for key in events):
+    process_events = session.world.gather(_count_events(collected.table.events))
+    # Events are those of all rounds, of which the table has only the members that are trained on.
+    num_members = round(collected.numbers["num_prompts_drawn"] * collected.numbers["group_size"])
+    for key in dict.fromkeys(key for events in process_events for key in events):
         reward, name = key
-        occurrences = [events[key] for events, _ in process_events if key in events]
+        occurrences = [events[key] for events in process_events if key in events]
         text = f"reward {reward!r}: {name} for {sum(count for count, _, _ in occurrences)} of {num_members} members" + (
             f", {occurrences[0][1]}" if occurrences[0][1] else ""
         )

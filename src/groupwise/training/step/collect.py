@@ -237,7 +237,8 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
             samples = _scored_in_shards(step, samples)
     filler = samples.select(torch.zeros(1, dtype=torch.long, device=samples.mask.device))
     if not share:
-        samples, table = samples.select(torch.zeros(0, dtype=torch.long, device=samples.mask.device)), table.select([])
+        samples = samples.select(torch.zeros(0, dtype=torch.long, device=samples.mask.device))
+        table = replace(table.select([]), events=())
     place = samples.group + first_place + share.start
     if "reference_log_prob" in objective.requires_rollouts:
         with progress.timed("scoring"), state.reference.active():

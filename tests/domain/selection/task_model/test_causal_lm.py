@@ -9,6 +9,7 @@ import shutil
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from groupwise.causal_lm.config import CausalLMConfig
@@ -243,3 +244,15 @@ def test_the_fingerprint_is_of_weights_and_template(causal, causal_folder):
 def test_a_folder_without_a_model_is_named_by_its_key(tmp_path):
     with pytest.raises(ConfigError, match=r"^domain\.task_model\.path = .*: no config\.json in it"):
         CausalLM(path=str(tmp_path)).open("cpu")
+
+
+def test_a_prompt_has_one_beginning_and_no_end_that_the_tokenizer_appends(causal_folder):
+    plain = CausalLMTaskModel(load(CausalLMConfig(path=str(causal_folder), dtype="float64")))
+    ending = load(CausalLMConfig(path=str(causal_folder), dtype="float64"))
+    tokenizer = ending.tokenizer
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="$A <eos>", special_tokens=[("<eos>", tokenizer.eos_token_id)]
+    )
+    demos = [DEMOS[:1]] * 3
+    assert CausalLMTaskModel(ending).score(QUERIES, demos, [ANSWERS] * 3) == plain.score(QUERIES, demos, [ANSWERS] * 3)
+    assert CausalLMTaskModel(ending).generate(QUERIES, demos) == plain.generate(QUERIES, demos)

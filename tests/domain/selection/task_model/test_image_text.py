@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from groupwise.config import ConfigError
@@ -169,3 +170,26 @@ def test_the_fingerprint_is_of_weights_and_template(ours, llava_folder):
         )
     )
     assert ours.fingerprint() == again.fingerprint() != other.fingerprint()
+
+
+def test_a_prompt_has_one_beginning_and_no_end_that_the_tokenizer_appends(ours, llava_folder):
+    demos = [DEMOS[:1]] * len(QUERIES)
+    expected = ours.score(QUERIES, demos, [ANSWERS] * len(QUERIES))
+    changed = open_model(ImageText(path=str(llava_folder), dtype="float64", max_new_tokens=6))
+    tokenizer, end = changed._tokenizer, ("<eos>", changed._tokenizer.eos_token_id)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A <eos>", special_tokens=[end])
+    ending = ImageTextTaskModel(changed._model, changed._processor, changed.template, max_new_tokens=6)
+    assert ending.score(QUERIES, demos, [ANSWERS] * len(QUERIES)) == [
+        pytest.approx(values, abs=1e-9) for values in expected
+    ]
+    tokenizer.bos_token = "Q"
+    begin = ("Q", tokenizer.convert_tokens_to_ids("Q"))
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="Q $A", special_tokens=[begin])
+    lengths = []
+    for question in ("Q: {question}{image}", ": {question}{image}"):
+        template = TextTemplate(question=question)
+        beginning = ImageTextTaskModel(changed._model, changed._processor, template, max_new_tokens=6)
+        ids = beginning._inputs([(QUERIES[0], [])])["input_ids"][0].tolist()
+        assert (ids[0], ids.count(begin[1])) == (begin[1], 1)
+        lengths.append(len(ids))
+    assert lengths[0] == lengths[1]

@@ -6,11 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, final
 
+from groupwise.causal_lm.prompt import encode_middle
 from groupwise.config import ConfigError
 from groupwise.domain.selection.task_model.template import Template
-
-# Text before an answer, for tokenizers that encode the beginning of a text differently.
-_ANCHOR = "\n"
 
 
 @final
@@ -24,13 +22,6 @@ class Answers:
 
     def __init__(self, tokenizer: Any, template: Template) -> None:
         self._tokenizer, self._template = tokenizer, template
-        first_tokens = tokenizer.convert_ids_to_tokens(self._encode("a"))[:1]
-        # Tokenizers of the SentencePiece kind put a space before every text; in the middle of one there is none.
-        self._adds_space = (
-            bool(first_tokens)
-            and str(first_tokens[0]).startswith("▁")
-            and self._encode("a") != self._encode(_ANCHOR + "a")[len(self._encode(_ANCHOR)) :]
-        )
         backend = getattr(tokenizer, "backend_tokenizer", None)
         self.description: str = (
             backend.to_str() if backend is not None else json.dumps(tokenizer.get_vocab(), sort_keys=True)
@@ -51,12 +42,7 @@ class Answers:
         if answer in self._ids_by_answer:
             return self._ids_by_answer[answer]
         text = self._template.answer_text(answer)
-        ids = self._encode(text)
-        if self._adds_space:
-            before = self._encode(_ANCHOR)
-            after = self._encode(_ANCHOR + text)
-            if after[: len(before)] == before:
-                ids = after[len(before) :]
+        ids = encode_middle(self._tokenizer, text)
         if not ids or not answer.strip():
             raise ConfigError(
                 f"query {query!r}: its answer {answer!r} becomes {len(ids)} tokens and no word; every answer needs one"
@@ -70,6 +56,3 @@ class Answers:
         text = self._tokenizer.decode(list(ids), skip_special_tokens=True)
         places = [place for stop in self._template.stop if (place := text.find(stop)) >= 0]
         return text[: min(places, default=len(text))].strip()
-
-    def _encode(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False))

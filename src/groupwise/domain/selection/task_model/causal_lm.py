@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine
 from groupwise.causal_lm.continuation import continuation_log_probs
@@ -15,6 +15,7 @@ from groupwise.causal_lm.engine.builtin import Builtin
 from groupwise.causal_lm.engine.choice import continues_from_keys
 from groupwise.causal_lm.engine.generate import Generate
 from groupwise.causal_lm.loading import LoadedLM
+from groupwise.causal_lm.prompt import encode_prompts, render_chat
 from groupwise.config import ConfigError
 from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.task_model.answer_tokens import Answers
@@ -143,10 +144,7 @@ class CausalLMTaskModel:
             ]
         else:
             texts = [template.prompt(question, solved) for question, solved in pairs]
-        # A chat template writes its own special tokens.
-        token_ids: list[list[int]] = tokenizer(texts, add_special_tokens=not isinstance(template, ChatTemplate))[
-            "input_ids"
-        ]
+        token_ids = encode_prompts(tokenizer, texts, rendered=isinstance(template, ChatTemplate))
         for query, ids in zip(queries, token_ids, strict=True):
             if not ids:
                 raise ConfigError(
@@ -163,15 +161,3 @@ class CausalLMTaskModel:
                 f" the model's context of {limit}; show fewer or shorter demonstrations, or use a model with a longer"
                 " context"
             )
-
-
-def render_chat(writer: Any, messages: list[dict[str, Any]], settings: dict[str, Any]) -> str:
-    """Renders a chat up to the beginning of the assistant's answer, by a tokenizer or processor.
-
-    Raises:
-        ConfigError: the chat template refuses the messages.
-    """
-    try:
-        return writer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **settings)
-    except Exception as error:  # templates raise exceptions of any class for messages that they refuse
-        raise ConfigError(f"the model's chat template refuses {str(messages)[:200]}: {error}") from error

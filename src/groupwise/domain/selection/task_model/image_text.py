@@ -20,11 +20,11 @@ from torch import Tensor
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from groupwise.causal_lm.loading import without_progress_bars
+from groupwise.causal_lm.prompt import added_tokens, render_chat
 from groupwise.config import ConfigError
 from groupwise.config.files import check_file
 from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.task_model.answer_tokens import Answers
-from groupwise.domain.selection.task_model.causal_lm import render_chat
 from groupwise.domain.selection.task_model.pretrained_config import ImageText
 from groupwise.domain.selection.task_model.template import ChatTemplate, Template
 from groupwise.learner.hashing import hash_weights
@@ -92,6 +92,7 @@ class ImageTextTaskModel:
         self.template, self.max_new_tokens, self.batch_size = template, max_new_tokens, batch_size
         self._model, self._processor, self._tokenizer = model, processor, processor.tokenizer
         self._answers = Answers(self._tokenizer, template)
+        self._num_appended = len(added_tokens(self._tokenizer)[1])
         self._fingerprint: str | None = None
         self._from_cache: bool | None = None
         if not template.num_images:
@@ -191,9 +192,14 @@ class ImageTextTaskModel:
     def _inputs(self, rows: Sequence[Row]) -> dict[str, Tensor]:
         """Returns the model's inputs for rows whose prompts are equally long."""
         texts, images = [self._text(*row) for row in rows], [self._images(*row) for row in rows]
-        inputs = dict(self._processor(text=texts, images=images, return_tensors="pt"))
+        begins = texts[0].startswith(self._tokenizer.bos_token or "\0")
+        settings = {"add_special_tokens": False} if begins else {}
+        inputs = dict(self._processor(text=texts, images=images, return_tensors="pt", **settings))
+        # What the tokenizer appends would stand between a prompt and its answer.
+        shape = inputs["input_ids"].shape
+        length = shape[1] - (0 if begins else self._num_appended)
         return {
-            name: value.to(
+            name: (value[:, :length] if value.shape == shape else value).to(
                 device=self._model.device, dtype=self._model.dtype if value.is_floating_point() else value.dtype
             )
             for name, value in inputs.items()

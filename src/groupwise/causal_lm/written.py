@@ -15,10 +15,10 @@ def written_texts(tokenizer: Any, rows: Sequence[Sequence[int]], ends: Collectio
         ends: ids that end a completion.
 
     Example:
-        >>> from groupwise.domain.language.tokenizer import build_tokenizer
-        >>> words = build_tokenizer("words", ["ball 3"])
-        >>> written_texts(words, [[*words.encode("ball 3"), words.eos_token_id]], [])
-        ['ball 3']
+        >>> from groupwise.causal_lm.scratch import character_tokenizer
+        >>> tokenizer = character_tokenizer("ab")
+        >>> written_texts(tokenizer, [[*tokenizer.encode("ab"), tokenizer.eos_token_id]], [])
+        ['ab']
     """
     control = {tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.unk_token_id, *ends}
     kept = [[token for token in row if token not in control] for row in rows]
