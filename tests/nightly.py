@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".cache" / "nightly"
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=10"]
 MARKED = [*PYTEST, "-m", "slow or nightly", "--dist", "worksteal", "-n"]
-NOT_NIGHTLY = '-m "not nightly and not timing and not gpu"'
+NUMERIC = ["objective", "causal_lm", "domain", "integration", "integrations", "reference", "reward", "training"]
 SERVERS = ["tests/causal_lm/engine", "tests/domain/language/tinker"]
 """The folders whose tests start a real vLLM or Tinker server."""
 
@@ -35,9 +35,11 @@ def parts(workers: str, servers: bool) -> dict[str, list[str]]:
     tests["servers"] = [*MARKED, "0", *SERVERS]
     if not servers:
         del tests["servers"]
+    portable = ["make", "portable", f"WORKERS={workers}"]
     return {
         **tests,
-        "portable": ["make", "portable", f"WORKERS={workers}", "NUMERIC=tests", f"ARGS={NOT_NIGHTLY}"],
+        "portable": [*portable, f"NUMERIC={' '.join(f'tests/{name}' for name in NUMERIC)}"],
+        "portable_runs": [*portable, "NUMERIC=tests/golden_runs", 'ARGS=-m "not timing and not gpu"'],
         "isolation": ["make", "isolation", f"WORKERS={workers}"],
         "mutations": ["make", "mutations"],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import subprocess
@@ -20,6 +21,13 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "groupwise"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FILES = sorted(SOURCE.rglob("*.py"))
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 PARTS = {"pydantic_core"}
 """Part of another dependency."""
 IMPORTED_AS = {"scikit_learn": "sklearn", "scikit_image": "skimage", "pillow": "PIL"}
@@ -62,7 +70,7 @@ def test_what_is_imported_is_what_is_declared() -> None:
     )
     imported = set()
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             absolute = isinstance(node, ast.ImportFrom) and not node.level
             names = (
                 [alias.name for alias in node.names]
@@ -147,11 +155,7 @@ def test_no_room_is_empty() -> None:
 
 
 def test_a_file_says_in_its_docstring_which_concept_it_is() -> None:
-    silent = [
-        str(path.relative_to(SOURCE))
-        for path in FILES
-        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    ]
+    silent = [str(path.relative_to(SOURCE)) for path in FILES if not ast.get_docstring(parsed(path))]
     assert silent == []
 
 
@@ -228,8 +232,8 @@ def add(
     assert code_lines(text) == {"add:2": 7}
 
 
-def has_long_function(text: str) -> bool:
-    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+def has_long_function(path: Path) -> bool:
+    functions = (node for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return any((node.end_lineno or node.lineno) - node.lineno >= 60 for node in functions)
 
 
@@ -238,8 +242,8 @@ def test_no_function_is_above_60_code_lines() -> None:
         f"{path.relative_to(SOURCE)} {name}: {lines}"
         for path in FILES
         # Counting takes ten times as long as finding that every function is short.
-        if has_long_function(text := path.read_text(encoding="utf-8"))
-        for name, lines in code_lines(text).items()
+        if has_long_function(path)
+        for name, lines in code_lines(path.read_text(encoding="utf-8")).items()
         if lines > 60
     ]
     assert long == []
@@ -262,7 +266,7 @@ def test_weights_have_one_owner(room: str) -> None:
         for path in sorted((SOURCE / room).rglob("*.py"))
         # `estimate` reads the shape of a model's configuration, and no weight.
         if path not in (SOURCE / "cli" / "estimate.py", SOURCE / "cli" / "estimate_images.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Attribute)
         and isinstance(node.ctx, ast.Load)
         and "signature(" not in ast.unparse(node)
@@ -312,7 +316,7 @@ def test_a_file_of_one_kind_carries_its_name() -> None:
     for file in FILES:
         kinds = [
             statement.value.value
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+            for node in ast.walk(parsed(file))
             if isinstance(node, ast.ClassDef)
             for statement in node.body
             if isinstance(statement, ast.AnnAssign)

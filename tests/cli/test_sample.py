@@ -31,7 +31,7 @@ def test_without_a_question_training_prompts_are_answered(groupwise, finished: P
     assert ended.out.count("sort ") >= 3
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "prompt", "shown"),
     [

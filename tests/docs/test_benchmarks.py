@@ -98,7 +98,7 @@ LONGER = (
 )
 
 
-@pytest.mark.parametrize("name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in LONGER)])
+@pytest.mark.parametrize("name", [*FAST, *(pytest.param(name, marks=pytest.mark.nightly) for name in LONGER)])
 def test_a_part_of_make_gpu_runs_on_a_cpu(name: str, tmp_path: Path) -> None:
     import gpu_part
 

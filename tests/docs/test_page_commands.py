@@ -50,8 +50,13 @@ def prepare(folder: Path, run_folder: Path, page: str) -> None:
         pandas.DataFrame(rows).to_parquet(folder / "train.parquet")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.slow if path.stem == "README" else pytest.mark.nightly)
+        for path in PAGES
+    ],
+)
 def test_every_command_of_the_page_runs(
     path: Path, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,7 +103,7 @@ def test_every_command_parses_and_its_experiment_with_its_changes_is_one(runs: l
         assert {path[0] for path in read} <= {variant.name for variant in variants(vary)}, run.id
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", sorted({sources_claims.experiment_of(run) for run in RUNS}))
 def test_every_experiment_passes_its_check(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

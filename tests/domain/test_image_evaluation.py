@@ -18,15 +18,15 @@ def test_missing_rewards_are_left_out_of_means() -> None:
     assert found["ode/seen"] == 0.5
     assert abs(found["ode/judge"] - 0.4) < 1e-12
     assert "ode/lost" not in found
-    # Where one of two weighted rewards is missing, the sum stays on the scale of both: 2 * 3 / 2 and 0.
-    assert found["ode/reward"] == 1.5
+    # What is missing adds nothing: 2 and 0.
+    assert found["ode/reward"] == 1.0
 
 
 def test_a_record_for_every_image_and_pictures_of_the_first() -> None:
     images = [torch.full((2, 2), value, dtype=torch.uint8) for value in range(3)]
     found = records("ode", ["a", "a", "b"], ["A", "A", "B"], [0, 1, 0], TABLE, images, limit=1)
     assert [(record["key"], record["sample"], record["rewards"]["seen"], record["reward"]) for record in found] == [
-        ("a", 0, 1.0, 3.0),
+        ("a", 0, 1.0, 2.0),
         ("a", 1, None, None),
         ("b", 0, 0.0, 0.0),
     ]

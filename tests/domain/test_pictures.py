@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from groupwise.config import ConfigError
 from groupwise.domain.pictures import as_pictures
 
 
@@ -31,3 +32,11 @@ def test_every_level_survives_the_way_there_and_back(dtype: torch.dtype) -> None
     given = (levels.double() / 255).to(dtype)
     off = (as_pictures(given).long() - levels[:, 0]).abs().max()
     assert off <= (1 if dtype == torch.bfloat16 else 0), "eight bits of bfloat16 hold a level to within one"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_no_picture(value: float) -> None:
+    images = torch.zeros(2, 1, 2, 2)
+    images[1, 0, 1, 1] = value
+    with pytest.raises(ConfigError, match="NaN or infinity"):
+        as_pictures(images)

@@ -29,7 +29,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_folder_answers_as_often_right_as_its_card_and_its_table_say(tmp_path: Path) -> None:
     experiment = load_experiment("selection_text", CHANGES)
     done = run(experiment, tmp_path / "run").folder.path

@@ -140,9 +140,9 @@ def replay(
 
 
 def recorded(path: Path, settings: Settings) -> list[Member]:
-    """The members of a step. A token without a log-prob was no decision: an environment wrote it."""
+    """The members of a step that count. A token without a log-prob was no decision: an environment wrote it."""
     members = []
-    for record in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+    for record in counted(path, settings):
         mask = torch.tensor([value is not None for value in record["token_log_prob"]])
         how = record["settings"]
         members.append(
@@ -159,13 +159,23 @@ def recorded(path: Path, settings: Settings) -> list[Member]:
     return members
 
 
+def counted(path: Path, settings: Settings) -> list[dict[str, Any]]:
+    """The records of members that have every reward that a member of their group has; the others were not sampled."""
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    asked: dict[int, set[str]] = {}
+    for record in records:
+        asked.setdefault(record["group"], set()).update(present(record, settings))
+    return [record for record in records if present(record, settings) == asked[record["group"]]]
+
+
+def present(record: dict[str, Any], settings: Settings) -> set[str]:
+    """The rewards with a weight that a member has: a conversation that was cut off lacks one."""
+    return {name for name in settings.reward_weights if record["rewards"][name] is not None}
+
+
 def earned(record: dict[str, Any], settings: Settings) -> float:
-    """The weighted sum of a member's rewards; where one is missing (a conversation that was cut off), that of the
-    others, scaled by all weights over theirs.
-    """
-    there = {name: weight for name, weight in settings.reward_weights.items() if record["rewards"][name] is not None}
-    scale = sum(settings.reward_weights.values()) / sum(there.values())
-    return scale * sum(weight * record["rewards"][name] for name, weight in there.items())
+    """The weighted sum of a member's rewards."""
+    return sum(settings.reward_weights[name] * record["rewards"][name] for name in present(record, settings))
 
 
 def begun(policy: Policy, members: Sequence[Member], method: Method) -> list[Answer]:

@@ -55,7 +55,7 @@ KNIGHT = "<think>.</think><answer>Al is a knight</answer>"
 READERS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "exact_answer": ({}, "4", {}),
     "numeric_answer": ({}, "so 4", {}),
-    "math_verify": ({"seconds_per_answer": 60.0}, "$4$", {}),
+    "math_verify": ({"seconds_per_answer": 20.0, "timeout_seconds": 600.0}, "$4$", {}),
     "format": ({}, "<think>a</think><answer>b</answer>", {}),
     "length": ({"target": 2}, "one two", {}),
     "coherence": ({}, "因为", {}),
@@ -206,7 +206,14 @@ def texts_for(kind: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("untouched")
-@pytest.mark.parametrize("kind", [kind for kind in READERS if kind != "unit_tests"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.slow) if kind in ("reasoning_gym", "reward_model", "repetition") else kind
+        for kind in READERS
+        if kind != "unit_tests"
+    ],
+)
 def test_a_hostile_text_costs_its_member_alone(kind: str, opened: Callable[[str], Rewards]) -> None:
     assert hurt_by(kind, texts_for(kind), opened(kind)) == []
 
@@ -237,7 +244,9 @@ def test_an_endless_text_costs_its_member_alone(name: str) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(kind, marks=pytest.mark.slow) if kind in ("unit_tests", "math_verify", "reward_model") else kind
+        pytest.param(kind, marks={"math_verify": pytest.mark.nightly}.get(kind, pytest.mark.slow))
+        if kind in ("unit_tests", "math_verify", "reward_model", "reasoning_gym")
+        else kind
         for kind in READERS
     ],
 )
@@ -388,7 +397,7 @@ def test_what_the_limits_of_a_member_are() -> None:
         for kind, model in KINDS.items()
         if kind in ("math_verify", "reasoning_gym")
     }
-    assert limited == dict.fromkeys(limited, MemberLimits(60.0, 1024))
+    assert limited == {"math_verify": MemberLimits(20.0, 1024), "reasoning_gym": MemberLimits(60.0, 1024)}
     assert CallableReward(path="a:b").member_limits is None
 
 

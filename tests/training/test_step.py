@@ -192,11 +192,11 @@ def test_recorded_log_probs_are_those_of_the_replay(folder: Path) -> None:
     """To the three digits that are kept, step for step: the sampler, the scorer and plain transformers agree."""
     case = Case("dapo+tis", minibatches=2)
     run = folder / case.name if (folder / case.name).exists() else trained(case, folder)
-    lines = (run / "rollouts" / "step-1.jsonl").read_text().splitlines()
-    members = step.recorded(run / "rollouts" / "step-1.jsonl", settings(case))
+    path = run / "rollouts" / "step-1.jsonl"
+    members, records = step.recorded(path, settings(case)), step.counted(path, settings(case))
     policy = replayed(case, folder, run, num_steps=0)
-    for line, answer in zip(lines, step.begun(policy, members, step_loss.METHODS[case.method]), strict=True):
-        log_probs = [value for value in json.loads(line)["token_log_prob"] if value is not None]
+    for record, answer in zip(records, step.begun(policy, members, step_loss.METHODS[case.method]), strict=True):
+        log_probs = [value for value in record["token_log_prob"] if value is not None]
         assert answer.old.tolist() == pytest.approx(log_probs, rel=5e-3)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from groupwise.config import ConfigError
+
 
 def is_picture(image: Tensor) -> bool:
     """Returns whether a tensor is an image for people: `uint8`, `[H, W]` or `[H, W, 3]`.
@@ -20,10 +22,16 @@ def as_pictures(images: Tensor) -> Tensor:
     """Converts images `[N, C, H, W]` in [0, 1] to uint8 `[N, H, W]` (one channel) or `[N, H, W, 3]`, and videos `[N, F,
     3, H, W]` to `[N, F, H, W, 3]`.
 
+    Raises:
+        ConfigError: an image is not finite.
+
     Example:
         >>> as_pictures(torch.full((1, 1, 1, 2), 0.5)).tolist()
         [[[128, 128]]]
     """
+    # Eight bits would turn NaN into black, and infinity into white.
+    if not bool(images.isfinite().all()):
+        raise ConfigError("model: the images that it makes hold NaN or infinity, which no picture can show")
     # In bfloat16 255.5 would be 256, which eight bits turn into 0: white into black.
     levels = (images.to(torch.promote_types(images.dtype, torch.float32)).clamp(0, 1) * 255 + 0.5).to(torch.uint8)
     levels = levels.cpu()

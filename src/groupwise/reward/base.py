@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, final
 
@@ -105,6 +105,15 @@ class Reward(Config):
     def remarks(self) -> Sequence[str]:
         """Sentences that a reader should know about this reward on this machine; they are printed when a run starts."""
         return ()
+
+    def unreadable(self, row: Mapping[str, Any]) -> str | None:
+        """Returns why the members of a row can get no reward, such as an expected answer that is none; None where they
+        can.
+
+        Args:
+            row: the columns of one prompt.
+        """
+        return None
 
     def open(self) -> RewardFunction:
         """Returns the function that scores, after loading the models and data that it needs; most rewards are that

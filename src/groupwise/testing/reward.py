@@ -142,10 +142,13 @@ def _laws(
             if missing := [name for name in needs if name not in batch.columns]:
                 return [f"columns: it needs {missing[0]!r}, which is not among the columns that it is tried with"]
             before = copy.deepcopy(batch)
+            opened = rewards._rewards[_NAME]  # pyright: ignore[reportPrivateUsage]
+            copies, opened.copies = opened.copies, False
             try:
                 values = _scored(rewards, batch)
             except (RewardError, _NotScored) as error:
                 return [f"values: {error}"]
+            opened.copies = copies
             broken = list(_unchanged(batch, before))
             if all(value is None for value in values):
                 broken.append("values: it gave no member a number; try it with members that it can judge")
@@ -195,7 +198,7 @@ def _unchanged(batch: _Batch, before: _Batch) -> Iterator[str]:
     }
     for name, (current, original) in pairs.items():
         if repr(current) != repr(original):
-            yield f"inputs: it changed {name}, which other rewards are given too; change a copy"
+            yield f"inputs: it changed {name}; a run gives it a copy, and who calls it elsewhere may not: change a copy"
 
 
 def _repeat(trial: _Trial) -> Iterator[str]:

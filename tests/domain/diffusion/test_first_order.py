@@ -35,6 +35,7 @@ SCHEDULERS = [
     DPMSolverMultistepScheduler(),
     UniPCMultistepScheduler(prediction_type="v_prediction", final_sigmas_type="sigma_min"),
     EulerDiscreteScheduler(timestep_spacing="trailing"),
+    EulerDiscreteScheduler(use_karras_sigmas=True),
     DDIMScheduler(timestep_spacing="linspace", set_alpha_to_one=False, clip_sample=False, prediction_type="sample"),
     DDIMScheduler(clip_sample=False, **ZERO),
 ]

@@ -1,18 +1,24 @@
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 import torch
 from diffusers import (
     CogVideoXDDIMScheduler,
+    DDIMInverseScheduler,
     DDIMScheduler,
     DDPMScheduler,
     DPMSolverMultistepScheduler,
+    DPMSolverSinglestepScheduler,
     EulerAncestralDiscreteScheduler,
     EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
     FlowMatchHeunDiscreteScheduler,
+    HeunDiscreteScheduler,
+    KDPM2DiscreteScheduler,
+    LMSDiscreteScheduler,
     PNDMScheduler,
     UniPCMultistepScheduler,
 )
@@ -63,19 +69,69 @@ def test_other_schedules_are_read_as_ddim_reads_them(settings: dict[str, object]
     assert (schedule.signal**2 + schedule.noise**2).tolist() == pytest.approx([1.0] * 11)
 
 
-@pytest.mark.parametrize("family", [PNDMScheduler, EulerAncestralDiscreteScheduler])
-def test_schedulers_of_pipelines_lend_their_noise_levels(family: type) -> None:
-    scheduler = family(beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012)
-    schedule = read_schedule(scheduler, 10)
-    expected = DDIMScheduler(
-        beta_schedule="scaled_linear",
-        beta_start=0.00085,
-        beta_end=0.012,
-        clip_sample=False,
-        timestep_spacing=scheduler.config.timestep_spacing,
-        set_alpha_to_one=scheduler.config.get("set_alpha_to_one", True),
-    )
-    assert schedule.noise.tolist() == pytest.approx(read_schedule(expected, 10).noise.tolist())
+@pytest.mark.parametrize("skip_prk_steps", [True, False])
+def test_pndm_gives_the_level_at_which_each_of_its_steps_begins(skip_prk_steps: bool) -> None:
+    scheduler = PNDMScheduler(skip_prk_steps=skip_prk_steps, steps_offset=1)
+    schedule = read_schedule(scheduler, 5)
+    assert schedule.timestep.tolist() == [801, 601, 401, 201, 1]
+    expected = [*scheduler.alphas_cumprod[[801, 601, 401, 201, 1]].tolist(), float(scheduler.alphas_cumprod[0])]
+    assert schedule.signal.square().tolist() == pytest.approx(expected)
+
+
+# Keys that SD's folders have, and that these classes do not read.
+LEFT_OVER = {"set_alpha_to_one": False, "clip_sample": True, "skip_prk_steps": True, "use_flow_sigmas": True}
+
+
+@pytest.mark.parametrize(
+    "levels", [{}, {"use_karras_sigmas": True}, {"use_exponential_sigmas": True}, {"final_sigmas_type": "sigma_min"}]
+)
+@pytest.mark.parametrize(
+    "family",
+    [EulerDiscreteScheduler, EulerAncestralDiscreteScheduler, LMSDiscreteScheduler, HeunDiscreteScheduler]
+    + [KDPM2DiscreteScheduler, DPMSolverMultistepScheduler, DPMSolverSinglestepScheduler, UniPCMultistepScheduler],
+)
+def test_levels_are_those_that_the_class_itself_makes_of_its_configuration(family: Any, levels: dict[str, Any]) -> None:
+    left_over = {key: value for key, value in LEFT_OVER.items() if key not in inspect.signature(family).parameters}
+    betas = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
+    scheduler = family.from_config({**betas, **left_over, **levels, "timestep_spacing": "leading"})
+    schedule = read_schedule(scheduler, 8)
+    scheduler.set_timesteps(8)
+    # Heun and KDPM2 list levels twice, one for each evaluation; Euler may end where its last step begins.
+    own = scheduler.sigmas.tolist()
+    if len(own) != 9:
+        own = sorted(set(own), reverse=True)
+    assert (schedule.noise / schedule.signal).tolist() == pytest.approx(own, rel=1e-5, abs=1e-6)
+    assert schedule.kind == "variance_preserving"
+    for timestep, signal in zip(schedule.timestep.tolist(), schedule.signal.tolist(), strict=False):
+        near = scheduler.alphas_cumprod[[round(timestep)]].sqrt()
+        assert abs(float(near) - signal) < 2e-3
+
+
+def test_ddpm_ends_at_an_image_whatever_keys_are_left_over() -> None:
+    scheduler = DDPMScheduler.from_config(DDIMScheduler(set_alpha_to_one=False, clip_sample=False).config)
+    assert read_schedule(scheduler, 4).noise[-1] == 0
+
+
+def test_times_of_levels_between_steps_are_shares_of_training() -> None:
+    scheduler = EulerDiscreteScheduler(use_karras_sigmas=True)
+    schedule = read_schedule(scheduler, 6)
+    assert schedule.time[:-1].tolist() == pytest.approx(((schedule.timestep + 1) / 1000).tolist(), abs=1e-5)
+    assert schedule.time[-1] == 0
+
+
+def test_a_scheduler_that_goes_from_images_to_noise_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"do not fall: .* use DDIMScheduler"):
+        read_schedule(DDIMInverseScheduler(clip_sample=False), 4)
+
+
+def test_a_flow_whose_solver_has_levels_of_its_own_keeps_them_or_is_refused() -> None:
+    flow = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "use_karras_sigmas": True}
+    scheduler = UniPCMultistepScheduler(**flow)
+    schedule = read_schedule(scheduler, 4)
+    scheduler.set_timesteps(4)
+    assert schedule.noise.tolist() == scheduler.sigmas.double().tolist()
+    with pytest.raises(ConfigError, match=r"DPMSolverMultistepScheduler has noise levels up to .* at most 1"):
+        read_schedule(DPMSolverMultistepScheduler(**flow), 4)
 
 
 @pytest.mark.parametrize("spacing", ["linspace", "leading", "trailing"])
@@ -152,9 +208,8 @@ def test_solvers_that_remember_earlier_steps_lend_their_flow(scheduler_class: An
     expected = torch.tensor([1.0, 0.9, 0.75, 0.5, 0.0], dtype=torch.float64)  # 3 s / (1 + 2 s)
     assert torch.allclose(uniform.time, expected, atol=2e-6)
     assert torch.allclose(uniform.timestep, 1000 * expected[:-1], atol=1.0)
-    if scheduler_class is UniPCMultistepScheduler:
-        scheduler.set_timesteps(4)
-        assert torch.equal(read_schedule(scheduler, 4, spacing="scheduler").time, scheduler.sigmas.double())
+    scheduler.set_timesteps(4)
+    assert torch.equal(read_schedule(scheduler, 4, spacing="scheduler").time, scheduler.sigmas.double())
 
 
 @pytest.mark.parametrize("key", ["clip_sample", "thresholding"])

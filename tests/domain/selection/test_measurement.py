@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from tests.domain.selection.handmade import Majority, example, query
 
+from groupwise.config import ConfigError
 from groupwise.domain.selection.measurement import Measures, in_order, picked_examples
 
 
@@ -34,6 +37,13 @@ def test_a_query_without_choices_is_answered_in_writing() -> None:
     assert found.probability == pytest.approx(1 / 3)
 
 
+def test_an_answer_is_right_where_it_is_written_as_the_right_one() -> None:
+    asked = query("q", [example("a", "-1")], answers=["1"])
+    for comparison, right in (("exact", 0.0), ("vqa", 1.0)):
+        (found,) = Measures(Majority(), comparison=comparison)([asked], [asked.pool])
+        assert (found.prediction, found.correct, found.accuracy, found.relevance) == ("-1", right, right, right)
+
+
 def test_equal_choices_are_measured_once() -> None:
     pool = [example("a"), example("b", "no")]
     one, other = query("q", pool, choices=("yes", "no")), query("r", pool, choices=("yes", "no"))
@@ -54,3 +64,13 @@ def test_the_first_pick_stands_where_the_order_says() -> None:
     assert picked_examples([example("a"), example("b")], [1, 0], "first_pick_last")[-1].id == "b"
     assert picked_examples([example("a"), example("b")], [1, 0], "first_pick_first")[0].id == "b"
     assert in_order((), "first_pick_last") == ()
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_a_task_model_that_gives_no_probability_is_named(value: float) -> None:
+    asked = query("q", [example("a")], choices=("yes", "no"))
+    model = Majority()
+    score = model.score
+    model.score = lambda *args: [[value] * len(row) for row in score(*args)]  # type: ignore[method-assign]
+    with pytest.raises(ConfigError, match="task_model: its log-probabilities of the answers to query 'q' are"):
+        Measures(model)([asked], [asked.pool])

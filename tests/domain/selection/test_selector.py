@@ -142,24 +142,30 @@ def test_where_torch_cannot_be_imported_it_selects_all_the_same(folder):
     assert ended.stdout.split("\n")[:4] == ["4", "4", "4", "no torch"], ended.stderr
 
 
-def test_equally_near_examples_and_copies_of_one_are_taken_in_their_order(tmp_path):
+def test_one_text_never_fills_two_shots(tmp_path):
     selector = small_selector()
     first = selector.examples[0]
     names = [selector.add(first.question, first.answer, id=f"copy {number} \u00e9\u2603") for number in range(3)]
-    network = small_network()
-    picked = [each.id for each in selector.select(QUESTION, 3, pool=[first.id, *names], order="first_pick_first")]
-    vectors = np.stack([first.embedding] * 4)
-    features = np.stack([answer_features(first.answer, network.config.answer_size)] * 4)
-    found = NumpyPointer({name: value.numpy() for name, value in network.state_dict().items()}, 2).picks(
-        SOURCE.embedder([QUESTION])[0], vectors, features, 3
-    )
-    assert picked == [[first.id, *names][place] for place in found[0]]
-    assert picked == [first.id, *names[:2]]
+    other = selector.add(first.question, f"{first.answer} too")
     selector.save(tmp_path)
-    assert [
-        each.id
-        for each in Selector.load(tmp_path).select(QUESTION, 3, pool=[first.id, *names], order="first_pick_first")
-    ] == picked
+    for folder in (selector, Selector.load(tmp_path)):
+        shown = folder.select(first.question, 3)
+        assert len({example.text for example in shown}) == 3
+        near = [example.id for example in folder.nearest(first.question)]
+        # Of texts that are equally near, the first one stands for all.
+        assert first.id in near
+        assert other in near
+        assert not set(names) & set(near)
+        with pytest.raises(ConfigError, match=r"pool: example 'copy 0 .*' has the text of another one"):
+            folder.select(QUESTION, 2, pool=[first.id, *names])
+
+
+def test_equally_near_examples_are_taken_in_their_order():
+    network = small_network()
+    (embedding,) = SOURCE.embedder([QUESTION])
+    features = np.stack([answer_features("desk", network.config.answer_size)] * 4)
+    pointer = NumpyPointer({name: value.numpy() for name, value in network.state_dict().items()}, 2)
+    assert list(pointer.picks(embedding, np.stack([embedding] * 4), features, 3)[0]) == [0, 1, 2]
 
 
 def changed(folder, tmp_path, name, change):

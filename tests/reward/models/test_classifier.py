@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -99,3 +100,18 @@ def test_a_folder_of_transformers_with_class_names(tmp_path: Path) -> None:
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     with pytest.raises(RewardError, match="is no folder; it needs an image classifier of transformers"):
         Classifier(path=str(tmp_path / "none")).open()
+
+
+@pytest.mark.parametrize("output", ["correct", "probability", "log_probability"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_scores_that_are_not_finite_are_an_error(monkeypatch: pytest.MonkeyPatch, output: Any, value: float) -> None:
+    """The place of NaN would be the likeliest class."""
+    use(monkeypatch, lambda images: [[0.0, 1.0]] * 2 + [[value, 0.0]])
+    reward = Classifier(function="mine:classify", output=output)
+    with pytest.raises(RewardError, match="classifier: 'mine:classify' gives NaN or infinity"):
+        score({"c": reward}, [""] * 3, GREY, {"label": [0, 0, 0]})
+    # A class that is ruled out is an ordinary answer.
+    use(monkeypatch, lambda images: [[0.0, -math.inf]] * 3)
+    assert (
+        score({"c": reward}, [""] * 3, GREY, {"label": [0, 0, 0]}).values["c"] == [0.0 if "log" in output else 1.0] * 3
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -103,3 +105,13 @@ def test_no_gradient_is_kept(folder: str) -> None:
     loaded = RewardModel(path=folder).open()
     assert not any(parameter.requires_grad for parameter in loaded.model.parameters())  # type: ignore[attr-defined]
     assert not loaded.model.training  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("output", ["logit", "probability"])
+def test_a_model_that_gives_infinity_is_named(folder: str, output: Any) -> None:
+    """The sigmoid of infinity is 1."""
+    loaded: Any = RewardModel(path=folder, output=output).open()
+    with torch.no_grad():
+        loaded.model.score.weight.fill_(math.inf)
+    with pytest.raises(RewardError, match="gives NaN or infinity; are its weights whole"):
+        loaded(["a "], ["b"])

@@ -6,6 +6,7 @@ import pytest
 import reasoning_gym
 
 from groupwise.reward import KnightsAndKnaves
+from groupwise.reward.value_with_event import Noted
 
 GOLD = "Zoey is a knight, and Avery is a knave."
 
@@ -55,6 +56,8 @@ def test_every_puzzle_of_reasoning_gym_can_be_answered_right_and_wrong() -> None
     assert KnightsAndKnaves()([""] * 30, [wrapped(answer) for answer in swapped], answer=gold) == [-0.5] * 30
 
 
-def test_data_that_say_nothing_are_an_error() -> None:
-    with pytest.raises(ValueError, match="'42', which does not say who is what"):
-        KnightsAndKnaves()([""], ["x"], answer=["42"])
+def test_data_that_say_nothing_give_no_reward() -> None:
+    (noted,) = KnightsAndKnaves()([""], ["x"], answer=["42"])
+    assert isinstance(noted, Noted)
+    assert (noted.value, noted.event) == (None, "gold_unparsable")
+    assert "'42', which does not say who is what" in noted.detail

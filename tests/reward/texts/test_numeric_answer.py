@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from groupwise.reward import Extract, NumericAnswer
-from groupwise.reward.texts.numeric_answer import last_number
+from groupwise.reward import Extract, KnightsAndKnaves, MathVerify, NumericAnswer, Rewards, score
+from groupwise.reward.texts.number import last_number
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,19 @@ def test_expected_numbers_may_be_worked_answers() -> None:
     ) == [1.0, 0.0]
 
 
-def test_data_without_a_number_is_an_error_and_not_a_wrong_answer() -> None:
-    with pytest.raises(ValueError, match="'blue', in which there is no number"):
-        NumericAnswer()([""], ["1"], answer=["blue"])
+def test_data_without_a_number_cost_their_own_members_and_are_said_before() -> None:
+    rewards = {"number": NumericAnswer(), "math": MathVerify(), "puzzle": KnightsAndKnaves()}
+    rows = [{"answer": "1"}, {"answer": "no number"}, {"answer": None}, {"answer": "Al is a knight"}]
+    answers = [row["answer"] for row in rows]
+    table = score(rewards, [""] * 4, ["1"] * 4, {"answer": answers})
+    assert table.values["number"] == [1.0, None, None, None]
+    assert table.values["puzzle"] == [None, None, None, -3.0]
+    assert table.values["math"][:3] == [1.0, None, None]
+    with Rewards(rewards) as opened:
+        said = opened.remarks_of_rows(rows)
+    assert [sentence.partition(" rows")[0] for sentence in said] == [
+        "reward 'number': 2 of 4",
+        "reward 'math': 2 of 4",
+        "reward 'puzzle': 2 of 4",
+    ]
+    assert "holds 'no number', in which there is no number" in said[0]

@@ -6,15 +6,14 @@ import copy
 from typing import Any
 
 from groupwise.domain.diffusion.noise_schedule import (
-    ends_clean,
     is_flow,
     read_parametrisation,
-    timesteps_of,
+    read_schedule,
     with_stated_levels,
 )
 
-_LEAST = 2**-24
-"""Of `alphas_cumprod`, as diffusers has it where training ends at pure noise."""
+_LEAST = 2**-12
+"""Of the signal, as diffusers has it where training ends at pure noise."""
 
 
 def of_first_order(scheduler: Any) -> Any:
@@ -27,15 +26,35 @@ def of_first_order(scheduler: Any) -> Any:
         >>> scheduler = of_first_order(PNDMScheduler(skip_prk_steps=True, timestep_spacing="linspace"))
         >>> scheduler.set_timesteps(3)
         >>> scheduler.timesteps.tolist()
-        [999, 500, 0]
+        [999.0, 500.0, 0.0]
     """
-    if not is_flow(scheduler):
-        return _of_noise(scheduler)
-    scheduler = with_stated_levels(scheduler)
     if type(scheduler).__name__.startswith("FlowMatch"):
-        return scheduler
-    # Of first order, a multistep solver remembers nothing; its corrector is switched off at every step.
-    return type(scheduler).from_config(scheduler.config, solver_order=1, disable_corrector=list(range(1000)))
+        return with_stated_levels(scheduler)
+    from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
+
+    class FirstOrder(DPMSolverMultistepScheduler):
+        def set_timesteps(  # type: ignore[override]
+            self, num_inference_steps: int | None = None, device: Any = None, sigmas: Any = None, mu: Any = None
+        ) -> None:
+            num_steps = num_inference_steps or len(sigmas)
+            super().set_timesteps(num_steps, device)
+            schedule = read_schedule(
+                scheduler, num_steps, spacing="scheduler" if sigmas is None else "uniform", shift=mu
+            )
+            self.timesteps = schedule.timestep.float().to(device)
+            self.sigmas = (
+                schedule.noise if schedule.kind == "flow" else schedule.noise / schedule.signal.clamp(min=_LEAST)
+            ).float()
+
+    prediction: Any = "flow_prediction" if is_flow(scheduler) else read_parametrisation(scheduler)
+    made = FirstOrder(
+        num_train_timesteps=scheduler.config["num_train_timesteps"],
+        solver_order=1,
+        prediction_type=prediction,
+        use_flow_sigmas=is_flow(scheduler),
+    )
+    made.alphas_cumprod = scheduler.alphas_cumprod
+    return made
 
 
 def still(scheduler: Any) -> Any:
@@ -50,22 +69,4 @@ def still(scheduler: Any) -> Any:
     # A scheduler of a flow may be returned as it is.
     made = copy.deepcopy(of_first_order(scheduler))
     made.step = step
-    return made
-
-
-def _of_noise(scheduler: Any) -> Any:
-    from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
-
-    class FirstOrder(DPMSolverMultistepScheduler):
-        def set_timesteps(self, num_inference_steps: int, device: Any = None) -> None:  # type: ignore[override]
-            super().set_timesteps(device=device, timesteps=timesteps_of(scheduler, num_inference_steps).tolist())
-
-    prediction: Any = read_parametrisation(scheduler)
-    made = FirstOrder(
-        num_train_timesteps=scheduler.config["num_train_timesteps"],
-        solver_order=1,
-        prediction_type=prediction,
-        final_sigmas_type="zero" if ends_clean(scheduler) else "sigma_min",
-    )
-    made.alphas_cumprod = scheduler.alphas_cumprod.clamp(min=_LEAST)
     return made

@@ -9,6 +9,7 @@ from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.environment import EnvironmentKind
 from groupwise.domain.language.environment.tool_calls import THOUGHT_CLOSES, THOUGHT_OPENS
 from groupwise.domain.language.parsed_turn import parsed_tool_turn, parsed_turn, reads_turns
+from groupwise.domain.language.written import written_texts
 from groupwise.reward.completions import ParsedConversation
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Conversations:
         """Returns the text of a turn, and the one that the environment reads: without the token that ended it, with the
         marks that the tokenizer calls special where it reads those.
         """
-        text = self.chat.tokenizer.decode(turn, skip_special_tokens=True)
+        (text,) = written_texts(self.chat.tokenizer, [turn], self.eos)
         said = turn[:-1] if turn[-1] in self.eos else turn
         return text, self.chat.tokenizer.decode(said, skip_special_tokens=False) if self._reads_special_tokens else text
 

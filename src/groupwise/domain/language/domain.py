@@ -28,6 +28,7 @@ from groupwise.domain.language.remarks import remarks_of_columns, remarks_of_cou
 from groupwise.domain.language.scored import as_scored, by_temperature, scoring_inputs
 from groupwise.domain.language.supervised import Corpus, as_samples, encode_demonstration, has_few_letters
 from groupwise.domain.language.token_texts import token_texts
+from groupwise.domain.language.written import written_texts
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.domain.shares import in_shares
 from groupwise.records import Scored
@@ -176,6 +177,9 @@ class LanguageDomain(Domain):
             *unreadable_template(self.tokenizer),
             *self.policy.remarks,
             *self.rewards.remarks,
+            *self.rewards.remarks_of_rows(
+                [prompt.columns for prompt in (*self._train.prompts, *self._evaluated_prompts)]
+            ),
         ]
 
     @property
@@ -449,9 +453,9 @@ class LanguageDomain(Domain):
         return self._ids[prompt.key]
 
     def _texts(self, samples: Samples) -> list[str]:
-        """Decodes the completion of every member, without special tokens."""
+        """Decodes the completion of every member, without the tokens that end it."""
         rows = zip(samples.payload["tokens"].tolist(), samples.payload["length"].tolist(), strict=True)
-        return self.tokenizer.batch_decode([tokens[:length] for tokens, length in rows], skip_special_tokens=True)
+        return written_texts(self.tokenizer, [tokens[:length] for tokens, length in rows], self.policy.end_ids)
 
     def _score(self, samples: Samples, judges: bool) -> RewardTable:
         """Computes the rewards of every member, and adds the environment's, which sampling recorded.

@@ -88,6 +88,9 @@ class SelectionConfig(DomainConfig):
             in place of `shots`.
         prefix: reward every prefix; unset rewards only the whole choice.
         rce: reward-weighted cross-entropy on candidates, the auxiliary term `supervised`; unset has none.
+        answers: which answers count as the same: `exact` those that are written alike, `vqa` those that the VQA
+            challenge takes for equal (without case, articles and punctuation, `two` as `2`), which is for pictures and
+            not for signs, letters or numbers.
         accuracy: form of the VQA accuracy: `official` leaves each annotator out once, `short` is `min(matches / 3, 1)`.
         temperature: of sampling, divides the logits; log-probs are those at this temperature.
         sampling_schedule: a schedule over the steps for `temperature`; the value used is stored with the rollouts.
@@ -115,6 +118,7 @@ class SelectionConfig(DomainConfig):
     random_shots: bool = False
     prefix: PrefixConfig | None = None
     rce: RceConfig | None = None
+    answers: Literal["exact", "vqa"] = "exact"
     accuracy: Literal["official", "short"] = "official"
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     sampling_schedule: Mapping[Literal["temperature"], Schedule] = Field(default_factory=dict)

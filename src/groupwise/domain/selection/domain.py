@@ -99,7 +99,7 @@ class SelectionDomain(Domain):
             self._task_model = parent._task_model
         else:
             self._task_model = config.task_model.open(str(device))
-        self._measures = Measures(self._task_model, config.accuracy)
+        self._measures = Measures(self._task_model, config.accuracy, config.answers)
         self.rewards = Rewards(config.rewards)
         self.rewards.check_columns(COLUMNS)
         self._member_rewards = MemberRewards(self.rewards, config.prefix)
@@ -411,7 +411,7 @@ class SelectionDomain(Domain):
 
 def _read(config: SelectionConfig) -> Questions:
     questions = config.source.read()
-    check(questions, config.shots)
+    check(questions, config.shots, config.answers)
     return questions
 
 

@@ -5,7 +5,9 @@ embeds too, and runs without it.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
+import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated, Literal, Protocol, final
@@ -15,6 +17,16 @@ from pydantic import Field
 
 from groupwise.config import Config
 from groupwise.config.numbers import Width
+
+# Thai, Lao, Burmese, Khmer, kana, Han.
+_SCRIPTS = (
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    r"\U00020000-\U0003ffff"
+)
+_UNSPACED = re.compile(f"[{_SCRIPTS}]")
+# With the marks behind it.
+_CHARACTER = re.compile(r"\w\W*")
+_RUNS = re.compile(f"[{_SCRIPTS}]+|[^{_SCRIPTS}]+")
 
 
 class Embedder(Protocol):
@@ -30,8 +42,10 @@ class HashedWords(Config):
     """Bags of words without a vocabulary: signed counts of hashed words (in lower case, without punctuation), of length
     1.
 
-    The cosine of two texts is, up to collisions, the share of words they have in common. It needs no model and no
-    download, knows nothing of what words mean, and is the same on every machine.
+    Scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) have their characters and pairs of neighbours
+    for words, and an accent counts the same in both of its spellings. The cosine of two texts is, up to
+    collisions, the share of words they have in common. It needs no model and no download, knows nothing of what words
+    mean, and is the same on every machine.
 
     Args:
         size: numbers of a vector; collisions become rarer with more.
@@ -51,12 +65,39 @@ class HashedWords(Config):
         """Embeds texts as the rows of an fp32 `[N, size]`."""
         vectors = np.zeros((len(texts), self.size), np.float32)
         for row, text in enumerate(texts):
-            for word in re.findall(r"\w+", text.lower()):
-                place, sign = _place(word, self.size)
+            places = [_place(word, self.size) for word in words_of(text)]
+            for place, sign in places:
                 vectors[row, place] += sign
+            if not vectors[row].any():
+                # Words of opposite signs cancelled each other; without signs they cannot.
+                for place, _ in places:
+                    vectors[row, place] += 1.0
         length = np.linalg.norm(vectors, axis=1, keepdims=True)
         vectors[length[:, 0] == 0, 0] = 1.0
         return vectors / np.where(length == 0, 1.0, length)
+
+
+def words_of(text: str) -> list[str]:
+    """Splits a text into words, in lower case and without punctuation.
+
+    Example:
+        >>> words_of("North, refund!"), words_of("猫在哪")
+        (['north', 'refund'], ['猫', '在', '哪', '猫在', '在哪'])
+    """
+    text = unicodedata.normalize("NFKC", text).lower()
+    if text.isascii():
+        return re.findall(r"\w+", text)
+    # Vowels of many scripts are marks, which are a part of their word.
+    kept = (c if c.isalnum() or c == "_" or unicodedata.category(c)[0] == "M" else " " for c in text)
+    words: list[str] = []
+    for word in "".join(kept).split():
+        for run in _RUNS.findall(word):
+            characters = _CHARACTER.findall(run)
+            if not _UNSPACED.match(run):
+                words += ["".join(characters)] if characters else []
+            else:
+                words += [*characters, *map("".join, itertools.pairwise(characters))]
+    return words
 
 
 @lru_cache(maxsize=1 << 16)

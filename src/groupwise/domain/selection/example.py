@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from groupwise.runs import EvaluatedOn
@@ -41,6 +43,16 @@ class Example:
     embedding: np.ndarray = field(repr=False)
     image: Any = field(default=None, repr=False)
     clusters: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def text(self) -> tuple[str, str]:
+        """Question and answer, equal however white space, capitals of the question and accents are written."""
+        return _spelled(self.question).casefold(), _spelled(self.answer)
+
+    @cached_property
+    def picture(self) -> Any:
+        """The content of the image, equal for the same picture in another file; None without one."""
+        return _content(self.image)
 
 
 @final
@@ -81,15 +93,63 @@ class Query:
     @cached_property
     def content(self) -> str:
         """A hash of the question, the answers, the image and the pool: equal for the same query under another id."""
-        image = (
-            self.image
-            if self.image is None or isinstance(self.image, str)
-            else (self.image.shape, self.image.tobytes())
-        )
         pool = [(example.question, example.answer) for example in self.pool]
         return hashlib.blake2b(
-            repr((self.question, self.answers, image, pool)).encode("utf-8", "surrogatepass"), digest_size=16
+            repr((self.question, self.answers, self.picture, pool)).encode("utf-8", "surrogatepass"), digest_size=16
         ).hexdigest()
+
+    @cached_property
+    def texts(self) -> frozenset[tuple[str, str]]:
+        """The question with each of its answers, as `Example.text` writes them."""
+        return frozenset((_spelled(self.question).casefold(), _spelled(answer)) for answer in self.answers)
+
+    @cached_property
+    def picture(self) -> Any:
+        """The content of the image, as in `Example`."""
+        return _content(self.image)
+
+    def is_solved_by(self, example: Example) -> bool:
+        """Tests whether an example is this query with one of its answers, whatever its id."""
+        return example.text in self.texts and example.picture == self.picture
+
+
+def distinct(examples: Iterable[Example], query: Query | None = None) -> Iterator[Example]:
+    """Yields examples, each text (with its picture) once, and without the solved copies of a query.
+
+    Example:
+        >>> import numpy as np
+        >>> same, other = (Example(id, "2 + 2?", "4", np.ones(1, np.float32)) for id in "ab")
+        >>> [example.id for example in distinct([same, other])]
+        ['a']
+    """
+    shown: dict[tuple[str, str], list[Example]] = {}
+    for example in examples:
+        if query is not None and query.is_solved_by(example):
+            continue
+        earlier = shown.setdefault(example.text, [])
+        # Pictures are read only where texts are equal.
+        if not any(other.picture == example.picture for other in earlier):
+            earlier.append(example)
+            yield example
+
+
+def _spelled(text: str) -> str:
+    return unicodedata.normalize("NFC", " ".join(text.split()))
+
+
+def _content(image: Any) -> Any:
+    if isinstance(image, str | Path):
+        return _file_content(str(image))
+    return None if image is None else (image.shape, hashlib.blake2b(image.tobytes(), digest_size=16).digest())
+
+
+@cache
+def _file_content(path: str) -> Any:
+    # A file that cannot be read is named where it is shown.
+    try:
+        return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).digest()
+    except OSError:
+        return path
 
 
 @final

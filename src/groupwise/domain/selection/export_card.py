@@ -68,7 +68,10 @@ def _use_section(config: SelectionConfig, selector: Selector, examples: str, req
 
     torch.set_num_threads(1)
     held_out = config.source.read().held_out
-    columns = zip(*accuracy(selector, held_out, Measures(config.task_model.open("cpu"), config.accuracy)), strict=True)
+    columns = zip(
+        *accuracy(selector, held_out, Measures(config.task_model.open("cpu"), config.accuracy, config.answers)),
+        strict=True,
+    )
     scores = [float(sum(column)) / len(held_out) for column in columns]
     pool = min(selector.trained.pool_size, len(selector.examples))
     source = (

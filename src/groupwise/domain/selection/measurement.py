@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
+from groupwise.config import ConfigError
 from groupwise.domain.selection.example import Example, Query
-from groupwise.domain.selection.reward.vqa_accuracy import AccuracyForm, relevance, vqa_accuracy
-from groupwise.domain.selection.reward.vqa_normalise import normalise
+from groupwise.domain.selection.reward.vqa_accuracy import AccuracyForm, Comparison, comparable, relevance, vqa_accuracy
 from groupwise.domain.selection.task_model.base import TaskModel
 
 FIELDS = ("correct", "accuracy", "info", "expected", "probability", "quality", "relevance")
@@ -85,10 +85,12 @@ class Measures:
     Args:
         model: the task model.
         form: form of the VQA accuracy.
+        comparison: which answers count as the same.
     """
 
-    def __init__(self, model: TaskModel, form: AccuracyForm = "official") -> None:
+    def __init__(self, model: TaskModel, form: AccuracyForm = "official", comparison: Comparison = "exact") -> None:
         self.model = model
+        self.comparison: Comparison = comparison
         self.form: AccuracyForm = form
         self._judgements: dict[tuple[str, str], tuple[float, float, float]] = {}
 
@@ -110,14 +112,14 @@ class Measures:
 
     def _measure(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[Measurement]:
         distinct_queries = list({query.id: query for query in queries}.values())
-        scores = self.model.score(
+        scores = self._scores(
             distinct_queries, [()] * len(distinct_queries), [(query.answer,) for query in distinct_queries]
         )
         zero_shot_probability = {
             query.id: math.exp(values[0]) for query, values in zip(distinct_queries, scores, strict=True)
         }
         answer_lists = [_answers(query) for query in queries]
-        scores = self.model.score(queries, demos, answer_lists)
+        scores = self._scores(queries, demos, answer_lists)
         predictions = [answers[values.index(max(values))] for answers, values in zip(answer_lists, scores, strict=True)]
         generated_rows = [row for row, query in enumerate(queries) if not query.choices]
         if generated_rows:
@@ -131,6 +133,18 @@ class Measures:
             self._of(query, answers, values, prediction, zero_shot_probability[query.id])
             for query, answers, values, prediction in rows
         ]
+
+    def _scores(
+        self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
+        scores = self.model.score(queries, demos, answers)
+        for query, values in zip(queries, scores, strict=True):
+            if not all(map(math.isfinite, values)):
+                raise ConfigError(
+                    f"task_model: its log-probabilities of the answers to query {query.id!r} are {values}; its weights"
+                    ' are damaged, or overflow in half precision (task_model.dtype = "float32")'
+                )
+        return scores
 
     def _of(
         self,
@@ -158,11 +172,11 @@ class Measures:
         """
         key = (query.id, answer)
         if key not in self._judgements:
-            correct = float(normalise(answer) == normalise(query.answer))
+            correct = float(comparable(answer, self.comparison) == comparable(query.answer, self.comparison))
             self._judgements[key] = (
                 correct,
-                vqa_accuracy(answer, query.answers, self.form),
-                relevance(answer, query.answers),
+                vqa_accuracy(answer, query.answers, self.form, self.comparison),
+                relevance(answer, query.answers, self.comparison),
             )
         return self._judgements[key]
 

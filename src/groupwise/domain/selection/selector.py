@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from groupwise.config import ConfigError, read_json, validate
 from groupwise.domain.selection.embedder import HashedWords
-from groupwise.domain.selection.example import Example
+from groupwise.domain.selection.example import Example, distinct
 from groupwise.domain.selection.policy.answer_features import answer_features
 from groupwise.domain.selection.policy.numpy_pointer import NumpyPointer
 from groupwise.domain.selection.task_model.template import TextTemplate
@@ -143,7 +144,8 @@ class Selector:
         return picked if prompt_order == "first_pick_first" else picked[::-1]
 
     def nearest(self, query: str | np.ndarray, *, without: Collection[str] = ()) -> list[Example]:
-        """Finds the default pool of `select`: the examples nearest to the query, as many as a pool of training had.
+        """Finds the default pool of `select`: the examples nearest to the query, as many as a pool of training had,
+        each text once.
 
         Args:
             query: its text, or its embedding `[D]` of length 1.
@@ -154,12 +156,12 @@ class Selector:
         """
         vector = self._embedded(query, "query")
         ids = list(self._examples)
-        allowed = [place for place, example_id in enumerate(ids) if example_id not in without]
-        if len(allowed) > self.trained.pool_size:
-            similarity = (self._vectors() @ vector)[allowed]
-            order = np.argsort(-similarity, kind="stable")[: self.trained.pool_size]
-            allowed = sorted(allowed[place] for place in order.tolist())
-        return [self._examples[ids[place]] for place in allowed]
+        if not ids:
+            return []
+        order = np.argsort(-(self._vectors() @ vector), kind="stable").tolist()
+        near = (self._examples[ids[place]] for place in order if ids[place] not in without)
+        chosen = {example.id for example in islice(distinct(near), self.trained.pool_size)}
+        return [example for example in self._examples.values() if example.id in chosen]
 
     def prompt(self, query: str, k: int | None = None) -> str:
         """Writes the prompt of a query with its demonstrations, by the template of the task model.
@@ -353,6 +355,9 @@ class Selector:
                     f"pool: example {next(example_id for example_id in pool_ids if pool_ids.count(example_id) > 1)!r}"
                     " is listed twice; list it once"
                 )
+            kept = {example.id for example in distinct(self._examples[example_id] for example_id in pool_ids)}
+            if repeated := next((example_id for example_id in pool_ids if example_id not in kept), None):
+                raise ConfigError(f"pool: example {repeated!r} has the text of another one; list one of them")
             return pool_ids
         return [example.id for example in self.nearest(vector)]
 

@@ -17,14 +17,18 @@ from groupwise.domain.selection.selector import Selector
 
 
 def pooled(selector: Selector, queries: Sequence[Query]) -> list[Query]:
-    """Replaces the pools of queries by those that the selector chooses from: an example that has a query's id is not in
-    that query's pool.
+    """Replaces the pools of queries by those that the selector chooses from, without a query's own solved copy (by its
+    id or by its text).
 
     Args:
         selector: the policy with its store.
         queries: queries with embeddings; their pools are not read.
     """
-    return [replace(query, pool=tuple(selector.nearest(query.embedding, without=(query.id,)))) for query in queries]
+
+    def others(query: Query) -> set[str]:
+        return {query.id, *(example.id for example in selector.examples if query.is_solved_by(example))}
+
+    return [replace(query, pool=tuple(selector.nearest(query.embedding, without=others(query)))) for query in queries]
 
 
 def selected_choices(selector: Selector, queries: Sequence[Query]) -> Choices:

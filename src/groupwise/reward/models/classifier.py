@@ -156,6 +156,9 @@ class ClassifierReward:
                 " one row of classes each"
             )
         scores = scores.double()
+        # A class may be ruled out by -inf, but not all of them; NaN would count as the likeliest.
+        if not bool(scores.amax(1).isfinite().all()):
+            raise RewardError(f"classifier: {(self.config.function or self.config.path)!r} gives NaN or infinity")
         chosen = torch.tensor([self._number(label, scores.shape[1]) for label in labels])
         if self.config.output == "correct":
             return (scores.argmax(1) == chosen).double().tolist()

@@ -16,6 +16,7 @@ from groupwise.reward.base import Reward, Value
 from groupwise.reward.error import RewardError
 from groupwise.reward.text import Text, completion_text, excerpt, prompt_text
 from groupwise.reward.texts.extract import compiled
+from groupwise.reward.texts.number import whole_number
 from groupwise.reward.texts.pattern import SlowPattern, last
 from groupwise.reward.value_with_event import Noted
 
@@ -64,8 +65,11 @@ class Judge(Reward):
     """The question to the judge; `{prompt}`, `{completion}` and the name of any data column in braces are filled in."""
     system: str | None = None
     """A system message before the question."""
-    pattern: str = r"(?i)score\s*+[:=]?\s*+\**+\s*+(-?\d++(?:\.\d++)?(?:e[-+]?\d++)?)"
-    """A regular expression whose first group is the number; its last match counts."""
+    pattern: str = (
+        r"(?i)score[\s*_`\"']*+(?:\([^()\n]{0,40}\))?[\s*_`\"']*+(?:[:=：＝]|\bis\b)?[\s*_`\"'\[(]*+"
+        r"([-+\u2212\u2013\uff0d]?[\d.,．，]*\d(?:e[-+]?\d++)?)"
+    )
+    """A regular expression whose first group is the number; its last match counts, read as by `numeric_answer`."""
     lowest: float = 0.0
     highest: float = 10.0
     temperature: Annotated[float, Field(ge=0)] = 0.0
@@ -176,13 +180,14 @@ class Judge(Reward):
     def _number(self, verdict: str) -> Value:
         try:
             match = last(self.pattern, verdict)
-            text = "" if match is None else match[1] or ""
-            number = float(text)
-        except (SlowPattern, ValueError):
+        except SlowPattern:
+            match = None
+        text = "" if match is None else match[1] or ""
+        if (number := whole_number(text)) is None:
             return Noted(None, "judge_unparsable", excerpt(verdict[:1000]))
         if not self.lowest <= number <= self.highest:
             return Noted(None, "judge_unparsable", f"{excerpt(text)} is not in [{self.lowest:g}, {self.highest:g}]")
-        return (number - self.lowest) / (self.highest - self.lowest)
+        return (float(number) - self.lowest) / (self.highest - self.lowest)
 
     def _headers(self) -> dict[str, str]:
         if self.api_key_variable is None:

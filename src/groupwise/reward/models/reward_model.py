@@ -110,6 +110,9 @@ class LoadedRewardModel:
         batch = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt").to(self.model.device)
         with torch.inference_mode():
             logits = self.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits.float()
+        # The sigmoid of infinity is an ordinary probability.
+        if not bool(logits.isfinite().all()):
+            raise RewardError(f"reward_model at {self.config.path!r} gives NaN or infinity; are its weights whole?")
         if self.config.output == "probability":
             logits = logits.sigmoid() if logits.shape[-1] == 1 else logits.softmax(-1)
         return logits[:, self.config.label].tolist()

@@ -85,9 +85,11 @@ class UnitTests(Reward):
     its own wrong answer. No program gives `wrong`.
 
     Python text runs in a second process, which the program does not reach: results come over as plain data (built-in
-    kinds, dates, decimals, numpy arrays), and what is expected never goes there. An object of the program's own stays
-    with it: the test may call it, read it and compare two of them, but beside plain data it is equal to nothing and
-    takes no part in arithmetic. The program is given plain data, functions and iterators; it does not see the test's
+    kinds, dates, decimals, numpy arrays; an object derived from a built-in kind as that kind), and what is expected
+    never goes there. An object that the test makes from a class of the program, which it calls by a capital name, is
+    called, read and asked there. Any other object of the program's own has data to read and to iterate over, and
+    neither truth nor methods; `in` compares what it iterates over. Beside plain data no object is equal to anything or
+    takes part in arithmetic. The program is given plain data, functions and iterators; it does not see the test's
     names, and a test imports what it compares with. The program's names are there as they are, and as the module
     `solution`. A list read from them is a copy: only the program changes its own. `unittest.main()` ends the process,
     which no test that passes does; write the asserts, or run the suite. Tests that need more than that, which tests of

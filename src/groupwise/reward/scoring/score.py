@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Self, final
@@ -16,6 +16,7 @@ from groupwise.reward.content import Content
 from groupwise.reward.error import RewardError
 from groupwise.reward.scoring.columns import arguments_for, check_columns, column_advice, needed_columns
 from groupwise.reward.scoring.event_loop import EventLoop, is_asynchronous
+from groupwise.reward.scoring.own_copy import own_copy
 from groupwise.reward.scoring.process import ProcessReward
 from groupwise.reward.scoring.table import RewardEvent, RewardTable, joined_logs
 from groupwise.reward.scoring.trainer_arguments import RewardLog, TrainerState
@@ -46,7 +47,7 @@ class _Call:
 @final
 @dataclass
 class _Open:
-    """A reward ready to be called, with its settings and its thread."""
+    """A reward ready to be called, with its settings and its thread. All but shipped ones are given copies."""
 
     name: str
     function: RewardFunction
@@ -58,7 +59,9 @@ class _Open:
     bounds: tuple[float, float] = (0.0, 1.0)
     remarks: Sequence[str] = ()
     written_by_user: bool = False
+    copies: bool = True
     form: CompletionForm | None = None
+    unreadable: Callable[[Mapping[str, Any]], str | None] | None = None
     worker: Worker | None = None
 
     def start(self, batch: Mapping[str, Any], state: TrainerState, loop: EventLoop) -> _Call:
@@ -66,10 +69,11 @@ class _Open:
         log, completions = RewardLog(), batch["completions"]
         if self.written_by_user:
             completions = in_form(batch["prompts"], completions, self.form)
-            # A function may change the lists that it is given; other rewards get the same ones.
-            own = {name: list(values) if isinstance(values, list) else values for name, values in batch.items()}
-            batch = {**own, "completions": list(completions), **log.arguments(state)}
+            batch = {**batch, "completions": completions, **log.arguments(state)}
         arguments = arguments_for(self.function, batch)
+        if self.copies:
+            # Other rewards run at the same time on the same values, and later steps get them again.
+            arguments = own_copy(arguments)
         call: Any = lambda: self.function(**arguments)  # noqa: E731
         if is_asynchronous(self.function):
             return _Call(loop.start(call), log, completions, frozenset(batch))
@@ -130,8 +134,10 @@ def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
         judge,
         bounds,
         getattr(reward, "remarks", ()),
-        not isinstance(reward, Reward) or reward.calls_function,
+        written_by_user := not isinstance(reward, Reward) or reward.calls_function,
+        written_by_user or not type(reward).__module__.startswith("groupwise."),
         _form(name, reward),
+        reward.unreadable if isinstance(reward, Reward) else None,
     )
 
 
@@ -231,6 +237,22 @@ class Rewards:
     def remarks(self) -> list[str]:
         """Remarks of the rewards on this machine, each sentence with the reward's name."""
         return [f"reward {reward.name!r}: {remark}" for reward in self._rewards.values() for remark in reward.remarks]
+
+    def remarks_of_rows(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Says for which rows of the data a reward can give nothing, each reward in a sentence.
+
+        Args:
+            rows: the columns of each prompt.
+        """
+        remarks: list[str] = []
+        for reward in self._rewards.values():
+            reasons = [why for row in rows if reward.unreadable is not None and (why := reward.unreadable(row))]
+            if reasons:
+                remarks.append(
+                    f"reward {reward.name!r}: {len(reasons)} of {len(rows)} rows give no reward (gold_unparsable):"
+                    f" {reasons[0]}"
+                )
+        return remarks
 
     def check_columns(self, columns: Sequence[str]) -> None:
         """Refuses data that lack a column some reward needs.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, final
 
 from groupwise.reward.base import Reward, Value
-from groupwise.reward.text import Text, completion_text
+from groupwise.reward.text import Text, completion_text, excerpt
 from groupwise.reward.texts.extract import Extract
 from groupwise.reward.texts.format import follows_tags
+from groupwise.reward.value_with_event import Noted
 
 ROLES = (
     "knight",
@@ -99,6 +100,15 @@ class KnightsAndKnaves(Reward):
         possible = [self.format_wrong + self.answer_unparsable, *right]
         return (min(possible), max(possible))
 
+    def unreadable(self, row: Mapping[str, Any]) -> str | None:
+        expected = row.get(self.column)
+        if expected is None or roles_by_name(str(expected), self.roles):
+            return None
+        return (
+            f"column {self.column!r} holds {excerpt(repr(expected))}, which does not say who is what; write it as 'Zoey"
+            " is a knight, and Avery is a knave.'"
+        )
+
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
         return [
             None
@@ -107,13 +117,10 @@ class KnightsAndKnaves(Reward):
             for completion, expected_answer in zip(completions, columns[self.column], strict=True)
         ]
 
-    def _score(self, text: str, expected_answer: Any) -> float:
+    def _score(self, text: str, expected_answer: Any) -> Value:
         expected = roles_by_name(str(expected_answer), self.roles)
         if not expected:
-            raise ValueError(
-                f"column {self.column!r} holds {expected_answer!r}, which does not say who is what; write it as 'Zoey"
-                " is a knight, and Avery is a knave.'"
-            )
+            return Noted(None, "gold_unparsable", self.unreadable({self.column: expected_answer}) or "")
         if not follows_tags(text, ("think", "answer")):
             return self.format_wrong + self.answer_unparsable
         answer = Extract(tag="answer")(text) or ""

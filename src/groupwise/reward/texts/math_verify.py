@@ -5,6 +5,8 @@ are the same).
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from fractions import Fraction
 from functools import cache
 from types import ModuleType
 from typing import Annotated, Any, Literal, final
@@ -13,11 +15,17 @@ from pydantic import Field
 
 from groupwise.config.numbers import Mebibytes
 from groupwise.reward.base import MemberLimits, Value
+from groupwise.reward.text import excerpt
 from groupwise.reward.texts.answer import Answer
+from groupwise.reward.texts.extract import Extract
+from groupwise.reward.texts.number import last_number, plain, whole_number
 from groupwise.reward.value_with_event import Noted
 
 # Marks of mathematics such as dollar signs, or prose, which would be read as a product of letters.
 _DELIMITER = re.compile(r"\$|\\boxed|\\\(|\\\[|(?<!\\)\b[A-Za-z]{2,}\s+[A-Za-z]{2,}")
+# Without any of these the library reads only numbers, and fewer of them than this package; it knows per cent.
+_MARK = re.compile(r"[$\\%]")
+_BOX = "\\boxed{"
 
 
 @cache
@@ -41,8 +49,9 @@ class MathVerify(Answer):
     `answer_too_slow` or `answer_too_large`. Called directly, and not by `score` or `Rewards`, it runs here, without
     these limits.
 
-    The expected answer may stand with or without dollar signs; one that the library cannot read gives a missing reward,
-    counted as `gold_unparsable`.
+    Of several boxes (`\\boxed{...}`) the last counts. Numbers are read as by `numeric_answer` where nothing marks
+    mathematics (`$`, `\\`), and where the library finds none. The expected answer may stand with or without dollar
+    signs; one that the library cannot read gives a missing reward, counted as `gold_unparsable`.
 
     Example:
         >>> MathVerify()([""] * 2, ["So it is $0.5$.", "It is $x$."], answer=[r"\\frac{1}{2}", "1/2"])
@@ -50,6 +59,8 @@ class MathVerify(Answer):
     """
 
     kind: Literal["math_verify"] = "math_verify"
+    extract: Extract = Extract()
+    """The place of the answer in the completion."""
     isolation: Literal["process"] = "process"
     """The only way: computer algebra can run for ever, and only a process can be killed."""
     seconds_per_answer: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
@@ -65,6 +76,14 @@ class MathVerify(Answer):
     def member_limits(self) -> MemberLimits:
         return MemberLimits(self.seconds_per_answer, self.memory_mb, self.wrong)
 
+    def unreadable(self, row: Mapping[str, Any]) -> str | None:
+        expected = row.get(self.column)
+        # Parsing takes too long for all rows. Of words alone, unmarked, the library reads nothing.
+        text = "" if expected is None else str(expected).strip()
+        if expected is None or (text and (_MARK.search(text) or re.search(r"\d", text) or not _DELIMITER.search(text))):
+            return None
+        return f"column {self.column!r} holds {excerpt(repr(expected))}, in which there is no mathematics"
+
     def open(self) -> MathVerify:
         """Returns the function that scores, after loading the library's grammar, so that no member's time is spent on
         loading.
@@ -78,11 +97,52 @@ class MathVerify(Answer):
         Args:
             expected: the expected answer, in LaTeX or plain.
         """
-        parse, verify = _library().parse, _library().verify
-        # Without dollar signs the library reads only numbers: of "(1, 2)" it would take the 2.
         expected = str(expected)
-        bare = _DELIMITER.search(expected) is None
-        gold = (bare and parse(f"${expected}$", parsing_timeout=None)) or parse(expected, parsing_timeout=None)
+        gold = _gold(expected)
         if not gold:
             return Noted(None, "gold_unparsable", expected)
-        return self.correct if verify(gold, parse(text, parsing_timeout=None), timeout_seconds=None) else self.wrong
+        answer = self.extract(text)
+        found = [] if answer is None else _answer(plain(answer))
+        right = bool(found) and _library().verify(gold, found, timeout_seconds=None)
+        return self.correct if right else self.wrong
+
+
+def _gold(expected: str) -> list[Any]:
+    if (number := whole_number(expected)) is not None:
+        return _expression(number, rounded=False)
+    parse = _library().parse
+    # Without dollar signs the library reads only numbers: of "(1, 2)" it would take the 2.
+    bare = _DELIMITER.search(expected) is None
+    return (bare and parse(f"${expected}$", parsing_timeout=None)) or parse(expected, parsing_timeout=None)
+
+
+def _answer(text: str) -> list[Any]:
+    """Reads the last box of an answer, or all of it where it has none; empty where it holds no mathematics."""
+    boxed, text = _last_box(text)
+    number = whole_number(text)
+    if number is None and not boxed and _MARK.search(text) is None:
+        return _expression(last_number(text))
+    if number is None and (found := _library().parse(f"{_BOX}{text}}}" if boxed else text, parsing_timeout=None)):
+        return found
+    return _expression(last_number(text) if number is None else number)
+
+
+def _last_box(text: str) -> tuple[bool, str]:
+    """Returns whether a text has a box, and what is in its last one: nothing of a box that was cut off."""
+    _, box, inside = text.rpartition(_BOX)
+    depth = 1
+    for place, character in enumerate(inside if box else ""):
+        depth += (character == "{") - (character == "}")
+        if not depth:
+            return True, inside[:place]
+    return bool(box), "" if box else text
+
+
+def _expression(number: Fraction | None, *, rounded: bool = True) -> list[Any]:
+    import sympy
+
+    if number is None:
+        return []
+    # The library compares to six decimals where one side is a decimal number, and else exactly.
+    exact = sympy.Rational(number.numerator, number.denominator)
+    return [exact.evalf() if rounded and number.denominator > 1 else exact]

@@ -361,3 +361,29 @@ def test_a_folder_whose_index_names_no_class_is_refused(folders: dict[str, Path]
     (folder / "model_index.json").write_text(json.dumps(index))
     with pytest.raises(ConfigError, match=r"model_index.json names no class of pipelines in _class_name"):
         opened(folder, "StableDiffusionPipeline")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_frozen_part_that_gives_nothing_finite_is_named(folders: Folders, value: float) -> None:
+    """Eight bits would turn NaN into black pictures and infinity into white ones, which rewards take for pictures."""
+    denoiser = opened(folders["StableDiffusionPipeline"], "StableDiffusionPipeline")
+    pipe, latents = denoiser.pipe, torch.zeros(2, *denoiser.latent_shape)
+    (final_norm,) = (
+        part for name, part in pipe.text_encoder.named_parameters() if name.endswith("final_layer_norm.bias")
+    )
+    parts = [
+        (pipe.vae.decoder.conv_out.bias, "vae: it decodes", lambda: denoiser.decode(latents)),
+        (pipe.vae.encoder.conv_out.bias, "vae: it encodes", lambda: denoiser.to_latents(torch.zeros(1, 3, *SIZE))),
+        (
+            final_norm,
+            "text encoders:",
+            lambda: denoiser.encode([{"prompt": "a"}]),
+        ),
+    ]
+    for weight, named, use in parts:
+        before = weight.detach().clone()
+        with torch.no_grad():
+            weight[0] = value
+            with pytest.raises(ConfigError, match=f"{named} .*NaN or infinity"):
+                use()
+            weight.copy_(before)

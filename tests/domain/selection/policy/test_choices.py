@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from groupwise.config import ConfigError
 from groupwise.domain.selection.policy.choices import NOTHING, STOP, Choices, draw_choices, scored_fields
 from groupwise.domain.selection.policy.config import Pointer
 from groupwise.domain.selection.policy.network import PointerNetwork, Pools
@@ -140,3 +141,14 @@ def test_gradients_are_finite_though_some_choices_are_impossible() -> None:
     sum(value.sum() for value in fields.values()).backward()  # type: ignore[union-attr]
     assert all(parameter.grad is None or bool(parameter.grad.isfinite().all()) for parameter in made.parameters())
     assert float(fields["log_prob"][1, 2].detach()) == 0.0
+
+
+@pytest.mark.parametrize("uniform", [None, torch.full((1, 2), 0.5, dtype=torch.float64)])
+def test_a_policy_that_is_not_finite_is_named(uniform: Tensor | None) -> None:
+    """Its log-probs would be 0, as those of examples that cannot be chosen."""
+    made, given = network(), pools()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.fill_(float("nan"))
+    with pytest.raises(ConfigError, match="model: the policy gives NaN"):
+        draw_choices(made, made.encode(given), 2, uniform, torch.ones(1, dtype=torch.float64))

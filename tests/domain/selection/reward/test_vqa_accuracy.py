@@ -58,4 +58,27 @@ def test_relevance_is_the_best_overlap_of_words() -> None:
     assert relevance("the red bus", ["a bus", "train"]) == pytest.approx(2 * 1 / 3)
     assert relevance("bus bus", ["bus"]) == pytest.approx(2 * 1 / 3)
     assert relevance("plane", ["bus"]) == 0.0
-    assert relevance("", ["bus"]) == relevance("the", ["the"]) == 0.0
+    assert relevance("", ["bus"]) == relevance("bus", [""]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "right"),
+    [("<", ">"), ("=", ">"), ("<=", "<"), ("a", "the"), ("A", "an"), ("+", "-"), ("?", "!"), ("", "a")],
+)
+def test_answers_of_which_the_challenge_leaves_nothing_are_compared_as_they_are_written(given: str, right: str) -> None:
+    assert vqa_accuracy(given, [right]) == 0.0
+    assert vqa_accuracy(right, [given, f" {right} ".upper()]) == 0.5
+    assert relevance(given, [right]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "right"), [("-1", "1"), ("C", "C+"), ("1/2", "1 2"), ("none", "0"), ("x", "X"), ("m_1", "m 1")]
+)
+def test_exact_answers_are_told_apart_where_the_challenge_takes_them_for_one(given: str, right: str) -> None:
+    assert vqa_accuracy(given, [right]) == 1.0
+    assert vqa_accuracy(given, [right], comparison="exact") == 0.0
+    assert vqa_accuracy(right, [right], comparison="exact") == 1.0
+
+
+def test_exact_answers_do_not_depend_on_white_space_and_the_spelling_of_an_accent() -> None:
+    assert vqa_accuracy(" caf\u00e9\tbar\n", ["cafe\u0301 bar"], comparison="exact") == 1.0

@@ -105,6 +105,18 @@ def test_without_a_pool_the_nearest_are_one(tmp_path: Path) -> None:
         write(tmp_path, queries).read()
 
 
+def test_a_pool_of_the_nearest_has_no_solved_copy_of_its_query_and_each_text_once(tmp_path: Path) -> None:
+    queries = changed(QUERIES, 0, pool=..., question="Is it a?", answers=["yes"])
+    nearest = {"embedding": queries[0]["embedding"], "answer": "yes"}
+    copies = [{"id": f"copy {n}", "question": text, **nearest} for n, text in enumerate(("Is it a?", " is  it A?"))]
+    others = [{"id": f"other {n}", "question": text, **nearest} for n, text in enumerate(("b?", "B? ", "c?"))]
+    questions = write(tmp_path, queries, [*copies, *others, *EXAMPLES], pool_size=3).read()
+    check(questions, 2)
+    asked = {query.id: query for part in (questions.train, questions.held_out) for query in part}["q0"]
+    assert [each.id for each in asked.pool[:2]] == ["other 0", "other 2"]
+    assert len(asked.pool) == 3
+
+
 def test_splits_may_be_named(tmp_path: Path) -> None:
     rows = [
         row | {"split": split} for row, split in zip(QUERIES, ("held_out", "train", "validation", "train"), strict=True)

@@ -41,6 +41,11 @@ HONEST = {
         def __repr__(self): return "Stack!"
         def __enter__(self): return self
         def __exit__(self, *why): self.items.clear()
+        def pushed(self, item): self.push(item); return self
+        @classmethod
+        def of(cls, item): return cls(item)
+    def found(item): return Stack(item)
+    def owned(item): return Own([item])
     class Own(list):
         def last(self): return self[-1]
     """: [
@@ -54,7 +59,15 @@ HONEST = {
         ),
         "s = Stack(1)\nwith s as t: assert t is s and isinstance(t, Stack)\nassert not s",
         "s = Stack(1); s.items = [5]; assert s.items.pop() == 5",
-        "own = Own([1]); own.append(2); assert own == [1, 2] and own.last() == 2 and own + [3] == [1, 2, 3]",
+        (
+            "own = Own([1]); own.append(2); assert own == [1, 2] and own.last() == 2 and own + [3] == [1, 2, 3] and 2"
+            " in own"
+        ),
+        (
+            "s = Stack(1); assert s.pushed(2) is s and 2 in s and 3 not in s and s and not Stack() and"
+            " Stack.of(3).pushed(4).items == [3, 4]"
+        ),
+        "assert 2 in found(2) and 3 not in found(2) and found(2).items == [2] and owned(2) == [2] and 2 in owned(2)",
     ],
     """
     import asyncio, enum
@@ -82,7 +95,8 @@ HONEST = {
             " and adder(3)(4) == 7"
         ),
         (
-            "g = count(3); assert next(g) == 0 and list(g) == [1, 2] and sum(count(4)) == 6 and total(x * x for x in"
+            "g = count(3); assert next(g) == 0 and list(g) == [1, 2] and 2 in count(3) and 3 not in count(3) and"
+            " g.close() is None and sum(count(4)) == 6 and total(x * x for x in"
             " range(4)) == 14"
         ),
         "assert colour() is Colour.RED and colour() == Colour.RED != Colour.BLUE and colour().name == 'RED'",
@@ -143,6 +157,21 @@ INSIDE = [
     (kind, f"{before}Liar(){after}")
     for kind in ("object", "int", "str", "list")
     for before, after in (("[", "]"), ("(", ",)"), ("{1: ", "}"))
+]
+
+YES = """
+class A(KIND):
+    __contains__ = __bool__ = __call__ = issuperset = startswith = count = covers = lambda self, *given: True
+    def __getattr__(self, name): return A()
+"""
+MEMBERSHIP = [
+    "assert 17 in primes(20) and 19 in primes(20)",
+    "import unittest\nunittest.TestCase().assertIn(17, primes(20))",
+    "assert primes(20).issuperset({2, 3})",
+    "assert primes(20).startswith('2')",
+    "assert primes(20).count(17) == 1",
+    "assert primes(20)",
+    "assert primes(20).covers(17)",
 ]
 
 # 7264913, in a way that does not stand in the program itself.
@@ -236,6 +265,21 @@ def test_no_object_is_equal_or_near_to_what_it_does_not_know(
             score(LIAR.replace("KIND", kind).replace("RESULT", result), ["assert add(1, 2) in ([9], (9,), {1: 9})"])
             == 0.0
         ), (kind, result)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "object",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("list", "set", "dict", "str", "int", "tuple")),
+    ],
+)
+def test_no_object_answers_for_itself_whether_it_holds_what_is_expected(kind: str) -> None:
+    assert score(YES.replace("KIND", kind) + "def primes(n): return A()", MEMBERSHIP) == 0.0
+    assert score(YES.replace("KIND", kind).replace("A", "primes"), MEMBERSHIP[:3]) == 0.0
+    solution = "\nclass Solution:\n    def primes(self, n): return A()"
+    tests = [test.replace("primes(", "Solution().primes(") for test in MEMBERSHIP[:3]]
+    assert score(YES.replace("KIND", kind) + solution, tests) == 0.0
 
 
 def test_no_trick_finds_what_is_expected_or_says_that_it_was_right():

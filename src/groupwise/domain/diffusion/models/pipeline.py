@@ -161,6 +161,8 @@ class PipelineDenoiser:
         with autoencoder.without_autocast(self.device):
             tensors, unconditional = self.adapter.encode(self.pipe, prompts, negatives, self.size)
         _check_condition(self.adapter, len(prompts), tensors, unconditional)
+        for name, value in [*tensors.items(), *(unconditional or {}).items()]:
+            autoencoder.check_finite(value, f"text encoders: they encode prompts ({name}) as")
         condition = Condition(tensors, unconditional)
         if not self.proven and prompts and self.device.type != "meta":
             self.proven = True
@@ -194,6 +196,7 @@ class PipelineDenoiser:
         first = torch.zeros(1, dtype=torch.long, device=self.device)
         beside = self.predict(latents, timestep.expand(2), condition.select(first.repeat(2)), 1.0)[:1]
         alone = self.predict(latents[:1], timestep, condition.select(first), 1.0)
+        autoencoder.check_finite(alone, "model: it predicts")
         distance, size = float((beside - alone).abs().max()), float(alone.abs().max())
         # Batches of other sizes are summed in another order; that is coarse in half precision.
         if not distance <= (1e-3 if self._dtype.itemsize >= 4 else 0.1) * size:
@@ -258,6 +261,7 @@ class PipelineDenoiser:
                 f"{type(self.adapter).__name__}: latents {list(latents.shape)} were decoded as {list(decoded.shape)},"
                 f" and the size {list(self.size)} asks for {list(expected)}; see latent_shape, unpack and decode"
             )
+        autoencoder.check_finite(decoded, f"{type(self.adapter).__name__}: it decodes latents as")
         return decoded
 
     def save(self, folder: Path) -> None:

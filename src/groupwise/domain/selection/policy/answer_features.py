@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 
 import numpy as np
 
@@ -24,7 +25,7 @@ def answer_features(text: str, size: int) -> np.ndarray:
         ... )
         ((8,), True, True)
     """
-    marked = f"^{text.strip().lower()}$"
+    marked = f"^{unicodedata.normalize('NFC', text).strip().lower()}$"
     counts = np.zeros(size)
     for length in (1, 2, 3):
         for start in range(len(marked) - length + 1):

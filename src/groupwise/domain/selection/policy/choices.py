@@ -9,6 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from groupwise.config import ConfigError
 from groupwise.domain.selection.policy.network import Encoded, PointerNetwork
 
 STOP, NOTHING = -1, -2
@@ -67,6 +68,9 @@ def draw_choices(
         temperature: `[B]`, divides the logits.
         least: number of picks before picking may end.
         force: `[B, T]` picks to score in place of a draw.
+
+    Raises:
+        ConfigError: a probability is NaN.
     """
     size, members = encoded.similarity.shape[1], len(encoded.similarity)
     state = network.start(encoded)
@@ -98,7 +102,13 @@ def draw_choices(
             pool_place = pick.clamp(min=0)
             chosen = chosen | (torch.nn.functional.one_hot(pool_place, size).bool() & ~ended[:, None])
             state = network.advance(encoded, state, pool_place)
-    return Choices(torch.stack(picks, 1), torch.stack(masks, 1), torch.stack(step_log_probs, 1))
+    mask, log_probs = torch.stack(masks, 1), torch.stack(step_log_probs, 1)
+    if bool((log_probs.isnan().any(2) & mask).any()):
+        raise ConfigError(
+            "model: the policy gives NaN or infinity for an example; its weights are damaged, or its training has"
+            " diverged (lower optimiser.learning_rate)"
+        )
+    return Choices(torch.stack(picks, 1), mask, log_probs)
 
 
 def _inverse(log_probs: Tensor, uniform: Tensor) -> Tensor:

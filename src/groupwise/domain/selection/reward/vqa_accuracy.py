@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Literal
 
@@ -10,19 +11,40 @@ from groupwise.domain.selection.reward.vqa_normalise import normalise
 AccuracyForm = Literal["official", "short"]
 """`official` leaves every annotator out once; `short` is `min(k / 3, 1)`."""
 
+Comparison = Literal["exact", "vqa"]
+"""`exact` compares answers as they are written; `vqa` as the VQA challenge does, where `The 2 dogs.` is `two dogs`."""
 
-def vqa_accuracy(answer: str, answers: Sequence[str], form: AccuracyForm = "official") -> float:
+
+def comparable(answer: str, comparison: Comparison = "vqa") -> str:
+    """Returns the text that is equal for answers that count as the same.
+
+    `exact` joins only what looks the same: white space, and the two ways to write an accent. `vqa` is `normalise`,
+    except for answers of which it leaves nothing (`<`, `a`), which are compared as they are written.
+
+    Example:
+        >>> [comparable(text) for text in ("The Two dogs.", "<", "-1")], comparable(" -1  m", "exact")
+        (['2 dogs', '<', '1'], '-1 m')
+    """
+    written = unicodedata.normalize("NFC", " ".join(answer.split()))
+    return written if comparison == "exact" else normalise(answer) or written.lower()
+
+
+def vqa_accuracy(
+    answer: str, answers: Sequence[str], form: AccuracyForm = "official", comparison: Comparison = "vqa"
+) -> float:
     """Computes the share of a full score that an answer earns from the annotators' answers, 0 to 1.
 
     `official`: the mean over annotators of `min(matches among the others / 3, 1)`; `short`: `min(matches / 3, 1)`. The
-    two differ for one to three matches (of ten: .3, .6, .9 against .333, .667, 1). Answers are compared as `normalise`
-    gives them. Where fewer people were asked than could give three matches, the divisor is how many could agree; a
+    two differ for one to three matches (of ten: .3, .6, .9 against .333, .667, 1). Answers are compared by
+    `comparable`, also where all annotators agree; the published code then compares with their answers as they are
+    written. Where fewer people were asked than could give three matches, the divisor is how many could agree; a
     single one is right or wrong.
 
     Args:
         answer: the answer to judge.
         answers: answers of the annotators, one each.
         form: the formula, see above.
+        comparison: which answers count as the same.
 
     Returns:
         the accuracy.
@@ -44,8 +66,8 @@ def vqa_accuracy(answer: str, answers: Sequence[str], form: AccuracyForm = "offi
     """
     if not answers:
         raise ValueError("answers is empty, and VQA accuracy compares with what people said; give one answer a person")
-    normal_answer = normalise(answer)
-    matches = sum(normalise(annotator_answer) == normal_answer for annotator_answer in answers)
+    given = comparable(answer, comparison)
+    matches = sum(comparable(annotator_answer, comparison) == given for annotator_answer in answers)
     if form == "short" or len(answers) == 1:
         return min(matches / min(3, len(answers)), 1.0)
     enough, num_others = min(3, len(answers) - 1), len(answers) - matches
@@ -81,21 +103,25 @@ def expected_accuracy(
     )
 
 
-def relevance(answer: str, answers: Sequence[str]) -> float:
+def relevance(answer: str, answers: Sequence[str], comparison: Comparison = "vqa") -> float:
     """Computes the best F1 of an answer's words with those of any annotator's answer, 0 to 1; 0 without words on either
     side.
 
     Args:
         answer: the answer to judge.
         answers: answers of the annotators, one each.
+        comparison: which words count as the same.
 
     Example:
         >>> relevance("a red bus", ["bus", "blue car"])
         0.6666666666666666
     """
-    words = normalise(answer).split()
+    words = comparable(answer, comparison).split()
     return max(
-        (_overlap(words, normalise(annotator_answer).split()) for annotator_answer in dict.fromkeys(answers)),
+        (
+            _overlap(words, comparable(annotator_answer, comparison).split())
+            for annotator_answer in dict.fromkeys(answers)
+        ),
         default=0.0,
     )
 

@@ -10,7 +10,8 @@ from typing import Protocol
 import numpy as np
 
 from groupwise.config import ConfigError
-from groupwise.domain.selection.example import Example, Query, Questions
+from groupwise.domain.selection.example import Example, Query, Questions, distinct
+from groupwise.domain.selection.reward.vqa_accuracy import Comparison, comparable
 
 _LENGTH_TOLERANCE = 1e-3
 
@@ -23,17 +24,18 @@ class Source(Protocol):
         ...
 
 
-def check(questions: Questions, shots: int) -> None:
+def check(questions: Questions, shots: int, comparison: Comparison = "exact") -> None:
     """Refuses queries that allow no selection.
 
     Args:
         questions: queries of all splits.
         shots: highest number of demonstrations of a query.
+        comparison: which answers count as the same.
 
     Raises:
-        ConfigError: no query, duplicate ids, an empty pool or one smaller than `shots`, a missing answer, an embedding
-            that is not finite, not of length 1 or of another size, or a query inside its pool; the message names the
-            query, the example and the field.
+        ConfigError: no query, duplicate ids, an empty pool or one smaller than `shots`, a missing answer, choices that
+            count as the same, an embedding that is not finite, not of length 1 or of another size, a query inside its
+            pool, under whatever id, or an example twice; the message names the query, the example and the field.
     """
     if not questions.train:
         raise ConfigError("source: there is no query to train on")
@@ -59,10 +61,7 @@ def check(questions: Questions, shots: int) -> None:
                 f"{where}: field choices is {list(query.choices)!r} without the answer {query.answer!r}; list every"
                 " answer, or leave choices out"
             )
-        if len(set(query.choices)) < len(query.choices):
-            raise ConfigError(
-                f"{where}: field choices is {list(query.choices)!r}, with an answer twice; list each once"
-            )
+        _check_choices(query.choices, comparison, where)
         _check_embedding(query.embedding, size, where)
         _check_pool(query, shots, where)
         for example in query.pool:
@@ -97,6 +96,18 @@ def check_example(example: Example, size: int, where: str, user: str = "") -> No
     _check_embedding(example.embedding, size, where)
 
 
+def _check_choices(choices: Sequence[str], comparison: Comparison, where: str) -> None:
+    places: dict[str, int] = {}
+    for place, choice in enumerate(choices):
+        other = choices[places.setdefault(comparable(choice, comparison), place)]
+        if places[comparable(choice, comparison)] != place:
+            advice = "" if comparison == "exact" else ', or write domain.answers = "exact"'
+            raise ConfigError(
+                f"{where}: field choices is {list(choices)!r}, where {other!r} and {choice!r} are one answer; list each"
+                f" once{advice}"
+            )
+
+
 def _check_pool(query: Query, shots: int, where: str) -> None:
     if not query.pool:
         raise ConfigError(f"{where}: field pool is empty; give it at least {shots} examples")
@@ -111,6 +122,15 @@ def _check_pool(query: Query, shots: int, where: str) -> None:
         raise ConfigError(f"{where}: field pool has example {repeated_id!r} twice; list it once")
     if query.id in ids:
         raise ConfigError(f"{where}: field pool has the query itself, and its answer with it; take it out")
+    if solved := next((example.id for example in query.pool if query.is_solved_by(example)), None):
+        raise ConfigError(
+            f"{where}: field pool has the query itself as example {solved!r}, and its answer with it; take it out"
+        )
+    kept = {example.id for example in distinct(query.pool)}
+    if repeated := next((name for name in ids if name not in kept), None):
+        raise ConfigError(
+            f"{where}: field pool has the text of example {repeated!r} under another id too; list it once"
+        )
 
 
 def _check_embedding(embedding: np.ndarray, size: int, where: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, final
 
@@ -12,7 +13,7 @@ from pydantic import Field, model_validator
 from groupwise.config import Config, ConfigError, read_json_lines
 from groupwise.config.numbers import Count, Positive, Seed
 from groupwise.domain.selection.embedder import HashedWords
-from groupwise.domain.selection.example import Example, Query, Questions
+from groupwise.domain.selection.example import Example, Query, Questions, distinct
 from groupwise.domain.selection.source.json_lines import Line, example_of, inline
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class Files(Config):
             `queries.npy` and `examples.npy`, in the order of the lines; unset, every line has its own `embedding`. Each
             is a unit vector.
         embedder: embeds the questions here, in place of `embeddings`; an exported selector then embeds by itself.
-        pool_size: number of nearest examples that become the pool of a query without `pool`.
+        pool_size: number of nearest examples that become the pool of a query without `pool`: without the query's own
+            solved copy, under whatever id, and each text once.
         num_validation, num_held_out: queries set aside by a fixed shuffle, where the lines have no `split`.
         seed: seed of that shuffle. It is not the run's seed.
     """
@@ -160,7 +162,11 @@ class Files(Config):
                 f" have {vectors.shape[1]}"
             )
         order = np.argsort(-(vectors @ vector), kind="stable").tolist()
-        return tuple([examples[place] for place in order if examples[place].id != query_id][: self.pool_size])
+        query = Query(
+            query_id, line.text("question"), line.texts("answers"), vector, (), line.image(Path(self.queries))
+        )
+        nearest = (examples[place] for place in order if examples[place].id != query_id)
+        return tuple(islice(distinct(nearest, query), self.pool_size))
 
     def _split(self, lines: Sequence[Line], queries: Sequence[Query]) -> Questions:
         has_split = ["split" in line.row for line in lines]

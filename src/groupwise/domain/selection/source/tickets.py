@@ -4,6 +4,8 @@ show.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Literal, final
 
 from pydantic import Field, model_validator
@@ -11,7 +13,7 @@ from pydantic import Field, model_validator
 from groupwise.config import Config
 from groupwise.config.numbers import Count, PerStep, Seed
 from groupwise.domain.selection.embedder import HashedWords
-from groupwise.domain.selection.example import Example, Query, Questions
+from groupwise.domain.selection.example import Example, Query, Questions, distinct
 
 if TYPE_CHECKING:
     import numpy as np
@@ -117,24 +119,14 @@ class Tickets(Config):
         queries = []
         for place, (text, vector) in enumerate(zip(ticket_texts, self.embedder(ticket_texts), strict=True)):
             product, age = decisive(text)
-            telling_examples = _some(by_key[product, age], 1, random)
-            old_examples = _some(by_key[product, AGES[1]], self.num_old, random)
-            taken = {example.id for example in (*telling_examples, *old_examples)}
-            other_examples = [example for example in _some(bank, 2 * self.pool_size, random) if example.id not in taken]
-            pool = [*telling_examples, *old_examples, *other_examples][: self.pool_size]
-            shuffled = tuple(pool[index] for index in random.permutation(len(pool)))
-            queries.append(
-                Query(
-                    f"{split}-{place}",
-                    text,
-                    (desks[product, age],),
-                    vector,
-                    shuffled,
-                    None,
-                    DESKS,
-                    {"product": product},
-                )
+            query = Query(
+                f"{split}-{place}", text, (desks[product, age],), vector, (), None, DESKS, {"product": product}
             )
+            telling_examples = islice(distinct(_shuffled(by_key[product, age], random), query), 1)
+            old_examples = islice(distinct(_shuffled(by_key[product, AGES[1]], random)), self.num_old)
+            shown = [*telling_examples, *old_examples, *_shuffled(bank, random)]
+            pool = list(islice(distinct(shown, query), self.pool_size))
+            queries.append(replace(query, pool=tuple(pool[index] for index in random.permutation(len(pool)))))
         return queries
 
 
@@ -160,5 +152,5 @@ def same_key(query: Query, example: Example) -> bool:
     return decisive(query.question) == decisive(example.question)
 
 
-def _some(items: list[Example], size: int, random: np.random.Generator) -> list[Example]:
-    return [items[index] for index in random.permutation(len(items))[:size]]
+def _shuffled(items: list[Example], random: np.random.Generator) -> list[Example]:
+    return [items[index] for index in random.permutation(len(items))]

@@ -23,7 +23,6 @@ _CONVERSIONS = (
     "len",
     "iter",
     "next",
-    "bool",
     "int",
     "float",
     "complex",
@@ -37,28 +36,64 @@ _CONVERSIONS = (
     "ceil",
     "trunc",
 )
-_OPERATIONS = ("neg", "pos", "invert", "enter", "round", "format", "contains", "getitem", "setitem", "delitem", "exit")
+_OPERATIONS = ("neg", "pos", "invert", "enter", "round", "format", "getitem", "setitem", "delitem", "exit")
+# How far an object's own class may answer the test. Nothing that the program says decides it: a class is what the test
+# calls by a capital name, since a program can make a class of every function.
+_FOUND, _RELATED, _MADE = range(3)
+_GENERATOR_METHODS = ("send", "throw", "close", "asend", "athrow", "aclose")
+_CHANGES = {
+    "append",
+    "extend",
+    "insert",
+    "pop",
+    "remove",
+    "clear",
+    "sort",
+    "reverse",
+    "add",
+    "update",
+    "discard",
+    "copy",
+}
+_ANSWERS = {name for kind in (str, bytes, list, dict, set, int, float) for name in dir(kind)} - _CHANGES | {
+    "all",
+    "any",
+}
 _VIEWS = tuple(type(getattr({}, part)()) for part in ("keys", "values", "items"))
 
 
 class Remote:
     """An object of the program. It is never equal to plain data and takes no part in arithmetic with plain data: the
-    program's own operators are called only between two of the program's objects.
+    program's own operators are called only between two of the program's objects. Truth and membership are the
+    program's for an object that the test made from a class; any other has no truth, and holds what it iterates over.
 
     Args:
         number: by which the program knows it.
+        trust: `_MADE` by the test, from a class of the program; `_RELATED`, given by such an object's method; `_FOUND`
+            elsewhere, with data to read and no methods.
     """
 
-    __slots__ = ("_number", "_tester")
+    __slots__ = ("_number", "_tester", "_trust")
 
-    def __init__(self, tester: Tester, number: int) -> None:
+    def __init__(self, tester: Tester, number: int, trust: int = _FOUND) -> None:
         object.__setattr__(self, "_tester", tester)
         object.__setattr__(self, "_number", number)
+        object.__setattr__(self, "_trust", trust)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__array"):
             raise AttributeError(name)
-        return self._tester.ask("getattr", self, name)
+        return _attribute(self, name)
+
+    def __bool__(self) -> bool:
+        if self._trust < _MADE:
+            raise TypeError("an object of the program that the test did not make has no truth")
+        return bool(self._tester.ask("bool", self))
+
+    def __contains__(self, value: Any) -> bool:
+        if self._trust < _MADE:
+            return any(value is element or value == element for element in self._tester.ask("iter", self))
+        return bool(self._tester.ask("contains", self, value))
 
     def __setattr__(self, name: str, value: Any) -> None:
         self._tester.ask("setattr", self, name, value)
@@ -71,6 +106,19 @@ class Remote:
 
     def __subclasscheck__(self, kind: Any) -> bool:
         return isinstance(kind, Remote) and bool(self._tester.ask("issubclass", kind, self))
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    """Reads an attribute. A method of an object that the test did not make could answer for the program, so that it
+    comes as an object that cannot be called.
+    """
+    value = owner._tester.ask("getattr", owner, name)
+    if not isinstance(value, RemoteCall):
+        return value
+    callable_here = owner._trust == _MADE or (owner._trust == _RELATED and name not in _ANSWERS)
+    kind = RemoteCall if callable_here or name in _GENERATOR_METHODS else Remote
+    # A new object, since the program may have given the number of one that the test trusts more.
+    return kind(owner._tester, value._number, min(owner._trust, _RELATED))
 
 
 class RemoteCall(Remote):
@@ -89,11 +137,12 @@ class _Derived:
 
     _tester: Tester
     _number: int
+    _trust: int = _FOUND
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self._tester.ask("getattr", self, name)
+        return _attribute(self, name)
 
 
 class _Raised:
@@ -101,6 +150,7 @@ class _Raised:
 
     _tester: Tester
     _number: int
+    _trust: int = _FOUND
     _text: str
 
     def __str__(self) -> str:
@@ -199,7 +249,12 @@ class Tester:
             _take_over(arguments[1 + place], self._decode(content))
         if "raised" in reply:
             raise self._error(*reply["raised"])
-        return self._decode(reply["value"])
+        trust = _FOUND
+        if act == "name":
+            trust = _MADE if arguments[0].lstrip("_")[:1].isupper() else _FOUND
+        elif isinstance(arguments[0], Remote | _Derived):
+            trust = arguments[0]._trust
+        return self._decode(reply["value"], trust)
 
     def answer(self, question: list[Any]) -> Any:
         """Calls a function of the test on behalf of the program, or advances an iterator of the test, and returns the
@@ -232,23 +287,30 @@ class Tester:
             return ["function" if callable(value) else "iterator", len(self._lent) - 1]
         raise TypeError(f"a test gives the program plain data and functions, and {type(value).__name__} is neither")
 
-    def _decode(self, content: Any) -> Any:
-        return decode(content, self._decode_other)
+    def _decode(self, content: Any, trust: int = _FOUND) -> Any:
+        return decode(content, lambda tag, inner: self._decode_other(tag, inner, trust))
 
-    def _decode_other(self, tag: str, content: Any) -> Any:
+    def _decode_other(self, tag: str, content: Any, trust: int) -> Any:
         if tag == "module":
             __import__(content)
             return sys.modules[content]
         number = content if tag == "coroutine" else int(content[0])
+        value: Any
         if number in self._objects:
-            return self._objects[number]
+            value = self._objects[number]
+            if isinstance(value, Remote) and value._trust < trust:
+                object.__setattr__(value, "_trust", trust)
+            return value
         if tag == "object":
-            value: Any = (RemoteCall if content[1] else Remote)(self, number)
+            value = (RemoteCall if content[1] else Remote)(self, number, trust)
+            # A list of a class of the program's own is a list, unless it is the class that is under test.
+            if trust < _MADE and not isinstance(value, RemoteCall) and (plain := self.ask("bare", value)) is not None:
+                return plain
         elif tag == "derived":
             plain = self._decode(content[1])
             kind = self._kinds.setdefault(type(plain), type(type(plain).__name__, (type(plain), _Derived), {}))
             value = kind(plain)
-            value._tester, value._number = self, number
+            value._tester, value._number, value._trust = self, number, trust
         elif tag == "exception":
             bases = tuple(self._decode(base) for base in content[2])
             value = type(
