@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -83,6 +84,7 @@ def main(
         bool,
         typer.Option("--compact", help="Measure TRL once more, with its head on the completions alone, as on a GPU."),
     ] = False,
+    heat: Annotated[bool, typer.Option(help="First find the settings that TRL is fastest with.")] = True,
     tune: Annotated[bool, typer.Option(help="Measure TRL alone, under other settings.")] = False,
     out: Annotated[Path | None, typer.Option(help="Where every number is written as JSON.")] = None,
 ) -> None:
@@ -129,16 +131,19 @@ def main(
                         }
                         _show_tuning(record["trl"])
                     else:
-                        record["trl_settings"] = label = _heat(specification) if name in TUNED else "as measured"
+                        record["trl_settings"] = label = (
+                            _heat(specification) if heat and name in TUNED else "as measured"
+                        )
                         theirs = {**specification, "trl": ALTERNATIVES[label]}
                         sides = {"trl": theirs, "groupwise": specification}
                         if compact:
                             sides["trl_compact"] = {**theirs, "compact_head": True}
-                        record |= _alternate(sides, repeats)
+                        for found in _alternate(sides, repeats):
+                            record |= found
+                            _write(out, [*records, record])
                         _show(name, record)
                 records.append(record)
-                if out is not None:
-                    out.write_text(json.dumps({"machine": describe(), "records": records}, indent=1) + "\n")
+                _write(out, records)
 
 
 def set_up_trl() -> None:
@@ -194,13 +199,20 @@ def _heat(specification: Result) -> str:
     return fastest
 
 
-def _alternate(sides: dict[str, Result], repeats: int) -> dict[str, list[Result]]:
-    """All sides in turn, the first one changing, so that a slow minute of the machine meets them all."""
+def _write(out: Path | None, records: list[Result]) -> None:
+    if out is not None:
+        out.write_text(json.dumps({"machine": describe(), "records": records}, indent=1) + "\n")
+
+
+def _alternate(sides: dict[str, Result], repeats: int) -> Iterator[dict[str, list[Result]]]:
+    """All sides in turn, the first one changing, so that a slow minute of the machine meets them all; gives what is
+    found after each round.
+    """
     found: dict[str, list[Result]] = {side: [] for side in sides}
     for repeat in range(repeats):
         for side in sorted(sides, reverse=repeat % 2 == 0):
             found[side].append(_measure(side.removesuffix("_compact"), sides[side], repeat))
-    return found
+        yield found
 
 
 def _alternatives(name: str, task: Result) -> dict[str, Result]:
