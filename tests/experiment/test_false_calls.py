@@ -11,6 +11,7 @@ from groupwise.experiment.significance import LEVEL, holm, p_value
 from groupwise.experiment.spread import crossed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 def test_at_most_one_table_in_twenty_of_equal_variants_has_a_call(world: str) -> None:
     num_tables = 400
@@ -19,6 +20,7 @@ def test_at_most_one_table_in_twenty_of_equal_variants_has_a_call(world: str) ->
     assert max(shares.values()) <= LEVEL + 2 * error, shares
 
 
+@pytest.mark.slow
 def test_a_better_variant_is_found_more_often_with_more_seeds_and_fewer_comparisons() -> None:
     for world in ("right or wrong, seeds differ", "lognormal seeds", "prompts take sides"):
         shares = measure(WORLDS[world], paired=True, better=True, num_tables=200)
