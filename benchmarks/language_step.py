@@ -1,4 +1,4 @@
-"""One training step of a language model: Groupwise beside TRL's GRPOTrainer, alternating in one run, each in a process
+r"""One training step of a language model: Groupwise beside TRL's GRPOTrainer, alternating in one run, each in a process
 of its own.
 
 python benchmarks/language_step.py                     both sizes, fixed and spread lengths
@@ -7,6 +7,8 @@ python benchmarks/language_step.py --tune --size 20m   TRL alone under other set
 python benchmarks/language_step.py --size smollm --updates 2 --repeats 2    SmolLM2-135M (make smollm installs it): a
                                                        step of TRL takes a minute and up to 14 GB
 python benchmarks/language_step.py --size smollm --way lora --way bf16      an adapter; all weights under bf16 autocast
+python benchmarks/language_step.py --size 20m --lengths fixed --compact --prompt-tokens 8 --completion-tokens 128 \
+                                   --num-prompts 2     answers longer than prompts; TRL with its head as on a GPU, too
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -74,8 +77,14 @@ def main(
         int | None,
         typer.Option(min=2, help="Another length of completions; spread ones have half of it as their mean."),
     ] = None,
+    num_prompts: Annotated[int | None, typer.Option(min=1, help="Another number of prompts a step.")] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads a process uses.")] = 1,
     way: Annotated[list[str] | None, typer.Option(help="all weights (when left out), lora, bf16.")] = None,
+    compact: Annotated[
+        bool,
+        typer.Option("--compact", help="Measure TRL once more, with its head on the completions alone, as on a GPU."),
+    ] = False,
+    heat: Annotated[bool, typer.Option(help="First find the settings that TRL is fastest with.")] = True,
     tune: Annotated[bool, typer.Option(help="Measure TRL alone, under other settings.")] = False,
     out: Annotated[Path | None, typer.Option(help="Where every number is written as JSON.")] = None,
 ) -> None:
@@ -85,7 +94,11 @@ def main(
     records: list[Result] = []
     for name in size or list(TUNED):
         shape = SIZES[name]
-        shape = replace(shape, prompt_tokens=prompt_tokens or shape.prompt_tokens)
+        shape = replace(
+            shape,
+            prompt_tokens=prompt_tokens or shape.prompt_tokens,
+            num_prompts=num_prompts or shape.num_prompts,
+        )
         shape = (
             replace(shape, completion_tokens=completion_tokens, mean_tokens=completion_tokens / 2)
             if completion_tokens
@@ -118,12 +131,19 @@ def main(
                         }
                         _show_tuning(record["trl"])
                     else:
-                        record["trl_settings"] = label = _heat(specification) if name in TUNED else "as measured"
-                        record |= _alternate(specification, {**specification, "trl": ALTERNATIVES[label]}, repeats)
+                        record["trl_settings"] = label = (
+                            _heat(specification) if heat and name in TUNED else "as measured"
+                        )
+                        theirs = {**specification, "trl": ALTERNATIVES[label]}
+                        sides = {"trl": theirs, "groupwise": specification}
+                        if compact:
+                            sides["trl_compact"] = {**theirs, "compact_head": True}
+                        for found in _alternate(sides, repeats):
+                            record |= found
+                            _write(out, [*records, record])
                         _show(name, record)
                 records.append(record)
-                if out is not None:
-                    out.write_text(json.dumps({"machine": describe(), "records": records}, indent=1) + "\n")
+                _write(out, records)
 
 
 def set_up_trl() -> None:
@@ -179,13 +199,20 @@ def _heat(specification: Result) -> str:
     return fastest
 
 
-def _alternate(ours: Result, theirs: Result, repeats: int) -> dict[str, list[Result]]:
-    """Both sides in turn, the first one changing, so that a slow minute of the machine meets both."""
-    found: dict[str, list[Result]] = {"trl": [], "groupwise": []}
+def _write(out: Path | None, records: list[Result]) -> None:
+    if out is not None:
+        out.write_text(json.dumps({"machine": describe(), "records": records}, indent=1) + "\n")
+
+
+def _alternate(sides: dict[str, Result], repeats: int) -> Iterator[dict[str, list[Result]]]:
+    """All sides in turn, the first one changing, so that a slow minute of the machine meets them all; gives what is
+    found after each round.
+    """
+    found: dict[str, list[Result]] = {side: [] for side in sides}
     for repeat in range(repeats):
-        for system in sorted(found, reverse=repeat % 2 == 0):
-            found[system].append(_measure(system, theirs if system == "trl" else ours, repeat))
-    return found
+        for side in sorted(sides, reverse=repeat % 2 == 0):
+            found[side].append(_measure(side.removesuffix("_compact"), sides[side], repeat))
+        yield found
 
 
 def _alternatives(name: str, task: Result) -> dict[str, Result]:
@@ -242,19 +269,28 @@ def _rows(results: list[Result]) -> dict[str, list[float]]:
 
 
 def _show(name: str, record: Result) -> None:
-    ours, theirs = _rows(record["groupwise"]), _rows(record["trl"])
-    table = Table("", "TRL", "Groupwise", "Groupwise / TRL")
+    peers = {"TRL": "trl"} | ({"TRL, head on completions": "trl_compact"} if "trl_compact" in record else {})
+    ours, all_theirs = _rows(record["groupwise"]), {title: _rows(record[side]) for title, side in peers.items()}
+    theirs = all_theirs["TRL"]
+    table = Table("", *peers, "Groupwise", *(f"Groupwise / {title}" for title in peers))
     for part in ours:
         digits = 0 if part.startswith(("sampled", "peak")) else 3
-        ratios = [own / other for own, other in zip(ours[part], theirs[part], strict=True)]
-        table.add_row(part, _spread(theirs[part], digits), _spread(ours[part], digits), _spread(ratios, 2))
+        ratios = [
+            [own / other for own, other in zip(ours[part], rows[part], strict=True)] for rows in all_theirs.values()
+        ]
+        table.add_row(
+            part,
+            *(_spread(rows[part], digits) for rows in all_theirs.values()),
+            _spread(ours[part], digits),
+            *(_spread(values, 2) for values in ratios),
+        )
     console.print(table)
     console.print("; ".join(results[0]["system"] for results in (record["trl"], record["groupwise"])))
     counts = {
-        system: statistics.mean(count for result in record[system] for count in result["num_tokens"])
-        for system in ("trl", "groupwise")
+        title: statistics.mean(count for result in record[side] for count in result["num_tokens"])
+        for title, side in (peers | {"Groupwise": "groupwise"}).items()
     }
-    console.print(f"tokens sampled a step: TRL {counts['trl']:.0f}, Groupwise {counts['groupwise']:.0f}")
+    console.print(f"tokens sampled a step: {'; '.join(f'{title} {count:.0f}' for title, count in counts.items())}")
     for (what, size), target in TARGETS.items():
         if size == name:
             part = "step, s" if what == "time" else "peak memory, MiB"

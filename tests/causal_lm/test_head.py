@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from groupwise.causal_lm import head
 from groupwise.causal_lm.head import FIELDS, token_scores, token_scores_backward
+from groupwise.causal_lm.head_tiles import Tiles
 
 SUBSETS = [frozenset(c) for size in (1, 2, 3) for c in combinations(FIELDS, size)]
 
@@ -39,8 +40,7 @@ def case(seed=0, num=7, hidden=5, vocabulary=23, dtype=torch.float64, bias=False
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
     """Several blocks and tiles, the last of each incomplete, at the sizes of these tests."""
-    monkeypatch.setattr(head, "_BLOCK_TOKENS", 6)
-    monkeypatch.setattr(head, "_TILE_ELEMENTS", 18)
+    monkeypatch.setattr(head, "tiles_of", lambda device: Tiles(6, 18, 192 * 2**20))
 
 
 def gradients(scores, cotangents, leaves):

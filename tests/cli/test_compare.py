@@ -29,6 +29,7 @@ def test_a_grid_runs_continues_and_prints_intervals(groupwise, tiny_file: Path, 
     ended = groupwise(*command)
     assert ended.status == 0, ended
     assert "2 variants x 1 seed = 2 runs" in ended.out
+    assert "With 2 variants no difference is called real with fewer than 3 seeds" in ended.out
     assert "95 % interval" in ended.out
     results = json.loads((tmp_path / "grid" / "results.json").read_text())
     assert [row["variant"] for row in results["rows"]] == ["method=dapo", "method=grpo"]

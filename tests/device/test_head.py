@@ -8,6 +8,7 @@ from torch import Tensor
 
 from groupwise.causal_lm import head
 from groupwise.causal_lm.head import FIELDS, token_scores
+from groupwise.causal_lm.head_tiles import Tiles
 from groupwise.memory import peak_bytes
 
 POSITIONS, WIDTH, VOCABULARY = 96, 32, 5000
@@ -67,8 +68,7 @@ def test_values_and_gradients_are_those_of_full_logits(device: torch.device, dty
 def test_memory_does_not_grow_with_positions_times_vocabulary(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(head, "_TILE_ELEMENTS", 1 << 15)
-    monkeypatch.setattr(head, "_BLOCK_TOKENS", 1024)
+    monkeypatch.setattr(head, "tiles_of", lambda device: Tiles(1024, 1 << 15, 192 * 2**20))
     hidden, weight, target = case(device, torch.float32)
 
     def run() -> None:

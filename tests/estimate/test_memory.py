@@ -10,6 +10,9 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from groupwise.causal_lm.head_tiles import GPU_TILES
+from groupwise.estimate.estimate import estimate
+from groupwise.estimate.machine import documented_machine
 from groupwise.estimate.memory import Numbers, memory
 from groupwise.estimate.shape import Shape, shape_of
 from groupwise.estimate.work import Step
@@ -159,3 +162,16 @@ def test_an_adapter_on_weights_of_two_bytes_keeps_inputs_of_four():
     assert 0.8 < held / foretold < 1.1
     whole = memory(shape_of(config.to_dict(), "qwen2"), step, numbers=replace(numbers, lora_rank=None))["activations"]
     assert held > 1.2 * whole
+
+
+def test_the_head_holds_its_tiles_by_device():
+    large = replace(SHAPE, vocabulary=100_000)
+    # 192 MiB hold 503 rows of 100,000 logits in fp32, beside tiles of 2,048 tokens; 320 positions are fewer.
+    assert memory(large, STEP)["head"] == 4 * 320 * (100_000 + 2048)
+    many = replace(STEP, completion_tokens=100, longest=100)
+    assert memory(large, many)["head"] == 4 * 503 * (100_000 + 2048)
+    # A GPU takes its 1.25 GiB whole: 3,355 rows, beside tiles of 16,384.
+    for step in (STEP, many):
+        assert memory(large, step, tiles=GPU_TILES)["head"] == 4 * 3355 * (100_000 + 2**14)
+    on_h100 = estimate(large, STEP, documented_machine("H100", half=True))
+    assert on_h100.bytes["head"] == 4 * 3355 * (100_000 + 2**14)

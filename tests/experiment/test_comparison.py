@@ -112,6 +112,20 @@ def test_a_difference_is_told_from_none_only_with_all_comparisons_counted(tmp_pa
     assert "1000 seeds would not do" in rows["method=rloo"].verdict or (rows["method=rloo"].seeds_needed or 0) > 100
 
 
+def test_a_table_of_too_few_seeds_says_how_many_it_needs(tmp_path: Path):
+    cells = lay_out(
+        tmp_path / "few", "tiny", {variant: {} for variant in variants(["method=grpo,dapo,gspo"])}, range(3)
+    )
+    for cell in cells:
+        finish(cell, dict.fromkeys("ab", 0.55 if cell.variant.name == "method=grpo" else 0.98))
+    comparison = compare(cells)
+    assert comparison is not None
+    assert [row.verdict for row in comparison.rows[1:]] == 2 * [
+        "not distinguishable at this number of seeds (3): a table of this size calls no difference real with fewer than"
+        " 4; were the measured difference the real one, 4 would be needed"
+    ]
+
+
 def test_a_metric_to_be_small_turns_gain_and_verdict_around(tmp_path: Path):
     cells = lay_out(tmp_path / "small", "tiny", {variant: {} for variant in variants(["method=grpo,dapo"])}, range(3))
     for cell in cells:

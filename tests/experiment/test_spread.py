@@ -26,7 +26,7 @@ def test_seeds_that_agree_by_chance_are_not_taken_for_certain():
 
 def test_one_seed_has_only_prompts_and_one_prompt_only_seeds():
     assert crossed(np.array([[0.0, 1.0, 0.0, 1.0]])) == Spread(0.0, pytest.approx(1 / 12), 1, 4)
-    assert crossed(np.array([[0.0], [1.0]])) == Spread(0.25, 0.0, 2, 1)
+    assert crossed(np.array([[0.0], [1.0]])) == Spread(0.25, 0.0, 2, 1, (0.0, 1.0))
 
 
 def test_on_average_it_is_the_variance_of_the_mean():

@@ -47,3 +47,16 @@ def test_a_comparison_says_the_order_of_its_variants(tmp_path: Path, record: str
         run(tmp_path / name / "seed-0")
     (tmp_path / "comparison.json").write_text(record)
     assert [path.parent.name for path in find_runs([tmp_path])] == list(order)
+
+
+def test_a_warm_up_that_variants_share_is_no_result(tmp_path: Path) -> None:
+    grid = tmp_path / "grid"
+    warm_up = run(grid / "warm-up-0f" / "seed-0")
+    (grid / "comparison.json").write_text('{"variants": {"beta=0.3": [], "warm-up-steps=9": []}}')
+    assert find_runs([grid]) == [warm_up], "while it is all that there is"
+    variants = [run(grid / name / "seed-0") for name in ("beta=0.3", "warm-up-steps=9")]
+    assert find_runs([grid]) == variants
+    assert find_runs([grid / "warm-up-0f"]) == [warm_up], "named by itself"
+    assert find_runs([grid], warm_ups=True) == [*variants, warm_up], "as the doctor asks"
+    (grid / "comparison.json").unlink()
+    assert find_runs([grid]) == sorted([*variants, warm_up]), "a name alone makes no warm-up"

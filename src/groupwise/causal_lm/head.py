@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from groupwise.causal_lm.head_tiles import tiles_of
 from groupwise.causal_lm.tile import (
     Coefficients,
     HeadShape,
@@ -34,10 +35,6 @@ from groupwise.causal_lm.tile import (
 )
 
 FIELDS = ("log_prob", "entropy", "score_norm")
-DEFAULT_MEMORY_BYTES = 192 * 2**20
-# A tile of this many logits stays in the caches of a CPU core and still feeds a GPU; measured with benchmarks/head.py.
-_TILE_ELEMENTS = 2**21
-_BLOCK_TOKENS = 2048
 
 
 class _TokenScores(torch.autograd.Function):
@@ -49,10 +46,11 @@ class _TokenScores(torch.autograd.Function):
     def forward(ctx, hidden, weight, bias, target, shape, requires, tile_rows):
         dtype = compute_dtype(hidden, weight)
         num, vocabulary = hidden.shape[0], weight.shape[0]
-        block_size = min(_BLOCK_TOKENS, vocabulary)
+        sizes = tiles_of(hidden.device)
+        block_size = min(sizes.block_tokens, vocabulary)
         with torch.autocast(hidden.device.type, enabled=False):
             running = Running(num, requires, hidden, dtype)
-            tiles = hidden.new_empty(2, min(tile_rows, num) * block_size, dtype=dtype)
+            tiles = hidden.new_empty(2, sizes.rows(tile_rows, num) * block_size, dtype=dtype)
             for block in blocks(vocabulary, block_size):
                 w, b = weight[block].to(product_dtype(weight, dtype)), _part(bias, block)
                 for rows in blocks(num, tile_rows):
@@ -74,13 +72,14 @@ class _TokenScores(torch.autograd.Function):
         }
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         num, vocabulary = hidden.shape[0], weight.shape[0]
-        block_size = min(_BLOCK_TOKENS, vocabulary)
+        sizes = tiles_of(hidden.device)
+        block_size = min(sizes.block_tokens, vocabulary)
         with torch.autocast(hidden.device.type, enabled=False):
             lse, coefficients = running.lse, Coefficients.of(cotangents, running, running.scores(requires))
             grad_hidden = torch.zeros_like(hidden, dtype=dtype) if need_hidden else None
             grad_weight = torch.empty_like(weight) if need_weight else None
             grad_bias = torch.empty_like(bias) if need_bias else None
-            tiles = hidden.new_empty(2, min(tile_rows, num) * block_size, dtype=dtype)
+            tiles = hidden.new_empty(2, sizes.rows(tile_rows, num) * block_size, dtype=dtype)
             for block in blocks(vocabulary, block_size):
                 w, b = weight[block].to(product_dtype(weight, dtype)), _part(bias, block)
                 block_weight = None if grad_weight is None else torch.zeros_like(w, dtype=dtype)
@@ -156,7 +155,7 @@ def token_scores(
     temperature: float = 1.0,
     softcap: float | None = None,
     scale: float = 1.0,
-    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    memory_bytes: int | None = None,
 ) -> dict[str, Tensor]:
     """Scores drawn tokens, with gradient, in memory that does not grow with the vocabulary.
 
@@ -171,7 +170,8 @@ def token_scores(
         temperature: sampling temperature, above 0.
         softcap: final logit cap (Gemma), applied before the temperature.
         scale: factor on the logits before the cap (Granite, Cohere).
-        memory_bytes: bound on the working memory; the tile of positions is chosen from it.
+        memory_bytes: bound on the logits that are kept at a time, from which the tile of positions is chosen; by the
+            device where it is left out.
 
     Returns:
         ``{name: [N]}`` in fp32, in fp64 where an input is fp64.
@@ -190,8 +190,10 @@ def token_scores(
     """
     requires = _checked(hidden, weight, target, requires, temperature, softcap)
     element_bytes = compute_dtype(hidden, weight).itemsize
-    block = min(_BLOCK_TOKENS, weight.shape[0])
-    tile_rows = max(1, min(_TILE_ELEMENTS, memory_bytes // (2 * element_bytes)) // block)
+    sizes = tiles_of(hidden.device)
+    block = min(sizes.block_tokens, weight.shape[0])
+    most_elements = (memory_bytes or sizes.memory_bytes) // (2 * element_bytes)
+    tile_rows = max(1, min(sizes.tile_elements, most_elements) // block)
     outputs = _TokenScores.apply(
         hidden, weight, bias, target, HeadShape(temperature, softcap, scale), requires, tile_rows
     )
@@ -210,7 +212,7 @@ def token_scores_backward(
     temperature: float = 1.0,
     softcap: float | None = None,
     scale: float = 1.0,
-    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    memory_bytes: int | None = None,
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Computes scores and gradients in one pass, for cotangents that are known before it; adds to ``weight.grad`` and
     ``bias.grad``.
@@ -248,8 +250,9 @@ def token_scores_backward(
     dtype = compute_dtype(hidden, weight)
     num, vocabulary = hidden.shape[0], weight.shape[0]
     shape = HeadShape(temperature, softcap, scale)
-    block_size = min(_BLOCK_TOKENS, vocabulary)
-    chunk_rows = max(1, min(memory_bytes // (vocabulary * dtype.itemsize), num))
+    sizes = tiles_of(hidden.device)
+    block_size = min(sizes.block_tokens, vocabulary)
+    chunk_rows = sizes.rows((memory_bytes or sizes.memory_bytes) // (vocabulary * dtype.itemsize), num)
     grad_hidden = torch.zeros_like(hidden, dtype=dtype)
     grad_weight, finish_weight = _accumulator(weight, dtype)
     grad_bias, finish_bias = _accumulator(bias, dtype)

@@ -83,7 +83,7 @@ def compare(
     from rich.text import Text
 
     from groupwise.cli.arguments import load
-    from groupwise.cli.output import console, counted
+    from groupwise.cli.output import console
     from groupwise.experiment.comparison import compare as read_comparison
     from groupwise.experiment.comparison import save
     from groupwise.experiment.grids import grid_lock, lay_out
@@ -109,11 +109,10 @@ def compare(
     folder = out or Path("runs") / f"compare-{name}"
     with grid_lock(folder):
         cells = lay_out(folder, name, configurations, all_seeds)
-        size = f"{counted(len(experiments), 'variant')} x {counted(len(all_seeds), 'seed')}"
-        first = f" from {lowest_seed}" if lowest_seed else ""
-        where = " on Ray" if on == "ray" else ""
-        at_a_time = f", {workers or 1} at a time" if workers or not where else ""
-        console().print(Text(f"{size}{first} = {counted(len(cells), 'run')} in {folder}{at_a_time}{where}"))
+        at_a_time = f", {workers or 1} at a time" if workers or on == "local" else ""
+        where = f"in {folder}{at_a_time}{' on Ray' if on == 'ray' else ''}"
+        for line in _announced(len(experiments), all_seeds, where):
+            console().print(Text(line))
         cells, failed = _run(folder, experiments, cells, partial(_outcomes, on, workers, address, gpus_per_run))
     comparison = read_comparison(cells, shipped.show, failed, name)
     if comparison is not None:
@@ -127,6 +126,22 @@ def compare(
         logs = f"their logs lie in {folder}. The same command runs them again."
         console().print(Text(f"{len(failed)} of {len(cells)} runs failed; {logs}"))
         raise typer.Exit(1)
+
+
+def _announced(num_variants: int, seeds: range, where: str) -> list[str]:
+    """Says what will run, and whether the table could call any difference real."""
+    from groupwise.cli.output import counted
+    from groupwise.experiment.significance import fewest_seeds
+
+    first = f" from {seeds.start}" if seeds.start else ""
+    size = f"{counted(num_variants, 'variant')} x {counted(len(seeds), 'seed')}{first}"
+    lines = [f"{size} = {counted(num_variants * len(seeds), 'run')} {where}"]
+    fewest = fewest_seeds(num_variants - 1)
+    if num_variants > 1 and len(seeds) < fewest:
+        lines.append(
+            f"With {num_variants} variants no difference is called real with fewer than {fewest} seeds (--seeds)"
+        )
+    return lines
 
 
 def _refuse_without_effect(overrides: Sequence[str], on: str, address: str | None, gpus_per_run: float) -> None:

@@ -36,7 +36,7 @@ def doctor(
     from groupwise.diagnosis import diagnose
     from groupwise.runs import find_runs, read_run
 
-    read = [read_run(path) for path in find_runs(runs)]
+    read = [read_run(path) for path in find_runs(runs, warm_ups=True)]
     findings_by_run = [diagnose(run.rows, run.config) for run in read]
     if as_json:
         typer.echo(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from groupwise.report import Variant
+    from groupwise.report.tables import Judged
 
 
 def report(
@@ -86,9 +90,35 @@ def _write(runs: list[Path], out: Path, figures: bool, table: bool, groups: int)
         ]:
             say.print(Text(line))
     if table:
-        markdown, latex = write_tables(variants, out.parent)
+        markdown, latex = write_tables(variants, out.parent, _judged(variants))
         say.print(Text(markdown.read_text(encoding="utf-8")))
         say.print(Text(f"table: {markdown} and {latex}"))
+
+
+def _judged(variants: list[Variant]) -> dict[str, Judged]:
+    """Returns the differences from the first variant as `groupwise compare` judges them; none where that has no
+    finished run.
+    """
+    from groupwise.experiment.comparison import compare
+    from groupwise.experiment.grids import Cell
+    from groupwise.experiment.variants import Variant as Changes
+    from groupwise.report.tables import Judged
+
+    comparison = compare(
+        [
+            Cell(Changes((variant.name,)), run.seed, run.path)
+            for variant in variants
+            for run in variant.runs
+            if run.seed is not None
+        ]
+    )
+    if comparison is None or comparison.rows[0].variant != variants[0].name:
+        return {}
+    return {
+        row.variant: Judged(row.difference.low, row.difference.high, row.p_value, row.distinguishable)
+        for row in comparison.rows
+        if row.difference is not None
+    }
 
 
 def _serve(runs: list[Path], port: int, groups: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from groupwise.causal_lm.head_tiles import Tiles, choose_tiles
 from groupwise.estimate.machine import Machine
 from groupwise.estimate.memory import Numbers, Sharding, memory
 from groupwise.estimate.shape import Shape
@@ -104,9 +105,17 @@ def estimate(
         num_processes,
         part_work,
         seconds,
-        memory(shape, step, num_processes, numbers, sharding),
+        memory(shape, step, num_processes, numbers, sharding, _tiles(machine)),
         _extrapolated(shape, step, machine, num_processes, sharding),
     )
+
+
+def _tiles(machine: Machine) -> Tiles:
+    """Returns the tiles of the head on the machine, which is a documented GPU or this machine."""
+    import torch
+
+    on_gpu = not machine.is_measured or (torch.cuda.is_available() and machine.name == torch.cuda.get_device_name())
+    return choose_tiles("cuda" if on_gpu else "cpu", machine.memory or float("inf"))
 
 
 def _extrapolated(shape: Shape, step: Step, machine: Machine, num_processes: int, sharding: Sharding) -> list[str]:

@@ -14,7 +14,7 @@
                                                (8 h + 5 A + 5 K + 4 f) a token and layer, or h with checkpointing and
                                                one layer besides; an adapter in fp32 on weights of two bytes keeps the
                                                inputs of its layers in fp32, 5 h + A + f, in place of 2 h + f
-    head                                       the head's gradient and a tile of logits
+    head                                       the logits that the head keeps at a time, by the device
 
 Sampling and updates are not at the same time, so the larger of the two counts: cache, with the whole weights where they
 are sharded, or gradients and activations. Where servers on devices of their own sample, sampling takes nothing.
@@ -27,11 +27,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, final
 
+from groupwise.causal_lm.head_tiles import CPU_TILES, Tiles
 from groupwise.estimate.shape import Shape
 from groupwise.estimate.work import Step
-
-TILE = 1 << 22
-"""Number of logits that the head computes at a time."""
 
 Sharding = Literal["none", "full"]
 
@@ -53,7 +51,12 @@ class Numbers:
 
 
 def memory(
-    shape: Shape, step: Step, num_processes: int = 1, numbers: Numbers | None = None, sharding: Sharding = "none"
+    shape: Shape,
+    step: Step,
+    num_processes: int = 1,
+    numbers: Numbers | None = None,
+    sharding: Sharding = "none",
+    tiles: Tiles = CPU_TILES,
 ) -> Mapping[str, float]:
     """Returns the bytes of each part on one process.
 
@@ -61,6 +64,7 @@ def memory(
         num_processes: processes that divide the prompts, and with `sharding` the weights.
         sharding: `none` (every process has all weights) or `full` (weights, gradients and moments are divided, and one
             layer is gathered at a time).
+        tiles: of the device's head.
 
     Returns:
         part -> bytes; `peak` is the largest sum at any moment.
@@ -126,7 +130,7 @@ def memory(
         "cache": 0.0 if step.served else cache,
         "casts": max(sampling_casts, update_casts),
         "activations": tokens * kept_bytes,
-        "head": numbers.activation * min(TILE, micro_batch * step.completion_tokens * shape.vocabulary),
+        "head": tiles.held(micro_batch * step.completion_tokens, shape.vocabulary),
     }
     resident, sampling, update = (
         sum(part_bytes[name] for name in names)

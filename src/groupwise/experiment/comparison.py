@@ -15,7 +15,7 @@ from groupwise.experiment.bounds import Bounds, difference_bounds, score_bounds
 from groupwise.experiment.grids import Cell
 from groupwise.experiment.held_out import final_scores, read_summary
 from groupwise.experiment.pairing import shared
-from groupwise.experiment.significance import LEVEL, MOST_SEEDS, POWER, holm, seeds_needed
+from groupwise.experiment.significance import LEVEL, MOST_SEEDS, POWER, fewest_seeds, holm, seeds_needed
 from groupwise.experiment.statistics import Estimate, Scores, bootstrap, paired_difference
 from groupwise.experiment.variants import Variant
 from groupwise.runs import EvaluatedOn, read_run
@@ -302,11 +302,12 @@ def _judged(rows: Sequence[Row], goal: str, first_variant: str) -> list[Row]:
                 row = replace(
                     row, seeds_needed=seeds_needed(gap.mean, gap.spread, num_comparisons=max(1, len(chances)))
                 )
-        judged.append(replace(row, verdict=_verdict(row, rows[0].variant, goal, first_variant)))
+        verdict = _verdict(row, rows[0].variant, goal, first_variant, fewest_seeds(len(chances)))
+        judged.append(replace(row, verdict=verdict))
     return judged
 
 
-def _verdict(row: Row, baseline: str, goal: str, first_variant: str) -> str:
+def _verdict(row: Row, baseline: str, goal: str, first_variant: str, fewest: int) -> str:
     if row.variant == baseline:
         return "what the others are compared with" + (
             "" if baseline == first_variant else f", in place of {first_variant}, which has no finished run"
@@ -322,6 +323,8 @@ def _verdict(row: Row, baseline: str, goal: str, first_variant: str) -> str:
         return f"{verdict}: one seed says nothing of others"
     if row.difference.mean == 0:
         return f"{verdict}: no difference was measured"
+    if number < fewest:
+        verdict = f"{verdict}: a table of this size calls no difference real with fewer than {fewest}"
     if row.seeds_needed is None:
         return f"{verdict}; were the measured difference the real one, {MOST_SEEDS} seeds would not do"
     return f"{verdict}; were the measured difference the real one, {row.seeds_needed} would be needed"

@@ -23,6 +23,7 @@ class Spread:
         prompts: the variance due to the draw of evaluation prompts, which is common to all seeds.
         num_seeds: `S`.
         num_prompts: `P`, the prompts of one seed.
+        by_seed: the mean over prompts of each seed, of the spreads that `crossed` and `nested` return.
 
     Example:
         >>> spread = Spread(seeds=0.0004, prompts=0.0, num_seeds=5, num_prompts=100)
@@ -34,6 +35,7 @@ class Spread:
     prompts: float
     num_seeds: int
     num_prompts: int
+    by_seed: tuple[float, ...] = ()
 
     @property
     def standard_error(self) -> float:
@@ -77,13 +79,14 @@ def crossed(table: np.ndarray) -> Spread:
     if num_seeds == 1:
         return Spread(0.0, float(table.var(ddof=1)) / num_prompts if num_prompts > 1 else 0.0, 1, num_prompts)
     mean, by_seed, by_prompt = table.mean(), table.mean(axis=1, keepdims=True), table.mean(axis=0, keepdims=True)
+    means = tuple(by_seed[:, 0].tolist())
     seeds = num_prompts * float(((by_seed - mean) ** 2).sum()) / (num_seeds - 1)
     if num_prompts == 1:
-        return Spread(seeds / num_seeds, 0.0, num_seeds, 1)
+        return Spread(seeds / num_seeds, 0.0, num_seeds, 1, means)
     prompts = num_seeds * float(((by_prompt - mean) ** 2).sum()) / (num_prompts - 1)
     noise = float(((table - by_seed - by_prompt + mean) ** 2).sum()) / ((num_seeds - 1) * (num_prompts - 1))
     size = num_seeds * num_prompts
-    return Spread(max(seeds, noise) / size, max(prompts - noise, 0.0) / size, num_seeds, num_prompts)
+    return Spread(max(seeds, noise) / size, max(prompts - noise, 0.0) / size, num_seeds, num_prompts, means)
 
 
 def nested(rows: Sequence[np.ndarray]) -> Spread:
@@ -103,4 +106,5 @@ def nested(rows: Sequence[np.ndarray]) -> Spread:
         return crossed(rows[0][None, :])
     means = np.array([row.mean() for row in rows])
     noise = float(np.mean([row.var(ddof=1) / len(row) if len(row) > 1 else 0.0 for row in rows]))
-    return Spread(max(float(means.var(ddof=1)), noise) / len(rows), 0.0, len(rows), min(map(len, rows)))
+    seeds = max(float(means.var(ddof=1)), noise) / len(rows)
+    return Spread(seeds, 0.0, len(rows), min(map(len, rows)), tuple(means.tolist()))

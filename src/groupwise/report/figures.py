@@ -123,7 +123,8 @@ def beta_comparison(variants: Sequence[Variant]) -> Figure | str:
     for variant in variants:
         settings = flatten(variant.runs[0].config)
         beta = settings.get("objective.smoothing.beta")
-        if isinstance(beta, int | float) and settings.get("objective.smoothing.kind") == "ema":
+        # A warm-up has the settings and smooths nothing.
+        if isinstance(beta, int | float) and variant.series("ema/variance_reduction_ratio"):
             by_beta.setdefault(float(beta), []).append(variant)
     if len(by_beta) < 2:
         return (

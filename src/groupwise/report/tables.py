@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import stdev
+from typing import final
 
 from groupwise.config import ConfigError
 from groupwise.report.controls import Control
@@ -14,11 +16,45 @@ from groupwise.report.results import Result, results
 from groupwise.report.variants import Variant
 
 
-def write_tables(variants: Sequence[Variant], folder: Path) -> list[Path]:
+@final
+@dataclass(frozen=True)
+class Judged:
+    """A variant's difference from the first one, as a comparison judges it.
+
+    Args:
+        low, high: the 95 % interval of the difference.
+        p_value: corrected for all comparisons of the table; None with one seed.
+        distinguishable: whether the difference is told from none.
+
+    Example:
+        >>> Judged(0.1, 0.3, 0.01, True).cells
+        ['+0.100 to +0.300', '0.010']
+    """
+
+    low: float
+    high: float
+    p_value: float | None
+    distinguishable: bool
+
+    @property
+    def cells(self) -> list[str]:
+        """The interval and the p-value as texts."""
+        p = "" if self.p_value is None else "<0.001" if self.p_value < 0.001 else f"{self.p_value:.3f}"
+        return [f"{_number(self.low, '+')} to {_number(self.high, '+')}", p]
+
+
+_NOTE = (
+    "± is the standard deviation over seeds; the interval (95 %) and p are those of the difference from the first"
+    " variant, p corrected for all comparisons of the table (Holm); bold: told from none at 5 % over the whole table."
+)
+
+
+def write_tables(variants: Sequence[Variant], folder: Path, judged: Mapping[str, Judged] | None = None) -> list[Path]:
     """Writes `table.md` and `table.tex`.
 
     Args:
         folder: created where it does not exist.
+        judged: name of a variant -> its difference from the first; without it nothing is bold.
 
     Returns:
         the two files.
@@ -28,7 +64,7 @@ def write_tables(variants: Sequence[Variant], folder: Path) -> list[Path]:
     """
     rows = results(variants)
     paths = []
-    for name, text in (("table.md", markdown(rows)), ("table.tex", latex(rows))):
+    for name, text in (("table.md", markdown(rows, judged)), ("table.tex", latex(rows, judged))):
         path = folder / name
         partial = folder / f".{name}.partial"
         try:
@@ -41,41 +77,47 @@ def write_tables(variants: Sequence[Variant], folder: Path) -> list[Path]:
     return paths
 
 
-def markdown(rows: Sequence[Result]) -> str:
-    """Returns the table of results in Markdown.
+def markdown(rows: Sequence[Result], judged: Mapping[str, Judged] | None = None) -> str:
+    """Returns the table of results in Markdown, with a line on how to read it.
+
+    Args:
+        judged: name of a variant -> its difference from the first.
 
     Example:
-        >>> print(markdown([Result("a|b", "greedy/correct", (0.25,), (0.5, 1.0), (), (), (), (60.0,), 10, ())]), end="")
-        | variant | seeds | before | greedy/correct after | over the first | seconds |
-        |---|---:|---:|---:|---:|---:|
-        | a\\|b | 2 | 0.250 | **0.750 ± 0.354** | | 60 |
+        >>> result = Result("a|b", "greedy/correct", (0.25,), (0.5, 1.0), (), (), (0.2, 0.4), (60.0,), 10, ())
+        >>> print(markdown([result], {"a|b": Judged(0.1, 0.5, 0.01, True)}).partition(" ±")[0])
+        | variant | seeds | before | greedy/correct after | over the first | interval | p | seconds |
+        |---|---:|---:|---:|---:|---:|---:|---:|
+        | a\\|b | 2 | 0.250 | 0.750
     """
-    heads, body = _cells(rows)
-    best = _best(rows)
+    heads, body, bold = _cells(rows, judged or {})
     lines = [f"| {' | '.join(_markdown(head) for head in heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
     for row_index, cells in enumerate(body):
         escaped = [_markdown(cell) for cell in cells]
-        if row_index in best:
-            escaped[3] = f"**{escaped[3]}**"
+        if row_index in bold:
+            escaped[_BOLD] = f"**{escaped[_BOLD]}**"
         lines.append("| " + " | ".join(escaped) + " |")
-    return re.sub(r"\|  \|", "| |", "\n".join(lines)) + "\n"
+    return re.sub(r"\|  (?=\|)", "| ", "\n".join(lines)) + f"\n\n{_NOTE}\n"
 
 
-def latex(rows: Sequence[Result]) -> str:
-    """Returns the table of results in LaTeX; the document has to load the package booktabs.
+def latex(rows: Sequence[Result], judged: Mapping[str, Judged] | None = None) -> str:
+    """Returns the table of results in LaTeX, with a line on how to read it; the document has to load the package
+    booktabs.
+
+    Args:
+        judged: name of a variant -> its difference from the first.
 
     Example:
-        >>> print(latex([Result("a_b", "greedy/correct", (0.25,), (0.5,), (), (), (), (60.0,), 10, ())]), end="")
-        \\begin{tabular}{lrrrrr}
+        >>> result = Result("a_b", "greedy/correct", (0.25,), (0.5,), (), (), (0.2,), (60.0,), 10, ())
+        >>> print("".join(latex([result], {"a_b": Judged(0.1, 0.3, 0.01, True)}).splitlines(True)[:6]), end="")
+        \\begin{tabular}{lrrrrrrr}
         \\toprule
-        variant & seeds & before & greedy/correct after & over the first & seconds \\\\
+        variant & seeds & before & greedy/correct after & over the first & interval & p & seconds \\\\
         \\midrule
-        a\\_b & 1 & 0.250 & \\textbf{0.500} &  & 60 \\\\
+        a\\_b & 1 & 0.250 & 0.500 & \\textbf{+0.200} & +0.100 to +0.300 & 0.010 & 60 \\\\
         \\bottomrule
-        \\end{tabular}
     """
-    heads, body = _cells(rows)
-    best = _best(rows)
+    heads, body, bold = _cells(rows, judged or {})
     lines = [
         r"\begin{tabular}{l" + "r" * (len(heads) - 1) + "}",
         r"\toprule",
@@ -84,19 +126,28 @@ def latex(rows: Sequence[Result]) -> str:
     ]
     for row_index, cells in enumerate(body):
         escaped = [_latex(cell) for cell in cells]
-        if row_index in best:
-            escaped[3] = rf"\textbf{{{escaped[3]}}}"
+        if row_index in bold:
+            escaped[_BOLD] = rf"\textbf{{{escaped[_BOLD]}}}"
         lines.append(" & ".join(escaped) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    note = rf"\multicolumn{{{len(heads)}}}{{p{{.9\linewidth}}}}{{\footnotesize {_latex(_NOTE)}}} \\"
+    return "\n".join([*lines, r"\bottomrule", note, r"\end{tabular}"]) + "\n"
 
 
-def _cells(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+_BOLD = 4
+"""The column of the difference from the first variant."""
+
+
+def _cells(rows: Sequence[Result], judged: Mapping[str, Judged]) -> tuple[list[str], list[list[str]], list[int]]:
+    """Returns the heads, the cells row by row, and the numbers of the rows whose difference is told from none."""
     metrics = {row.metric for row in rows if row.metric}
     after = f"{metrics.pop()} after" if len(metrics) == 1 else "after"
-    heads = ["variant", "seeds", "before", after, "over the first", "seconds"]
-    body = []
+    heads = ["variant", "seeds", "before", after, "over the first", "interval", "p", "seconds"]
+    body: list[list[str]] = []
+    bold = []
     for row in rows:
-        seconds = row.mean("seconds")
+        seconds, verdict = row.mean("seconds"), judged.get(row.name)
+        if verdict is not None and verdict.distinguishable:
+            bold.append(len(body))
         body.append(
             [
                 row.name,
@@ -104,14 +155,15 @@ def _cells(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
                 _number(row.mean("before")),
                 _spread(row, "after"),
                 _spread(row, "differences", sign="+"),
+                *(["", ""] if verdict is None else verdict.cells),
                 "" if seconds is None else f"{seconds:.0f}",
             ]
         )
         body += [
-            [f"{row.name}, control {control.name}", str(len(control.after)), "", _score(control), "", ""]
+            [f"{row.name}, control {control.name}", str(len(control.after)), "", _score(control), "", "", "", ""]
             for control in row.controls
         ]
-    return heads, body
+    return heads, body, bold
 
 
 def _number(value: float | None, sign: str = "") -> str:
@@ -123,18 +175,6 @@ def _spread(row: Result, field: str, sign: str = "") -> str:
     return _number(row.mean(field), sign) + ("" if deviation is None else f" ± {_number(deviation)}")
 
 
-def _best(rows: Sequence[Result]) -> list[int]:
-    """Returns the numbers of the rows with the best mean after training, controls among them; none where scores are of
-    different metrics or goals differ.
-    """
-    if len({(row.metric, row.goal) for row in rows if row.after}) != 1:
-        return []
-    scores = [score for row in rows for score in (row.mean("after"), *(control.score for control in row.controls))]
-    choose = max if next(row.goal for row in rows if row.after) == "max" else min
-    best = choose((score for score in scores if score is not None), default=None)
-    return [row_index for row_index, score in enumerate(scores) if score is not None and score == best]
-
-
 def _score(control: Control) -> str:
     deviation = stdev(control.after) if len(control.after) > 1 else None
     return _number(control.score) + ("" if deviation is None else f" ± {_number(deviation)}")
@@ -144,9 +184,13 @@ def _markdown(text: str) -> str:
     return re.sub(r"([\\|*_`<\[\]])", r"\\\1", " ".join(text.split()))
 
 
-_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"} | {
-    char: "\\" + char for char in "&%$#_{}"
-}
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "<": r"$<$",
+} | {char: "\\" + char for char in "&%$#_{}"}
 
 
 def _latex(text: str) -> str:

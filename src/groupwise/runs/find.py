@@ -27,7 +27,7 @@ def is_run(folder: Path) -> bool:
     return run.metrics.is_file() or run.environment.is_file() or (run.is_run and run.rollouts.is_dir())
 
 
-def find_runs(paths: Iterable[Path]) -> list[Path]:
+def find_runs(paths: Iterable[Path], *, warm_ups: bool = False) -> list[Path]:
     """Returns the run folders among `paths` and below them, each once, in the order of `paths`; those of a comparison
     in the order of its variants, those of other folders by name.
 
@@ -35,6 +35,8 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
 
     Args:
         paths: run folders, comparisons, or folders of either.
+        warm_ups: also list the warm-ups that variants of a comparison share; they are listed in any case where they are
+            named, or where no variant has a run yet.
 
     Returns:
         at least one folder.
@@ -51,7 +53,7 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         if not path.is_dir():
             raise ConfigError(f"no such folder: {path}; runs lie in runs/ unless --out said otherwise")
-        runs = _below([path], DEPTH)
+        runs = _below([path], DEPTH, warm_ups)
         if not runs:
             raise ConfigError(
                 f"{path} holds no run: no metrics.jsonl in it or up to {DEPTH} folders down; give a folder that"
@@ -62,7 +64,7 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
     return list(runs_by_path.values())
 
 
-def _below(folders: Sequence[Path], depth: int) -> list[Path]:
+def _below(folders: Sequence[Path], depth: int, warm_ups: bool) -> list[Path]:
     runs: list[Path] = []
     for folder in folders:
         if is_run(folder):
@@ -72,7 +74,14 @@ def _below(folders: Sequence[Path], depth: int) -> list[Path]:
                 (child for child in folder.iterdir() if child.is_dir() and not child.name.startswith(".")), key=natural
             )
             order = _order(folder)
-            runs += _below(sorted(children, key=lambda child: order.get(child.name, len(order))), depth - 1)
+            children.sort(key=lambda child: order.get(child.name, len(order)))
+            # Beside a comparison's variants lie the warm-ups that they share, which are no results.
+            shared = not warm_ups and (folder / "comparison.json").is_file()
+            results = [
+                child for child in children if child.name in order or not (shared and child.name.startswith("warm-up-"))
+            ]
+            found = _below(results, depth - 1, warm_ups)
+            runs += found or _below(children, depth - 1, warm_ups)
     return runs
 
 
