@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from groupwise.config import Config, fill_kinds, merge, validate
+from groupwise.config import Config, fill_kinds, merge, validate, words_as_kinds
 
 
 class Inner(Config):
@@ -69,3 +70,34 @@ def test_a_kind_that_nobody_can_write_is_not_filled_in():
         entry: Entry | None = Entry()
 
     assert fill_kinds(Chain, {"entry": {"size": 2}}, Chain()) == {"entry": {"size": 2}}
+
+
+def test_a_word_where_a_table_is_meant_is_its_kind_and_a_text_where_one_may_stand_is_itself():
+    class Other(Config):
+        kind: Literal["other"] = "other"
+
+    class Table(Config):
+        part: Inner | Other = Inner()
+        several: tuple[Inner | Other, ...] = ()
+        named: Mapping[str, Inner | None] = Field(default_factory=dict)
+        text: str | Inner = ""
+        fixed: Literal["inner"] | Inner = "inner"
+
+    written = {"part": "other", "several": ["inner", {"size": 3}], "named": {"a": "inner"}, "text": "inner"}
+    filled = fill_kinds(Table, {**written, "fixed": "inner"})
+    assert filled == {
+        "part": {"kind": "other"},
+        "several": [{"kind": "inner"}, {"size": 3}],
+        "named": {"a": {"kind": "inner"}},
+        "text": "inner",
+        "fixed": "inner",
+    }
+    assert fill_kinds(Table, {"part": "no_kind"}) == {"part": {"kind": "no_kind"}}
+
+
+def test_a_word_over_a_table_of_its_kind_keeps_the_keys_of_the_table():
+    below = {"middle": {"part": {"kind": "other", "size": 5}}}
+    for written in ("other", {"kind": "other"}):
+        over = words_as_kinds(Whole, {"middle": {"part": written}}, below)
+        assert merge(below, over) == below
+    assert words_as_kinds(Whole, {"middle": {"part": {"size": 6}}}, below) == {"middle": {"part": {"size": 6}}}

@@ -30,9 +30,9 @@ def test_counts_by_hand():
     assert found["peak"] == 16 * count + max(found["cache"], 4 * count + found["activations"] + found["head"])
 
 
-def test_an_adapter_needs_no_second_copy_and_shards_divide_the_bytes():
+def test_the_reference_of_an_adapter_is_as_large_as_the_adapter_and_shards_divide_the_bytes():
     adapter = memory(SHAPE, replace(STEP, reference=True), numbers=Numbers(weight=2, lora_rank=4))
-    assert adapter["reference"] == 0
+    assert adapter["reference"] == 4 * SHAPE.lora(4)
     assert adapter["moments"] == 8 * SHAPE.lora(4)
     shards = memory(SHAPE, STEP, 4, sharding="full")
     assert shards["moments"] == 2 * SHAPE.parameters

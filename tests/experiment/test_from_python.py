@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
@@ -164,6 +165,28 @@ def test_another_object_than_before_is_said(tmp_path: Path, capsys: pytest.Captu
             callbacks=[fail],
             rewards=[lambda completions: [0.0], closure("1")],
         )
+
+
+@pytest.mark.parametrize("init", [True, "pissa"])
+def test_the_reference_of_an_adapter_that_was_trained_before_is_where_this_run_began(
+    init: bool | str, tmp_path: Path
+) -> None:
+    model, tokenizer = pair()
+    adapted = get_peft_model(
+        model, LoraConfig(task_type="CAUSAL_LM", r=2, target_modules="all-linear", init_lora_weights=init)
+    )
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for weight in adapted.parameters():
+            if weight.requires_grad:
+                weight.add_(torch.randn(weight.shape, generator=generator))
+    groupwise.train(
+        (adapted, tokenizer), rewards=brief, data=ROWS, method="grpo", out=tmp_path / "run", seed=1, **SMALL
+    )
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    divergences = [row["kl"] for row in map(json.loads, lines) if "kl" in row]
+    assert len(divergences) == 2
+    assert abs(divergences[0]) < 1e-9
 
 
 def test_an_argument_replaces_what_the_experiment_says_and_it_is_said_once(
@@ -456,6 +479,10 @@ class _Positional:
         ({"num_steps": 3}, "num_steps = 3: unknown key; did you mean train.num_steps"),
         ({"train": {"num_stps": 3}}, "train.num_stps.*did you mean.*num_steps"),
         ({"train": {"num_steps": 3}, "train.num_steps": 4}, "train.num_steps: is written twice"),
+        ({"optimiser": "nonsense"}, 'optimiser.kind = "nonsense": unknown kind; allowed: adamw, callable'),
+        ({"optimiser": "adamw", "optimiser.path": "a:b"}, "optimiser.path = .*unknown key"),
+        ({"optimiser": 3}, "optimiser = 3: must be a table"),
+        ({"optimiser": None}, "optimiser = null: must be a table"),
         ({"optimiser": {"learning_rate": brief}}, "optimiser.learning_rate: an object of type function was given"),
         ({"resume": True}, "resume = True: out is missing"),
         ({"resume": "no"}, "resume = 'no': allowed: True, False"),

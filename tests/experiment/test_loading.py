@@ -140,6 +140,16 @@ def test_stages_and_controls_are_experiments_of_their_own(tiny: Path):
             "controls.supervised.set.train.num_steps: has no effect; a control trains for as long",
         ),
         (["stages=3"], "stages = 3: must be a"),
+        (["kind=dapo"], 'kind = "dapo": unknown key; a kind stands in a table'),
+        (["stages.grpo.set.kind=dapo"], 'stages.grpo.set.kind = "dapo": unknown key'),
+        (["optimiser=nonsense"], 'optimiser.kind = "nonsense": unknown kind; allowed: adamw, callable'),
+        (["optimiser=3"], "optimiser = 3: must be a table"),
+        (["optimiser=[adamw]"], 'optimiser = ["adamw"]: must be a table'),
+        (["optimiser.kind=[adamw]"], "optimiser.kind = "),
+        (["optimiser=callable"], "optimiser.path: is missing"),
+        (["stages.grpo.set=adamw"], 'set = "adamw": must be a table'),
+        (["method={kind=dapo}"], "the value '{kind=dapo}' is not valid TOML"),
+        (["stages.grpo.set.domain=restoration"], "stages.grpo.set.domain.kind: belongs to the whole run"),
         (["stages.grpo=3"], "stages.grpo = 3: must name a key of the stage; write for example stages.grpo.num_steps"),
         (["objective=3"], "a slot stands at the top of an experiment; write for example trust.high"),
         (["stages.grpo.set.trust.hihg=1"], "stages.grpo: trust.hihg = 1: unknown key"),
@@ -181,6 +191,18 @@ def test_naming_the_kind_already_in_force_keeps_what_lies_below(tmp_path: Path):
     (tmp_path / "below.toml").write_text('extends = "language"\nmethod = "dapo"\n[trust]\nhigh = 0.5\n')
     (tmp_path / "above.toml").write_text('extends = "below"\n[trust]\nkind = "clip"\n')
     assert load_experiment(tmp_path / "above.toml").objective.trust.high == 0.5
+
+
+@pytest.mark.parametrize("place", ["optimiser", "stages.grpo.set.optimiser", "stages.warm_up.set.optimiser"])
+def test_a_word_is_the_kind_of_its_table_at_every_layer(place: str, tmp_path: Path):
+    kind = load_experiment("language", [f"{place}.kind=adamw"])
+    assert load_experiment("language", [f"{place}=adamw"]).spans == kind.spans
+    (tmp_path / "word.toml").write_text(f'extends = "language"\n{place} = "adamw"\n')
+    assert load_experiment(tmp_path / "word.toml").spans[-1].optimiser == kind.spans[-1].optimiser
+    changed = load_experiment("language", ["trust=gaussian", "trust.sigma=.3", "domain.engine=builtin"])
+    assert changed.objective.trust == load_experiment("language", ["trust.sigma=.3", "trust=gaussian"]).objective.trust
+    assert (changed.objective.trust.kind, changed.objective.trust.sigma) == ("gaussian", 0.3)
+    assert Objective.preset("dapo", trust="clip") == Objective.preset("dapo")
 
 
 LENGTH = (

@@ -147,9 +147,9 @@ def adapted() -> tuple[nn.Module, nn.Module]:
     return module, plain
 
 
-def test_with_lora_the_frozen_reference_is_the_adapter_switched_off() -> None:
+def test_with_lora_the_frozen_reference_may_be_the_adapter_switched_off() -> None:
     module, plain = adapted()
-    reference = ReferencePolicy(FrozenReference(), LocalLearner(module))
+    reference = ReferencePolicy(FrozenReference(adapter="off"), LocalLearner(module))
     assert reference.state()["weights"] == {}
     x = torch.randn(3, 4)
     before, flags = module(x), [parameter.requires_grad for parameter in module.parameters()]
@@ -160,9 +160,9 @@ def test_with_lora_the_frozen_reference_is_the_adapter_switched_off() -> None:
     assert [parameter.requires_grad for parameter in module.parameters()] == flags
 
 
-def test_with_lora_other_references_copy_the_adapter_only() -> None:
+def test_with_lora_the_reference_is_a_copy_of_the_adapter_where_it_began() -> None:
     module, _ = adapted()
-    reference = ReferencePolicy(FrozenReference(adapter="copy"), LocalLearner(module))
+    reference = ReferencePolicy(FrozenReference(), LocalLearner(module))
     assert all("lora" in name for name in reference.state()["weights"])
     x = torch.randn(3, 4)
     before = module(x)

@@ -134,7 +134,7 @@ def test_a_pull_to_an_adapter_that_is_switched_off_is_refused(tmp_path: Path) ->
             super().__init__()
             self.module.disable_adapter = lambda: None  # type: ignore[attr-defined]
 
-    with pytest.raises(
-        ConfigError, match=r'train.l2_to_reference = 0.5: .*write reference = \{ kind = "frozen", adapter = "copy" \}'
-    ):
-        train(job(recipe(l2_to_reference=0.5), domain=lambda device: Adapted()), tmp_path / "run")
+    stage = replace(recipe(l2_to_reference=0.5), reference=FrozenReference(adapter="off"))
+    message = r'train.l2_to_reference = 0.5: .*write reference = \{ kind = "frozen", adapter = "copy" \}'
+    with pytest.raises(ConfigError, match=message):
+        train(job(stage, domain=lambda device: Adapted()), tmp_path / "run")

@@ -73,13 +73,13 @@ def estimate_span(
         )
     reads_reference = "reference_log_prob" in objective.requires_rollouts or "exact_divergence" in objective.requires
     reference = resolve_reference(span.reference, required=reads_reference)
+    switched_off = reference.adapter_off and costs.trained < costs.parameters
     step = ImageStep(
         prompts=train.prompts_per_step,
         group_size=train.group_size,
         updates=train.updates_per_batch,
         reference=reads_reference,
-        # The reference of an adapter is the adapter switched off.
-        copy_of_reference=reference.present and costs.trained == costs.parameters,
+        copy_of_reference=reference.present and not switched_off,
     )
     # An adapter is in single precision whatever the weights below it are.
     adapts = costs.trained < costs.parameters

@@ -5,7 +5,7 @@ package.
 from __future__ import annotations
 
 from groupwise.config.base import Config
-from groupwise.config.defaults import fill_kinds
+from groupwise.config.defaults import fill_kinds, words_as_kinds
 from groupwise.config.difference import difference, flatten
 from groupwise.config.entry_points import installed_names, load_installed
 from groupwise.config.errors import ConfigError, Problem, keys_under, nearest
@@ -72,4 +72,5 @@ __all__ = [
     "validate",
     "why_failed",
     "why_unreadable",
+    "words_as_kinds",
 ]

@@ -1,4 +1,4 @@
-"""The bottom layer: the kind of a table that does not state its kind."""
+"""The bottom layer: the kind of a table that does not state its kind, and the table of a kind that stands alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from groupwise.config.shape import Shape
 def fill_kinds(
     model: type[BaseModel] | UnionType, tree: Mapping[str, Any], defaults: BaseModel | Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Returns the table with a `kind` in every table that lacks one: the kind of the default of its key.
+    """Returns the table with a `kind` in every table that lacks one: the kind of the default of its key. A word where a
+    table is meant, as in `optimiser = "adamw"`, is the kind of the table.
 
     A lower layer is filled before another layer is merged over it, so that an upper layer which names the same kind
     again keeps the keys beside it.
@@ -37,28 +38,51 @@ def fill_kinds(
         >>> fill_kinds(Loss, {"trust": {"low": 0.1}})
         {'trust': {'kind': 'clip', 'low': 0.1}}
     """
-    filled = _fill(Shape.of(model), tree, defaults)
+    filled = _fill(Shape.of(model), tree, defaults, stated=True)
     assert isinstance(filled, dict)
     return filled
 
 
-def _fill(shape: Shape, value: Any, default: Any) -> Any:
+def words_as_kinds(
+    model: type[BaseModel] | UnionType, tree: Mapping[str, Any], below: BaseModel | Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns an upper layer with a table of its kind for every word where a table is meant, so that `trust = "clip"`
+    is merged as `trust = {kind = "clip"}` is: it keeps the keys of a lower table of that kind.
+
+    Args:
+        model: the class of the table, or a union of classes whose keys it may have.
+        below: the layer over which the table will be merged; its kinds say which tables may stand inside them.
+
+    Example:
+        >>> from groupwise.objective import Objective
+        >>> words_as_kinds(Objective, {"trust": "clip"}, {})
+        {'trust': {'kind': 'clip'}}
+    """
+    filled = _fill(Shape.of(model), tree, below, stated=False)
+    assert isinstance(filled, dict)
+    return filled
+
+
+def _fill(shape: Shape, value: Any, default: Any, stated: bool) -> Any:
     if isinstance(value, list):
-        return [_fill(shape.inside(index) or Shape(()), element, None) for index, element in enumerate(value)]
+        return [_fill(shape.inside(index) or Shape(()), element, None, stated) for index, element in enumerate(value)]
+    if isinstance(value, str) and shape.is_kind(value):
+        value = {"kind": value}
     if not isinstance(value, Mapping):
         return value
     tree = dict(value)
-    kind = _entry(default, "kind")
-    if kind is not None and "kind" not in tree:
+    default_kind = _entry(default, "kind")
+    kind = tree.get("kind", default_kind)
+    if stated and kind is not None and "kind" not in tree:
         tree = {"kind": kind, **tree}
-    shape = shape.narrow(tree["kind"]) if isinstance(tree.get("kind"), str) else shape
+    shape = shape.narrow(kind) if isinstance(kind, str) else shape
     # The defaults below do not apply to a table of another kind.
-    below = default if tree.get("kind") == kind else None
+    below = default if kind == default_kind else None
     for key, entry in tree.items():
         inner = shape.inside(key)
         if inner is not None:
             default_below = _entry(below, key)
-            tree[key] = _fill(inner, entry, shape.default(key) if default_below is None else default_below)
+            tree[key] = _fill(inner, entry, shape.default(key) if default_below is None else default_below, stated)
     return tree
 
 

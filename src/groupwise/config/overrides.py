@@ -115,12 +115,17 @@ def parse_overrides(items: Iterable[str]) -> dict[str, Any]:
             key_names.append(name)
         node = tree
         for name in key_names[:-1]:
-            node = node.setdefault(name, {})
+            # A word is the kind of its table: `trust=gaussian trust.sigma=0.3`.
+            if isinstance(word := node.setdefault(name, {}), str):
+                node[name] = {"kind": word}
+            node = node[name]
             if not isinstance(node, dict):
                 raise ConfigError(
                     f"{override!r} needs {name!r} to be a table, but another override made it a value; keep one of them"
                 )
         value = parse_value(text)
+        if isinstance(node.get(key_names[-1]), dict) and isinstance(value, str):
+            value = {"kind": value}
         if isinstance(node.get(key_names[-1]), dict) and not isinstance(value, dict):
             raise ConfigError(
                 f"{override!r} makes {key_names[-1]!r} a value, but another override made it a table; keep one of them"

@@ -91,6 +91,15 @@ class Shape:
         opened = (kind for branch in self.branches if isinstance(branch, OpenKinds) for kind in branch.names())
         return tuple(dict.fromkeys([*(kind for model in self._models() for kind in _kinds(model)), *opened]))
 
+    def is_kind(self, word: str) -> bool:
+        """Returns whether a word at this place stands for a table of that kind: a known one, or, where only tables of
+        several kinds may stand, one that is reported as unknown. Where a text is allowed it stands for itself.
+        """
+        others = [branch for branch in self.branches if not _is_model(branch) and not isinstance(branch, OpenKinds)]
+        if word in self.values() or any(isinstance(branch, type) and issubclass(branch, str) for branch in others):
+            return False
+        return word in self.kinds() or (self._is_of_many_kinds() and set(others) <= {types.NoneType})
+
     def values(self) -> tuple[str, ...]:
         """Returns the values that may stand at this place, when they are fixed."""
         allowed_values: list[str] = []

@@ -1,7 +1,7 @@
 """The peak memory of a process, in bytes by part.
 
     weights, gradients, AdamW's two moments    of trained weights; divided by the processes where they are sharded
-    reference                                  a second copy of the weights; an adapter that is switched off needs none
+    reference                                  a second copy of the trained weights
     sampler                                    whole weights while a sharded model samples
     gathered                                   what is whole of shards in a pass: embedding, head and two layers, and of
                                                what is trained the gradient
@@ -121,9 +121,7 @@ def memory(
         "weights": (numbers.weight * shape.parameters + adapter) / num_shards,
         "gradients": bytes_per_number * num_trained / num_shards,
         "moments": 2 * bytes_per_number * num_trained / num_shards,
-        "reference": numbers.weight * shape.parameters / num_shards
-        if step.reference and numbers.lora_rank is None
-        else 0.0,
+        "reference": bytes_per_number * num_trained / num_shards if step.reference else 0.0,
         "gathered": gathered if num_shards > 1 else 0.0,
         "sampler": numbers.weight * shape.parameters + adapter if num_shards > 1 and not step.served else 0.0,
         "server": step.server_bytes,

@@ -39,11 +39,16 @@ def _lay(tree: dict[str, Any], path: list[str], value: Any, key: str) -> None:
         raise ConfigError(f"the key {key!r} cannot be read; write names joined by dots, for example 'train.num_steps'")
     node = tree
     for name in path[:-1]:
-        node = node.setdefault(name, {})
+        # A word is the kind of its table: `{"trust": "gaussian", "trust.sigma": 0.3}`.
+        if isinstance(word := node.setdefault(name, {}), str):
+            node[name] = {"kind": word}
+        node = node[name]
         if not isinstance(node, dict):
             raise ConfigError(f"{key}: {name!r} is a value in another argument and a table here; write it once")
     if path[-1] not in node:
         node[path[-1]] = value
+    elif isinstance(node[path[-1]], dict) and isinstance(value, str):
+        _lay(node, [path[-1], "kind"], value, key)
     elif isinstance(node[path[-1]], dict) and isinstance(value, dict):
         for name, inner in value.items():
             _lay(node[path[-1]], [name], inner, f"{key}.{name}")

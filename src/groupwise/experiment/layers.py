@@ -7,7 +7,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any
 
-from groupwise.config import ConfigError, Problem, fill_kinds, merge, nearest
+from groupwise.config import ConfigError, Problem, fill_kinds, merge, nearest, words_as_kinds
 from groupwise.experiment.schema import Experiment
 from groupwise.experiment.slots import Tree, in_sets, is_resolved, preset_slots
 from groupwise.objective import Objective
@@ -40,10 +40,12 @@ def stack(layers: Sequence[Mapping[str, Any]]) -> Tree:
     tree: Tree = {"method": method, **preset_slots(method)}
     for layer in layers:
         top_level = {key: value for key, value in layer.items() if key not in ("stages", "controls")}
-        tree = merge(fill_kinds(WRITTEN, tree), top_level)
+        tree = fill_kinds(WRITTEN, tree)
+        tree = merge(tree, words_as_kinds(WRITTEN, top_level, tree))
     # A `set` is merged over the keys at the top, so the kinds of these are settled first.
     top_level = tree
-    for layer in layers:
+    for written_layer in layers:
+        layer = in_sets(written_layer, lambda changes, _: words_as_kinds(WRITTEN, changes, top_level))
         tree = in_sets(tree, lambda changes, _: _with_kinds(changes, top_level))
         if "stages" in layer:
             tree["stages"] = _stages(tree.get("stages"), layer["stages"])

@@ -9,7 +9,7 @@ from typing import Annotated, Any, final
 from pydantic import AfterValidator, Field, model_validator
 
 from groupwise.checkpoint.config import CheckpointConfig
-from groupwise.config import Config, ConfigError, Problem, json_schema, merge, nearest, validate
+from groupwise.config import Config, ConfigError, Problem, json_schema, merge, nearest, validate, words_as_kinds
 from groupwise.config.numbers import PerStep, Seed
 from groupwise.domain.kinds import AnyDomainConfig
 from groupwise.domain.protocol import CONSISTENCY
@@ -205,7 +205,8 @@ class Experiment(Config):
         return [span._changed(f"controls.{name}", changes) for span in spans[first_sampling:]]
 
     def _changed(self, source: str, changes: dict[str, Any], num_steps: int | None = None, **more: str) -> Experiment:
-        changes = written(changes)
+        table = written(self.table())
+        changes = words_as_kinds(Experiment | Objective, written(changes), table)
         self._refuse(source, [key for key in _WHOLE_RUN if key in changes])
         if (
             isinstance(domain := changes.get("domain"), dict)
@@ -219,7 +220,7 @@ class Experiment(Config):
                 else "a control trains for as long as the stages it replaces; remove it"
             )
             raise ConfigError(Problem(f"{source}.set.train.num_steps", f"has no effect; {advice}"))
-        tree = {**written(self.table()), "start": None, "stages": [], "controls": {}, **more}
+        tree = {**table, "start": None, "stages": [], "controls": {}, **more}
         if num_steps is not None:
             tree["train"]["num_steps"] = num_steps
         if changes.get("method", self.method) != self.method:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,7 +36,7 @@ def written(tree: Mapping[str, Any]) -> Tree:
         tree: a table that a person wrote, or a run's `config.json`, whose slots stand below `objective`.
 
     Raises:
-        ConfigError: a person wrote a slot below `objective`.
+        ConfigError: a person wrote a slot below `objective`, or a kind at the top.
 
     Example:
         >>> written({"seed": 1, "objective": {"name": "grpo", "entropy": 0.1}})
@@ -47,6 +48,9 @@ def written(tree: Mapping[str, Any]) -> Tree:
     resolved = is_resolved(tree)
 
     def at_the_top(table: Mapping[str, Any], place: str) -> Tree:
+        if "kind" in table:
+            advice = "a kind stands in a table, for example trust.kind; a method is written method = NAME"
+            raise ConfigError(Problem(f"{place}kind = {json.dumps(table['kind'])}", f"unknown key; {advice}"))
         slots = table.get("objective")
         if "objective" in table and not (resolved and isinstance(slots, Mapping)):
             key = next(iter(flatten({"objective": slots})))

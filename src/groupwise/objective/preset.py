@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from groupwise.config import ConfigError, Problem, difference, merge, read_toml, validate
+from groupwise.config import ConfigError, Problem, difference, merge, read_toml, validate, words_as_kinds
 from groupwise.objective.method import Method, MethodFile, installed_methods, is_own, read_own
 from groupwise.objective.method_faults import Layer, laid_to_methods
 
@@ -251,8 +251,14 @@ def _tree_of_own(name: str) -> dict[str, Any]:
     below, files = lineage(name)
     tree = method_tree(below)
     for file, _ in files:
-        tree = merge(tree, file.objective)
+        tree = _laid_over(tree, file.objective)
     return tree
+
+
+def _laid_over(tree: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
+    from groupwise.objective.objective import Objective
+
+    return merge(tree, words_as_kinds(Objective, edits, tree))
 
 
 def resolve(name: str, edits: Mapping[str, Any]) -> Objective:
@@ -266,8 +272,8 @@ def resolve(name: str, edits: Mapping[str, Any]) -> Objective:
     plain = _plain(name, layers) if is_own(base) else _published(name)
     if not edits:
         return plain
-    tree = method_tree(name)
-    edited = _validated(merge(tree, edits) | {"name": name}, [*layers, (None, edits)], f"method {name} with changes")
+    tree = _laid_over(method_tree(name), edits) | {"name": name}
+    edited = _validated(tree, [*layers, (None, edits)], f"method {name} with changes")
     return edited if edited == plain else edited.model_copy(update={"name": f"{name}+edited"})
 
 

@@ -13,18 +13,18 @@ class FrozenReference(ReferenceRule):
     warm-up; the stages that follow with the same `[reference]` keep it.
 
     Args:
-        adapter: with LoRA, `off` takes the model with its adapter switched off (no copy; the base model, also after a
-            warm-up that trained the adapter), `copy` keeps a copy of the adapter as it was when the reference began.
-            Without an adapter the weights are copied.
+        adapter: with LoRA, `copy` keeps a copy of the adapter as it was when the reference began, which may have been
+            trained before; `off` takes the model with its adapter switched off (no copy; the base model, also where a
+            warm-up or an earlier run trained the adapter). Without an adapter the weights are copied.
 
     Example:
         >>> FrozenReference().adapter
-        'off'
+        'copy'
     """
 
     mixes: ClassVar[bool] = False
     kind: Literal["frozen"] = "frozen"
-    adapter: Literal["off", "copy"] = "off"
+    adapter: Literal["copy", "off"] = "copy"
 
     @property
     def adapter_off(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -15,7 +15,8 @@ from groupwise.learner.protocol import Learner
 class ReferencePolicy:
     """A second set of the learner's weights, and the rule by which it follows the policy.
 
-    With an adapter and a frozen reference there is no second set: the adapter is switched off instead.
+    With an adapter, the second set is of the adapter alone. A frozen reference with `adapter = "off"` has none: the
+    adapter is switched off instead.
 
     Args:
         config: the rule, of a kind of `ReferenceConfig`.

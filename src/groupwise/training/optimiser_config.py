@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, final
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import Config, InModule, may_run
 from groupwise.config.numbers import Count
@@ -115,8 +115,5 @@ class OptimiserFromPath(Steps):
         return OptimiserSource(str(self.path), dict(self.arguments))
 
 
-AnyOptimiser = Annotated[
-    Annotated[OptimiserConfig, Tag("adamw")] | Annotated[OptimiserFromPath, Tag("callable")],
-    Discriminator(lambda value: value.get("kind", "adamw") if isinstance(value, Mapping) else value.kind),
-]
+AnyOptimiser = Annotated[OptimiserConfig | OptimiserFromPath, Field(discriminator="kind")]
 """The configuration of any optimiser, told apart by `kind`; AdamW where none is stated."""

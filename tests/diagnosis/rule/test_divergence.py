@@ -67,12 +67,14 @@ def test_a_reference_that_is_the_policy_or_does_no_harm_is_no_finding(kl: float,
     [
         pytest.param({"loss_sup": 1.0}, {}, True, id="made after the warm-up"),
         pytest.param({"reward": 0.0, "kl": 0.1}, {}, False, id="kept from the stage before"),
-        pytest.param({"loss_sup": 1.0}, {"domain": {"model": {"lora": {"r": 4}}}}, False, id="adapter off"),
+        pytest.param(
+            {"loss_sup": 1.0}, {"domain": {"model": {"lora": {"r": 4}}}, "reference": None}, True, id="adapter"
+        ),
         pytest.param(
             {"loss_sup": 1.0},
-            {"domain": {"model": {"lora": {"r": 4}}}, "reference": {"kind": "frozen", "adapter": "copy"}},
-            True,
-            id="adapter copied",
+            {"domain": {"model": {"lora": {"r": 4}}}, "reference": {"kind": "frozen", "adapter": "off"}},
+            False,
+            id="adapter off",
         ),
     ],
 )

@@ -83,7 +83,7 @@ def _is_older(stage: Stage) -> bool:
     """Returns whether the reference is by its rule that of an earlier stage: it was measured there, or it is the model
     with its adapter switched off.
     """
-    is_off = stage.setting("domain.model.lora") and stage.setting("reference.adapter") != "copy"
+    is_off = stage.setting("domain.model.lora") and stage.setting("reference.adapter") == "off"
     return "kl" in stage.earlier or bool(stage.earlier and is_off)
 
 

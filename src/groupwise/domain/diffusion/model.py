@@ -75,7 +75,7 @@ class Scratch(Config):
 class LoraConfig(Config):
     """A low-rank adapter to train instead of the whole denoiser: `W + (alpha / rank) B A` on the named layers.
 
-    The reference policy is the adapter switched off. Its weights are fp32 whatever the model's, and are saved as
+    The reference policy is a copy of the adapter. Its weights are fp32 whatever the model's, and are saved as
     `pipeline.load_lora_weights` reads them.
 
     Args:

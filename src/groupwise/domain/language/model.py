@@ -22,7 +22,7 @@ class Pretrained(Config):
         attention: attention implementation of transformers; unset takes its default.
         dropout: `off` trains without the dropout that the folder's configuration names (an adapter's own stays), so
             that the policy rescored is the one that sampled; `kept` leaves it on while training.
-        lora: an adapter to train instead of the whole model; the reference policy is the adapter switched off.
+        lora: an adapter to train instead of the whole model; the reference policy is a copy of the adapter.
         revision: a branch, tag or commit of a hub id.
 
     Example:

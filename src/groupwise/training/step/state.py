@@ -47,7 +47,8 @@ class TrainState:
     reward_memory: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.reference = self.average = ReferencePolicy(AbsentReference(), self.learner)
+        self.reference = ReferencePolicy(AbsentReference(), self.learner)
+        self.average = ReferencePolicy(AbsentReference(), self.learner)
 
     def begin_average(self, config: WeightAverage | None) -> None:
         """Begins an average at the present weights, ends it, or goes on with the present average.

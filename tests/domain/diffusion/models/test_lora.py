@@ -44,7 +44,7 @@ def test_the_adapter_is_what_trains_what_is_switched_off_and_what_diffusers_load
     names = [each for each, parameter in denoiser.module.named_parameters() if parameter.requires_grad]
     assert names
     assert all("lora_" in each for each in names)
-    with ReferencePolicy(FrozenReference(), LocalLearner(denoiser.module)).active():
+    with ReferencePolicy(FrozenReference(adapter="off"), LocalLearner(denoiser.module)).active():
         assert torch.equal(ode(denoiser, noise, prompts(name), 2.0), before)
     assert torch.equal(ode(denoiser, noise, prompts(name), 2.0), after)
 
