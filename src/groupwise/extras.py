@@ -99,3 +99,18 @@ def require(extra: str, subject: str) -> None:
                 f"needs the extra {extra}; not installed are {', '.join(modules)}; write {install(extra)}",
             )
         )
+
+
+def torchvision_command() -> str:
+    """Returns the command that installs a torchvision which fits the torch that is here. The package index has it for
+    CUDA alone, and beside that one and a torch without CUDA nothing of transformers can be imported.
+
+    Example:
+        >>> torchvision_command().startswith("python -m pip install")
+        True
+    """
+    import torch
+
+    without_cuda = torch.version.cuda is None and torch.version.hip is None
+    index = " --index-url https://download.pytorch.org/whl/cpu" if without_cuda else ""
+    return f"python -m pip install --force-reinstall --no-deps torchvision{index}"

@@ -9,10 +9,12 @@ import sys
 import pytest
 import torch
 from huggingface_hub import constants
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from peft import LoraConfig as PeftConfig
+from peft import get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig
-from groupwise.causal_lm.loading import add_lora, fit_tokenizer, load, save
+from groupwise.causal_lm.loading import add_lora, fit_tokenizer, load, prepared, save
 from groupwise.causal_lm.model_folder import check_folder
 from groupwise.causal_lm.scratch import character_tokenizer, small_model
 from groupwise.config import ConfigError
@@ -254,3 +256,62 @@ def test_merging_an_adapter_copies_the_weights_that_it_adapts_and_no_others(fold
     for name, value in loaded.model.named_parameters():
         assert torch.equal(value, before[name][0]), name
         assert value.requires_grad == before[name][1], name
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, "bitsandbytes"),
+        ({"load_in_4bit": True}, "bitsandbytes"),
+        ({"quant_method": "gptq", "bits": 4}, "gptq"),
+        ({"quant_method": "awq", "bits": 4}, "awq"),
+        ({"quant_method": "fp8"}, "fp8"),
+        ({"quant_method": "mxfp4"}, "mxfp4"),
+        ({"quant_method": "of next year"}, "of next year"),
+    ],
+)
+def test_quantised_weights_are_refused_before_they_are_read(folder, settings, name):
+    file = folder / "config.json"
+    config = json.loads(file.read_text())
+    (folder / "model.safetensors").write_bytes(b"not read")
+    for key in ("quantization_config", "compression_config"):
+        file.write_text(json.dumps({**config, key: settings}))
+        with pytest.raises(
+            ConfigError, match=rf"its weights are quantised \({name}\).*give the model as it was before"
+        ):
+            load(CausalLMConfig(path=str(folder), lora=LoraConfig(r=2)))
+
+
+def test_a_quantised_model_that_a_program_holds_is_refused():
+    tokenizer = character_tokenizer("ab")
+    model = small_model(SHAPE, tokenizer, seed=1)
+    model.config.quantization_config = BitsAndBytesConfig(load_in_4bit=True)
+    for held in (model, add_lora(model, LoraConfig(r=2))):
+        with pytest.raises(ConfigError, match=r"model: its weights are quantised \(bitsandbytes\)"):
+            prepared(held, tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"target_modules": ["lm_head"]}, "has an adapter on it; take lm_head out of target_modules"),
+        (
+            {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"], "ensure_weight_tying": True},
+            "ensure_weight_tying",
+        ),
+        ({"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, "out of modules_to_save"),
+        ({"target_modules": ["q_proj"], "trainable_token_indices": [1, 2]}, "leave trainable_token_indices out"),
+    ],
+)
+def test_an_adapter_that_reaches_the_head_is_told_by_the_setting_that_put_it_there(settings, message):
+    tokenizer = character_tokenizer("ab")
+    model = small_model(SHAPE, tokenizer, seed=1)
+    with pytest.raises(ConfigError, match=message):
+        prepared(get_peft_model(model, PeftConfig(task_type="CAUSAL_LM", r=2, **settings)), tokenizer)
+
+
+def test_a_second_adapter_is_refused():
+    tokenizer = character_tokenizer("ab")
+    model = add_lora(small_model(SHAPE, tokenizer, seed=1), LoraConfig(r=2))
+    with pytest.raises(ConfigError, match=r"it has an adapter already, which is trained; leave domain.model.lora out"):
+        prepared(model, tokenizer, lora=LoraConfig(r=2))

@@ -481,6 +481,13 @@ class _Positional:
         ({"train": {"num_steps": 3}, "train.num_steps": 4}, "train.num_steps: is written twice"),
         ({"optimiser": "nonsense"}, 'optimiser.kind = "nonsense": unknown kind; allowed: adamw, callable'),
         ({"optimiser": "adamw", "optimiser.path": "a:b"}, "optimiser.path = .*unknown key"),
+        (
+            {"experiment_or_model": "nobody/no-such-model"},
+            "path = 'nobody/no-such-model': there is no such folder here",
+        ),
+        ({"experiment_or_model": "nowhere/model.Q4_K_M.gguf"}, "model.Q4_K_M.gguf'"),
+        ({"experiment_or_model": "package:no_such_package"}, "package:no_such_package'"),
+        ({"experiment_or_model": "nowhere/a.toml"}, "a.toml"),
         ({"optimiser": 3}, "optimiser = 3: must be a table"),
         ({"optimiser": None}, "optimiser = null: must be a table"),
         ({"optimiser": {"learning_rate": brief}}, "optimiser.learning_rate: an object of type function was given"),

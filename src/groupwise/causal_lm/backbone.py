@@ -77,10 +77,7 @@ class Backbone:
                 " train another model"
             )
         if type(head) is not nn.Linear:
-            raise ConfigError(
-                f"the head of {name} is a {type(head).__name__}, not a plain linear layer; take lm_head out of"
-                " target_modules and modules_to_save"
-            )
+            raise ConfigError(f"the head of {name} {_why_not_plain(head)}")
         if hasattr(model, "peft_config"):
             _check_embedding(inner, head)
         self.body: nn.Module = body
@@ -299,3 +296,18 @@ def _no_warning(*_: Any) -> None:
     """Replaces GPT-2's warning about padding without an attention mask, which is wrong here: padded positions are
     masked or never read.
     """
+
+
+def _why_not_plain(head: nn.Module) -> str:
+    """Returns what stands in the place of a plain linear head, and what to write."""
+    name = type(head).__name__
+    if name == "ModulesToSaveWrapper":
+        return (
+            "is trained as a whole beside the adapter: modules_to_save names it, or the embedding whose weights it"
+            " shares (ensure_weight_tying); take both out of modules_to_save"
+        )
+    if name == "TrainableTokensWrapper":
+        return "shares its weights with an embedding of trained tokens; leave trainable_token_indices out"
+    if hasattr(head, "base_layer"):
+        return "has an adapter on it; take lm_head out of target_modules"
+    return f"is a {name}, not a plain linear layer; such a model cannot be trained here"

@@ -19,6 +19,7 @@ from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig
 from groupwise.causal_lm.model_folder import NO_CODE, checked
 from groupwise.config import ConfigError
+from groupwise.learner.quantised import refuse_quantised
 from groupwise.processes import is_out_of_memory
 
 
@@ -49,8 +50,8 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
 
     Raises:
         ConfigError: no such folder; an encoder-decoder or an encoder; no ``config.json``, tokenizer or safetensors
-            weights in it; weights that do not fit; no end token; a family that is not supported; an adapter whose
-            target modules do not exist.
+            weights in it; quantised weights, or weights that do not fit; no end token; a family that is not supported;
+            an adapter whose target modules do not exist.
 
     Only safetensors are read, and no code from the folder is run.
 
@@ -137,9 +138,12 @@ def prepared(
         tried: the model with these weights, without an adapter, where the one that is prepared cannot compute.
 
     Raises:
-        ConfigError: no end token, more tokens than embeddings, a family that is not supported, or an adapter whose
-            target modules do not exist.
+        ConfigError: quantised weights, no end token, more tokens than embeddings, a family that is not supported, or an
+            adapter whose target modules do not exist.
     """
+    refuse_quantised(getattr(model, "config", None), f"path = {path!r}" if path else "model")
+    if lora is not None and hasattr(model, "peft_config"):
+        raise ConfigError("model: it has an adapter already, which is trained; leave domain.model.lora out")
     fit_tokenizer(tokenizer, model, path)
     model = model.to(device)
     if dropout == "off":

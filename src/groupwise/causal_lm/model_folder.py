@@ -11,6 +11,7 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
 from groupwise.causal_lm.config import CausalLMConfig
 from groupwise.causal_lm.gguf import plain_folder
 from groupwise.config import ConfigError
+from groupwise.learner.quantised import refuse_quantised
 from groupwise.processes import is_out_of_memory
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json")
@@ -96,9 +97,12 @@ def check_folder(path: str) -> None:
 
 
 def _check_kind(config: CausalLMConfig) -> None:
-    """Refuses a model whose configuration says that it is no decoder-only language model, before any weight is read."""
+    """Refuses a model whose configuration says that it is no decoder-only language model, or is quantised, before any
+    weight is read.
+    """
     if (model_config := read_config(config)) is None:
         return
+    refuse_quantised(model_config, f"path = {config.path!r}")
     use = "Groupwise trains decoder-only causal language models; give one, such as Qwen/Qwen2.5-0.5B"
     if getattr(model_config, "is_encoder_decoder", False):
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from groupwise.training.run.launch import Result
 
 
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(?<!\.toml)(?<!\.json)")
+
+
 def train(
     experiment_or_model: Any = None,
     *,
@@ -44,8 +48,8 @@ def train(
     says.
 
     Args:
-        experiment_or_model: an `Experiment`, the name or path of one; or the folder of a model, `(model, tokenizer)`,
-            or a torch module for the domain. It may be left out where `domain` is an object.
+        experiment_or_model: an `Experiment`, the name or path of one; or a model: its folder, its hub id, a GGUF file,
+            `package:NAME`, `(model, tokenizer)`, or a torch module for the domain. It may be left out where `domain` is an object.
         domain: an object or a class of `groupwise.Domain`, or the name of a kind.
         objective: a `groupwise.Objective`, the name of a method or its file.
         rewards: a function `reward(prompts, completions, **columns) -> list[float | None]`, a list of them, or a dict
@@ -178,7 +182,7 @@ def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source | None]:
             (experiment_or_model.table(),),
             (Path("experiment"),),
         )
-    if isinstance(experiment_or_model, str | Path) and not _is_model_folder(Path(experiment_or_model)):
+    if isinstance(experiment_or_model, str | Path) and not _is_model(str(experiment_or_model)):
         return None, find(experiment_or_model)
     if experiment_or_model is None and domain is None:
         raise ConfigError(
@@ -190,11 +194,19 @@ def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source | None]:
     )
 
 
-def _is_model_folder(path: Path) -> bool:
-    file = path / "config.json"
+def _is_model(name: str) -> bool:
+    """Returns whether a text is what `--model` takes: a folder, a GGUF file, `package:NAME` or a hub id."""
+    path = Path(name)
     try:
-        return path.is_dir() and file.is_file() and "domain" not in read_json(file)
-    except OSError:
+        if path.is_dir():
+            file = path / "config.json"
+            adapts = (path / "adapter_config.json").is_file()
+            return adapts or (file.is_file() and "domain" not in read_json(file))
+        if name.startswith("package:") or path.suffix == ".gguf":
+            return True
+        # A path whose folder is here names a file that is missing.
+        return bool(_HUB_ID.fullmatch(name)) and not path.exists() and not path.parent.is_dir()
+    except (OSError, ValueError):
         return False
 
 

@@ -113,6 +113,15 @@ def test_a_folder_is_opened_in_the_dtype_it_was_saved_in(tmp_path: Path) -> None
         open_bare(tmp_path / "float64", "auto", "uniform", torch.device("cpu"))
 
 
+def test_a_quantised_denoiser_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    domain().save(tmp_path)
+    file = tmp_path / "transformer" / "config.json"
+    settings = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "quantization_config": settings}))
+    with pytest.raises(ConfigError, match=r": transformer: its weights are quantised \(bitsandbytes\)"):
+        open_unet({"kind": "pretrained", "path": str(tmp_path)})
+
+
 def test_a_denoiser_alone_takes_no_adapter_and_has_one_size(tmp_path: Path) -> None:
     domain().save(tmp_path)
     for key, value in (("lora", {"rank": 2}), ("size", [16, 16])):

@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+<<<<<<< HEAD
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForImageTextToText, AutoProcessor
+=======
+from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoProcessor
+>>>>>>> hc
 
 from groupwise.config import ConfigError
 from groupwise.domain.selection.task_model.image_text import ImageTextTaskModel, open_model
@@ -134,16 +138,14 @@ def test_errors_name_the_query_or_the_example(ours, llava_folder):
         open_model(ImageText(path=str(llava_folder / "nowhere")))
 
 
-def test_a_processor_that_needs_torchvision_says_so(llava_folder, tmp_path, monkeypatch):
+def test_a_processor_that_needs_torchvision_for_pictures_says_which_build(llava_folder, monkeypatch):
     def needs_it(*_, **__):
-        raise ImportError(
-            "Qwen2VLVideoProcessor requires the Torchvision library but it was not found in your environment."
-        )
+        raise ImportError("Gemma3nImageProcessor requires the Torchvision library but it was not found.")
 
     monkeypatch.setattr(AutoProcessor, "from_pretrained", needs_it)
-    with pytest.raises(
-        ConfigError, match="needs torchvision, which Groupwise does not install; pip install torchvision"
-    ):
+    monkeypatch.setattr(AutoImageProcessor, "from_pretrained", needs_it)
+    index = "" if torch.version.cuda else " --index-url https://download.pytorch.org/whl/cpu"
+    with pytest.raises(ConfigError, match=f"needs torchvision, of a build that fits torch; write .*torchvision{index}"):
         open_model(ImageText(path=str(llava_folder)))
 
 

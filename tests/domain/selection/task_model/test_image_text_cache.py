@@ -4,7 +4,9 @@ tokens: as many forward passes as it should take, and the numbers of a pass an a
 
 from __future__ import annotations
 
+import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,11 @@ from transformers import (
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
 )
+from transformers.utils import is_torchvision_available
 
 from groupwise.causal_lm.scratch import character_tokenizer
-from groupwise.domain.selection.task_model.image_text import ImageTextTaskModel
+from groupwise.domain.selection.task_model.image_text import ImageTextTaskModel, open_model
+from groupwise.domain.selection.task_model.pretrained_config import ImageText
 from groupwise.domain.selection.task_model.template import TextTemplate
 
 from .conftest import LETTERS, WORDS, example, query
@@ -30,7 +34,7 @@ ANSWERS = ["red", "a1 green", "x", "blue b2"]
 
 
 class Processor:
-    """The pictures and placeholders of Qwen's processor, which itself needs torchvision for its videos."""
+    """The pictures and placeholders of Qwen's processor, written out."""
 
     image_token = "<|vision_start|><|image_pad|><|vision_end|>"
 
@@ -148,3 +152,23 @@ def test_a_model_that_cannot_go_on_from_its_cache_says_so_once(
     with torch.no_grad():
         expected = [ours._whole([(asked[1], shown[1])], [(0, ours._answers.ids(answer, "q"))])[0] for answer in ANSWERS]
     np.testing.assert_allclose(scores[1], expected, rtol=1e-6)
+
+
+@pytest.mark.skipif(is_torchvision_available(), reason="the whole processor opens where torchvision is installed")
+def test_a_processor_that_needs_torchvision_for_videos_alone_is_opened_without_it(
+    opened: tuple[Any, Processor], tmp_path: Path
+) -> None:
+    model, plain = opened
+    name = {"qwen2_5_vl": "Qwen2_5_VLProcessor", "qwen3_vl": "Qwen3VLProcessor"}[model.config.model_type]
+    model.save_pretrained(tmp_path)
+    plain.tokenizer.save_pretrained(tmp_path)
+    pictures = plain.image_processor.to_dict() | {"image_processor_type": "Qwen2VLImageProcessor"}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(pictures))
+    videos = {"video_processor_type": "Qwen2VLVideoProcessor"}
+    (tmp_path / "video_preprocessor_config.json").write_text(json.dumps(videos))
+    (tmp_path / "processor_config.json").write_text(json.dumps({"processor_class": name}))
+    asked, shown = rows()
+    template = TextTemplate(question="<|vision_start|>{image}<|vision_end|>\nQ: {question}\nA:")
+    from_folder = open_model(ImageText(path=str(tmp_path), template=template, dtype="float32"))
+    expected = task_model(opened).score(asked, shown, [ANSWERS] * 4)
+    np.testing.assert_allclose(from_folder.score(asked, shown, [ANSWERS] * 4), expected, rtol=1e-5, atol=1e-4)

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from groupwise.config import ConfigError
+from groupwise.config import ConfigError, read_json
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.model import Scratch
 from groupwise.domain.diffusion.models.bare import BareDenoiser, open_bare, scratch
 from groupwise.domain.diffusion.models.pipeline import is_pipeline, open_pipeline
 from groupwise.domain.diffusion.models.quiet import quiet
+from groupwise.learner.quantised import refuse_quantised
 from groupwise.streams import Streams
 
 _MISSING_FEATURES = {"lora": "no format for adapters, and is trained whole", "size": "one size of images"}
@@ -25,7 +26,7 @@ def open_denoiser(config: DiffusionConfig, streams: Streams, device: torch.devic
     is the one that sampled.
 
     Raises:
-        ConfigError: a folder without the expected parts, a scheduler of an unknown family.
+        ConfigError: a folder without the expected parts, quantised weights, a scheduler of an unknown family.
     """
     with quiet():
         denoiser = _open(config, streams, device)
@@ -51,6 +52,8 @@ def _open(config: DiffusionConfig, streams: Streams, device: torch.device) -> De
             model, config.spacing, streams.seed("model") if model.seed is None else model.seed, device
         )
         return denoiser
+    for file in sorted(Path(model.path).glob("*/config.json")):
+        refuse_quantised(read_json(file), f"model.path = {model.path!r}: {file.parent.name}")
     if is_pipeline(model):
         return open_pipeline(model, config.spacing, device)
     for key in ("lora", "size"):

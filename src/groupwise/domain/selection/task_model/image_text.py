@@ -17,7 +17,7 @@ from typing import Any, final
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoModelForImageTextToText
 
 from groupwise.causal_lm.loading import without_progress_bars
 from groupwise.causal_lm.prompt import added_tokens, render_chat
@@ -26,6 +26,7 @@ from groupwise.config.files import check_file
 from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.task_model.answer_tokens import Answers
 from groupwise.domain.selection.task_model.pretrained_config import ImageText
+from groupwise.domain.selection.task_model.processor import open_processor
 from groupwise.domain.selection.task_model.template import ChatTemplate, Template
 from groupwise.learner.hashing import hash_weights
 
@@ -40,23 +41,20 @@ def open_model(config: ImageText, device: str | torch.device = "cpu") -> ImageTe
     """Loads the folder or hub id of `config`; safetensors only.
 
     Raises:
-        ConfigError: the model cannot be loaded, or its processor needs a package that is not installed.
+        ConfigError: the model cannot be loaded, or its processor needs torchvision for pictures.
     """
     dtype = "auto" if config.dtype == "auto" else getattr(torch, config.dtype)
     revision = config.revision or "main"
     try:
         with without_progress_bars():
-            processor: Any = AutoProcessor.from_pretrained(config.path, revision=revision, trust_remote_code=False)
+            processor: Any = open_processor(config.path, revision)
             model: Any = AutoModelForImageTextToText.from_pretrained(
                 config.path, dtype=dtype, revision=revision, use_safetensors=True, trust_remote_code=False
             )
+    except ConfigError:
+        raise
     except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-        if "torchvision" in str(error).lower():
-            raise ConfigError(
-                f"task_model.path = {config.path!r}: its processor needs torchvision, which Groupwise does not install;"
-                " pip install torchvision, or use a model with a LLaVA-type processor"
-            ) from error
         raise ConfigError(
             f"task_model.path = {config.path!r}: transformers cannot load an image-text model from it: {reason}"
         ) from error

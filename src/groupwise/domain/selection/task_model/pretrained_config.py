@@ -75,8 +75,8 @@ class CausalLM(_Pretrained):
 
 @final
 class ImageText(_Pretrained):
-    """An image-text model of transformers, frozen; safetensors only. A LLaVA-type processor needs no torchvision; the
-    error of others names it.
+    """An image-text model of transformers, frozen; safetensors only. A processor that needs torchvision for
+    videos alone is opened without it; the error of any other says which build to install.
 
     Example:
         >>> ImageText(path="models/llava").template.question
