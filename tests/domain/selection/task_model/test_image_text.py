@@ -11,12 +11,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-<<<<<<< HEAD
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoModelForImageTextToText, AutoProcessor
-=======
 from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoProcessor
->>>>>>> hc
 
 from groupwise.config import ConfigError
 from groupwise.domain.selection.task_model.image_text import ImageTextTaskModel, open_model
