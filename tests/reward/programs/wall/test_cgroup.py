@@ -115,7 +115,7 @@ def test_what_is_missing_is_said() -> None:
         " tests/reward/programs/wall/test_hostile.py tries that"
     ),
 )
-def test_a_burst_of_memory_between_two_looks_is_ended_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_burst_of_memory_between_two_looks_is_ended_by_the_kernel() -> None:
     # Ten processes that take 100 MB each at once: no process passes its own limit, all together pass the group's.
     burst = (
         "import os\nfor _ in range(9):\n    if os.fork() == 0: break\nheld = bytearray(100 * 2**20)\nimport time;"
@@ -129,4 +129,8 @@ def test_a_burst_of_memory_between_two_looks_is_ended_by_the_kernel(monkeypatch:
         check=False,
     )
     assert done.returncode != 0
-    assert set(Path("/sys/fs/cgroup").rglob("groupwise-*")) <= before
+    # Groups of programs that other tests run meanwhile go with those programs.
+    left, deadline = set(Path("/sys/fs/cgroup").rglob("groupwise-*")) - before, time.monotonic() + 120
+    while (left := {group for group in left if group.exists()}) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
