@@ -654,6 +654,7 @@ def test_a_policy_inside_the_page_stops_what_is_not_its_own(open_page: Open, com
     assert all("Content Security Policy" in each for each in opened.said)
 
 
+@pytest.mark.slow
 def test_a_damaged_run_opens_and_says_so(open_page: Open, compared: list[Run], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(compared[0].path, tmp_path / "run"))
     (folder / "summary.json").unlink()

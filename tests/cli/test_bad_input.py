@@ -122,6 +122,7 @@ def test_a_run_folder_that_was_damaged(groupwise, finished: Path, tmp_path: Path
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_written(groupwise, tmp_path: Path):
     ended = groupwise("schema", "--out", tmp_path / "nowhere" / "schema.json")
     assert ended.status == 2

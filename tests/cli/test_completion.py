@@ -42,6 +42,7 @@ def completed_by_bash(words: list[str]) -> list[str]:
     return ended.stdout.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "completed"), [WORDS[0], *(pytest.param(*each, marks=pytest.mark.slow) for each in WORDS[1:])]
 )

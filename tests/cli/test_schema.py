@@ -36,6 +36,7 @@ def test_every_shipped_file_fits_the_schema(name: str, validator: Draft202012Val
     ] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tree", "fits"),
     [

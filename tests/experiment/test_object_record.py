@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 PROGRAM = """
+import pytest
+
 from groupwise.experiment.object_record import record_of
 
 class Picture:
@@ -17,6 +19,7 @@ print(record_of(right, "rewards").hash, record_of([{"prompt": Picture()}], "data
 """
 
 
+@pytest.mark.slow
 def test_a_set_and_an_object_of_no_text_have_one_hash_in_every_process() -> None:
     printed = {
         subprocess.run(

@@ -54,6 +54,7 @@ def test_a_control_with_a_method_of_its_own_is_not_changed_by_the_experiments_ed
     assert control.objective.name == "rejection_sampling"
 
 
+@pytest.mark.slow
 def test_every_count_of_an_experiment_has_an_upper_bound() -> None:
     """A count beyond any machine's memory or patience is a typing error."""
 

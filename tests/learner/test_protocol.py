@@ -264,6 +264,7 @@ class _NoLearner(ToyDomain):
         self.learner = object()  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@pytest.mark.slow
 def test_a_learner_that_lacks_a_member_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"_NoLearner.learner is object and lacks checkpoint_activations, close, copy"

@@ -391,6 +391,7 @@ def _by_library(task: str, text: str, row: dict[str, Any]) -> float:
         return 0.0
 
 
+@pytest.mark.slow
 def test_what_the_limits_of_a_member_are() -> None:
     limited = {
         kind: model(**READERS[kind][0]).member_limits

@@ -132,6 +132,7 @@ for process in processes:
 """
 
 
+@pytest.mark.slow
 def test_processes_that_write_at_once_lose_nothing(run: Path) -> None:
     subprocess.run([sys.executable, "-c", WRITERS, run], check=True)
     assert all(is_authored(run, [seed]) for seed in range(200))

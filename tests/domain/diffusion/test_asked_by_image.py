@@ -239,6 +239,7 @@ def test_what_an_adapter_of_ones_own_reads_for_a_negative_prompt_is_that_prompts
     assert condition.unconditional["style"].flatten().tolist() == [1, 2]
 
 
+@pytest.mark.slow
 def test_guidance_by_the_image_takes_a_third_row_of_the_model(model: Path, pairs: Path) -> None:
     for image_guidance, rows in ((1.0, 2), (IMAGE_GUIDANCE, 3)):
         config = validate(DiffusionConfig, table(model, pairs, model={"image_guidance": image_guidance}))

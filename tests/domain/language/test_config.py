@@ -10,6 +10,7 @@ from groupwise.config import ConfigError, merge, validate
 from groupwise.domain.language.config import LanguageConfig
 
 
+@pytest.mark.slow
 def test_reading_it_imports_neither_torch_nor_transformers():
     code = (
         "import sys, groupwise.domain.language.config; print([name for name in ('torch', 'transformers',"
