@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 
-PROGRAM = """
 import pytest
 
+PROGRAM = """
 from groupwise.experiment.object_record import record_of
 
 class Picture:
