@@ -110,4 +110,4 @@ def test_a_warm_up_that_is_named_is_no_seed_of_a_beta(tmp_path: Path) -> None:
     figure = beta_comparison(group_runs(runs))
     assert not isinstance(figure, str)
     drawn = figure.axes[1].get_lines()[0]
-    assert drawn.get_xydata().tolist() == [[0.3, 0.5], [0.6, 1.0]]
+    assert np.asarray(drawn.get_xydata()).tolist() == [[0.3, 0.5], [0.6, 1.0]]
