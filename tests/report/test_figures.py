@@ -10,7 +10,7 @@ from PIL import Image
 from tests.report import trained_runs
 from tests.report.run_folders import write_run
 
-from groupwise.report.figures import write_figures
+from groupwise.report.figures import beta_comparison, write_figures
 from groupwise.report.variants import Variant, group_runs
 from groupwise.runs import Run
 
@@ -98,3 +98,16 @@ def test_a_name_with_dollars_is_a_name(tmp_path: Path) -> None:
     )
     paths, _ = write_figures([Variant("cost $\\frac{1$, $5", (ended,)), Variant("other", (ended,))], tmp_path / "out")
     assert len(paths) == 4
+
+
+def test_a_warm_up_that_is_named_is_no_seed_of_a_beta(tmp_path: Path) -> None:
+    runs = []
+    for name, beta, score in (("a", 0.3, 0.5), ("b", 0.6, 1.0), ("warm-up-0f", 0.3, 0.0)):
+        config = {"name": name, "seed": 0, "objective": {"smoothing": {"kind": "ema", "beta": beta}}}
+        smoothed = {} if name.startswith("warm-up") else {"ema/variance_reduction_ratio": 0.1}
+        row = {"step": 1, "stage": "main", "eval/greedy/correct": score, **smoothed}
+        runs.append(write_run(tmp_path / name, config=config, rows=[row]))
+    figure = beta_comparison(group_runs(runs))
+    assert not isinstance(figure, str)
+    drawn = figure.axes[1].get_lines()[0]
+    assert np.asarray(drawn.get_xydata()).tolist() == [[0.3, 0.5], [0.6, 1.0]]
