@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from groupwise.domain.side_by_side import ROWS
+from groupwise.domain.image_evaluation import ROWS
 
 GAP, MARGIN = 2, 52
 

@@ -112,7 +112,7 @@ def verl(name: str) -> Difference:
     from verl.workers.utils.losses import ppo_loss
 
     from groupwise.integrations.verl import register
-    from groupwise.integrations.verl.keys import keys
+    from groupwise.integrations.verl.register import keys
 
     objective, tensors = Objective.preset(name), case()
     lines = register(objective, name=f"conformance_{name}")
@@ -181,8 +181,7 @@ def skyrl(name: str) -> Difference:
     from skyrl.train.config import AlgorithmConfig
     from skyrl.train.config.config import DynamicSamplingConfig
 
-    from groupwise.integrations.skyrl import register
-    from groupwise.integrations.skyrl.keys import PREFIX, keys
+    from groupwise.integrations.skyrl import PREFIX, keys, register
 
     objective, tensors = Objective.preset(name), case()
     registered = register(objective, name=f"conformance_{name}")[0].partition("=")[2]

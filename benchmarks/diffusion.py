@@ -87,7 +87,7 @@ def ours() -> Callable[[], None]:
     from groupwise.experiment.runner import job_of, open_domain
     from groupwise.streams import Streams
     from groupwise.training.distributed import World
-    from groupwise.training.progress import Progress
+    from groupwise.training.job import Progress
     from groupwise.training.step.collect import collect
     from groupwise.training.step.state import TrainState
     from groupwise.training.step.step import Step

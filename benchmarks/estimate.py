@@ -18,8 +18,8 @@ from typing import Any
 
 from groupwise.estimate.calibration import calibrate_machine, time_probe
 from groupwise.estimate.estimate import estimate
+from groupwise.estimate.machine import Step
 from groupwise.estimate.shape import shape_of
-from groupwise.estimate.work import Step
 from groupwise.experiment import load_experiment, run
 
 

@@ -205,11 +205,9 @@ def measured(out: Path, device: str) -> Result:
 
 def with_estimate(result: Result, experiment: Any, out: Path) -> Result:
     """Beside what `groupwise estimate --gpu` foretells for this device, by its documented peaks."""
-    from groupwise.estimate.estimate import estimate
-    from groupwise.estimate.machine import GPUS, documented_machine
-    from groupwise.estimate.memory import Numbers
+    from groupwise.estimate.estimate import Numbers, estimate
+    from groupwise.estimate.machine import GPUS, Step, documented_machine
     from groupwise.estimate.shape import read_shape
-    from groupwise.estimate.work import Step
 
     known = documented_gpu()
     rows = [json.loads(text) for text in (out / "metrics.jsonl").read_text().splitlines()]

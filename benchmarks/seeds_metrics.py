@@ -10,7 +10,7 @@ from typing import Any
 from resumable import table_row
 
 from groupwise.experiment import load_experiment
-from groupwise.experiment.bounds import difference_bounds, score_bounds
+from groupwise.experiment.grids import difference_bounds, score_bounds
 from groupwise.experiment.statistics import Estimate, bootstrap
 
 Row = Mapping[str, Any]

@@ -12,8 +12,8 @@ from seeds_metrics import counts, interval
 
 from groupwise.config import ConfigError, read_json
 from groupwise.experiment.comparison import evaluated
+from groupwise.experiment.grids import Variant
 from groupwise.experiment.statistics import bootstrap
-from groupwise.experiment.variants import Variant
 from groupwise.runs import read_run
 
 MEASURED = ("groups/flat", "groups/admitted", "advantages_std")

@@ -24,7 +24,7 @@ def draw_equations(markdown: str) -> str:
 
 
 def _drawn(latex: str) -> str:
-    from groupwise.cli.equation import equation_lines
+    from groupwise.cli.methods import equation_lines
 
     lines = []
     for line in equation_lines(" ".join(latex.split())):

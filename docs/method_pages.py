@@ -72,7 +72,7 @@ def method_page(name: str) -> str:
 
 def overlay_page(name: str) -> str:
     """One overlay: what it multiplies by what, paper, slot, how it fails, how it is used."""
-    from groupwise.cli.equation import equation_lines
+    from groupwise.cli.methods import equation_lines
     from groupwise.objective.preset import equation_of, read_overlay
 
     overlay = read_overlay(name)

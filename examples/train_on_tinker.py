@@ -13,7 +13,7 @@ import torch
 
 from groupwise import Objective, Rollouts, Scored
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig
-from groupwise.domain.language.model import Tinker
+from groupwise.domain.language.config import Tinker
 from groupwise.domain.language.tinker.policy import TinkerPolicy
 from groupwise.learner.protocol import StepNumbers
 

@@ -50,17 +50,10 @@ _checked = [
 _checked += [
     "trust",
     "batch",
-    "bounded",
     "clipping",
-    "counts",
-    "covariance",
     "decisions",
-    "deviation",
     "grouped",
-    "known_gradient",
-    "plan",
     "prepare",
-    "token_gradient",
 ]
 install_import_hook([f"groupwise.objective.{name}" for name in _checked], "beartype.beartype")
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from groupwise.config import Config, ConfigError, FromPath, validate
 from groupwise.objective import Batch, Objective
 from groupwise.objective.credit import Credit
-from groupwise.objective.refusals import refusals
+from groupwise.objective.objective import refusals
 from groupwise.testing.laws import (
     Gradients as Gradients,
 )

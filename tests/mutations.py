@@ -28,7 +28,7 @@ FOLDERS = ("src", "tests", "docs", "examples", "benchmarks")
 # `# name: the mistake`, the file of the source and the test that should see it, the text there, the text in its place.
 TABLE = r"""
 # population_std: the population's standard deviation, where the unbiased one is asked for
-objective/advantage/z_score.py < objective/advantage/test_z_score.py
+objective/advantage.py < objective/advantage/test_z_score.py
 - rewards.std(self.ddof)
 + rewards.std(0)
 
@@ -38,7 +38,7 @@ objective/grouped.py < objective/test_grouped.py
 + return self.sum(self.value) / self.index.bincount()[self.index, None]
 
 # leave_one_out_scale: the factor of leave-one-out is upside down
-objective/advantage/leave_one_out.py < objective/advantage/test_leave_one_out.py
+objective/advantage.py < objective/advantage/test_leave_one_out.py
 - rewards.size / (rewards.size - 1).clamp(min=1)
 + (rewards.size - 1) / rewards.size.clamp(min=1)
 
@@ -48,7 +48,7 @@ objective/grouped.py < objective/advantage/test_batch_std.py
 + count, total = torch.stack([self.present.double().sum(), present_values.sum()])
 
 # one_sided_bound: advantages are bounded from above only
-objective/bounded.py < objective/test_bounded.py
+objective/clipping.py < objective/test_bounded.py
 - advantage.clamp(-clip, clip)
 + advantage.clamp(max=clip)
 
@@ -63,7 +63,7 @@ objective/objective.py < objective/test_left_out.py
 + admitted=groups[rewards.index],
 
 # at_the_threshold: a reward at the threshold is a success
-objective/admission/positive_share.py < objective/admission/test_positive_share.py
+objective/admission.py < objective/admission/test_positive_share.py
 - rewards.value > self.threshold
 + rewards.value >= self.threshold
 
@@ -73,27 +73,27 @@ objective/objective.py < objective/test_plan.py
 + mask=update.acted.mask
 
 # padding_trains: the rows that fill up a micro-batch have a weight
-objective/plan.py < objective/test_plan.py
+objective/batch.py < objective/test_plan.py
 - weight=torch.where((rows < 0)[:, None], 0.0, weight)
 + weight=weight
 
 # local_divisor: each process divides by its own decisions
-objective/counts.py < objective/test_counts.py
+objective/decisions.py < objective/test_counts.py
 - self.reduce(self.length.sum() if where is self.mask else where.sum(dtype=torch.float64))
 + (self.length.sum() if where is self.mask else where.sum(dtype=torch.float64))
 
 # masked_counted: the token mean divides by masked tokens too
-objective/aggregate/token_mean.py < objective/aggregate/test_token_mean.py
+objective/aggregate.py < objective/aggregate/test_token_mean.py
 - counts.total(counts.mask)
 + counts.total(counts.mask | True)
 
 # dropped_members_counted: the member mean counts the members of dropped groups
-objective/aggregate/member_mean.py < objective/aggregate/test_member_mean.py
-- counts.total(counts.admitted)
-+ counts.total(counts.real)
+objective/aggregate.py < objective/aggregate/test_member_mean.py
+- counts.spread(1 / (counts.length.clamp(min=1) * counts.total(counts.admitted)))
++ counts.spread(1 / (counts.length.clamp(min=1) * counts.total(counts.real)))
 
 # constant_that_moves: the constant divisor shrinks with the dropped groups
-objective/aggregate/fixed_length.py < objective/aggregate/test_fixed_length.py
+objective/aggregate.py < objective/aggregate/test_fixed_length.py
 - counts.total(counts.real)
 + counts.total(counts.admitted)
 
@@ -103,17 +103,17 @@ objective/decisions.py < objective/test_decisions.py
 + (torch.ones_like(self.mask).cumsum(1, dtype=torch.int32) - 1)
 
 # ema_first: the gradient of the moving average takes the wrong start
-objective/smoothing/ema.py < objective/smoothing/test_ema.py
+objective/smoothing.py < objective/smoothing/test_ema.py
 - if ctx.starts_at_first:
 + if not ctx.starts_at_first:
 
 # gspo_padded: GSPO's mean goes over the padded length
-objective/ratio/geometric.py < objective/ratio/test_geometric.py
+objective/ratio.py < objective/ratio/test_geometric.py
 - decisions.mean(log_ratio)
 + decisions.masked(log_ratio).mean(1, keepdim=True)
 
 # gspo_token_detach: the level of GSPO-token keeps its gradient
-objective/token_gradient.py < objective/test_token_gradient.py
+objective/decisions.py < objective/test_token_gradient.py
 - stop_gradient(log_level) + decisions.log_prob
 + log_level + decisions.log_prob
 
@@ -123,32 +123,32 @@ objective/clipping.py < objective/test_clipping.py
 + logical_and(decisions.mask, ratio > 1 + high)
 
 # sides_swapped: the asymmetric clip takes each side's width for the other
-objective/trust/asymmetric_clip.py < objective/trust/test_asymmetric_clip.py
+objective/trust.py < objective/trust/test_asymmetric_clip.py
 - low=self.eps_neg, high=self.eps_pos
 + low=self.eps_pos, high=self.eps_neg
 
 # dual_clip_log: the dual clip compares a log-ratio with a ratio
-objective/trust/dual_clip.py < objective/trust/test_dual_clip.py
+objective/trust.py < objective/trust/test_dual_clip.py
 - log_ratio.detach() > math.log(self.bound)
 + log_ratio.detach() > self.bound
 
 # cispo_detach: CISPO's weight keeps its gradient
-objective/trust/cispo.py < objective/trust/test_cispo.py
+objective/trust.py < objective/trust/test_cispo.py
 - ratio = stop_gradient(log_ratio.exp())
 + ratio = log_ratio.exp()
 
 # gate_detach: the Gaussian gate keeps its gradient
-objective/trust/gaussian.py < objective/trust/test_gaussian.py
+objective/trust.py < objective/trust/test_gaussian.py
 - gate = stop_gradient((-0.5 * ((ratio - 1) / self.sigma).square()).exp())
 + gate = (-0.5 * ((ratio - 1) / self.sigma).square()).exp()
 
 # k3_reversed: k3 measures from the policy to the reference
-objective/divergence/k3.py < objective/divergence/test_k3.py
-- gap = reference_log_prob - decisions.log_prob.detach()
-+ gap = decisions.log_prob.detach() - reference_log_prob
+objective/divergence.py < objective/divergence/test_k3.py
+- clamped = gap.clamp(max=LOG_LIMIT)
++ clamped = gap.neg().clamp(max=LOG_LIMIT)
 
 # k3_gradient: the gradient of k3 pushes away from the reference
-objective/divergence/k3.py < objective/divergence/test_k3.py
+objective/divergence.py < objective/divergence/test_k3.py
 - value, -grown)
 + value, grown)
 
@@ -168,32 +168,32 @@ objective/objective.py < objective/test_plan.py
 + gap = acted.behaviour_log_prob - acted.old_log_prob
 
 # mask_one_sided: the mask keeps weights below its minimum
-objective/correction/mask.py < objective/correction/test_mask.py
+objective/correction.py < objective/correction/test_mask.py
 - is_kept = (measure >= self.minimum) & (measure <= self.maximum)
 + is_kept = measure <= self.maximum
 
 # off_policy_sign: the mask drops the members that rose
-objective/credit/off_policy_mask.py < objective/credit/test_off_policy_mask.py
+objective/credit.py < objective/credit/test_off_policy_mask.py
 - decisions.mean(sampled - stop_gradient(decisions.log_prob))
 + decisions.mean(stop_gradient(decisions.log_prob) - sampled)
 
 # matching_detach: the size that divides an error keeps its gradient
-objective/matching/mirrored.py < objective/matching/test_mirrored.py
+objective/matching.py < objective/matching/test_mirrored.py
 - clean.detach().abs().mean(1)
 + clean.abs().mean(1)
 
 # temperature: logits are multiplied by the temperature
-causal_lm/tile.py < causal_lm/test_head.py
+causal_lm/head.py < causal_lm/test_head.py
 - else self.scale / self.temperature
 + else self.scale * self.temperature
 
 # vocabulary_blocks: the mass of earlier blocks of the vocabulary keeps its old peak
-causal_lm/tile.py < causal_lm/test_head.py
+causal_lm/head.py < causal_lm/test_head.py
 - old_total = self.total[rows] * old_factor
 + old_total = self.total[rows]
 
 # top_p: the token that reaches top-p is left out
-causal_lm/draw.py < causal_lm/test_draw.py
+causal_lm/decode.py < causal_lm/test_draw.py
 - keep = p.cumsum(1) - p < top_p
 + keep = p.cumsum(1) < top_p
 
@@ -218,7 +218,7 @@ training/step/state.py < faults/test_kill.py
 + pass
 
 # ema_reference: the reference keeps the share that it should take
-reference/ema.py < reference/test_policy.py
+reference.py < reference/test_policy.py
 - return 1 - self.decay
 + return self.decay
 

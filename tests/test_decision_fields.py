@@ -37,7 +37,7 @@ from groupwise.domain.protocol import Samples
 from groupwise.objective.slot import CreditSlot
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
-from groupwise.training.step.members import RewardedMembers
+from groupwise.training.step.collect import RewardedMembers
 
 
 class Believed(CreditSlot):

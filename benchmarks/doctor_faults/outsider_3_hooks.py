@@ -147,7 +147,7 @@ def reference_of_fresh_weights() -> None:
 
 def embedding_of_the_first_prompt() -> None:
     """Keeps encoded prompts in a cache whose key does not hold the prompt: all are answered by the first one's."""
-    from groupwise.domain.diffusion.encoded_prompts import EncodedPrompts
+    from groupwise.domain.diffusion.image_prompts import EncodedPrompts
 
     entry = EncodedPrompts.entry
     kept: dict[str, Any] = {}
@@ -162,7 +162,7 @@ def embedding_of_the_first_prompt() -> None:
 
 def divergence_is_paid() -> None:
     """Adds the divergence to what is maximised, where it is to be taken away: its sign is turned."""
-    from groupwise.objective.divergence.exact import Exact
+    from groupwise.objective.divergence import Exact
 
     divergence = Exact.__call__
 
@@ -174,7 +174,7 @@ def divergence_is_paid() -> None:
 
 def mean_minus_reward() -> None:
     """Takes rewards away from their group's mean, and not the mean from the rewards."""
-    from groupwise.objective.advantage.z_score import ZScore
+    from groupwise.objective.advantage import ZScore
 
     advantage = ZScore.__call__
 
@@ -229,7 +229,7 @@ def embeddings_one_row_off() -> None:
     """Looks embeddings up in an index that was built before the first example was removed: each example has the
     embedding of the next one.
     """
-    from groupwise.domain.selection.query_table import QueryTable
+    from groupwise.domain.selection.measurement import QueryTable
 
     make = QueryTable.__init__
 

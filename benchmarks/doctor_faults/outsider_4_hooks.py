@@ -22,7 +22,7 @@ def cut_at_one(completions: Sequence[Any], label: Sequence[int], **columns: Any)
 
 def end_token_of_another_model() -> None:
     """Gives the sampler an end token that this model never writes."""
-    from groupwise.causal_lm.stop import Stops
+    from groupwise.causal_lm.decode import Stops
 
     make = Stops.__init__
 
@@ -95,22 +95,22 @@ def timestep_of_the_next() -> None:
     """
     import torch
 
-    from groupwise.domain.diffusion import rescore
+    from groupwise.domain.diffusion import scorer
     from groupwise.domain.diffusion.domain import DiffusionDomain
 
-    transitions = rescore.transitions
+    transitions = scorer.transitions
 
     def shifted(denoiser: Any, schedule: Any, *arguments: Any) -> Any:
         after = torch.cat([schedule.timestep[1:], schedule.timestep[-1:]])
         return transitions(denoiser, replace(schedule, timestep=after), *arguments)
 
-    rescore.transitions = shifted
+    scorer.transitions = shifted
     DiffusionDomain._keeps_graph = lambda self, num_rows: False  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def filter_turned_round() -> None:
     """Keeps the groups whose members all earn the same, and drops the others."""
-    from groupwise.objective.admission.informative import Informative
+    from groupwise.objective.admission import Informative
 
     Informative.__call__ = lambda self, rewards: rewards.group_flat.all(dim=1)  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -191,9 +191,9 @@ def steps_lost_in_bfloat16() -> None:
 
 def loader_begins_anew() -> None:
     """Draws the prompts of every step as those of the first one."""
-    from groupwise.training.step import collect, draw
+    from groupwise.training.step import collect
 
-    first = draw.draw_prompts
+    first = collect.draw_prompts
 
     def anew(streams: Any, num_prompts: int, drawn: int, count: int) -> tuple[list[int], int]:
         return first(streams, num_prompts, 0, count)[0], drawn + count

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from groupwise.causal_lm.draw import draw, truncation_mask, uniforms
+from groupwise.causal_lm.decode import draw, truncation_mask, uniforms
 
 
 def test_splitmix_matches_its_published_first_output():
     """The first output of splitmix64 seeded with 0 is 0xE220A8397B1DCDAF (Vigna's reference code)."""
-    from groupwise.causal_lm import draw as module
+    from groupwise.causal_lm import decode as module
 
     with np.errstate(over="ignore"):
         assert int(module._mix(np.array([0], dtype=np.uint64) + module._GOLDEN)[0]) == 0xE220A8397B1DCDAF

@@ -8,7 +8,7 @@ import pytest
 from tests.causal_lm.test_families import COMMON, DECODERS, RECURRENT
 from transformers import CONFIG_MAPPING
 
-from groupwise.causal_lm.experts import router_remark
+from groupwise.causal_lm.backbone import router_remark
 
 
 @pytest.mark.parametrize("family", [*DECODERS, *RECURRENT])

@@ -16,9 +16,9 @@ from transformers import (
     OlmoConfig,
 )
 
-from groupwise.causal_lm import packing, scoring
+from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.learner.activation_checkpointing import checkpoint_activations
+from groupwise.learner.local import checkpoint_activations
 
 OTHERS = {
     "gpt_neox": GPTNeoXConfig(**SIZES, **IDS),
@@ -43,7 +43,7 @@ def other(name: str):
 def test_other_families_give_the_numbers_of_single_rows(name):
     model = other(name)
     backbone = Backbone(model)
-    assert packing.can_pack(backbone) == (name != "mistral-sliding")
+    assert scoring.can_pack(backbone) == (name != "mistral-sliding")
     tokens = torch.randint(2, 31, (4, 8), generator=torch.Generator().manual_seed(2))
     mask = torch.arange(8) < torch.tensor(LENGTHS)[:, None]
     found = scoring.score(backbone, PROMPTS, tokens, mask)["log_prob"]
@@ -65,21 +65,21 @@ def test_other_families_give_the_numbers_of_single_rows(name):
 
 
 def test_what_the_layers_do_not_allow_is_not_packed(model_of):
-    assert packing.can_pack(Backbone(model_of("gpt2")))
-    assert packing.can_pack(Backbone(get_peft_model(model_of("llama"), LoraConfig(target_modules="all-linear"))))
-    assert not packing.can_pack(Backbone(model_of("gemma2")))  # eager: its attention has a cap
-    assert not packing.can_pack(Backbone(model_of("llama", attn_implementation="eager")))
+    assert scoring.can_pack(Backbone(model_of("gpt2")))
+    assert scoring.can_pack(Backbone(get_peft_model(model_of("llama"), LoraConfig(target_modules="all-linear"))))
+    assert not scoring.can_pack(Backbone(model_of("gemma2")))  # eager: its attention has a cap
+    assert not scoring.can_pack(Backbone(model_of("llama", attn_implementation="eager")))
     checkpointed = Backbone(model_of("qwen3").train())
-    assert packing.can_pack(checkpointed)
+    assert scoring.can_pack(checkpointed)
     checkpoint_activations(checkpointed.model, True)
-    assert not packing.can_pack(checkpointed)
+    assert not scoring.can_pack(checkpointed)
 
 
 def test_a_model_that_would_answer_otherwise_is_found_out(model_of):
     backbone = Backbone(model_of("gpt2"))
     # A layer that looks at its neighbours in the row without the attention interface.
     backbone.body.h[0].register_forward_hook(lambda module, args, out: out + out.roll(1, 1))
-    assert not packing.can_pack(backbone)
+    assert not scoring.can_pack(backbone)
 
 
 @pytest.mark.parametrize("extra", ["softcap", "position_bias", "s_aux"])
@@ -87,7 +87,7 @@ def test_attention_with_a_cap_a_bias_or_sinks_is_left_to_the_model(extra):
     # Small logits hide a cap, so trying the model out would not find it.
     states = torch.zeros(1, 1, 2, 4)
     with pytest.raises(NotImplementedError, match="left to the model"):
-        packing._attention(None, states, states, states, None, packing=None, **{extra: torch.ones(1)})
+        scoring._attention(None, states, states, states, None, packing=None, **{extra: torch.ones(1)})
 
 
 def test_attention_drops_out_in_training_as_the_model_would():
@@ -96,7 +96,7 @@ def test_attention_drops_out_in_training_as_the_model_would():
         MistralConfig(**SIZES, **IDS, num_key_value_heads=2, sliding_window=None, attention_dropout=0.5)
     )
     backbone, tokens, mask = Backbone(model), torch.arange(2, 10).expand(4, 8), torch.ones(4, 8, dtype=torch.bool)
-    assert packing.can_pack(backbone)
+    assert scoring.can_pack(backbone)
     for training in (False, True):
         model.train(training)
         first, again = (scoring.score(backbone, PROMPTS, tokens, mask)["log_prob"] for _ in range(2))
@@ -105,7 +105,7 @@ def test_attention_drops_out_in_training_as_the_model_would():
 
 def test_the_models_own_attention_is_back_afterwards_even_after_an_error(model_of):
     backbone = Backbone(model_of("gpt2"))
-    assert packing.can_pack(backbone)
+    assert scoring.can_pack(backbone)
     tokens, mask = torch.full((1, 70), 5), torch.ones(1, 70, dtype=torch.bool)
     with pytest.raises(IndexError):
         scoring.score(backbone, [[5]], tokens, mask)  # beyond the last position

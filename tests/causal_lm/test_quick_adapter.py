@@ -13,9 +13,9 @@ from peft.tuners.lora.layer import Linear
 
 from groupwise.causal_lm import sampler
 from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.cache import character_tokenizer, small_model
 from groupwise.causal_lm.config import SamplingConfig, SmallModelConfig
-from groupwise.causal_lm.quick_adapter import quick_adapters
-from groupwise.causal_lm.scratch import character_tokenizer, small_model
+from groupwise.causal_lm.loading import quick_adapters
 
 
 def adapted(dtype: torch.dtype = torch.float32, **settings: Any) -> Any:

@@ -9,9 +9,9 @@ import torch
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
-from groupwise.causal_lm.draw import DistributionError, truncation_mask
-from groupwise.causal_lm.packing import can_pack
+from groupwise.causal_lm.decode import DistributionError, truncation_mask
 from groupwise.causal_lm.sampler import sample
+from groupwise.causal_lm.scoring import can_pack
 from groupwise.config import ConfigError
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [12, 13], [5, 29, 30, 2]]

@@ -8,7 +8,7 @@ from peft import LoraConfig, get_peft_model
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.learner.activation_checkpointing import checkpoint_activations
+from groupwise.learner.local import checkpoint_activations
 
 FIELDS = ("log_prob", "entropy", "score_norm")
 PROMPTS = [[5, 6, 7, 8, 9], [5, 6, 7, 8, 9], [12, 13], [12, 13], [4]]

@@ -10,8 +10,8 @@ from tests.learner.one_process import sharding
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.cache import character_tokenizer, small_model
 from groupwise.causal_lm.config import SmallModelConfig
-from groupwise.causal_lm.scratch import character_tokenizer, small_model
 from groupwise.causal_lm.sharded import ShardedLM
 from groupwise.learner.shards import local_part, process_mesh
 

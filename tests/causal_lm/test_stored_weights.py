@@ -24,18 +24,17 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from groupwise.causal_lm import packing
+from groupwise.causal_lm import scoring
+from groupwise.causal_lm.cache import character_tokenizer, small_model
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig, VllmEngine
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.engine.server import EngineError
 from groupwise.causal_lm.loading import LoadedLM, load, save
-from groupwise.causal_lm.scratch import character_tokenizer, small_model
 from groupwise.causal_lm.sharded import ShardedLM
 from groupwise.causal_lm.stored_weights import load_stored
 from groupwise.config import ConfigError
-from groupwise.domain.language.config import DataConfig, LanguageConfig
+from groupwise.domain.language.config import DataConfig, LanguageConfig, Pretrained
 from groupwise.domain.language.data import Splits
-from groupwise.domain.language.model import Pretrained
 from groupwise.domain.language.policy import LocalPolicy, open_policy
 from groupwise.domain.language.source import Cups
 from groupwise.learner.shards import local_part, process_mesh
@@ -182,7 +181,7 @@ def test_weights_that_have_the_dtype_asked_for_among_others_stay_as_they_are(
     torch.manual_seed(1)
     loaded = load_stored(config)
     assert loaded is not None
-    assert packing.can_pack(loaded.backbone) == packing.can_pack(plain.backbone)
+    assert scoring.can_pack(loaded.backbone) == scoring.can_pack(plain.backbone)
     dtypes = {
         "norm" in name: parameter.dtype for name, parameter in loaded.model.named_parameters() if "lora" not in name
     }

@@ -13,8 +13,8 @@ import torch
 from tests.learner.one_process import sharding
 
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError, load_tree, write_record
-from groupwise.checkpoint.together import checksum, together
-from groupwise.learner.stored_shards import read_whole
+from groupwise.checkpoint.store import checksum, together
+from groupwise.learner.shards import read_whole
 
 
 class Threads:

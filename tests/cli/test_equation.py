@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.cli.equation import equation_lines, plain
+from groupwise.cli.methods import equation_lines, plain
 from groupwise.objective.preset import method_names, read_method
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch.distributed as dist
 
-from groupwise.cli.errors import message_for_user, report
+from groupwise.cli.output import message_for_user, report
 from groupwise.config import ConfigError, read_toml
 from groupwise.objective import Objective
 from groupwise.training.distributed import World
@@ -45,7 +45,7 @@ def test_who_waits_before_it_tells(
     broken: list[float],
 ) -> None:
     waited: list[float] = []
-    monkeypatch.setattr("groupwise.cli.errors.time.sleep", waited.append)
+    monkeypatch.setattr("groupwise.cli.output.time.sleep", waited.append)
     monkeypatch.setenv("RANK", rank)
     assert report(caught(lambda: read_toml("nowhere.toml"))) == 2
     assert waited == own

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.cli import errors
-from groupwise.track.metrics import depends_on_machine, read_metrics
+from groupwise.cli import output
+from groupwise.track.tracker import depends_on_machine, read_metrics
 
 
 def test_the_end_of_a_run(groupwise, tiny_file: Path, tmp_path: Path):
@@ -52,8 +52,8 @@ def test_several_processes_need_one_name(groupwise, tiny_file: Path, monkeypatch
 def test_another_process_leaves_the_word_to_the_first_and_says_what_is_its_own(groupwise, tiny_file: Path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     waited = []
-    monkeypatch.setattr(errors.time, "sleep", waited.append)
+    monkeypatch.setattr(output.time, "sleep", waited.append)
     ended = groupwise("train", tiny_file, "seed=-1")
     assert (ended.status, ended.out) == (2, "")
     assert ended.err.startswith("error in process 1: ")
-    assert waited == [errors.SECONDS_FOR_THE_FIRST]
+    assert waited == [output.SECONDS_FOR_THE_FIRST]

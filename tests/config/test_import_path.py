@@ -63,8 +63,8 @@ KEYS = {
 """Every key of an experiment whose value is imported."""
 
 IMPORTERS = {
-    "config/user_module.py": "what a configuration names, through its one door",
-    "config/entry_points.py": "what an installed package brings, by the name of its entry point",
+    "config/import_path.py": "what a configuration names, through its one door",
+    "config/open_kinds.py": "what an installed package brings, by the name of its entry point",
     "reward/images/lpips.py": "a part of torchvision by its own name",
     "training/distributed.py": "a part of torch by its own name",
     "integrations/foreign.py": "a part of verl or SkyRL by its own name",

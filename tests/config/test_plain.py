@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from groupwise.config import Config, ConfigError, check_plain, parse_overrides, read_json, read_toml, validate
-from groupwise.config.numbers import Count, Length, Parallel, PerStep, Positive, Seconds, Seed, Width
+from groupwise.config.errors import Count, Length, Parallel, PerStep, Positive, Seconds, Seed, Width
 from groupwise.config.plain import check_dots
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise.config import ConfigError, ImportPath, restrict_code, validate
-from groupwise.config.user_object import call_user, user_callable, user_class, user_object
+from groupwise.config.from_path import call_user, user_callable, user_class, user_object
 from groupwise.domain.callable import CallableDomain
 from groupwise.domain.language.config import DataConfig
 from groupwise.domain.language.data import split
@@ -18,10 +18,10 @@ from groupwise.domain.language.environment import CallableEnvironment, Tools
 from groupwise.domain.language.source import Cups, Rows
 from groupwise.domain.restoration.network import CallableNetwork
 from groupwise.objective.trust import CallableTrust
-from groupwise.reference.callable import CallableReference
+from groupwise.reference import CallableReference
 from groupwise.reward import CallableReward, Classifier, WinRate
-from groupwise.schedule.callable import CallableSchedule
-from groupwise.training.run.callbacks import load_callbacks
+from groupwise.schedule import CallableSchedule
+from groupwise.training.run.loop import load_callbacks
 
 PLACES: dict[str, tuple[str, Callable[[ImportPath], Any]]] = {
     "slot": ("path", lambda path: validate(CallableTrust, {"path": path})),

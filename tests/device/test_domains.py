@@ -25,7 +25,7 @@ from groupwise.track import read_metrics
 from groupwise.training import TrainConfig
 from groupwise.training.device import device_of_process, exact_arithmetic
 from groupwise.training.distributed import World
-from groupwise.training.progress import Progress
+from groupwise.training.job import Progress
 
 SHARED = {
     "seed": 7,
@@ -167,9 +167,9 @@ def forgetful(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("name", "domain"),
     [
-        ("training.step.members", "language"),
+        ("training.step.collect", "language"),
         pytest.param("training.step.update", "restoration", marks=pytest.mark.slow),
-        ("domain.restoration.policy.pixels", "restoration"),
+        ("domain.restoration.policy", "restoration"),
         pytest.param("causal_lm.sampler", "language", marks=pytest.mark.slow),
         pytest.param("causal_lm.scoring", "language", marks=pytest.mark.slow),
         pytest.param("domain.language.domain", "language", marks=pytest.mark.slow),
@@ -197,7 +197,7 @@ def test_no_gpu_for_a_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_part_lasts_until_the_device_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("groupwise.training.progress.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("groupwise.training.job.perf_counter", lambda: clock[0])
 
     def synchronize(device: object = None) -> None:
         clock[0] += 5.0

@@ -19,7 +19,7 @@ import groupwise
 from groupwise.checkpoint import load_tree
 from groupwise.config import ConfigError
 from groupwise.experiment.runner import resume
-from groupwise.learner.stored_shards import read_whole
+from groupwise.learner.shards import read_whole
 from groupwise.track import read_metrics
 
 ON_CUDA = pytest.mark.parametrize("device", [pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True)

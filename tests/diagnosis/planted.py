@@ -23,12 +23,13 @@ from groupwise.domain.language.policy import LocalPolicy
 from groupwise.domain.protocol import Evaluation
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run as run_experiment
-from groupwise.objective.penalty import Penalty
+from groupwise.objective.divergence import Penalty
 from groupwise.objective.slot import AdmissionSlot, AdvantageSlot
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.track import TrackConfig
-from groupwise.training import Recipe, clock, progress
+from groupwise.training import Recipe, roll_call
+from groupwise.training import job as job_module
 from groupwise.training.run import loop
 from groupwise.training.step import collect
 
@@ -301,7 +302,7 @@ def slow_rewards(folder: Path) -> None:
             return super().reward(samples)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (clock, loop, progress):
+        for module in (roll_call, loop, job_module):
             patch.setattr(module, "perf_counter", lambda: time.perf_counter() + 60 * minutes)
         toy(grpo(num_steps=3), domain=SlowReward)(folder)
 

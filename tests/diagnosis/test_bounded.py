@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.diagnosis import RULES, WINDOW, Series, Watch
-from groupwise.diagnosis.spread import Spread
-from groupwise.diagnosis.windows import Windows
+from groupwise.diagnosis.series import Spread, Windows
 
 NUMBERS = st.lists(st.floats(-100, 100), max_size=15 * WINDOW)
 

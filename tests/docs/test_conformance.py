@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.integrations.skyrl.keys import loss_refusals as skyrl_refusals
-from groupwise.integrations.verl.keys import loss_refusals as verl_refusals
+from groupwise.integrations.skyrl import loss_refusals as skyrl_refusals
+from groupwise.integrations.verl.register import loss_refusals as verl_refusals
 from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
 

@@ -18,7 +18,7 @@ from tests.experiment.tiny import TINY
 
 from groupwise.cli.app import main
 from groupwise.config import ConfigError
-from groupwise.experiment.variants import variants
+from groupwise.experiment.grids import variants
 from groupwise.runs import read_lines
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,8 +19,8 @@ import pytest
 from tests.docs.test_pages import ROOT, blocks, files
 from tests.domain.diffusion.models.tiny import build
 
-from groupwise.config import ConfigError, entry_points
-from groupwise.domain.diffusion.models.adapters import adapter_for
+from groupwise.config import ConfigError, open_kinds
+from groupwise.domain.diffusion.models.pipeline import adapter_for
 from groupwise.testing import BrokenLaws, check_pipeline
 
 PAGE = ROOT / "docs" / "guide" / "write_your_own_pipeline.md"
@@ -116,7 +116,7 @@ def test_a_package_brings_an_adapter_under_the_name_of_the_class(folder: Path, m
     (installed / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
     lines = "".join(f"{name} = {value}\n" for name, value in points.items())
     (installed / "entry_points.txt").write_text(f"[{group}]\n{lines}")
-    entry_points._points.cache_clear()
+    open_kinds._points.cache_clear()
     try:
         adapter = adapter_for("AuraFlowPipeline", "models/tiny")
         assert type(adapter).__name__ == "AuraFlow"
@@ -124,4 +124,4 @@ def test_a_package_brings_an_adapter_under_the_name_of_the_class(folder: Path, m
             adapter_for("SanaPipeline", "models/tiny")
     finally:
         monkeypatch.undo()
-        entry_points._points.cache_clear()
+        open_kinds._points.cache_clear()

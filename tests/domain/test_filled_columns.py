@@ -15,9 +15,9 @@ from tests.domain.diffusion.small_pairs import PAIRS
 from groupwise.config import merge, validate
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.domain import DiffusionDomain
-from groupwise.domain.diffusion.restored_picture import _word
+from groupwise.domain.diffusion.image_prompts import _word
 from groupwise.domain.diffusion.splits import as_prompt
-from groupwise.domain.filled_columns import filled_columns
+from groupwise.domain.exported import filled_columns
 from groupwise.streams import Streams
 
 GIVEN: list[list[Any]] = []

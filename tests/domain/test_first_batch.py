@@ -12,8 +12,8 @@ import torch
 from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.config import ConfigError
-from groupwise.domain.first_batch import check_first_batch
 from groupwise.domain.protocol import Samples, Table
+from groupwise.domain.returned import check_first_batch
 from groupwise.learner.local import LocalLearner
 from groupwise.records import Scored
 from groupwise.reward import RewardTable

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from groupwise import load_experiment
-from groupwise.config import ConfigError, entry_points
+from groupwise.config import ConfigError, open_kinds
 from groupwise.domain.kinds import DOMAINS, config_class
 from groupwise.experiment.schema import file_schema
 
@@ -85,7 +85,7 @@ def test_an_installation_without_entry_points_says_what_to_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkout that was never installed, or one installed before there were entry points."""
-    monkeypatch.setattr(entry_points, "_points", lambda group: ())
+    monkeypatch.setattr(open_kinds, "_points", lambda group: ())
     assert DOMAINS.names() == ()
     (tmp_path / "experiment.json").write_text(json.dumps({"domain": {"kind": "language"}}))
     with pytest.raises(ConfigError) as caught:

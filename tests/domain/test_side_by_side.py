@@ -9,9 +9,9 @@ import pytest
 import torch
 from tests.domain.restoration.small import domain
 
+from groupwise.domain.image_evaluation import _MARGIN, side_by_side
 from groupwise.domain.restoration.evaluate import fidelity_names
-from groupwise.domain.side_by_side import _MARGIN, side_by_side
-from groupwise.reward.images.psnr import Psnr
+from groupwise.reward.images.similarity import Psnr
 from groupwise.streams import Streams
 
 
@@ -64,11 +64,13 @@ def test_answers_stand_below_their_rows_green_where_right_and_red_where_wrong() 
 
 
 def test_the_evaluation_says_what_a_reader_read_in_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    from groupwise.domain.restoration.word_reader import reading
+    from groupwise.domain.restoration import word_reader
 
-    monkeypatch.setattr(reading.Tesseract, "is_installed", lambda: True)
+    monkeypatch.setattr(word_reader.Tesseract, "is_installed", lambda: True)
     monkeypatch.setattr(
-        reading.Tesseract, "__call__", lambda self, pictures: ["dark" if page.mean() < 99 else "" for page in pictures]
+        word_reader.Tesseract,
+        "__call__",
+        lambda self, pictures: ["dark" if page.mean() < 99 else "" for page in pictures],
     )
     reader = {"kind": "callable", "path": "groupwise.domain.restoration.word_reader:Reading"}
     opened = domain(
@@ -86,10 +88,10 @@ def test_the_evaluation_says_what_a_reader_read_in_every_row(monkeypatch: pytest
 
 
 def test_answers_are_read_of_every_image_that_is_drawn_where_sizes_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    from groupwise.domain.restoration.word_reader import reading
+    from groupwise.domain.restoration import word_reader
 
-    monkeypatch.setattr(reading.Tesseract, "is_installed", lambda: True)
-    monkeypatch.setattr(reading.Tesseract, "__call__", lambda self, pictures: ["dark"] * len(pictures))
+    monkeypatch.setattr(word_reader.Tesseract, "is_installed", lambda: True)
+    monkeypatch.setattr(word_reader.Tesseract, "__call__", lambda self, pictures: ["dark"] * len(pictures))
     opened = domain(
         {
             "source": {"kind": "words", "num_train": 4, "num_held_out": 8},

@@ -12,8 +12,7 @@ import pytest
 
 from groupwise.estimate.calibration import PROBES, Probe, ProbeTiming, calibrate_machine, fit, measure
 from groupwise.estimate.estimate import estimate
-from groupwise.estimate.machine import Rates
-from groupwise.estimate.work import Step, work
+from groupwise.estimate.machine import Rates, Step, work
 from groupwise.experiment import load_experiment, run
 
 

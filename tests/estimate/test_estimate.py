@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from groupwise.estimate.estimate import estimate
-from groupwise.estimate.machine import CalibratedRates, documented_machine
+from groupwise.estimate.machine import CalibratedRates, Step, documented_machine
 from groupwise.estimate.shape import Shape
-from groupwise.estimate.work import Step
 
 SMALL = Shape(hidden=64, intermediate=192, vocabulary=32, layers=3, heads=4, kv_heads=2, head_width=16)
 LARGE = Shape(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.estimate.machine import GPUS, Machine, Rates, documented_machine, interpolate_rate
+from groupwise.estimate.machine import GPUS, Machine, Rates, Work, documented_machine, interpolate_rate
 from groupwise.estimate.shape import Shape
-from groupwise.estimate.work import Work
 
 SHAPE = Shape(hidden=100, intermediate=300, vocabulary=50, layers=4, heads=4, kv_heads=4, head_width=25)
 

@@ -11,11 +11,9 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from groupwise.causal_lm.head_tiles import GPU_TILES
-from groupwise.estimate.estimate import estimate
-from groupwise.estimate.machine import documented_machine
-from groupwise.estimate.memory import Numbers, memory
+from groupwise.estimate.estimate import Numbers, estimate, memory
+from groupwise.estimate.machine import Step, documented_machine
 from groupwise.estimate.shape import Shape, shape_of
-from groupwise.estimate.work import Step
 from groupwise.memory import peak_bytes
 
 SHAPE = Shape(hidden=64, intermediate=192, vocabulary=100, layers=3, heads=4, kv_heads=2, head_width=16)

@@ -9,8 +9,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from groupwise.estimate.machine import Step, work
 from groupwise.estimate.shape import Shape, shape_of
-from groupwise.estimate.work import Step, work
 
 SMALL = Shape(hidden=4, intermediate=8, vocabulary=10, layers=2, heads=2, kv_heads=1, head_width=2)
 STEP = Step(prompts=3, group_size=2, prompt_tokens=5, completion_tokens=4, longest=6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.experiment.bounds import difference_bounds, score_bounds
+from groupwise.experiment.grids import difference_bounds, score_bounds
 from groupwise.experiment.statistics import bootstrap, paired_difference
 
 CONFIG = {

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from groupwise.experiment.comparison import compare, save
-from groupwise.experiment.grids import Cell, lay_out
-from groupwise.experiment.variants import variants
+from groupwise.experiment.grids import Cell, lay_out, variants
 
 
 def finish(cell: Cell, scores: dict[str, float]) -> None:

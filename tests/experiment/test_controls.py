@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.experiment.controls import describe_gains, gains, write_gains
+from groupwise.experiment.comparison import describe_gains, gains, write_gains
 
 
 def finish(folder: Path, read: dict[str, float], judge: dict[str, float], score_after: float) -> None:

@@ -7,8 +7,7 @@ import pytest
 from benchmarks import false_calls
 from benchmarks.false_calls import WORLDS, Drawn, called, measure
 
-from groupwise.experiment.significance import LEVEL, holm, p_value
-from groupwise.experiment.spread import crossed
+from groupwise.experiment.statistics import LEVEL, crossed, holm, p_value
 
 
 @pytest.mark.slow

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.experiment.grids import Cell, grid_lock, lay_out, run_grid
-from groupwise.experiment.variants import Variant, variants
+from groupwise.experiment.grids import Cell, Variant, grid_lock, lay_out, run_grid, variants
 
 
 def script(text: str):

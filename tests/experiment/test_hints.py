@@ -37,7 +37,7 @@ def test_a_key_of_a_source_is_no_alias_and_is_answered(tiny: Path, override: str
 
 DIVERGENCE = """
 from typing import ClassVar
-from groupwise.objective.penalty import Penalty
+from groupwise.objective.divergence import Penalty
 
 class Mine(Penalty):
     against: ClassVar[str] = "reference"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from groupwise.experiment.comparison import Comparison, Row
 from groupwise.experiment.page import write_page
-from groupwise.experiment.spread import Spread
-from groupwise.experiment.statistics import Estimate
+from groupwise.experiment.statistics import Estimate, Spread
 from groupwise.runs import EvaluatedOn
 
 

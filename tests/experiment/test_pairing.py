@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.experiment import load_experiment, run
-from groupwise.experiment.pairing import DATA, SAMPLES, START, shared
+from groupwise.experiment.statistics import DATA, SAMPLES, START, shared
 
 
 def trained(experiment: str | Path, out: Path, *changes: str) -> Path:

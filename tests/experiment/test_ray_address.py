@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.experiment import ray_address
-from groupwise.experiment.ray_address import check_address
+from groupwise.experiment import ray_grid
+from groupwise.experiment.ray_grid import check_address
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_a_port_at_which_nobody_listens(listener: socket.socket) -> None:
 
 
 def test_a_port_that_never_answers(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_address, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(ray_grid, "PATIENCE_SECONDS", 0.1)
     with pytest.raises(ConfigError, match=r"no answer within 0\.1 s"):
         check_address(f"ray://127.0.0.1:{listener.getsockname()[1]}")
 

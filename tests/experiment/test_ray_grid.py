@@ -16,9 +16,8 @@ import pytest
 
 from groupwise.config import ConfigError
 from groupwise.experiment import load_experiment
-from groupwise.experiment.grids import Cell, lay_out
+from groupwise.experiment.grids import Cell, lay_out, variants
 from groupwise.experiment.ray_grid import RayGrid
-from groupwise.experiment.variants import variants
 
 SCRIPT = """
 import json, os, pathlib, sys, time

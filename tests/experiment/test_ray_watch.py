@@ -16,10 +16,8 @@ from typing import Any
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.experiment.grids import Cell, lay_out
-from groupwise.experiment.ray_grid import RayGrid
-from groupwise.experiment.ray_watch import HEAD_SECONDS, ROOM_SECONDS, RayWatch
-from groupwise.experiment.variants import variants
+from groupwise.experiment.grids import Cell, lay_out, variants
+from groupwise.experiment.ray_grid import HEAD_SECONDS, ROOM_SECONDS, RayGrid, RayWatch
 
 
 class Clock:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from groupwise.config import ConfigError
-from groupwise.domain.language.model import Pretrained
+from groupwise.domain.language.config import Pretrained
 from groupwise.experiment import runner
 from groupwise.experiment.loading import load_experiment
 from groupwise.experiment.runner import job_of, open_domain, remarks, resume, run, with_model

@@ -10,13 +10,12 @@ import pytest
 from tests.experiment.tiny import TINY
 
 from groupwise.config import ConfigError
-from groupwise.experiment.grids import Cell, lay_out
+from groupwise.experiment.comparison import reads, share, warm_up_of
+from groupwise.experiment.grids import Cell, Variant, lay_out
+from groupwise.experiment.loaded_run import check_start
 from groupwise.experiment.loading import load_experiment
 from groupwise.experiment.runner import run
 from groupwise.experiment.schema import Experiment
-from groupwise.experiment.shared_warm_up import reads, share, warm_up_of
-from groupwise.experiment.start import check_start
-from groupwise.experiment.variants import Variant
 
 
 @pytest.fixture

@@ -6,8 +6,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from groupwise.experiment.significance import LEVEL, all_alike, fewest_seeds, holm, p_value, seeds_needed, sign_flips
-from groupwise.experiment.spread import Spread, crossed, nested
+from groupwise.experiment.statistics import (
+    LEVEL,
+    Spread,
+    all_alike,
+    crossed,
+    fewest_seeds,
+    holm,
+    nested,
+    p_value,
+    seeds_needed,
+    sign_flips,
+)
 
 
 def test_the_chance_is_that_of_a_paired_t_test():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.experiment.variants import variants
+from groupwise.experiment.grids import variants
 
 
 def test_brackets_and_quotes_keep_their_commas():

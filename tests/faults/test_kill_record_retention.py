@@ -22,7 +22,7 @@ from groupwise.domain.protocol import Evaluation, Samples
 from groupwise.streams import Streams
 from groupwise.track import TrackConfig
 from groupwise.training import Job, resume, train
-from groupwise.training.run import record_retention
+from groupwise.training.run import run_folder
 
 
 class Drawing(ToyDomain):
@@ -60,7 +60,7 @@ def start(path: Path, number: int = 0) -> None:
         original(folder, **named)
 
     original = shutil.rmtree
-    record_retention.shutil.rmtree = fatal  # type: ignore[assignment]
+    run_folder.shutil.rmtree = fatal  # type: ignore[assignment]
     train(long_job(), path)
 
 

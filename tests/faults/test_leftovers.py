@@ -66,10 +66,10 @@ def removing(path: Path) -> None:
 
 
 def test_a_control_that_was_set_aside_is_gone_after_a_resume(tmp_path: Path) -> None:
-    from groupwise.training.run import controls
+    from groupwise.training.run import stages
 
     path = tmp_path / "run"
-    assert in_a_process(start, path, controls, "run_stage", 1) == -9
+    assert in_a_process(start, path, stages, "run_stage", 2) == -9
     assert in_a_process(removing, path) == -9
     assert [name.split(".partial")[0] for name in hidden(path)] == ["controls/.random"]
     assert in_a_process(go_on, path) == 0

@@ -14,11 +14,11 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, Qwen3Config
 
 from groupwise import load_experiment
-from groupwise.causal_lm.scratch import character_tokenizer
+from groupwise.causal_lm.cache import character_tokenizer
 from groupwise.checkpoint import load_tree
 from groupwise.config import merge
 from groupwise.experiment import Experiment
-from groupwise.reward.text import completion_text
+from groupwise.reward.completions import completion_text
 from groupwise.track import depends_on_machine, read_metrics
 
 CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789 ?+-=.,:'()[]{}_\"\n"

@@ -21,9 +21,9 @@ from groupwise.experiment.runner import job_of, open_domain, resume
 from groupwise.memory import peak_bytes
 from groupwise.streams import Streams
 from groupwise.training.distributed import World
-from groupwise.training.progress import Progress
+from groupwise.training.job import Progress
 from groupwise.training.run.loop import autocast_of
-from groupwise.training.step.micro_batch_size import _measure
+from groupwise.training.step.pass_sizes import _measure
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
 

@@ -11,8 +11,8 @@ import pytest
 from safetensors.torch import load_file
 
 from groupwise.experiment import load_experiment
+from groupwise.experiment.grids import variants
 from groupwise.experiment.runner import run
-from groupwise.experiment.variants import variants
 from groupwise.track import read_metrics
 
 pytestmark = pytest.mark.nightly

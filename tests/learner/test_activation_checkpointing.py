@@ -8,7 +8,7 @@ from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import AutoModelForCausalLM, GPT2Config, Qwen3Config
 
-from groupwise.learner.activation_checkpointing import checkpoint_activations, offers_checkpointing
+from groupwise.learner.local import checkpoint_activations, offers_checkpointing
 
 SIZES = {
     "vocab_size": 13,

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from groupwise.learner.change import WeightChange
 from groupwise.learner.local import LocalLearner
+from groupwise.learner.optimiser import WeightChange
 from groupwise.learner.protocol import StepNumbers
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from groupwise.learner.hashing import hash_weights
+from groupwise.learner.copy import hash_weights
 
 
 def net() -> nn.Module:

@@ -10,8 +10,7 @@ import pytest
 import torch
 from tests.learner.one_process import sharding
 
-from groupwise.learner.shards import local_part
-from groupwise.learner.stored_shards import StoredTensor, fill, read_whole, write_shards
+from groupwise.learner.shards import StoredTensor, fill, local_part, read_whole, write_shards
 
 
 def test_what_is_written_fills_live_tensors_sharded_or_plain(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from groupwise.objective.deviation import Deviation
+from groupwise.objective.grouped import Deviation
 
 
 @dataclass(frozen=True)

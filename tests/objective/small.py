@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from groupwise.objective.acted import Acted
-from groupwise.objective.decisions import Decisions
+from groupwise.objective.decisions import Acted, Decisions
 
 Row = Sequence[float | None]
 

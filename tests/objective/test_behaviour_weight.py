@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from tests.objective.small import close
 
-from groupwise.objective.behaviour_weight import decision_weight, mean_weight, member_weight
+from groupwise.objective.correction import decision_weight, mean_weight, member_weight
 
 LOG = torch.tensor([[2.0, 8.0, 5.0], [0.5, 3.0, 3.0], [7.0, 7.0, 7.0]], dtype=torch.float64).log()
 MASK = torch.tensor([[True, True, False], [True, False, False], [False, False, False]])

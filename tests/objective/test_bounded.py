@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from groupwise.objective.bounded import bounded
+from groupwise.objective.clipping import bounded
 
 
 def test_clamped_both_ways_or_left() -> None:

@@ -16,8 +16,7 @@ from groupwise.config import ConfigError, ImportPath, import_paths, restrict_cod
 from groupwise.objective import Objective
 from groupwise.objective.advantage import Centred
 from groupwise.objective.decisions import Decisions, Surrogate
-from groupwise.objective.grouped import Grouped
-from groupwise.objective.running import Running
+from groupwise.objective.grouped import Grouped, Running
 from groupwise.objective.slot import AdvantageSlot, CreditSlot, TrustSlot
 from groupwise.records import Rollouts
 
@@ -168,7 +167,7 @@ def test_a_class_of_ones_own_refuses_its_company() -> None:
 
 
 def test_running_statistics_survive_a_stage_of_the_same_class_only() -> None:
-    centred = {"advantage.kind": "callable", "advantage.path": "groupwise.objective.advantage.centred:Centred"}
+    centred = {"advantage.kind": "callable", "advantage.path": "groupwise.objective.advantage:Centred"}
     centred_objective, signed = Objective.preset("bnpo", **centred), preset(f"{HERE}:Signed", slot="advantage")
     state = centred_objective.init().model_copy(update={"running": Running(weight=1.0)})
     assert centred_objective.adopt(state, centred_objective).running == state.running

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from groupwise.objective.counts import Counts
+from groupwise.objective.decisions import Counts
 
 
 def test_total_is_reduced_and_at_least_one() -> None:

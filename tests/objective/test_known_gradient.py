@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from groupwise.objective.known_gradient import known_gradient
+from groupwise.objective.decisions import known_gradient
 
 
 def test_value_and_gradient_are_those_given() -> None:

@@ -31,10 +31,9 @@ from torch import Tensor
 
 from groupwise.config import validate
 from groupwise.objective import Objective
-from groupwise.objective.acted import Acted
-from groupwise.objective.covariance import keyed_uniform
-from groupwise.objective.decisions import Decisions
-from groupwise.objective.running import Running
+from groupwise.objective.clipping import keyed_uniform
+from groupwise.objective.decisions import Acted, Decisions
+from groupwise.objective.grouped import Running
 
 SINGLES = list(singles())
 LOSS_SLOTS = ("smoothing", "ratio", "trust", "credit", "correction", "aggregation", "divergence")

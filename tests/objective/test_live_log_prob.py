@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from groupwise.objective import Objective
-from groupwise.objective.live_log_prob import check_log_prob
+from groupwise.objective.loss import check_log_prob
 from groupwise.records import Rollouts
 
 

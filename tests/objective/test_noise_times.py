@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from groupwise.config import ConfigError, validate
-from groupwise.objective.noise_times import NoiseTimes
+from groupwise.objective.noise import NoiseTimes
 
 
 @pytest.mark.parametrize("levels", ["schedule", "uniform", "logit_normal"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from groupwise.objective.divergence.k3 import K3
+from groupwise.objective.divergence import K3
 
 
 def test_a_plain_number_is_a_constant_beta() -> None:

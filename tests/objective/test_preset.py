@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.laws import SLOTS
 
-from groupwise.cli.equation import equation_lines, plain
+from groupwise.cli.methods import equation_lines, plain
 from groupwise.config import ConfigError
 from groupwise.objective import Objective, preset
 from groupwise.objective.preset import changes, equation_of, method_names, overlay_names, read_method, read_overlay

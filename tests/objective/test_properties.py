@@ -15,8 +15,7 @@ from tests.objective.test_laws import ADVANTAGES
 
 from groupwise.config import validate
 from groupwise.objective import Objective
-from groupwise.objective.acted import Acted
-from groupwise.objective.decisions import Decisions
+from groupwise.objective.decisions import Acted, Decisions
 
 TABLES = laws.slot_tables("advantage", switches=True)
 COMPARING = [

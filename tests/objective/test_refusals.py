@@ -10,7 +10,7 @@ import pytest
 
 from groupwise.config import ConfigError
 from groupwise.objective import Objective
-from groupwise.objective.refusals import warnings
+from groupwise.objective.objective import warnings
 
 
 @pytest.mark.parametrize(

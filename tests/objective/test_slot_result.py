@@ -15,7 +15,7 @@ MODULE = """
 from typing import ClassVar
 import torch
 from groupwise.objective import slot
-from groupwise.objective.penalty import Penalty
+from groupwise.objective.divergence import Penalty
 
 class Advantage(slot.AdvantageSlot):
     def __call__(self, rewards, running): return rewards.value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from groupwise.objective import ObjectiveState
-from groupwise.objective.running import Running
+from groupwise.objective.grouped import Running
 
 
 def test_round_trip_through_json_is_exact() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from groupwise.objective.stop_gradient import recording, replaying, stop_gradient
+from groupwise.objective.decisions import recording, replaying, stop_gradient
 
 
 def test_stopped_value_has_no_gradient() -> None:

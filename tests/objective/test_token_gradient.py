@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.token_gradient import token_gradient
+from groupwise.objective.decisions import token_gradient
 
 
 def test_value_of_the_level_gradient_of_the_decision() -> None:

@@ -8,8 +8,7 @@ from torch import nn
 
 from groupwise.config import ConfigError, restrict_code, validate
 from groupwise.learner.local import LocalLearner
-from groupwise.reference import CallableReference, ReferenceRule
-from groupwise.reference.policy import ReferencePolicy
+from groupwise.reference import CallableReference, ReferencePolicy, ReferenceRule
 
 HERE = "tests.reference.test_callable"
 
@@ -59,7 +58,7 @@ def test_a_share_that_is_none_is_named() -> None:
 
 
 def test_what_is_no_reference_is_refused_and_nothing_is_imported_while_reading() -> None:
-    with pytest.raises(ConfigError, match=r"LocalLearner does not extend groupwise.reference.rule.ReferenceRule"):
+    with pytest.raises(ConfigError, match=r"LocalLearner does not extend groupwise.reference.ReferenceRule"):
         validate(CallableReference, {"kind": "callable", "path": "groupwise.learner.local:LocalLearner"})
     with restrict_code():
         assert validate(CallableReference, {"kind": "callable", "path": "not_a_module:Rule"}).present

@@ -7,8 +7,14 @@ import torch
 from torch import nn
 
 from groupwise.learner.local import LocalLearner
-from groupwise.reference import AbsentReference, EmaReference, FrozenReference, PeriodicReference, QualityGateReference
-from groupwise.reference.policy import ReferencePolicy
+from groupwise.reference import (
+    AbsentReference,
+    EmaReference,
+    FrozenReference,
+    PeriodicReference,
+    QualityGateReference,
+    ReferencePolicy,
+)
 
 
 def linear(value: float) -> nn.Linear:

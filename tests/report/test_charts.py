@@ -8,7 +8,7 @@ import pytest
 
 from groupwise.report.charts import sections, stages, time_split
 from groupwise.report.groups import Recorded, scan
-from groupwise.report.variants import Variant, group_runs
+from groupwise.report.results import Variant, group_runs
 from groupwise.runs import Run
 
 

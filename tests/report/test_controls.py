@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 from tests.report.run_folders import NASTY, write_run
 
-from groupwise.report.controls import controls
 from groupwise.report.page import render
-from groupwise.report.results import results
+from groupwise.report.results import Variant, controls, group_runs, results
 from groupwise.report.tables import markdown
-from groupwise.report.variants import Variant, group_runs
 from groupwise.runs import Run, read_run
 
 METRIC = "greedy/right"

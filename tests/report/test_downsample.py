@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.report.downsample import downsample_curve, downsample_quantiles, round_significant
+from groupwise.report.axes import downsample_curve, downsample_quantiles, round_significant
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200), st.integers(1, 20))

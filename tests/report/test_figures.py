@@ -11,7 +11,7 @@ from tests.report import trained_runs
 from tests.report.run_folders import write_run
 
 from groupwise.report.figures import beta_comparison, write_figures
-from groupwise.report.variants import Variant, group_runs
+from groupwise.report.results import Variant, group_runs
 from groupwise.runs import Run
 
 

@@ -4,8 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from groupwise.report.group_browser import MOST_MEMBERS, browse
-from groupwise.report.groups import scan
+from groupwise.report.groups import MOST_MEMBERS, browse, scan
 from groupwise.runs import Run
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from groupwise.report.held_out import held_out
+from groupwise.report.tables import held_out
 from groupwise.runs import Run, read_run
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from groupwise.report.members import MOST_TOKENS, member, shortened
+from groupwise.report.groups import MOST_TOKENS, member, shortened
 from groupwise.report.pictures import Pictures
 
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.report.results import results
-from groupwise.report.variants import Variant
+from groupwise.report.results import Variant, results
 from groupwise.runs import Run
 
 

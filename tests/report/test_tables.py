@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.report.results import Result, results
+from groupwise.report.results import Result, Variant, group_runs, results
 from groupwise.report.tables import Judged, latex, markdown, write_tables
-from groupwise.report.variants import Variant, group_runs
 from groupwise.runs import Run
 
 NASTY = r"a_b & 50% of $x$ #1 {c} \d ~ ^ |e| <script>`*"

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from groupwise.report.variants import differences, group_runs
+from groupwise.report.results import differences, group_runs
 from groupwise.runs import Run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from groupwise.reward import RewardTable
-from groupwise.reward.content import Content
+from groupwise.reward.completions import Content
 from groupwise.reward.scoring.score import Rewards
 
 

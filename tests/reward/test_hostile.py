@@ -18,13 +18,13 @@ import pytest
 import reasoning_gym
 from reasoning_gym.factory import DATASETS, get_score_answer_fn
 
-from groupwise.domain.language.source.reasoning_gym import plain
+from groupwise.domain.language.source.base import plain
 from groupwise.reward import CallableReward, Extract, Format, ReasoningGym, Reward, Rewards, RewardTable
 from groupwise.reward.base import MemberLimits
+from groupwise.reward.completions import MAX_CHARACTERS
 from groupwise.reward.config import REWARDS
-from groupwise.reward.text import MAX_CHARACTERS
 from groupwise.testing import check_reward
-from groupwise.testing.hostile import SHORT, TEXTS
+from groupwise.testing.reward import SHORT, TEXTS
 
 KINDS: dict[str, type[Reward]] = {kind: REWARDS.config(kind) for kind in REWARDS.names()}
 NO_TEXT = {
@@ -64,7 +64,7 @@ READERS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "knights_and_knaves": ({}, KNIGHT, {"answer": "Al is a knight."}),
     "reasoning_gym": ({"seconds_per_answer": 60.0}, "19-9+3", {"answer": "?"}),
     "unit_tests": ({"cpu_seconds": 2.0}, "def add(a, b): return a + b", {}),
-    "win_rate": ({"function": "groupwise.reward.models.win_rate:longer"}, "a", {}),
+    "win_rate": ({"function": "groupwise.reward.models.judge:longer"}, "a", {}),
     "callable": ({"path": "groupwise.reward.callable:example"}, "because", {}),
     "reward_model": ({}, "a b", {}),
     "judge": ({"model": "m", "template": "{prompt} {completion} {answer}"}, "4", {}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.reward.text import completion_text, prompt_text
+from groupwise.reward.completions import completion_text, prompt_text
 
 
 def test_the_last_assistant_message_is_the_completion() -> None:

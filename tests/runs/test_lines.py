@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.runs import each_line, lines, read_lines
-from groupwise.runs.lines import parse
+from groupwise.runs import each_line, folder, read_lines
+from groupwise.runs.folder import parse
 
 
 def test_every_whole_object_is_read_and_the_rest_is_said(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_both_parsers_are_of_one_opinion() -> None:
 
 
 def _slowly(content: bytes) -> object:
-    return lines._DECODER.decode(content.decode("utf-8", errors="replace"))
+    return folder._DECODER.decode(content.decode("utf-8", errors="replace"))
 
 
 def _said(read: Callable[[bytes], object], content: bytes) -> str:
@@ -107,7 +107,7 @@ def _said(read: Callable[[bytes], object], content: bytes) -> str:
 
 
 def test_lines_without_a_number_that_is_not_finite_are_read_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_DECODER", None)
+    monkeypatch.setattr(folder, "_DECODER", None)
     assert parse(b'{"step": 1, "learning_rate": 2.5e-05, "text": "caf\xc3\xa9"}') == {
         "step": 1,
         "learning_rate": 2.5e-05,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from groupwise.runs.natural_order import natural
+from groupwise.runs.folder import natural
 
 
 def test_numbers_count_by_size_and_other_digits_are_letters() -> None:

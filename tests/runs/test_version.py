@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.runs.folder import RunFolder
-from groupwise.runs.version import require_known_version, written_by
+from groupwise.runs.folder import RunFolder, require_known_version, written_by
 
 
 def run(folder: Path, environment: object) -> RunFolder:

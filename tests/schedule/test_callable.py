@@ -6,8 +6,7 @@ import pytest
 
 from groupwise.config import Config, ConfigError, validate
 from groupwise.objective import Objective
-from groupwise.schedule import AnySchedule, Schedule
-from groupwise.schedule.base import Fixed, Measured
+from groupwise.schedule import AnySchedule, Fixed, Measured, Schedule
 
 HERE = "tests.schedule.test_callable"
 
@@ -69,7 +68,7 @@ def test_the_numbers_are_those_of_the_class() -> None:
 
 def test_a_schedule_that_follows_a_measurement_is_refused_where_none_is_made() -> None:
     with pytest.raises(
-        ConfigError, match=r"rate.path = 'tests.*Doubling': Doubling does not extend groupwise.schedule.base.Fixed"
+        ConfigError, match=r"rate.path = 'tests.*Doubling': Doubling does not extend groupwise.schedule.Fixed"
     ):
         two("Doubling", "Doubling")
 

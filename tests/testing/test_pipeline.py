@@ -13,10 +13,8 @@ from tests.domain.diffusion.models.tiny import ALL_PIPELINES, ASKED_BY_IMAGE, sa
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.diffusion.models.adapters import SHIPPED
-from groupwise.domain.diffusion.models.flux import Flux
-from groupwise.domain.diffusion.models.instruct_pix2pix import InstructPix2Pix
-from groupwise.domain.diffusion.models.wan import Wan
+from groupwise.domain.diffusion.models.families import Flux, InstructPix2Pix, Wan
+from groupwise.domain.diffusion.models.pipeline import SHIPPED
 from groupwise.domain.diffusion.pipeline_adapter import PipelineAdapter
 from groupwise.testing import BrokenLaws, check_pipeline
 

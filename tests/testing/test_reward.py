@@ -16,7 +16,7 @@ import pytest
 
 from groupwise.reward import ExactAnswer
 from groupwise.testing import BrokenLaws, check_reward
-from groupwise.testing.hostile import MARK
+from groupwise.testing.reward import MARK
 
 COMPLETIONS = ["4", "so it is 5", "no number"]
 COLUMNS = {"answer": ["4", "5", "6"], "hint": [["a"], ["b"], ["c"]]}

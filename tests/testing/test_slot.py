@@ -10,11 +10,9 @@ from pydantic import Field
 from tests import laws
 from torch import Tensor
 
-from groupwise.objective.counts import Counts
-from groupwise.objective.decisions import Decisions, Surrogate
-from groupwise.objective.grouped import Grouped
-from groupwise.objective.penalty import Penalty
-from groupwise.objective.running import Running
+from groupwise.objective.decisions import Counts, Decisions, Surrogate
+from groupwise.objective.divergence import Penalty
+from groupwise.objective.grouped import Grouped, Running
 from groupwise.objective.slot import (
     AdmissionSlot,
     AdvantageSlot,

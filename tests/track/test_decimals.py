@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from groupwise.track.decimals import same_decimals
+from groupwise.track.tracker import same_decimals
 
 
 @pytest.mark.parametrize(

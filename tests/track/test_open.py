@@ -19,7 +19,7 @@ import torch
 
 from groupwise.config import ConfigError
 from groupwise.track import TrackConfig, Trackers, WandbConfig, open_trackers
-from groupwise.track.wandb_file import rows, wait_until_written
+from groupwise.track.wandb import rows, wait_until_written
 
 pytest.importorskip("tensorboard")
 pytest.importorskip("wandb")

@@ -17,15 +17,15 @@ from groupwise.domain.language import domain as language
 from groupwise.learner import local
 from groupwise.learner.optimiser import gradient_norm, trained_parameters
 from groupwise.objective import Objective, Plan
-from groupwise.objective.advantage.z_score import ZScore
-from groupwise.objective.aggregate.member_mean import MemberMean
-from groupwise.objective.correction.truncate import Truncate
+from groupwise.objective.advantage import ZScore
+from groupwise.objective.aggregate import MemberMean
+from groupwise.objective.correction import Truncate
 from groupwise.records import Loss, Scored
-from groupwise.reference.policy import ReferencePolicy
+from groupwise.reference import ReferencePolicy
 from groupwise.training.optimiser_config import OptimiserConfig
 from groupwise.training.step import step as step_module
 from groupwise.training.step import update
-from groupwise.training.step.members import RewardedMembers
+from groupwise.training.step.collect import RewardedMembers
 from groupwise.training.step.step import Step
 
 Patch = pytest.MonkeyPatch

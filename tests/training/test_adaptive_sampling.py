@@ -11,7 +11,7 @@ from tests.training.toy import ToyDomain, job, recipe
 from groupwise.streams import Streams
 from groupwise.track import read_metrics
 from groupwise.training import train
-from groupwise.training.adaptive_sampling import AdaptiveSampling
+from groupwise.training.sampling import AdaptiveSampling
 
 
 def test_weights_are_the_variance_of_passing() -> None:

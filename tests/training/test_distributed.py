@@ -26,7 +26,7 @@ from groupwise.runs import RunFolder
 from groupwise.statistics import Mean, Total
 from groupwise.training import train
 from groupwise.training.distributed import World, connect, disconnect
-from groupwise.training.run.agreement import _shared_settings, agreed_folder, check_same_start
+from groupwise.training.run.loop import _shared_settings, agreed_folder, check_same_start
 from groupwise.training.run.run_folder import locked, write_json
 
 ROOT = Path(__file__).resolve().parents[2]

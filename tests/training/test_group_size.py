@@ -11,7 +11,7 @@ from tests.training.toy import ToyDomain, job, recipe
 from groupwise.checkpoint import CheckpointConfig
 from groupwise.track import read_metrics
 from groupwise.training import TrainConfig, resume, train
-from groupwise.training.group_size import DynamicGroupSize
+from groupwise.training.sampling import DynamicGroupSize
 
 
 def sizes(path: Path) -> list[float]:

@@ -13,8 +13,7 @@ from torch import nn
 
 from groupwise.config import ConfigError
 from groupwise.learner.local import LocalLearner
-from groupwise.reference import EmaReference, FrozenReference, PeriodicReference, QualityGateReference
-from groupwise.reference.policy import ReferencePolicy
+from groupwise.reference import EmaReference, FrozenReference, PeriodicReference, QualityGateReference, ReferencePolicy
 from groupwise.track import read_metrics
 from groupwise.training import train
 

@@ -14,8 +14,8 @@ import torch
 from torch.distributed import HashStore
 from torch.distributed.distributed_c10d import Store
 
-from groupwise.training import distributed, meeting
-from groupwise.training.meeting import fresh_store
+from groupwise.training import distributed, roll_call
+from groupwise.training.roll_call import fresh_store
 
 
 def meet(store: Store, size: int, patience: timedelta = timedelta(seconds=60)) -> list[Store]:
@@ -33,7 +33,7 @@ def test_every_start_has_keys_of_its_own_in_one_store() -> None:
 
 
 def test_a_process_that_a_dead_host_answered_asks_the_living_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meeting, "_SECONDS_BEFORE_ASKING_AGAIN", 0.2)
+    monkeypatch.setattr(roll_call, "_SECONDS_BEFORE_ASKING_AGAIN", 0.2)
     store = HashStore()
     guest: list[Store] = []
     thread = threading.Thread(target=lambda: guest.append(fresh_store(store, 1, 2, timedelta(seconds=60))))
@@ -57,7 +57,7 @@ def test_a_process_that_does_not_come_is_named() -> None:
 def test_a_process_that_is_waited_for_is_named_before_the_time_is_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(meeting, "SECONDS", 0.0)
+    monkeypatch.setattr(roll_call, "SECONDS", 0.0)
     with pytest.raises(RuntimeError):
         fresh_store(HashStore(), 0, 2, timedelta(seconds=0.2))
     assert caplog.messages == ["of 2 processes, rank 1 did not come within 0 s; after 0.2 s the run ends"]

@@ -80,7 +80,7 @@ def judge(has_come: threading.Event, let_go: threading.Event) -> None:
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
-    monkeypatch.setattr(roll_call, "_SECONDS_BETWEEN_LOOKS", 0.02)
+    monkeypatch.setattr(roll_call, "_ROLL_CALL_SECONDS_BETWEEN_LOOKS", 0.02)
     monkeypatch.setattr(roll_call, "_SECONDS_FOR_AN_ANSWER", DEADLINE)
     running = Processes(3)
     yield running

@@ -28,9 +28,9 @@ from groupwise.checkpoint.tree import SHARDS
 from groupwise.config import ConfigError
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import open_domain, resume, run
-from groupwise.learner.stored_shards import read_whole
+from groupwise.learner.shards import read_whole
 from groupwise.runs import read_lines
-from groupwise.training.run.checkpoint_model import write_model_of
+from groupwise.training.run.evaluation import write_model_of
 
 BOUND = 1e-12
 """Of a weight, all of whose size is about one, on a shape that computes in fp64 throughout."""

@@ -12,7 +12,7 @@ from groupwise.config import ConfigError, validate
 from groupwise.streams import Streams
 from groupwise.training import train
 from groupwise.training.config import TrainConfig
-from groupwise.training.worst_first import WorstFirst
+from groupwise.training.sampling import WorstFirst
 
 
 def test_every_prompt_comes_once_and_then_only_the_worst() -> None:

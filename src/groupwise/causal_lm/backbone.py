@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor, nn
 
-from groupwise.causal_lm.head import token_scores, token_scores_backward
-from groupwise.causal_lm.tile import HeadShape
+from groupwise.causal_lm.head import HeadShape, token_scores, token_scores_backward
 from groupwise.config import ConfigError
 
 if TYPE_CHECKING:
     from groupwise.causal_lm.sharded import ShardedLM
+
 
 _SCALES = ("logits_scaling", "logit_scale", "lm_head_multiplier", "output_multiplier", "logits_mup_width_multiplier")
 _CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
@@ -42,7 +42,7 @@ class Backbone:
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )
@@ -106,7 +106,7 @@ class Backbone:
         """The dtype in which the weights are trained, also where they are stored in another until they are in shards.
         """
         self.packs: bool | None = None
-        """True where `groupwise.causal_lm.packing` gives this model's own numbers; None before the first trial."""
+        """True where `groupwise.causal_lm.scoring` gives this model's own numbers; None before the first trial."""
 
     @property
     def device(self) -> torch.device:
@@ -311,3 +311,39 @@ def _why_not_plain(head: nn.Module) -> str:
     if hasattr(head, "base_layer"):
         return "has an adapter on it; take lm_head out of target_modules"
     return f"is a {name}, not a plain linear layer; such a model cannot be trained here"
+
+
+# The remark on a mixture of experts: its router learns from the objective alone.
+
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+
+
+def router_remark(config: Any) -> str:
+    """Writes a sentence on the loss that other trainers add for the router; empty for a model without experts.
+
+    The loss that balances the experts' load is of the whole batch's shares, not a sum over tokens, so that it would
+    depend on how a batch is cut into passes.
+
+    Args:
+        config: the model's, as transformers has it.
+
+    Example:
+        >>> from transformers import Qwen3Config, Qwen3MoeConfig
+        >>> router_remark(Qwen3Config()), router_remark(Qwen3MoeConfig(num_experts=8, num_experts_per_tok=2))[:55]
+        ('', 'model: a mixture of 8 experts, whose router learns from')
+    """
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    counts = [count for name in _EXPERTS if isinstance(count := getattr(text, name, None), int) and count > 1]
+    if not counts:
+        return ""
+    coefficient = getattr(text, "router_aux_loss_coef", None)
+    coefficient_note = (
+        f" (router_aux_loss_coef = {coefficient:g} in its config.json has no effect)"
+        if isinstance(coefficient, int | float) and coefficient
+        else ""
+    )
+    return (
+        f"model: a mixture of {counts[0]} experts, whose router learns from the objective alone: no loss that balances"
+        f" the experts' load is added{coefficient_note}; for one train with TRL's trainer and this objective, or leave"
+        " the routers as they are with LoRA on the attention's layers (domain.model.lora)"
+    )

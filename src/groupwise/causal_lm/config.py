@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config, InModule, may_run
-from groupwise.config.numbers import Count, Length, Parallel, Positive, Seconds, Width
+from groupwise.config.errors import Count, Length, Parallel, Positive, Seconds, Width
 
 
 @final
@@ -201,7 +201,7 @@ class SyncFromPath(Config):
     @model_validator(mode="after")
     def _is_a_transport(self) -> SyncFromPath:
         if may_run(self.path):
-            from groupwise.causal_lm.engine.user_transport import transport_class
+            from groupwise.causal_lm.engine.transport import transport_class
 
             transport_class(self.path)
         return self

@@ -2,7 +2,7 @@
 
     log P(continuation | prompt) = sum_t log p(continuation_t | prompt, continuation_<t)        in nats
 
-Tokens that several rows begin with are forwarded once, where the model allows it (`groupwise.causal_lm.packing`): a
+Tokens that several rows begin with are forwarded once, where the model allows it (`groupwise.causal_lm.scoring`): a
 prompt for all of its continuations, or, where that saves more, the common beginning of several prompts (the same
 demonstrations before different queries).
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from groupwise.causal_lm import packing, scoring
+from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
 
 Ids = Sequence[int]
@@ -39,7 +39,7 @@ def continuation_log_probs(
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )
@@ -54,7 +54,7 @@ def continuation_log_probs(
     log_probs = [[0.0] * len(options) for options in continuations]
     scored_rows = [row for row, options in enumerate(continuations) if any(map(len, options))]
     with backbone.evaluating():
-        packs = packing.can_pack(backbone)
+        packs = scoring.can_pack(backbone)
         for batch in _batches(scored_rows, prompts, continuations, batch_tokens):
             places = [
                 (row, number)

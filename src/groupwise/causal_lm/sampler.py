@@ -17,10 +17,8 @@ from torch import Tensor
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
-from groupwise.causal_lm.decode import prefill
-from groupwise.causal_lm.draw import check_finite, draw, truncation_mask, uniforms
-from groupwise.causal_lm.quick_adapter import quick_adapters
-from groupwise.causal_lm.stop import Stops
+from groupwise.causal_lm.decode import Stops, check_finite, draw, prefill, truncation_mask, uniforms
+from groupwise.causal_lm.loading import quick_adapters
 from groupwise.config import ConfigError
 
 Continue = Callable[[int, list[int]], Sequence[int] | None]
@@ -98,7 +96,7 @@ def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
         >>> tokenizer = character_tokenizer("ab")
         >>> end_ids(small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0), tokenizer)
         (1,)
@@ -166,7 +164,7 @@ def sample(
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor, nn
 
-from groupwise.causal_lm import packing, scoring
-from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.experts import router_remark
+from groupwise.causal_lm import scoring
+from groupwise.causal_lm.backbone import Backbone, router_remark
 from groupwise.config import ConfigError
 from groupwise.learner.shards import copy_without_weights, inside, move_weights, shard_module
 
@@ -41,7 +40,7 @@ class ShardedLM:
     ) -> None:
         check_spreads(backbone.config)
         # The trial of packing runs the model past its forward pass, which only a plain one allows. It is the last one.
-        packing.can_pack(backbone)
+        scoring.can_pack(backbone)
         backbone.tried = backbone
         self.backbone = copy_without_weights(backbone, backbone.model, dtypes)
         self.backbone.sharded = True

@@ -54,7 +54,7 @@ def load_stored(config: CausalLMConfig) -> LoadedLM | None:
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
         >>> from groupwise.causal_lm.loading import save
-        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
         >>> import tempfile
         >>> folder, tokenizer = tempfile.mkdtemp(), character_tokenizer("ab")
         >>> model = small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, 0, torch.bfloat16)

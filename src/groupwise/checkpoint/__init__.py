@@ -9,11 +9,9 @@ from groupwise.checkpoint.atomic import (
     unfinished_writes,
     write_file,
 )
-from groupwise.checkpoint.cache import Cache, cache_folder, content_key
 from groupwise.checkpoint.config import CheckpointConfig
-from groupwise.checkpoint.store import Checkpoint, CheckpointStore, natural
-from groupwise.checkpoint.together import write_record
-from groupwise.checkpoint.tree import load_tree, save_tree
+from groupwise.checkpoint.store import Checkpoint, CheckpointStore, natural, write_record
+from groupwise.checkpoint.tree import Cache, cache_folder, content_key, load_tree, save_tree
 
 __all__ = [
     "Cache",

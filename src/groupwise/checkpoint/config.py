@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from groupwise.config import Config
-from groupwise.config.numbers import Positive
+from groupwise.config.errors import Positive
 
 
 @final

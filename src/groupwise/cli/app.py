@@ -4,27 +4,70 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated
+from typing import Annotated, Any, final
 
 import typer
+from typer.core import TyperCommand
 
 from groupwise.cli.check import check
 from groupwise.cli.compare import compare
-from groupwise.cli.doctor import doctor
-from groupwise.cli.errors import report as tell
 from groupwise.cli.estimate import estimate
 from groupwise.cli.evaluate import evaluate
 from groupwise.cli.experiments import experiments
 from groupwise.cli.export import export
 from groupwise.cli.methods import methods
-from groupwise.cli.report import report
-from groupwise.cli.resume import resume
+from groupwise.cli.output import report as tell
+from groupwise.cli.report import doctor, report
 from groupwise.cli.sample import sample
 from groupwise.cli.schema import schema
-from groupwise.cli.train import train
-from groupwise.cli.verb import Verb
-from groupwise.cli.version import version
+from groupwise.cli.train import resume, train
 from groupwise.processes import end_with_parent
+
+
+@final
+class Verb(TyperCommand):
+    """A command; an option that it does not have is looked up among those of the sources' scripts."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses as typer does, and answers options of other systems.
+
+        Raises:
+            ConfigError: options of another system; all of them are answered.
+        """
+        asked = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            # By its name: typer brings a click of its own, or in older versions uses the one that is installed.
+            if type(error).__name__ != "NoSuchOption":
+                raise
+            from groupwise.config import ConfigError, Problem
+            from groupwise.experiment.counterparts import flags
+
+            if not (counterparts := flags(asked)):
+                raise
+        raise ConfigError([Problem("", answer) for answer in counterparts], source=f"groupwise {ctx.info_name}")
+
+
+# `groupwise version`: what is installed.
+
+
+def version() -> None:
+    """Print the versions of Groupwise and of what it stands on."""
+    import platform
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    from groupwise.cli.output import console
+
+    console().print(f"groupwise {installed('groupwise')}")
+    console().print(f"python {platform.python_version()} ({platform.platform()})")
+    for name in ("torch", "transformers", "peft", "pydantic"):
+        try:
+            console().print(f"{name} {installed(name)}")
+        except PackageNotFoundError:
+            console().print(f"{name} is not installed")
+
 
 app = typer.Typer(
     name="groupwise",

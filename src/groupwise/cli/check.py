@@ -31,11 +31,10 @@ def check(
     loaded = load(experiment, overrides, model=model, prompts=prompts, seed=seed, run_code=run_code)
     import torch
 
+    from groupwise.experiment.loaded_run import check_start
     from groupwise.experiment.runner import job_of, open_domain
-    from groupwise.experiment.start import check_start
     from groupwise.training.job import Domains
-    from groupwise.training.run.piece_trial import try_pieces
-    from groupwise.training.run.preflight import check_configuration, check_memory, device_of
+    from groupwise.training.run.preflight import check_configuration, check_memory, device_of, try_pieces
 
     check_start(loaded)
     torch.set_num_threads(loaded.train.num_threads)
@@ -60,7 +59,7 @@ def _read_and_score(loaded: Experiment, job: Job, span: Experiment, domains: Dom
     from groupwise.streams import Streams
     from groupwise.training.distributed import World
     from groupwise.training.run.preflight import check_domain
-    from groupwise.training.run.warm_up import load_weights
+    from groupwise.training.run.stages import load_weights
 
     domain = domains.base
     is_own_domain = is_users(loaded.domain)
@@ -106,8 +105,8 @@ def _read_and_score(loaded: Experiment, job: Job, span: Experiment, domains: Dom
 def _keep_laws(domain: Domain) -> None:
     """Refuses a domain of somebody's own that breaks what training relies on."""
     from groupwise.config import ConfigError
-    from groupwise.testing.broken import BrokenLaws
     from groupwise.testing.domain import check_domain as check_laws
+    from groupwise.testing.slot import BrokenLaws
 
     try:
         check_laws(domain)
@@ -116,8 +115,8 @@ def _keep_laws(domain: Domain) -> None:
 
 
 def _show(group: OneGroup, *, untrained: bool) -> None:
-    from groupwise.cli.member_text import member_text
     from groupwise.cli.output import console, say, shorten, table
+    from groupwise.cli.sample import member_text
 
     out = console()
     out.print()

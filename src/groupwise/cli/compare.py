@@ -14,8 +14,7 @@ from groupwise.cli.arguments import ExperimentName, Model, Overrides, RunCode
 if TYPE_CHECKING:
     from groupwise.experiment import Experiment
     from groupwise.experiment.comparison import Comparison, Row
-    from groupwise.experiment.grids import Cell, Outcome
-    from groupwise.experiment.variants import Variant
+    from groupwise.experiment.grids import Cell, Outcome, Variant
 
 
 Vary = Annotated[
@@ -86,10 +85,9 @@ def compare(
     from groupwise.cli.output import console
     from groupwise.experiment.comparison import compare as read_comparison
     from groupwise.experiment.comparison import save
-    from groupwise.experiment.grids import grid_lock, lay_out
+    from groupwise.experiment.grids import grid_lock, lay_out, variants
     from groupwise.experiment.page import write_page
     from groupwise.experiment.schema import ComparisonConfig
-    from groupwise.experiment.variants import variants
     from groupwise.extras import require
 
     require("report", "groupwise compare")
@@ -131,7 +129,7 @@ def compare(
 def _announced(num_variants: int, seeds: range, where: str) -> list[str]:
     """Says what will run, and whether the table could call any difference real."""
     from groupwise.cli.output import counted
-    from groupwise.experiment.significance import fewest_seeds
+    from groupwise.experiment.statistics import fewest_seeds
 
     first = f" from {seeds.start}" if seeds.start else ""
     size = f"{counted(num_variants, 'variant')} x {counted(len(seeds), 'seed')}{first}"
@@ -175,7 +173,7 @@ def _refuse_objects(name: str, experiment: Experiment) -> None:
 def _configurations(experiments: Mapping[Variant, Experiment], controls: bool) -> dict[Variant, dict[str, Any]]:
     """Returns the configuration that the runs of each variant have; refuses two that are the same."""
     from groupwise.config import ConfigError
-    from groupwise.experiment.start import check_start
+    from groupwise.experiment.loaded_run import check_start
 
     configurations: dict[Variant, dict[str, Any]] = {}
     for variant, experiment in experiments.items():
@@ -206,7 +204,7 @@ def _run(
     from rich.text import Text
 
     from groupwise.cli.output import console, counted
-    from groupwise.experiment.shared_warm_up import share
+    from groupwise.experiment.comparison import share
 
     failed = {}
     try:
@@ -258,7 +256,7 @@ def _again(
 
 def _beside_controls(cells: Sequence[Cell]) -> list[str]:
     """Says how much every variant gained over the controls that were trained in its runs."""
-    from groupwise.experiment.controls import describe_gains, gains
+    from groupwise.experiment.comparison import describe_gains, gains
     from groupwise.runs import EvaluatedOn
 
     lines = []

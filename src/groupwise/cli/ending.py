@@ -24,7 +24,7 @@ def ending(run: Path, steps: tuple[int, int]) -> None:
     from rich.text import Text
 
     from groupwise.cli.output import console, say
-    from groupwise.cli.run_folder import run_config
+    from groupwise.cli.trained import run_config
     from groupwise.experiment.held_out import evaluations, read_summary
 
     out = console()
@@ -62,10 +62,10 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
         config: the resolved configuration.
     """
     from groupwise.cli.output import counted
-    from groupwise.experiment.controls import describe_gains, gains
+    from groupwise.experiment.comparison import describe_gains, gains
     from groupwise.experiment.held_out import read_summary
     from groupwise.runs import EvaluatedOn
-    from groupwise.track.decimals import same_decimals
+    from groupwise.track.tracker import same_decimals
 
     metric = summary["metric"]
     if metric is None:
@@ -179,9 +179,9 @@ def pictures(run: Path, steps: tuple[int, int]) -> list[str]:
 
 def findings(run: Path) -> list[str]:
     """Lists the rules that hold at the end of a run; notes, which ask for no action, are left to `groupwise doctor`."""
-    from groupwise.cli.run_folder import run_config
+    from groupwise.cli.trained import run_config
     from groupwise.diagnosis import diagnose
-    from groupwise.track.metrics import read_metrics
+    from groupwise.track.tracker import read_metrics
 
     path = RunFolder(run).metrics
     diagnosis_findings = diagnose(read_metrics(path), run_config(run)) if path.is_file() else []

@@ -13,11 +13,10 @@ from groupwise.cli import completion
 from groupwise.cli.arguments import Overrides, RunCode
 
 if TYPE_CHECKING:
-    from groupwise.domain.costs import CausalLm
+    from groupwise.domain.pass_sizes import CausalLm
     from groupwise.estimate.estimate import Estimate
-    from groupwise.estimate.machine import Machine
+    from groupwise.estimate.machine import Machine, Step
     from groupwise.estimate.shape import Shape
-    from groupwise.estimate.work import Step
     from groupwise.experiment import Experiment
 
 
@@ -82,9 +81,9 @@ def estimate(
 
     from groupwise.cli.output import console
     from groupwise.config import ConfigError
+    from groupwise.estimate.estimate import Numbers
     from groupwise.estimate.estimate import estimate as estimated
     from groupwise.estimate.machine import GPUS
-    from groupwise.estimate.memory import Numbers
     from groupwise.streams import Streams
 
     if gpu is not None and gpu not in GPUS:
@@ -145,7 +144,7 @@ def _shape(costs: CausalLm, model: Path | None, name: str) -> Shape:
 
 
 def _step(span: Experiment, costs: CausalLm, prompt_tokens: float, completion_tokens: float | None) -> Step:
-    from groupwise.estimate.work import Step
+    from groupwise.estimate.machine import Step
 
     longest = costs.max_new_tokens
     size = span.train.micro_batch_members

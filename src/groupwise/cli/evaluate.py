@@ -38,9 +38,8 @@ def evaluate(
     from groupwise.experiment.runner import open_domain
     from groupwise.runs import EvaluatedOn
     from groupwise.streams import Streams
-    from groupwise.training.run.pictures import with_files, write_pictures
+    from groupwise.training.run.rollout_records import as_json, with_files, write_pictures, write_tables
     from groupwise.training.run.run_folder import write_records
-    from groupwise.training.run.tables import as_json, write_tables
 
     torch.set_num_threads(threads or 1)
     loaded = trained(place, experiment, which, run_code=run_code)

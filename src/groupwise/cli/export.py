@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -11,12 +12,51 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from groupwise.cli.arguments import RunCode
-from groupwise.cli.card_head import card_head
 from groupwise.runs import EvaluatedOn
 from groupwise.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from groupwise.domain.exported import Card
+
+
+# The head of a model card: what hubs read of it, YAML between two lines of dashes.
+
+
+def card_head(config: Mapping[str, Any], card: Card) -> list[str]:
+    """Writes the lines of the head.
+
+    Args:
+        config: the run's resolved configuration.
+        card: what the domain says of the folder.
+
+    Example:
+        >>> from groupwise.domain.exported import Card
+        >>> config = {"domain": {"model": {"kind": "pretrained", "path": "models/FLUX.1-dev"}}}
+        >>> print(*card_head(config, Card("", "diffusers", "text-to-image", adapter=True)), sep="\\n")
+        ---
+        library_name: diffusers
+        pipeline_tag: text-to-image
+        base_model: "models/FLUX.1-dev"
+        base_model_relation: adapter
+        tags: [groupwise, reinforcement-learning, lora]
+        ---
+    """
+    from groupwise.domain.exported import base_model
+
+    base = base_model(config["domain"])
+    return [
+        "---",
+        *([f"library_name: {card.library}"] if card.library else []),
+        *([f"pipeline_tag: {card.task}"] if card.task else []),
+        # A text of JSON is one of YAML, whatever stands in a path.
+        *(
+            [f"base_model: {json.dumps(base)}", f"base_model_relation: {'adapter' if card.adapter else 'finetune'}"]
+            if base
+            else []
+        ),
+        f"tags: [groupwise, reinforcement-learning{', lora' if card.adapter else ''}]",
+        "---",
+    ]
 
 
 def export(
@@ -45,7 +85,7 @@ def export(
     """
     from groupwise.checkpoint import new_folder
     from groupwise.cli.output import console, say
-    from groupwise.cli.run_folder import require_new, run_config
+    from groupwise.cli.trained import require_new, run_config
     from groupwise.config import ConfigError, read_json
     from groupwise.domain.exported import Export
     from groupwise.domain.kinds import config_class
@@ -82,7 +122,7 @@ def _model(run: Path, which: str, out: Path, *, run_code: bool) -> Iterator[Path
     beside `out`, for the length of the block; nothing of the processes that trained is needed.
     """
     from groupwise.checkpoint import CheckpointConfig, CheckpointStore
-    from groupwise.cli.run_folder import model_folder
+    from groupwise.cli.trained import model_folder
 
     folder = RunFolder(run)
     checkpoints = CheckpointStore(folder.checkpoints, CheckpointConfig()).complete() if which.isdecimal() else []
@@ -92,7 +132,7 @@ def _model(run: Path, which: str, out: Path, *, run_code: bool) -> Iterator[Path
         return
     from groupwise.experiment import load_experiment
     from groupwise.experiment.runner import open_domain
-    from groupwise.training.run.checkpoint_model import write_model_of
+    from groupwise.training.run.evaluation import write_model_of
 
     domain = open_domain(load_experiment(folder.config, run_code=run_code))
     with closing(domain), TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}.") as temporary:

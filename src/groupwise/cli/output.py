@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
+import sys
+import time
+import traceback
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from groupwise.processes import is_first_process
+from groupwise.extras import advice
+from groupwise.processes import ProcessLeftError, is_first_process, is_out_of_memory
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,3 +116,135 @@ def shorten(text: object, width: int) -> str:
     """
     line = str(text).replace("\n", "⏎")
     return line if len(line) <= width else line[: max(0, width - 5)] + " ..."
+
+
+# Errors at the end of a command: a user's mistake is one message, and a defect of the program keeps its traceback.
+
+SECONDS_FOR_THE_FIRST = 5.0
+"""The time for which another process waits for the first process to print its error."""
+
+_SMALLER = (
+    "a smaller train.micro_batch_members, train.group_size or train.prompts_per_step, or a smaller model, or give the"
+    " process more memory"
+)
+
+_OF_A_PATH = {
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.EROFS,
+}
+"""Errors of the operating system about a path that the user named, which are no defects of the program."""
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def message_for_user(error: BaseException) -> str | None:
+    """Returns the message of an error that was raised on purpose, or None for a defect.
+
+    An error is meant for the user when a `raise` of this package raised it, which always says what to write instead,
+    when memory ran out, and when the system refuses a path. What else comes out of a library, or out of an operation
+    that failed inside one of our lines, is a defect.
+
+    Args:
+        error: what was caught.
+
+    Example:
+        >>> message_for_user(ValueError("raised elsewhere")) is None
+        True
+    """
+    if is_out_of_memory(error):
+        return (
+            f"memory ran out ({str(error).strip().partition(chr(10))[0][:200] or type(error).__name__}); write"
+            f" {_SMALLER}"
+        )
+    if isinstance(error, ValueError) and sys.stdout is not None and sys.stdout.closed:
+        return (
+            "standard output was closed by something that this command called (a reward, a callback); what was computed"
+            " is in the run's folder"
+        )
+    if isinstance(error, ModuleNotFoundError) and error.name is not None:
+        return advice(error.name.partition(".")[0])
+    if isinstance(error, OSError) and error.errno in _OF_A_PATH and error.filename is not None:
+        return f"{str(error.filename)[:300]}: {error.strerror}"
+    if not isinstance(error, (ValueError, RuntimeError, OSError)) or isinstance(error, NotImplementedError):
+        return None
+    frames = traceback.extract_tb(error.__traceback__)
+    if (
+        not frames
+        or PACKAGE not in Path(frames[-1].filename).resolve().parents
+        or not (frames[-1].line or "").startswith("raise")
+    ):
+        return None
+    return str(error)
+
+
+def report(error: BaseException) -> int:
+    """Prints an error and returns the exit status: 2 for the user's, 1 for ours.
+
+    Under `torchrun` every process usually meets the same error, and the first one tells it. The others wait: `torchrun`
+    ends them when the first one ends, and one that is still there met an error of its own, which it tells. A process
+    whose connection broke waits for longer: the one that ended it met an error of its own.
+
+    Args:
+        error: what was caught.
+
+    Returns:
+        the exit status; 1 also where a connection broke.
+    """
+    message = message_for_user(error)
+    rank, status = os.environ.get("RANK", "0"), 2
+    if _of_the_connection(error):
+        time.sleep(2 * SECONDS_FOR_THE_FIRST)
+        message, status = (
+            (
+                "the connection to another process broke; where that one ended, what it said says why:"
+                f" {type(error).__name__}: {error}"
+            ),
+            1,
+        )
+    elif isinstance(error, ProcessLeftError):
+        # The process that has left the run tells its error better, where it is a command too.
+        time.sleep(2 * SECONDS_FOR_THE_FIRST)
+        status = 1
+    elif not is_first_process():
+        time.sleep(SECONDS_FOR_THE_FIRST)
+    if message is None or os.environ.get("GROUPWISE_TRACEBACK"):
+        traceback.print_exception(error, file=sys.stderr)
+        return 1
+    from rich.console import Console
+    from rich.text import Text
+
+    head = "error: " if rank == "0" else f"error in process {rank}: "
+    Console(stderr=True, soft_wrap=True).print(Text.assemble((head, "bold red"), message))
+    return status
+
+
+def _of_the_connection(error: BaseException) -> bool:
+    """Returns whether `torch.distributed` raised the error, about the connection of processes."""
+    frames = traceback.extract_tb(error.__traceback__)
+    # The store's own errors have no frame there.
+    return isinstance(error, RuntimeError) and (
+        type(error).__module__ == "torch.distributed"
+        or (bool(frames) and Path(frames[-1].filename).parts[-3:-1] == ("torch", "distributed"))
+    )
+
+
+def interrupted_status(number: int) -> int:
+    """Returns the exit status of a run that was ended early and saved, by the shell's convention: 130 after Ctrl-C, 143
+    after SIGTERM.
+
+    Args:
+        number: of the signal; 0 where another process received it.
+
+    Example:
+        >>> interrupted_status(2), interrupted_status(15), interrupted_status(0)
+        (130, 143, 130)
+    """
+    return 128 + (number or signal.SIGINT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,7 +52,7 @@ def sample(
     from groupwise.config import ConfigError
     from groupwise.domain.failed_method import naming_failed_method
     from groupwise.domain.returned import checked_prompt, checked_prompts
-    from groupwise.training.run.pictures import with_files
+    from groupwise.training.run.rollout_records import with_files
 
     if chat and (prompt is not None or num > 1 or raw):
         option = "--prompt" if prompt is not None else "--raw" if raw else f"--num {num}"
@@ -129,7 +129,6 @@ def _refused_prompt(domain: Domain, text: str | None) -> Iterator[None]:
 def _print_answer(record: Mapping[str, Any]) -> None:
     from rich.text import Text
 
-    from groupwise.cli.member_text import member_text
     from groupwise.cli.output import console
 
     console().print(Text(f"{member_text(record)}{'  (cut off)' if record.get('truncated') else ''}\n"))
@@ -173,3 +172,34 @@ def _converse(domain: Domain, settings: dict[str, float], seed: int) -> None:
         (record,) = _answers(domain, [prompt], 1, seed=seed, step=len(turns), settings=settings)
         turns.append(str(record["text"]))
         _print_answer(record)
+
+
+# What a member is, in words: its text, its image, or the entries of its record.
+
+
+def member_text(record: Mapping[str, Any], without: Collection[str] = ()) -> str:
+    """Describes a member by its record: the text or image in it, or otherwise its entries.
+
+    Args:
+        record: as `Domain.describe` gave it, images perhaps written to files.
+        without: names of entries that stand elsewhere already, such as the prompt's columns.
+
+    Example:
+        >>> member_text({"prompt": "list-0", "key": "list-0", "seed": 3, "speeds": [0.12345678, 2.0]}, ["seed"])
+        'speeds [0.1235, 2]'
+        >>> member_text({"prompt": "2 + 2", "text": "4"})
+        '4'
+    """
+    for name in ("completion", "text", "image"):
+        if name in record:
+            value = record[name]
+            return f"image, {value.shape[0]} x {value.shape[1]}" if hasattr(value, "shape") else str(value)
+    entries = [f"{name} {_short(value)}" for name, value in record.items() if name not in {"prompt", "key", *without}]
+    # A line is cut at its end, so that the longest entry comes last.
+    return "; ".join(sorted(entries, key=len))
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_short, value))}]"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import copy
+import datetime
+import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from groupwise.config.errors import ConfigError
+from groupwise.config.plain import check_dots, check_plain
 
 Tree = dict[str, Any]
 
@@ -62,3 +68,137 @@ def states(tree: Mapping[str, Any], path: Iterable[str]) -> bool:
             return False
         node = node[name]
     return True
+
+
+# Overrides `key=value` of a command line as a nested table: keys are dotted, values are TOML, bare words are text.
+
+# Quoted text is matched first, so that words inside it are not quoted again.
+_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|[^\s,\[\]{}="\']+')
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def _toml(text: str) -> Any:
+    value = tomllib.loads(f"value = {text}")["value"]
+    if isinstance(value, (datetime.date, datetime.time)):
+        return text
+    return value
+
+
+def _scalar(text: str) -> Any:
+    if text == "null":
+        return None
+    try:
+        return _toml(text)
+    except (ValueError, RecursionError):
+        # People write `.3` and `1.` in a shell, which TOML does not read as numbers.
+        return float(text) if _NUMBER.fullmatch(text) else text
+
+
+def _quote_bare_words(text: str) -> str:
+    def quote(match: re.Match[str]) -> str:
+        token = match.group()
+        if token[0] in "\"'":
+            return token
+        value = _scalar(token)
+        return token if value is None or not isinstance(value, str) else '"' + token.replace("\\", "\\\\") + '"'
+
+    return _TOKEN.sub(quote, text)
+
+
+def parse_value(text: str) -> Any:
+    """Parses a TOML value, or a bare word as text; `null` is None.
+
+    Args:
+        text: the text behind the equals sign.
+
+    Returns:
+        a number, a text, a flag, None, a list or a table.
+
+    Raises:
+        ConfigError: quotes or brackets that do not close.
+
+    Example:
+        >>> parse_value("1e-5"), parse_value("true"), parse_value("gaussian"), parse_value(".3")
+        (1e-05, True, 'gaussian', 0.3)
+        >>> parse_value("[1, 2]"), parse_value("[clip, gaussian]"), parse_value("'5'")
+        ([1, 2], ['clip', 'gaussian'], '5')
+    """
+    text = text.strip()
+    check_dots(text)
+    if text[:1] not in ("[", "{", '"', "'"):
+        return _scalar(text)
+    for attempt in (text, _quote_bare_words(text) if text[0] == "[" else text):
+        try:
+            return _toml(attempt)
+        except (ValueError, RecursionError):
+            continue
+    raise ConfigError(
+        f"the value {_cut(text)} is not valid TOML; close its quotes and brackets, for example key='[1, 2]' or"
+        " key='\"text\"'"
+    )
+
+
+def parse_overrides(items: Iterable[str]) -> dict[str, Any]:
+    """Parses `key=value` items into a nested table; of two equal keys the later one wins.
+
+    Args:
+        items: texts `key=value`.
+
+    Returns:
+        nested tables.
+
+    Raises:
+        ConfigError: an item without `=`, an unreadable key, or a key that is both a value and a table.
+
+    Example:
+        >>> parse_overrides(["train.num_steps=5", "trust.kind=gaussian", "trust.sigma=0.3"])
+        {'train': {'num_steps': 5}, 'trust': {'kind': 'gaussian', 'sigma': 0.3}}
+    """
+    tree: dict[str, Any] = {}
+    for override in items:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(
+                f"{_cut(override)} is not an override; write key=value, for example trust.kind=gaussian or"
+                " train.num_steps=50"
+            )
+        check_dots(key)
+        try:
+            nested = tomllib.loads(f"{key.strip()} = 0")
+        except (ValueError, RecursionError):
+            raise ConfigError(
+                f"the key {_cut(key)} cannot be read; write names joined by dots, for example trust.sigma=0.3"
+            ) from None
+        key_names: list[str] = []
+        check_plain(nested)
+        while isinstance(nested, dict):
+            (name, nested), *_ = nested.items()
+            key_names.append(name)
+        node = tree
+        for name in key_names[:-1]:
+            # A word is the kind of its table: `trust=gaussian trust.sigma=0.3`.
+            if isinstance(word := node.setdefault(name, {}), str):
+                node[name] = {"kind": word}
+            node = node[name]
+            if not isinstance(node, dict):
+                raise ConfigError(
+                    f"{override!r} needs {name!r} to be a table, but another override made it a value; keep one of them"
+                )
+        value = parse_value(text)
+        if isinstance(node.get(key_names[-1]), dict) and isinstance(value, str):
+            value = {"kind": value}
+        if isinstance(node.get(key_names[-1]), dict) and not isinstance(value, dict):
+            raise ConfigError(
+                f"{override!r} makes {key_names[-1]!r} a value, but another override made it a table; keep one of them"
+            )
+        node[key_names[-1]] = (
+            {**node[key_names[-1]], **value}
+            if isinstance(value, dict) and isinstance(node.get(key_names[-1]), dict)
+            else value
+        )
+    check_plain(tree)
+    return tree
+
+
+def _cut(text: str) -> str:
+    return repr(text) if len(text) <= 200 else f"{text[:200]!r}..."

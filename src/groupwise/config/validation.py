@@ -14,10 +14,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from groupwise.config.defaults import fill_kinds
 from groupwise.config.errors import ConfigError, Problem, nearest
 from groupwise.config.open_kinds import flat
-from groupwise.config.plain import check_plain
+from groupwise.config.plain import check_plain, fill_kinds
 from groupwise.config.shape import Shape
 
 M = TypeVar("M", bound=BaseModel)

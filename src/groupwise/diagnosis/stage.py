@@ -7,10 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, final
 
-from groupwise.diagnosis.column import Column
-from groupwise.diagnosis.series import WINDOW, Series
-from groupwise.diagnosis.spread import Spread
-from groupwise.diagnosis.windows import Windows
+from groupwise.diagnosis.series import WINDOW, Column, Series, Spread, Windows
 
 Row = Mapping[str, Any]
 Taker = Callable[[Sequence[int], Sequence[float]], None]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from groupwise.causal_lm.gguf import model_name
+import torch
+from torch import Tensor
+
+from groupwise.causal_lm.model_folder import model_name
+from groupwise.config import ImportPath
 from groupwise.runs import EvaluatedOn
 
 
@@ -77,3 +81,115 @@ def base_model(settings: Mapping[str, Any]) -> str:
     key = {"pretrained": "path", "tinker": "base_model"}
     path = model.get(key.get(model.get("kind", ""), "")) if isinstance(model, Mapping) else None
     return model_name(path) if isinstance(path, str) else ""
+
+
+# Python objects that a program hands over for a domain, as a domain's configuration refers to them.
+
+
+@final
+@dataclass(frozen=True)
+class RowsObject:
+    """Rows of named columns that a program holds.
+
+    Args:
+        path: where a configuration finds the rows.
+        num_rows: how many there are; None of a stream.
+    """
+
+    path: ImportPath
+    num_rows: int | None
+
+
+EvaluationObjects = RowsObject | str | Mapping[str, RowsObject | str] | None
+"""Rows to evaluate on, the path of a file, or several of them by name."""
+
+
+@final
+@dataclass(frozen=True)
+class DomainObjects:
+    """Objects of one domain; None stands for an argument that was left out.
+
+    Args:
+        model: a model folder, or the import paths of a model and of its tokenizer.
+        rewards: name -> table of the reward.
+        data, eval_data: rows, or the path of a file; several sets of `eval_data` by name.
+        tools: import paths of the functions that a language policy may call.
+    """
+
+    model: str | tuple[ImportPath, ImportPath] | None = None
+    rewards: Mapping[str, Mapping[str, Any]] | None = None
+    data: RowsObject | str | None = None
+    eval_data: EvaluationObjects = None
+    tools: tuple[ImportPath, ...] | None = None
+
+
+# Joins what slices of rows gave, so that nothing is held twice.
+
+
+def joined_rows(parts: Iterable[Mapping[str, Tensor]], num_rows: int) -> dict[str, Tensor]:
+    """Joins tensors of consecutive slices: each slice is written into tensors of all rows and let go before the next is
+    computed, where `parts` computes them one by one. Tensors with a gradient are concatenated.
+
+    Args:
+        parts: name -> `[n, ...]`, at least one part; the parts have `num_rows` rows together.
+        num_rows: of the result.
+
+    Returns:
+        name -> `[num_rows, ...]`; one part is returned as it is.
+
+    Example:
+        >>> joined_rows([{"a": torch.tensor([1, 2])}, {"a": torch.tensor([3])}], 3)["a"].tolist()
+        [1, 2, 3]
+    """
+    rest = iter(parts)
+    part = dict(next(rest))
+    stop = _num_rows(part)
+    if stop == num_rows:
+        return part
+    if any(value.requires_grad for value in part.values()):
+        all_parts = [part, *rest]
+        return {name: torch.cat([each[name] for each in all_parts]) for name in part}
+    whole = {name: value.new_empty(num_rows, *value.shape[1:]) for name, value in part.items()}
+    start = 0
+    while True:
+        for name, rows in whole.items():
+            rows[start:stop] = part[name]
+        if stop >= num_rows:
+            return whole
+        # The part is let go before the next one is computed.
+        del part
+        part, start = dict(next(rest)), stop
+        stop += _num_rows(part)
+
+
+def joined(parts: Iterable[Tensor], num_rows: int) -> Tensor:
+    """Joins one tensor a slice; see `joined_rows`.
+
+    Example:
+        >>> joined(iter([torch.zeros(2, 3), torch.ones(1, 3)]), 3).sum().item()
+        3.0
+    """
+    return joined_rows(map(_one_tensor, parts), num_rows)["rows"]
+
+
+def _one_tensor(rows: Tensor) -> dict[str, Tensor]:
+    return {"rows": rows}
+
+
+def _num_rows(part: Mapping[str, Tensor]) -> int:
+    return len(next(iter(part.values())))
+
+
+# Rows of data with the same columns in all of them.
+
+
+def filled_columns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the rows with None for the columns that only other rows have, as `datasets` reads them. Rewards get the
+    columns that all members of a batch have, so one row that lacks a column would take it from its whole batch.
+
+    Example:
+        >>> filled_columns([{"prompt": "1 ?"}, {"prompt": "2 ?", "hint": "two"}])
+        [{'prompt': '1 ?', 'hint': None}, {'prompt': '2 ?', 'hint': 'two'}]
+    """
+    empty = dict.fromkeys(name for row in rows for name in row)
+    return [{**empty, **row} for row in rows]

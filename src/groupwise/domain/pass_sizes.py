@@ -10,16 +10,30 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from time import process_time
 from typing import Any, Final, TypeVar, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from groupwise.config import ConfigError
-from groupwise.domain.pass_bounds import CPU_BYTES, CUDA_SHARE, MOST_ROWS
 from groupwise.memory import available_bytes, peak_bytes
 from groupwise.processes import is_out_of_memory
+
+# The bounds of passes of models that make images. Imports no torch.
+
+MOST_ROWS = 64
+"""Rows of a pass without a gradient, however many fit: larger passes are hardly faster, and hold more."""
+CPU_BYTES = 2**27
+"""What a pass may hold on a CPU, whose memory is shared with everything else."""
+CUDA_SHARE = 0.5
+"""The share of a GPU's free memory that a pass may hold; rewards, and an optimiser's moments, come later."""
+
 
 SAMPLING: Final = "sampling"
 """Passes without a gradient: sampling, scoring, evaluation."""
@@ -194,3 +208,197 @@ def free_memory() -> None:
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+# The quantities on which the cost of a step depends, for `groupwise estimate`. Imports no torch.
+
+
+@final
+@dataclass(frozen=True)
+class CausalLm:
+    """The costs of a causal language model, the kind of policy whose cost is modelled.
+
+    Args:
+        path: a model folder or hub id; empty where the model is made for its data.
+        config: of transformers, where the model is made for its data.
+        prompt_tokens: mean tokens of a prompt; unset where the data were not read.
+        max_new_tokens: longest completion, tokens.
+        bfloat16: whether weights are held in it.
+        lora_rank: of the adapter; unset trains all weights.
+        served: whether servers sample.
+        server_share: share of a device's memory that a server takes which the run starts on it; 0 where none is.
+        server_sleeps: whether that server gives its memory back while nothing is sampled.
+    """
+
+    path: str
+    config: Mapping[str, Any] | None
+    prompt_tokens: float | None
+    max_new_tokens: int
+    bfloat16: bool
+    lora_rank: int | None
+    served: bool = False
+    server_share: float = 0.0
+    server_sleeps: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class PassCost:
+    """The cost of passes of one kind.
+
+    Args:
+        flops: operations a row.
+        row_bytes: what a row holds at once.
+        fixed_bytes: what any pass holds beside its rows.
+        seconds: of a row, measured on this machine; unset where it was not.
+    """
+
+    flops: float
+    row_bytes: float
+    fixed_bytes: float
+    seconds: float | None = None
+
+    def bytes(self, rows: int) -> float:
+        """Returns what a pass of so many rows holds."""
+        return self.fixed_bytes + rows * self.row_bytes
+
+    def rows(self, budget_bytes: float) -> int:
+        """Returns how many rows a pass of so many bytes has, at least one.
+
+        Example:
+            >>> PassCost(1.0, row_bytes=100.0, fixed_bytes=50.0).rows(400.0)
+            3
+        """
+        return max(1, int((budget_bytes - self.fixed_bytes) // max(self.row_bytes, 1.0)))
+
+
+@final
+@dataclass(frozen=True)
+class ImageCosts:
+    """The costs of a model that makes images, counted by passing rows through it.
+
+    Args:
+        name: of the model, with the size of its images.
+        parameters, trained: numbers of weights.
+        weight_bytes, frozen_bytes, trained_bytes: of the model, of its frozen parts (text encoders, autoencoder), and
+            of the weights that are trained.
+        forward, update, decode: of a pass without gradient, of one with gradient, and of making an image of what was
+            sampled (no decoding: None).
+        rows_of_model: rows of the model a transition: two under guidance.
+        sampled_a_prompt, sampled_a_member: rows of sampling.
+        updated_a_prompt, updated_a_member: rows of an update.
+        member_bytes: what a sampled member holds until its update.
+        stated_rows: rows of a pass, where the experiment states them.
+        is_counted: whether sizes were counted without weights, on no device.
+        keeps_graph: whether what sampling computed is kept for the first update, where one pass holds all of it.
+    """
+
+    name: str
+    parameters: int
+    trained: int
+    weight_bytes: float
+    frozen_bytes: float
+    trained_bytes: float
+    forward: PassCost
+    update: PassCost
+    decode: PassCost | None
+    rows_of_model: int
+    sampled_a_prompt: int
+    sampled_a_member: int
+    updated_a_prompt: int
+    updated_a_member: int
+    member_bytes: float
+    stated_rows: int | None
+    is_counted: bool
+    keeps_graph: bool = False
+
+
+# What a pass costs, counted: operations and bytes a row, and its seconds where it can run here.
+
+
+def pass_cost(run: Callable[[int], Any]) -> PassCost:
+    """Counts the operations and bytes of a pass over one row and over a few; tensors may have no data (`meta`).
+
+    Args:
+        run: makes a pass over so many rows.
+
+    Example:
+        >>> cost = pass_cost(lambda rows: torch.zeros(rows, 8) @ torch.zeros(8, 2))
+        >>> cost.flops
+        32.0
+    """
+    cpu = torch.device("cpu")
+    with _FusedAttention():
+        run(1)
+        with FlopCounterMode(display=False, custom_mapping=_ATTENTION) as counter:
+            run(1)
+        single, several = (peak_bytes(lambda rows=rows: run(rows), cpu) for rows in (1, _FEW))
+    row = (several - single) / (_FEW - 1)
+    return PassCost(float(counter.get_total_flops()), row, max(0.0, single - row))
+
+
+@final
+class _FusedAttention(TorchFunctionMode):
+    """Lets attention of tensors without data take the fused kernel, as it does with data on a CPU or a GPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        settings = dict(kwargs or {})
+        if func is not scaled_dot_product_attention or (args and args[0].device.type != "meta"):
+            return func(*args, **settings)
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        given = {**dict(zip(names, args, strict=False)), **settings}
+        query = given["query"]
+        if query.device.type != "meta" or given.get("enable_gqa"):
+            return func(*args, **settings)
+        mask = given.get("attn_mask")
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query,
+            given["key"],
+            given["value"],
+            0.0,
+            bool(given.get("is_causal", False)),
+            attn_mask=None if mask is None or mask.dtype == torch.bool else mask,
+        )[0]
+
+
+def _attention(query: Any, key: Any, value: Any, *arguments: Any, **settings: Any) -> int:
+    return sdpa_flop_count(query, key, value)
+
+
+def _attention_backward(gradient: Any, query: Any, key: Any, value: Any, *arguments: Any, **settings: Any) -> int:
+    # The scores are computed again, and four products of their size make the gradients.
+    return 5 * sdpa_flop_count(query, key, value) // 2
+
+
+_ATTENTION: dict[Any, Any] = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+}
+
+
+def timed(cost: PassCost, run: Callable[[int], Any]) -> PassCost:
+    """Adds the seconds of a row, of the processor's time of this process, in passes as a run makes them.
+
+    Args:
+        cost: of such a pass.
+        run: makes a pass over so many rows, with data.
+    """
+    rows = min(MOST_ROWS, cost.rows(CPU_BYTES))
+    run(rows)
+    start = process_time()
+    run(rows)
+    return replace(cost, seconds=(process_time() - start) / rows)
+
+
+def num_bytes(module: nn.Module, *, trained: bool = False) -> int:
+    """Returns the bytes of a module's parameters, or of those that are trained."""
+    return sum(
+        parameter.numel() * parameter.element_size()
+        for parameter in module.parameters()
+        if parameter.requires_grad or not trained
+    )
+
+
+def num_weights(module: nn.Module, *, trained: bool = False) -> int:
+    """Counts a module's parameters, or those that are trained."""
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad or not trained)

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import Field
 
 from groupwise.config import Config, ConfigError
-from groupwise.domain.exported import Card, Export
-from groupwise.domain.objects import DomainObjects
+from groupwise.domain.exported import Card, DomainObjects, Export
 from groupwise.extras import require
 from groupwise.schedule import Schedule
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
-    from groupwise.domain.costs import CausalLm, ImageCosts
+    from groupwise.domain.pass_sizes import CausalLm, ImageCosts
     from groupwise.streams import Streams
 
 

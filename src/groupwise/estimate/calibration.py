@@ -21,11 +21,10 @@ from typing import Any, final
 
 import numpy as np
 
-from groupwise.checkpoint.cache import cache_folder, content_key
+from groupwise.checkpoint.tree import cache_folder, content_key
 from groupwise.config import merge
-from groupwise.estimate.machine import CalibratedRates
+from groupwise.estimate.machine import CalibratedRates, Step, work
 from groupwise.estimate.shape import Shape
-from groupwise.estimate.work import Step, work
 
 Train = Callable[[Mapping[str, Any], Path], None]
 """A function that runs an experiment's table into a folder; callers pass it: this package imports no experiment."""

@@ -2,15 +2,287 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import ConfigError, ImportPath
-from groupwise.experiment.domain_argument import read_domain
-from groupwise.experiment.python_objects import MODULE, Arguments, type_name
-from groupwise.experiment.reward_arguments import columns_of, read_rewards
-from groupwise.experiment.row_arguments import read_evaluation, read_rows
+from pydantic import BaseModel
+
+from groupwise.config import ConfigError, ImportPath, object_path
+from groupwise.domain.exported import EvaluationObjects, RowsObject
+from groupwise.experiment.object_record import DOMAIN_INSTANCE, MODULE, Arguments, import_path_of, record_of, type_name
+from groupwise.reward import Reward
+
+# The argument `domain` of `groupwise.train`: an object, a class, or the name of a kind.
+
+
+def read_domain(arguments: Arguments, domain: Any) -> None:
+    """Checks the argument, and writes the keys that it sets.
+
+    Args:
+        arguments: the record to which the object and the keys are added.
+        domain: the value of the argument; None where it was left out.
+
+    Raises:
+        ConfigError: the value is no domain, or a member of the domain is missing.
+    """
+    from groupwise.domain.base import Domain
+    from groupwise.domain.settings import DomainConfig
+
+    if domain is None:
+        return
+    if isinstance(domain, str):
+        arguments.domain = {"kind": domain}
+        return
+    if isinstance(domain, DomainConfig):
+        arguments.domain = domain.model_dump(mode="json")
+        return
+    if inspect.isclass(domain) and issubclass(domain, Domain):
+        arguments.domain = {"kind": "callable", "path": str(arguments.refer("domain", domain, "domain"))}
+        return
+    if not isinstance(domain, Domain):
+        raise ConfigError(
+            f"domain: an object of type {type_name(domain)} was given; allowed: an object or a class of"
+            ' groupwise.Domain, or the name of a kind; write class Mine(groupwise.Domain), or domain="language"'
+        )
+    settings = _settings_of(domain)
+    path = import_path_of(type(domain))
+    arguments.objects[DOMAIN_INSTANCE] = domain
+    # A resume compares this hash with that of a new domain of the class, to tell whether the class alone suffices.
+    initial_weights = domain.checked().learner.fingerprint()
+    arguments.records[DOMAIN_INSTANCE] = record_of(domain, "domain").model_copy(update={"hash": initial_weights})
+    if path is None or settings is None:
+        arguments.records["domain"] = record_of(domain, "domain")
+        arguments.objects["domain"] = _class_of(domain)
+        arguments.domain = {"kind": "callable", "path": str(object_path("domain"))}
+    elif isinstance(settings, DomainConfig):
+        arguments.domain = settings.model_dump(mode="json")
+    else:
+        arguments.domain = {"kind": "callable", "path": path, "settings": settings.model_dump(mode="json")}
+
+
+def _settings_of(domain: Any) -> BaseModel | None:
+    """Returns the settings that a domain keeps as an attribute; None where its class has settings and it keeps none."""
+    from groupwise.domain.settings import DomainConfig
+
+    values = list(vars(domain).values())
+    for value in values:
+        if isinstance(value, DomainConfig):
+            return value
+    settings_class = type(domain).Settings
+    for value in values:
+        if isinstance(value, settings_class):
+            return value
+    return settings_class() if not settings_class.model_fields else None
+
+
+def _class_of(domain: Any) -> type[Any]:
+    """Returns a class whose `open` returns this domain, for the key that names a domain's class."""
+    from groupwise.domain.base import NoSettings
+
+    def opened(cls: type[Any], settings: Any, **placement: Any) -> Any:
+        return domain.checked()
+
+    return type(type(domain).__name__, (type(domain),), {"Settings": NoSettings, "open": classmethod(opened)})
+
+
+# The argument `rewards` of `groupwise.train`: functions and configured rewards, with names.
+
+_WRITE_REWARD = "write def reward(completions, **columns): return [...], one number a completion"
+ATTRIBUTES = ("weight", "timeout_seconds", "on_error", "role", "bounds", "completions")
+"""Attributes of a function that hold for it as a reward."""
+_ONE_A_MEMBER = frozenset({"prompts", "completions", "completion_ids"})
+
+
+def read_rewards(arguments: Arguments, rewards: Any, columns: frozenset[str] | None) -> dict[str, dict[str, Any]]:
+    """Returns the table of each reward by its name.
+
+    Args:
+        arguments: the record to which the objects are added.
+        rewards: a function or configured reward, a list of them, or a dict by name.
+        columns: the columns of the data, where they are known.
+
+    Raises:
+        ConfigError: there is no reward, or one cannot be called as rewards are.
+    """
+    if isinstance(rewards, Mapping):
+        pairs = [(name, reward) for name, reward in rewards.items()]
+    elif isinstance(rewards, Sequence) and not isinstance(rewards, str):
+        pairs = list(numbered(rewards))
+    else:
+        pairs = list(numbered([rewards]))
+    if not pairs:
+        raise ConfigError("rewards: none was given; give a function, a list of functions, or a dict name -> function")
+    tables: dict[str, dict[str, Any]] = {}
+    for name, reward in pairs:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"rewards: the name {name!r} is of type {type_name(name)}; a reward's name is a text")
+        tables[name] = _reward(arguments, name, reward, columns)
+    return tables
+
+
+def numbered(rewards: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Yields (name, reward): a function's name or the kind of a configured reward, numbered where it repeats."""
+    used: dict[str, int] = {}
+    for reward in rewards:
+        name = getattr(reward, "kind", None) if isinstance(reward, Reward) else getattr(reward, "__name__", None)
+        if not isinstance(name, str) or not name.isidentifier():
+            name = "reward"
+        used[name] = used.get(name, 0) + 1
+        yield (name if used[name] == 1 else f"{name}_{used[name]}"), reward
+
+
+def _reward(arguments: Arguments, name: str, reward: Any, columns: frozenset[str] | None) -> dict[str, Any]:
+    from groupwise.reward.config import REWARDS
+
+    argument = f"rewards[{name!r}]"
+    if isinstance(reward, Reward) and getattr(reward, "kind", None) in REWARDS.names():
+        return reward.model_dump(mode="json")
+    if isinstance(reward, str) and ":" in reward:
+        return {"kind": "callable", "path": reward}
+    if isinstance(reward, str) and Path(reward).is_dir():
+        return {"kind": "reward_model", "path": reward}
+    if isinstance(reward, str):
+        raise ConfigError(
+            f"{argument}: {reward!r:.200} is no function; a reward model is written as"
+            f" groupwise.reward.RewardModel(path={reward!r:.200}), a function of a module as 'package.module:name'"
+        )
+    if _is_model(reward):
+        raise ConfigError(
+            f"{argument}: a model of type {type_name(reward)} was given; write the folder that it is saved in, as"
+            " groupwise.reward.RewardModel(path=FOLDER)"
+        )
+    if not callable(reward):
+        raise ConfigError(
+            f"{argument}: an object of type {type_name(reward)} was given; allowed: a function, an object that can be"
+            f" called, a configured reward of groupwise.reward; {_WRITE_REWARD}"
+        )
+    if not isinstance(reward, Reward):
+        _check_signature(argument, reward, columns)
+    place = re.sub(r"\W", "_", f"rewards_{name}")
+    while place in arguments.objects:
+        place += "_"
+    table: dict[str, Any] = {"kind": "callable", "path": str(arguments.refer(place, reward, argument))}
+    for key in ATTRIBUTES:
+        value = getattr(reward, key, None)
+        if value is not None and not callable(value):
+            table[key] = list(value) if isinstance(value, tuple) else value
+    return table
+
+
+def _is_model(reward: Any) -> bool:
+    """Returns whether an object is a model of transformers, as TRL takes for a reward."""
+    return callable(getattr(reward, "save_pretrained", None)) and callable(getattr(reward, "forward", None))
+
+
+def _check_signature(argument: str, reward: Callable[..., Any], columns: frozenset[str] | None) -> None:
+    """Refuses a reward that cannot be called with keyword arguments."""
+    try:
+        parameters = list(inspect.signature(reward).parameters.values())
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{argument}: the parameters of {reward!r} are not known to Python, and a reward is given what it has"
+            f" parameters for; {_WRITE_REWARD}"
+        ) from None
+    if inspect.isclass(reward):
+        return
+    name = getattr(reward, "__name__", type(reward).__name__)
+    signature = f"{name}{inspect.signature(reward)}"[:200]
+    if any(parameter.kind is parameter.POSITIONAL_ONLY for parameter in parameters):
+        raise ConfigError(
+            f"{argument}: {signature} has a parameter without a name, and a reward is called by names; {_WRITE_REWARD}"
+        )
+    parameter_names = {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL}
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    if (
+        not open_ended
+        and not parameter_names & _ONE_A_MEMBER
+        and (not parameter_names or (columns is not None and not parameter_names <= columns))
+    ):
+        raise ConfigError(
+            f"{argument}: {signature} takes none of prompts, completions and completion_ids, and a reward is called as"
+            f" reward(prompts=..., completions=..., COLUMN=...); {_WRITE_REWARD}"
+        )
+
+
+def columns_of(data: Any) -> frozenset[str] | None:
+    """Returns the columns of rows, with those that a domain adds, as far as they are known without reading a stream."""
+    names = getattr(data, "column_names", None)
+    if names is None and isinstance(data, list) and data and isinstance(data[0], dict):
+        names = list(data[0])
+    if not isinstance(names, list):
+        return None
+    return frozenset(map(str, names)) | {"num_tokens", "truncated", "answer", "prompt"}
+
+
+# The arguments `data` and `eval_data` of `groupwise.train`: rows, or the path of a file.
+
+_ALLOWED = "a list of dicts, a datasets.Dataset, an IterableDataset, or the path of a .jsonl, .json or .parquet file"
+
+
+def read_evaluation(arguments: Arguments, eval_data: Any) -> EvaluationObjects:
+    """Checks the argument `eval_data`: rows, the path of a file, or a dict of several sets by name.
+
+    Args:
+        arguments: takes the objects.
+        eval_data: as the caller of `groupwise.train` wrote it; None where it was left out.
+
+    Raises:
+        ConfigError: a set holds no rows, or there is none.
+    """
+    if not isinstance(eval_data, Mapping):
+        return read_rows(arguments, "eval_data", eval_data)
+    if not eval_data:
+        raise ConfigError('eval_data: the dict names no set; write eval_data={"test": ROWS}, or leave it out')
+    sets: dict[str, RowsObject | str] = {}
+    for place, (name, rows) in enumerate(eval_data.items()):
+        read = read_rows(arguments, f"eval_data[{name!r}]", rows, f"eval_data_{place}")
+        if read is None:
+            raise ConfigError(f"eval_data[{name!r}]: there are no rows (None); give {_ALLOWED}")
+        sets[str(name)] = read
+    return sets
+
+
+def read_rows(
+    arguments: Arguments, argument: str, rows: Any, object_name: str | None = None
+) -> RowsObject | str | None:
+    """Checks the rows of an argument.
+
+    Args:
+        arguments: the record to which the object is added.
+        argument: `data`, `eval_data`, or a set of it.
+        rows: as the caller wrote them; None where they were left out.
+        object_name: the name of the object in the run; that of the argument where unset.
+
+    Raises:
+        ConfigError: the value cannot be read as rows, or holds none.
+    """
+    if rows is None:
+        return None
+    if isinstance(rows, str | Path):
+        return str(rows)
+    if advice := _advice(rows):
+        raise ConfigError(
+            f"{argument}: an object of type {type_name(rows)} was given; allowed: {_ALLOWED}; write {advice}"
+        )
+    num_rows = len(rows) if hasattr(rows, "__len__") else None
+    if num_rows == 0:
+        raise ConfigError(f"{argument}: it holds no rows; give at least {'two' if argument == 'data' else 'one'}")
+    return RowsObject(arguments.hold(object_name or argument, rows, argument), num_rows)
+
+
+def _advice(rows: Any) -> str | None:
+    """Returns the text to write in place of an object that cannot be read as rows repeatedly; None for one that can."""
+    library = type(rows).__module__.partition(".")[0]
+    if isinstance(rows, Mapping):
+        return 'data["train"], one of its splits' if library == "datasets" else '[{"prompt": ...}, ...]'
+    if library in ("pandas", "polars"):
+        return 'data.to_dict("records")' if library == "pandas" else "data.to_dicts()"
+    if hasattr(rows, "__next__"):
+        return "list(data): a generator can be read only once"
+    return None if hasattr(rows, "__iter__") else '[{"prompt": ...}, ...]'
 
 
 def read_arguments(

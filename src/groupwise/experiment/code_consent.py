@@ -23,8 +23,7 @@ from groupwise.experiment.catalogue import Source
 from groupwise.experiment.schema import Experiment
 from groupwise.processes import is_first_process
 from groupwise.runs.authored_configs import is_authored, note_authored
-from groupwise.runs.find import is_run
-from groupwise.runs.folder import RunFolder
+from groupwise.runs.folder import RunFolder, is_run
 
 log = logging.getLogger("groupwise")
 

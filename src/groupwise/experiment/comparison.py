@@ -4,21 +4,38 @@ verdict.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Final, Literal, final
 
-from groupwise.config import ConfigError
-from groupwise.experiment.bounds import Bounds, difference_bounds, score_bounds
-from groupwise.experiment.grids import Cell
-from groupwise.experiment.held_out import final_scores, read_summary
-from groupwise.experiment.pairing import shared
-from groupwise.experiment.significance import LEVEL, MOST_SEEDS, POWER, fewest_seeds, holm, seeds_needed
-from groupwise.experiment.statistics import Estimate, Scores, bootstrap, paired_difference
-from groupwise.experiment.variants import Variant
-from groupwise.runs import EvaluatedOn, read_run
+from groupwise.config import ConfigError, difference, read_json
+from groupwise.domain.settings import DomainConfig
+from groupwise.experiment.code_consent import code_of, needs_consent, remember
+from groupwise.experiment.grids import Bounds, Cell, Variant, difference_bounds, score_bounds
+from groupwise.experiment.held_out import HeldOut, evaluations, final_scores, read_summary
+from groupwise.experiment.loading import read_experiment
+from groupwise.experiment.object_record import MOST_SHOWN, more
+from groupwise.experiment.schema import Experiment
+from groupwise.experiment.statistics import (
+    LEVEL,
+    MOST_SEEDS,
+    POWER,
+    Estimate,
+    Scores,
+    bootstrap,
+    fewest_seeds,
+    holm,
+    paired_difference,
+    seeds_needed,
+    shared,
+)
+from groupwise.processes import is_first_process
+from groupwise.runs import EvaluatedOn, read_run, reward_weights, split_metric
+from groupwise.runs.folder import RunFolder
 
 NOT_TRAINING = ("setup", "warm_up", "evaluation", "checkpoint")
 """Parts of a run's wall time that do not count as training."""
@@ -51,7 +68,7 @@ class Row:
         verdict: the conclusion, in a sentence.
 
     Example:
-        >>> from groupwise.experiment.spread import Spread
+        >>> from groupwise.experiment.statistics import Spread
         >>> row = Row("method=grpo", 0.5, Estimate(0.9, 0.8, 1.0, Spread(0.001, 0.0, 3, 100)), None, 60.0, (0, 1, 2))
         >>> row.after.mean
         0.9
@@ -247,7 +264,7 @@ def _row(
     pairs = (
         [] if is_first else [(run, baseline_runs[run.cell.seed]) for run in finished if run.cell.seed in baseline_runs]
     )
-    scores = [_scores(side) for side in (finished, baseline)]
+    scores = [_comparison_scores(side) for side in (finished, baseline)]
     gains = [_gains(side) for side in (finished, baseline)]
     shares = [set(shared(run.cell.folder, baseline_run.cell.folder)) for run, baseline_run in pairs]
     common = any(set(run.scores) & set(baseline_run.scores) for run, baseline_run in pairs)
@@ -267,7 +284,7 @@ def _row(
     )
 
 
-def _scores(finished: Sequence[_Finished]) -> Scores:
+def _comparison_scores(finished: Sequence[_Finished]) -> Scores:
     return {run.cell.seed: run.scores for run in finished}
 
 
@@ -368,3 +385,298 @@ def save(comparison: Comparison, out: Path) -> Path:
     path = out / "results.json"
     path.write_text(json.dumps(comparison.table(), indent=2) + "\n", encoding="utf-8")
     return path
+
+
+# Gains of runs over their controls: paired differences, of one run or of several with different seeds.
+
+Gains = dict[str, dict[str, Estimate]]
+"""control -> metric of the evaluation -> the run's score minus the control's."""
+
+
+def gains(runs: Mapping[int, Path]) -> Gains:
+    """Estimates the gains of runs over their controls, prompt by prompt of the evaluation: of the deciding metric, and
+    of every reward and judge that was recorded with it.
+
+    Run and control begin at the same weights and are evaluated on the same prompts, so the influence of both cancels.
+    The interval of a single run covers the choice of prompts only; that of several runs covers the seeds as well.
+
+    Args:
+        runs: seed -> run folder.
+
+    Returns:
+        estimates of `run - control`. Left out are controls that have not ended, metrics that run or control lacks, and
+        differences that are 0 on every prompt, except that of the deciding metric.
+
+    Example:
+        >>> gains({0: Path("nowhere")})
+        {}
+    """
+    names = dict.fromkeys(name for run in runs.values() for name in RunFolder(run).ended_controls)
+    gains_by_control: Gains = {}
+    for name in names:
+        sides: dict[str, tuple[dict[int, Mapping[str, float]], dict[int, Mapping[str, float]]]] = {}
+        for seed, run in runs.items():
+            folder = RunFolder(run)
+            if not (folder.has_ended and folder.control(name).has_ended):
+                continue
+            run_scores, control_scores = _controls_scores(run, run), _controls_scores(run, folder.control(name).path)
+            for metric in run_scores.keys() & control_scores.keys():
+                # A metric that is no mean over prompts has a single score, from which no interval can be computed.
+                if len(run_scores[metric].keys() & control_scores[metric].keys()) > 1:
+                    run_sides, control_sides = sides.setdefault(metric, ({}, {}))
+                    run_sides[seed], control_sides[seed] = run_scores[metric], control_scores[metric]
+        config = next((read_json(folder.config) for folder in map(RunFolder, runs.values()) if folder.is_run), {})
+        first_metric = next((str(read_summary(run)["metric"]) for run in runs.values() if RunFolder(run).has_ended), "")
+        ordered_metrics = sorted(sides, key=lambda metric: (metric != first_metric, metric))
+        estimates = {metric: _difference(config, metric, *sides[metric]) for metric in ordered_metrics}
+        gains_by_control[name] = {
+            metric: estimate for metric, estimate in estimates.items() if metric == first_metric or not estimate.is_zero
+        }
+    return {name: estimates for name, estimates in gains_by_control.items() if estimates}
+
+
+def _difference(config: Mapping[str, Any], metric: str, run: Scores, control: Scores) -> Estimate:
+    bounds = score_bounds(
+        config, metric, [score for side in (run, control) for scores in side.values() for score in scores.values()]
+    )
+    return paired_difference(run, control).within(difference_bounds(bounds))
+
+
+def describe_gains(estimates: Mapping[str, Estimate], prompts: str) -> str:
+    """Describes the differences between a run and a control in words.
+
+    Args:
+        estimates: metric -> the run's score minus the control's.
+        prompts: a word for the evaluation's prompts, `EvaluatedOn.prompts`.
+
+    Example:
+        >>> from groupwise.experiment.statistics import Spread
+        >>> describe_gains(
+        ...     {"restored/read": Estimate(0.1, 0.08, 0.12, Spread(0.0, 0.0001, 1, 597))}, "held-out prompts"
+        ... )
+        'above it by restored/read +0.1 [+0.08, +0.12]; 95 % over 597 held-out prompts'
+    """
+    first_estimate = next(iter(estimates.values()))
+    differing = {metric: estimate for metric, estimate in estimates.items() if not estimate.is_zero}
+    seeds = f"{first_estimate.num_seeds} seeds and " if first_estimate.num_seeds > 1 else ""
+    sample = f"{seeds}{first_estimate.spread.num_prompts} {prompts}"
+    sentences = [f"the same by {metric} on each of {sample}" for metric in estimates if metric not in differing]
+    if differing:
+        differences = ", ".join(
+            f"{metric} {estimate.mean:+.3g} [{estimate.low:+.3g}, {estimate.high:+.3g}]"
+            for metric, estimate in differing.items()
+        )
+        sentences.append(f"above it by {differences}; 95 % over {sample}")
+    return "; ".join(sentences)
+
+
+def write_gains(run: Path) -> dict[str, Any]:
+    """Writes a run's gains over its controls into its `summary.json`, under `controls`, and returns the summary.
+
+    Args:
+        run: the folder of a run that has ended.
+    """
+    from groupwise.training.run.run_folder import write_json
+
+    summary = read_summary(run)
+    gains_by_control = gains({int(summary["seed"]): run})
+    if gains_by_control:
+        intervals = {
+            name: {metric: [estimate.mean, estimate.low, estimate.high] for metric, estimate in estimates.items()}
+            for name, estimates in gains_by_control.items()
+        }
+        summary = {**summary, "controls": intervals}
+    if gains_by_control and is_first_process():
+        write_json(RunFolder(run).summary, summary)
+    return summary
+
+
+def _controls_scores(run: Path, folder: Path) -> dict[str, dict[str, float]]:
+    """Returns metric -> prompt -> score, at the end of a run or of one of its controls."""
+    summary = read_summary(folder)
+    deciding_metric, step = summary.get("metric"), summary.get("steps")
+    if deciding_metric is None or step is None:
+        return {}
+    records = evaluations(folder).get(step, [])
+    mode, _ = split_metric(deciding_metric, records)
+    names = dict.fromkeys(
+        name for record in records if record.get("mode") == mode for name in record.get("rewards", {})
+    )
+    weights = reward_weights(read_json(RunFolder(run).config))
+    metrics = dict.fromkeys([deciding_metric, *(f"{mode}/{name}" for name in names)])
+    return {
+        name: HeldOut(name, step, records, summary["after"] if name == deciding_metric else None).scores(weights)
+        for name in metrics
+    }
+
+
+# The comparison of an experiment with the run that a folder holds already.
+
+OF_MEMORY: Final = (
+    "train.micro_batch_members",
+    "train.gradient_checkpointing",
+    "domain.engine.max_members",
+    "domain.transitions_at_once",
+)
+"""The keys that say how a step is computed and not what: they change its results by rounding alone. A run whose memory
+ran out goes on with others.
+"""
+
+_OF_A_PART: Final = re.compile(r"^(stages\[\d+\]|controls\..+?)\.set\.")
+"""The beginning of a key that a stage or a control has for itself."""
+
+
+def check_same_settings(experiment: Experiment, folder: Path, *, patience_seconds: float = 10.0) -> list[str]:
+    """Refuses to go on with a run under other settings than it began with, but for those of `OF_MEMORY` (a stage's and
+    a control's too), which `config.json` then says. Python objects are not compared here. Each of several processes
+    calls it.
+
+    Args:
+        experiment: the experiment as it would begin now.
+        folder: a run folder with its `config.json`.
+        patience_seconds: the longest wait for a process that trains in the folder, before `config.json` is written.
+
+    Returns:
+        a sentence about each key that differs from now on.
+
+    Raises:
+        ConfigError: a key differs, and the message gives both values; or another process trains in the folder.
+
+    Example:
+        >>> import json, tempfile
+        >>> from groupwise.experiment.loading import load_experiment
+        >>> experiment = load_experiment("language")
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "config.json").write_text(json.dumps({**experiment.table(), "seed": 3}))
+        >>> check_same_settings(experiment, folder)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: run folder ...: its run began with other settings: seed = 0 (3 there); ...
+    """
+    from groupwise.training.run.run_folder import accept_configuration, locked, write_json
+
+    run = RunFolder(folder)
+    # What a version before this one had no key for has the value of today, as `resume` takes it.
+    recorded = read_experiment(run.config, allowed=[reference.path for reference in code_of(experiment)]).table()
+    wanted = {**experiment.table(), **{key: value for key, value in recorded.items() if key == "objects"}}
+    changed = difference({**recorded, "objects": None}, {**wanted, "objects": None})
+    if others := [key for key in changed if _OF_A_PART.sub("", key) not in OF_MEMORY]:
+        differences = [f"{key} = {changed[key][1]!r} ({changed[key][0]!r} there)"[:200] for key in others]
+        raise ConfigError(
+            f"run folder {folder}: its run began with other settings:"
+            f" {', '.join(differences[:MOST_SHOWN])}{more(differences)}; give the same again (only"
+            f" {', '.join(OF_MEMORY)} may differ), or another folder for another run"
+        )
+    if changed and not run.summary.is_file():
+        if needs_consent(experiment):
+            remember(run.config, [wanted])
+        # A process that trains holds a lock on the file, which a new one would be without. Whichever of the processes
+        # of this run comes first writes it, so that none reads the old one.
+        with locked(run, patience_seconds):
+            if read_json(run.config) != wanted:
+                write_json(run.config, wanted)
+                accept_configuration(run)
+    return [f"goes on with {key} = {new!r}, where it had {old!r}" for key, (old, new) in changed.items()]
+
+
+# Warm-ups that variants of a comparison share: each is trained once a seed, and the variants start from it.
+#
+# OUT/warm-up-<hash>/experiment.json  the leading stages that sample nothing OUT/warm-up-<hash>/seed-<n>/        their
+# run folder
+
+_TRAIN = {
+    *("num_steps", "demonstrations_per_step", "micro_batch_members", "memory_limit_gib", "max_grad_norm"),
+    *("weight_average", "autocast", "gradient_checkpointing", "num_threads", "device", "deterministic"),
+    *("minibatches", "updates_per_batch", "l2_to_reference", "max_seconds", "callbacks"),
+    *("early_stopping", "evaluate_every", "metric", "metric_goal"),
+}
+"""The keys of `train` that a stage without samples reads."""
+
+
+def warm_up_of(experiment: Experiment) -> dict[str, Any] | None:
+    """Returns the configuration of an experiment's warm-up, its leading stages that sample nothing, as a separate run.
+
+    Returns:
+        the table; `None` where the first stage samples, nothing samples, or the experiment starts from a run.
+    """
+    num_leading = _num_leading(experiment)
+    if not num_leading or not experiment.stages or experiment.start is not None:
+        return None
+    table = experiment.table()
+    # Only the comparison's process writes to the terminal. The seed comes from the command of the cell.
+    run_settings = {"seed": 0, "track": {**table["track"], "console": "none"}, "controls": {}, "comparison": None}
+    return {**table, **run_settings, "stages": table["stages"][:num_leading]}
+
+
+def reads(experiment: Experiment) -> str:
+    """Returns all settings on which the weights after the warm-up depend, as one text: equal texts mean equal warm-ups.
+
+    Of the method, only the auxiliary terms matter in a stage that samples nothing. Of the domain, everything does but
+    the keys that it calls `rewarding`, which matter only where evaluations, a callback or a clock may end the stage.
+    """
+    spans = experiment.spans[: _num_leading(experiment)]
+    ends_by_rewards = any(
+        span.train.early_stopping is not None or span.train.callbacks or span.train.max_seconds is not None
+        for span in spans
+    )
+
+    def domain_read(domain: DomainConfig) -> dict[str, Any]:
+        return domain.model_dump(mode="json", exclude=None if ends_by_rewards else set(domain.rewarding))
+
+    settings = [
+        {
+            "name": span.name,
+            "domain": domain_read(span.domain),
+            "auxiliary": {name: term.model_dump(mode="json") for name, term in span.objective.auxiliary.items()},
+            "train": span.train.model_dump(mode="json", include=_TRAIN),
+            "optimiser": span.optimiser.model_dump(mode="json"),
+        }
+        for span in spans
+    ]
+    return json.dumps([domain_read(experiment.domain), settings], sort_keys=True)
+
+
+def _num_leading(experiment: Experiment) -> int:
+    return next((place for place, span in enumerate(experiment.spans) if span.samples), 0)
+
+
+def share(out: Path, experiments: Mapping[Variant, Experiment], cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
+    """Finds the warm-ups that several variants of a grid share, and writes their configurations. The caller holds
+    `grids.grid_lock`.
+
+    Args:
+        out: the folder of the grid.
+        experiments: each variant's experiment, in the form that its cells run.
+        cells: the cells of the grid.
+
+    Returns:
+        the cells of the shared warm-ups that are still needed, to be run first; and the cells of the grid, with `start`
+            set where their variants share a warm-up.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    sharers: dict[str, list[Variant]] = {}
+    for variant, experiment in experiments.items():
+        if warm_up_of(experiment) is not None:
+            sharers.setdefault(reads(experiment), []).append(variant)
+    folders: dict[Variant, Path] = {}
+    for text, variants in sharers.items():
+        if len(variants) < 2:
+            continue
+        folder = out / f"warm-up-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+        folders |= dict.fromkeys(variants, folder)
+        try:
+            folder.mkdir(exist_ok=True)
+            # The table states the method of the first variant, which does not change the weights of the warm-up.
+            if not (folder / "experiment.json").is_file():
+                table = warm_up_of(experiments[variants[0]])
+                (folder / "experiment.json").write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{out} cannot be written ({error.strerror}); give another folder with --out") from None
+    started = [
+        replace(cell, start=folders[cell.variant] / f"seed-{cell.seed}") if cell.variant in folders else cell
+        for cell in cells
+    ]
+    needed = dict.fromkeys((cell.start, cell.seed) for cell in started if cell.start is not None and not cell.finished)
+    warm_ups = [Cell(Variant(("warm-up",)), seed, folder) for folder, seed in needed if folder is not None]
+    return warm_ups, started

@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.config import ConfigError, holding, merge, nearest, read_json
+from groupwise.domain.exported import DomainObjects
 from groupwise.domain.kinds import DOMAINS
-from groupwise.domain.objects import DomainObjects
 from groupwise.experiment.arguments import read_arguments
 from groupwise.experiment.catalogue import FROM_MODEL, Source, find
-from groupwise.experiment.changes import nested_changes
+from groupwise.experiment.comparison import check_same_settings
 from groupwise.experiment.loading import load_source
-from groupwise.experiment.object_check import check_objects, objects_of
-from groupwise.experiment.python_objects import DOMAIN_INSTANCE, Arguments, type_name
-from groupwise.experiment.same_settings import check_same_settings
-from groupwise.experiment.schema import Experiment
+from groupwise.experiment.object_record import DOMAIN_INSTANCE, Arguments, check_objects, objects_of, type_name
+from groupwise.experiment.schema import Experiment, nested_changes
 from groupwise.runs.folder import RunFolder
 
 if TYPE_CHECKING:

@@ -13,28 +13,124 @@ begun again where it has none. A cell that failed is reported, and the other cel
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, final
 
+from pydantic import TypeAdapter, ValidationError
+
 from groupwise import file_lock
 from groupwise.config import ConfigError, difference, read_json
-from groupwise.experiment.variants import Variant
 from groupwise.processes import PARENT, num_processes
-from groupwise.runs import read_run
-from groupwise.runs.find import is_run
-from groupwise.runs.folder import RunFolder
-from groupwise.runs.version import require_known_version
+from groupwise.runs import read_run, reward_weights
+from groupwise.runs.folder import RunFolder, is_run, require_known_version
+
+# The variants of a comparison: every combination of the values of its keys.
+
+
+@final
+@dataclass(frozen=True)
+class Variant:
+    """A set of changes with which a comparison runs an experiment.
+
+    Args:
+        overrides: the changes, `key=value` items.
+
+    Example:
+        >>> Variant(("method=dapo", "trust.high=0.3")).folder
+        'method=dapo__trust.high=0.3'
+    """
+
+    overrides: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The variant's name in tables."""
+        return " ".join(self.overrides) or "as it is"
+
+    @property
+    def folder(self) -> str:
+        """The name of the variant's folder: the items where a path can hold them, and otherwise a similar text with a
+        hash of the items.
+        """
+        items = "__".join(self.overrides) or "as-it-is"
+        plain = re.sub(r"[^A-Za-z0-9._=+-]+", "_", items)
+        if plain == items and len(items) <= 100:
+            return items
+        return f"{plain[:100].strip('_')}-{hashlib.sha256(items.encode()).hexdigest()[:6]}"
+
+
+def variants(vary: Sequence[str]) -> list[Variant]:
+    """Returns the product of `key=a,b,c` items, in their order; commas inside brackets or quotes do not separate.
+
+    Args:
+        vary: `key=a,b` items; without any, the only variant has no changes.
+
+    Returns:
+        every combination, the last key varying fastest.
+
+    Raises:
+        ConfigError: an item has no values, or a key or a value appears twice.
+
+    Example:
+        >>> [variant.name for variant in variants(["method=grpo,dapo", "train.group_size=4,8"])]
+        ['method=grpo train.group_size=4', 'method=grpo train.group_size=8', 'method=dapo train.group_size=4', 'method=dapo train.group_size=8']
+    """  # noqa: E501
+    axes: dict[str, list[str]] = {}
+    for assignment in vary:
+        key, equals, text = assignment.partition("=")
+        values = _split(text)
+        if not equals or not key.strip() or not all(values):
+            raise ConfigError(
+                f"--vary {assignment!r} is not key=a,b; write for example --vary trust.kind=clip,gaussian"
+            )
+        if key.strip() == "seed":
+            raise ConfigError(
+                f"--vary {assignment!r}: every variant is run with the same seeds, so that runs pair up; write"
+                f" --first-seed {values[0]} --seeds {len(values)}"
+            )
+        if key in axes:
+            raise ConfigError(
+                f"--vary names {key!r} twice; give all its values in one, --vary"
+                f" {key}={','.join([*axes[key], *values])}"
+            )
+        if len(set(values)) < len(values):
+            raise ConfigError(f"--vary {assignment!r} gives a value twice; each variant is run once for each seed")
+        axes[key] = values
+    return [
+        Variant(tuple(f"{key}={value}" for key, value in zip(axes, combination, strict=True)))
+        for combination in itertools.product(*axes.values())
+    ]
+
+
+def _split(text: str) -> list[str]:
+    """Splits a text at its commas, except inside quotes and brackets."""
+    values, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        depth += (character in "[{") - (character in "]}") if not quote else 0
+        if character == "," and depth == 0 and not quote:
+            values.append("")
+        else:
+            values[-1] += character
+    return [value.strip() for value in values]
+
 
 Command = Sequence[str]
 
@@ -357,3 +453,79 @@ def _run(cell: Cell, command: Callable[[Cell], Command], running: _Processes) ->
         return Outcome(cell)
     lines = cell.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return Outcome(cell, error="\n".join([f"exit status {status}; the whole output is in {cell.log}", *lines[-5:]]))
+
+
+# The bounds of an evaluation's scores, which no interval leaves.
+
+Bounds = tuple[float, float]
+
+
+def score_bounds(config: Mapping[str, Any], metric: str, scores: Iterable[float]) -> Bounds | None:
+    """Returns the lowest and the highest value that a metric of an evaluation can have, or `None` where none are known.
+
+    A reward states its bounds (`ends`), and the bounds of the weighted sum of rewards are the weighted sums of their
+    bounds. Other metrics of a domain are shares, an accuracy for example, unless a score lies outside 0 and 1. Bounds
+    that a score contradicts are ignored: a reward without bounds states 0 and 1.
+
+    Args:
+        config: the content of the run's `config.json`.
+        metric: `mode/name`, as the summary names it.
+        scores: one score a prompt, of every run that is compared.
+
+    Example:
+        >>> config = {
+        ...     "domain": {"rewards": {"correct": {"kind": "exact_answer"}, "psnr": {"kind": "psnr", "weight": 0.5}}}
+        ... }
+        >>> score_bounds(config, "greedy/correct", [0.0, 1.0]), score_bounds(config, "restored/psnr", [27.5])
+        ((0.0, 1.0), None)
+        >>> score_bounds(config, "greedy/reward", [0.5]), score_bounds(config, "selected/accuracy", [0.5])
+        ((0.0, 1.5), (0.0, 1.0))
+    """
+    name = metric.rpartition("/")[2]
+    domain = config.get("domain")
+    table = domain.get("rewards") if isinstance(domain, Mapping) else None
+    rewards = (
+        {key: reward for key, reward in table.items() if isinstance(reward, Mapping)}
+        if isinstance(table, Mapping)
+        else {}
+    )
+    if name in rewards:
+        bounds = _ends(rewards[name])
+    elif name == "reward" and rewards:
+        weighted_ends = [
+            (_ends(rewards[reward_name]), weight)
+            for reward_name, weight in reward_weights(config).items()
+            if weight != 0 and reward_name in rewards
+        ]
+        scaled = [sorted((weight * ends[0], weight * ends[1])) for ends, weight in weighted_ends if ends is not None]
+        bounds = (
+            (sum(low for low, _ in scaled), sum(high for _, high in scaled))
+            if len(scaled) == len(weighted_ends)
+            else None
+        )
+    else:
+        bounds = (0.0, 1.0)
+    return bounds if bounds is not None and all(bounds[0] <= score <= bounds[1] for score in scores) else None
+
+
+def difference_bounds(bounds: Bounds | None) -> Bounds | None:
+    """Returns the bounds of the difference of two scores.
+
+    Args:
+        bounds: the bounds of each score.
+
+    Example:
+        >>> difference_bounds((0.0, 1.0)), difference_bounds(None)
+        ((-1.0, 1.0), None)
+    """
+    return None if bounds is None else (bounds[0] - bounds[1], bounds[1] - bounds[0])
+
+
+def _ends(table: Any) -> Bounds | None:
+    """Returns the bounds that a reward's settings give; `None` for a table that is no reward of this version."""
+    from groupwise.reward import RewardConfig
+
+    try:
+        return TypeAdapter(RewardConfig).validate_python(table).ends
+    except ValidationError:
+        return None

@@ -9,9 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from groupwise.config import ConfigError, flatten, holding
-from groupwise.experiment.python_objects import type_name
+from groupwise.config import ConfigError, difference, flatten, holding, read_json
+from groupwise.experiment.object_record import type_name
+from groupwise.experiment.schema import Experiment
 from groupwise.runs import Run, read_run
+from groupwise.runs.folder import require_known_version, run_to_start_from
 
 if TYPE_CHECKING:
     import pyarrow
@@ -131,3 +133,34 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
         except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError, OverflowError):
             columns[name] = pyarrow.array([None if value is None else json.dumps(value) for value in values])
     return pyarrow.table(columns)
+
+
+# The run that another run starts from: its configuration has to describe the same model.
+
+
+def check_start(experiment: Experiment) -> None:
+    """Refuses to start from a run of another domain or another model.
+
+    Args:
+        experiment: an experiment; it passes without `start`.
+
+    Raises:
+        ConfigError: the folder holds no run, or the run's domain, model or another setting of the whole run
+            differs; another version wrote the run.
+    """
+    if experiment.start is None:
+        return
+    folder = run_to_start_from(experiment.start)
+    require_known_version(folder)
+    domain = experiment.domain
+    names = ("kind", *sorted(domain.whole_run))
+    table = read_json(folder.config).get("domain")
+    start_values = {name: table.get(name) for name in names} if isinstance(table, dict) else {}
+    values: dict[str, Any] = {name: domain.model_dump(mode="json")[name] for name in names}
+    changed = difference(start_values, values)
+    if changed:
+        key, (start_value, value) = next(iter(changed.items()))
+        raise ConfigError(
+            f"start = {experiment.start!r}: domain.{key} is {start_value!r} there and {value!r} in this run; start from"
+            " a run of the same model, or leave start out"
+        )

@@ -17,15 +17,12 @@ from groupwise.experiment.code_consent import (
     is_foreign,
     require_consent,
 )
-from groupwise.experiment.hints import with_counterparts
-from groupwise.experiment.layers import refuse_length, stack, unfold
-from groupwise.experiment.method_layers import with_method_files
-from groupwise.experiment.schema import Experiment, read
+from groupwise.experiment.counterparts import with_counterparts
+from groupwise.experiment.layers import refuse_length, stack, unfold, with_method_files
+from groupwise.experiment.schema import Experiment, read, stage_overrides
 from groupwise.experiment.slots import is_resolved, preset_slots, without_preset, written
-from groupwise.experiment.stage_overrides import stage_overrides
 from groupwise.processes import is_first_process
-from groupwise.runs.folder import RunFolder
-from groupwise.runs.version import require_known_version
+from groupwise.runs.folder import RunFolder, require_known_version
 
 log = logging.getLogger("groupwise")
 

@@ -8,11 +8,14 @@ import inspect
 import json
 import re
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
 from typing import Any, final
 
-from groupwise.config import Config
+from groupwise.config import Config, ConfigError, ImportPath, object_path, validate
+from groupwise.domain.exported import DomainObjects, EvaluationObjects, RowsObject
 
 
 @final
@@ -120,7 +123,7 @@ def _hash_of_content(value: Any) -> str | None:
     if inspect.isclass(value) or inspect.isfunction(value):
         return None
     if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "parameters", None)):
-        from groupwise.learner.hashing import hash_weights
+        from groupwise.learner.copy import hash_weights
 
         return hash_weights(value)
     if isinstance(fingerprint := getattr(value, "_fingerprint", None), str):
@@ -160,3 +163,150 @@ def _without_address(value: Any) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+# The objects of a program in a run, and the configuration keys that refer to them.
+
+DOMAIN_INSTANCE, MODULE = "domain_instance", "module"
+"""Names of a domain that is built already, and of a module for a domain."""
+
+
+@final
+@dataclass
+class Arguments:
+    """Objects of a program, and the keys that refer to them.
+
+    Args:
+        objects: name -> object, for `groupwise.config.holding`.
+        records: name -> the record in `config.json` of an object that no import path names.
+        model: the domain's model: a folder, or the import paths of a model and its tokenizer.
+        domain: the keys of the domain's table that follow from its instance, class or kind.
+        objective: the keys of the experiment that state the method.
+        rewards, data, eval_data: the arguments in the form that the domain takes.
+        callbacks, tools: import paths; None where the argument was left out.
+    """
+
+    objects: dict[str, Any] = field(default_factory=dict)
+    records: dict[str, ObjectRecord] = field(default_factory=dict)
+    model: str | tuple[ImportPath, ImportPath] | None = None
+    domain: dict[str, Any] = field(default_factory=dict)
+    objective: dict[str, Any] = field(default_factory=dict)
+    rewards: dict[str, dict[str, Any]] | None = None
+    data: RowsObject | str | None = None
+    eval_data: EvaluationObjects = None
+    callbacks: list[str] | None = None
+    tools: tuple[ImportPath, ...] | None = None
+
+    @property
+    def for_domain(self) -> DomainObjects:
+        """The objects that the domain's configuration takes."""
+        return DomainObjects(self.model, self.rewards, self.data, self.eval_data, self.tools)
+
+    def refer(self, name: str, value: Any, argument: str) -> ImportPath:
+        """Returns the import path of an object: its own where another process can import it, otherwise that of an
+        object which the run holds.
+
+        Args:
+            name: the object's name in the run.
+            argument: the argument of `groupwise.train` that is the object.
+        """
+        path = import_path_of(value)
+        if path is not None:
+            return ImportPath(path)
+        return self.hold(name, value, argument)
+
+    def hold(self, name: str, value: Any, argument: str) -> ImportPath:
+        """Adds an object to those that the run holds, and returns its import path.
+
+        Args:
+            name: the object's name in the run.
+            argument: the argument of `groupwise.train` that is the object.
+        """
+        self.objects[name] = value
+        self.records[name] = record_of(value, argument)
+        return object_path(name)
+
+
+def type_name(value: Any) -> str:
+    """Returns the name of a value's type, or of a class itself, with its module.
+
+    Example:
+        >>> type_name(3), type_name(ImportPath)
+        ('int', 'groupwise.config.import_path.ImportPath')
+    """
+    kind = value if inspect.isclass(value) else type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+# Objects that a run asks for again: those that are missing, and those that changed.
+
+MOST_SHOWN = 5
+
+
+def objects_of(config: Mapping[str, Any], where: str) -> dict[str, ObjectRecord]:
+    """Returns the objects that a run's `config.json` asks for, by name.
+
+    Args:
+        config: the content of the file.
+        where: the name of the file in an error.
+
+    Raises:
+        ConfigError: a record of an object cannot be read.
+    """
+    records = config.get("objects", {})
+    if not isinstance(records, Mapping):
+        raise ConfigError(f"{where}: objects is of type {type(records).__name__}; it is a table of objects by name")
+    return {str(name): validate(ObjectRecord, record, f"{where}: objects.{name}") for name, record in records.items()}
+
+
+def check_objects(folder: Path, records: Mapping[str, ObjectRecord], arguments: Arguments) -> list[str]:
+    """Refuses a run whose objects were not handed over again, and objects that the run does not know.
+
+    Args:
+        records: the objects that the run asks for.
+        arguments: the objects of this call.
+
+    Returns:
+        a sentence for each object that differs from the object of the same name in the record.
+
+    Raises:
+        ConfigError: an object is missing or unknown; the message names all of them, and how to hand them over.
+    """
+    missing = [record for name, record in records.items() if name not in (*arguments.objects, DOMAIN_INSTANCE)]
+    if missing:
+        raise ConfigError(
+            f"run folder {folder}: it was trained with Python objects that no file describes:"
+            f" {', '.join(map(str, missing[:MOST_SHOWN]))}{more(missing)}; hand them over again:"
+            f" groupwise.resume({str(folder)!r}, {_keywords(missing)}), or groupwise.train(..., out={str(folder)!r},"
+            " resume=True) in the program that made it"
+        )
+    unknown = [record for name, record in arguments.records.items() if name not in records]
+    if unknown:
+        raise ConfigError(
+            f"run folder {folder}: it has no use for {', '.join(map(str, unknown[:MOST_SHOWN]))}{more(unknown)}; its"
+            f" objects: {', '.join(map(str, records.values())) or 'none'}"
+        )
+    return [
+        f"{record.argument} is another one than when the run began ({_place(record)} before, {_place(current)} now):"
+        " the run goes on with it, and may not repeat the uninterrupted run"
+        for name, record in records.items()
+        if (current := arguments.records.get(name)) is not None and current.hash != record.hash
+    ]
+
+
+def _keywords(records: list[ObjectRecord]) -> str:
+    names = dict.fromkeys(record.argument.partition("[")[0] for record in records)
+    # A tokenizer is given beside its model.
+    if "tokenizer" in names:
+        names = {"model": None} | {name: None for name in names if name != "tokenizer"}
+        return ", ".join("model=(model, tokenizer)" if name == "model" else f"{name}=..." for name in names)
+    return ", ".join(f"{name}=..." for name in names)
+
+
+def _place(record: ObjectRecord) -> str:
+    return f"{record.type} of {record.where}" if record.where else record.type
+
+
+def more(entries: Sequence[Any]) -> str:
+    """Returns the words " and N more" for a list of which a message shows the first `MOST_SHOWN` entries."""
+    return f" and {len(entries) - MOST_SHOWN} more" if len(entries) > MOST_SHOWN else ""

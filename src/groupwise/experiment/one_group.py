@@ -13,7 +13,7 @@ from groupwise.domain.base import Domain
 from groupwise.domain.returned import checked_prompts, checked_records, checked_rewards, checked_samples
 from groupwise.experiment.schema import Experiment
 from groupwise.streams import Streams
-from groupwise.training.step.members import RewardedMembers
+from groupwise.training.step.collect import RewardedMembers
 
 
 @final

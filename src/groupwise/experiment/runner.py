@@ -14,12 +14,12 @@ from pydantic import BaseModel
 from groupwise.config import ConfigError, difference, held_object, merge, object_path, user_object
 from groupwise.domain.callable import is_users
 from groupwise.experiment.code_consent import needs_consent, remember
+from groupwise.experiment.comparison import check_same_settings
+from groupwise.experiment.loaded_run import check_start
 from groupwise.experiment.loading import edits, load_experiment
-from groupwise.experiment.python_objects import DOMAIN_INSTANCE, MODULE
-from groupwise.experiment.same_settings import check_same_settings
+from groupwise.experiment.object_record import DOMAIN_INSTANCE, MODULE
 from groupwise.experiment.schema import Experiment, read
 from groupwise.experiment.slots import written
-from groupwise.experiment.start import check_start
 from groupwise.processes import can_spread
 from groupwise.runs.folder import RunFolder
 
@@ -134,7 +134,7 @@ def _with_remarks(job: Job, remarks: Sequence[str]) -> Job:
 
 def _beside_controls(result: Result) -> Result:
     """Returns the result with the run's gains over its controls in the summary."""
-    from groupwise.experiment.controls import write_gains
+    from groupwise.experiment.comparison import write_gains
 
     return result if not result.summary else dataclasses.replace(result, summary=write_gains(result.folder.path))
 
@@ -258,7 +258,7 @@ def remarks(experiment: Experiment) -> list[str]:
         >>> remarks(load_experiment("language"))[0]
         'method grpo+edited: divergence: k3 -> none'
     """
-    from groupwise.objective.refusals import warnings
+    from groupwise.objective.objective import warnings
 
     sentences: dict[str, None] = {}
     changed = edits(experiment)

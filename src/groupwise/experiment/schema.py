@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, final
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from groupwise.checkpoint.config import CheckpointConfig
-from groupwise.config import Config, ConfigError, Problem, json_schema, merge, nearest, validate, words_as_kinds
-from groupwise.config.numbers import PerStep, Seed
+from groupwise.config import (
+    Config,
+    ConfigError,
+    Problem,
+    check_plain,
+    json_schema,
+    merge,
+    nearest,
+    states,
+    validate,
+    words_as_kinds,
+)
+from groupwise.config.errors import PerStep, Seed
 from groupwise.domain.kinds import AnyDomainConfig
 from groupwise.domain.protocol import CONSISTENCY
 from groupwise.experiment.object_record import ObjectRecord
@@ -350,3 +362,126 @@ def _short(problem: Problem) -> Problem:
         return Problem(path, problem.message, allowed, elsewhere or nearest(key, allowed))
     message = problem.message.replace(" objective.", " ")
     return Problem(path, message, problem.allowed, suggestion)
+
+
+# Keyword arguments of `groupwise.train` as the nested table of changes that an experiment takes.
+
+_DEEPEST = 64
+
+
+def nested_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns changes as nested tables: `{"train.num_steps": 3}` and `train=dict(num_steps=3)` say the same.
+
+    Args:
+        changes: keys of an experiment, dotted or nested, with their values.
+
+    Raises:
+        ConfigError: a value of a type that no configuration holds, or a key that is written twice.
+
+    Example:
+        >>> nested_changes({"train.num_steps": 3, "train": {"group_size": 4}, "seed": 1})
+        {'train': {'num_steps': 3, 'group_size': 4}, 'seed': 1}
+    """
+    tree: dict[str, Any] = {}
+    for key, value in changes.items():
+        _lay(tree, key.split("."), _plain(value, key), key)
+    check_plain(tree, "changes")
+    return tree
+
+
+def _lay(tree: dict[str, Any], path: list[str], value: Any, key: str) -> None:
+    """Writes a value below a path; tables are joined, and a value beside another one of the same key is refused."""
+    if not all(path):
+        raise ConfigError(f"the key {key!r} cannot be read; write names joined by dots, for example 'train.num_steps'")
+    node = tree
+    for name in path[:-1]:
+        # A word is the kind of its table: `{"trust": "gaussian", "trust.sigma": 0.3}`.
+        if isinstance(word := node.setdefault(name, {}), str):
+            node[name] = {"kind": word}
+        node = node[name]
+        if not isinstance(node, dict):
+            raise ConfigError(f"{key}: {name!r} is a value in another argument and a table here; write it once")
+    if path[-1] not in node:
+        node[path[-1]] = value
+    elif isinstance(node[path[-1]], dict) and isinstance(value, str):
+        _lay(node, [path[-1], "kind"], value, key)
+    elif isinstance(node[path[-1]], dict) and isinstance(value, dict):
+        for name, inner in value.items():
+            _lay(node[path[-1]], [name], inner, f"{key}.{name}")
+    else:
+        raise ConfigError(f"{key}: is written twice, {node[path[-1]]!r} and {value!r}; write it once")
+
+
+def _plain(value: Any, key: str, depth: int = 0) -> Any:
+    """Returns a value as a configuration holds it: tables, lists, texts, numbers, flags, None."""
+    if depth > _DEEPEST:
+        raise ConfigError(f"{key}: tables and lists lie deeper inside each other than {_DEEPEST} levels; write fewer")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner, f"{key}.{name}", depth + 1) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner, f"{key}[{place}]", depth + 1) for place, inner in enumerate(value)]
+    if callable(getattr(value, "item", None)) and getattr(value, "ndim", None) == 0:
+        return value.item()
+    raise ConfigError(
+        f"{key}: an object of type {type(value).__qualname__} was given; a setting is a number, a text, a flag, None, a"
+        " list or a dict; functions go to rewards= or callbacks=, rows to data="
+    )
+
+
+# Keys that the user changes for the whole run and a stage overrides: legal, and easily overlooked.
+
+
+def stage_overrides(experiment: Experiment, over: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each changed key that a sampling stage overrides, unless the changes set the stage's key
+    as well.
+
+    Supervised stages are left out: they usually have values of their own on purpose.
+
+    Args:
+        experiment: the experiment with the changes.
+        over: the changes, as a person writes them.
+
+    Example:
+        >>> from groupwise.experiment import load_experiment
+        >>> over = {"train": {"max_grad_norm": 0.1}}
+        >>> stage_overrides(load_experiment("source_001_progressive", over), over)
+        ['train.max_grad_norm: stage full sets its own, which holds there; write stages.full.set.train.max_grad_norm=... as well']
+    """  # noqa: E501
+    changes = {key: value for key, value in over.items() if key not in ("stages", "controls")}
+    sampling = [stage for stage, span in zip(experiment.stages or (), experiment.spans, strict=False) if span.samples]
+    sentences: list[str] = []
+    for path in _leaves(changes):
+        if path[-1] == "kind":
+            continue
+        key = ".".join(path)
+        for stage in sampling:
+            if states(stage.set, path) and not states(_inside(over.get("stages"), stage.name), path):
+                sentences.append(
+                    f"{key}: stage {stage.name} sets its own, which holds there; write"
+                    f" stages.{stage.name}.set.{key}=... as well"
+                )
+    return sentences
+
+
+def _inside(changed_stages: Any, name: str) -> dict[str, Any]:
+    """Returns the keys that the changes set in a stage; the changes hold a table by name or a list of stages."""
+    stage_tables = (
+        [{"name": key, **stage} for key, stage in changed_stages.items() if stage]
+        if isinstance(changed_stages, Mapping)
+        else changed_stages or []
+    )
+    return next((stage.get("set", {}) for stage in stage_tables if stage["name"] == name), {})
+
+
+def _leaves(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, (*above, key))
+        else:
+            yield (*above, key)

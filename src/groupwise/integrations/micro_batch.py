@@ -10,8 +10,8 @@ from torch import Tensor
 
 from groupwise.integrations.foreign import loss_refusals
 from groupwise.objective import Objective
-from groupwise.objective.acted import Acted
 from groupwise.objective.batch import Batch
+from groupwise.objective.decisions import Acted
 from groupwise.objective.divergence import NoDivergence
 from groupwise.records import Loss, Scored
 from groupwise.schedule import Constant

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, final
@@ -9,8 +10,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from groupwise.learner.shards import local_part, reshard, sum_over_shards
-from groupwise.learner.stored_shards import fill
+from groupwise.learner.shards import fill, local_part, reshard, sum_over_shards
 
 
 @final
@@ -174,3 +174,23 @@ def _switched_off(module: Any) -> Iterator[None]:
     finally:
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
+
+
+# A hash of weights, which keys the caches of models that are trained from them.
+
+
+def hash_weights(module: nn.Module) -> str:
+    """Returns a hash of every tensor of the module's state, by name and bytes.
+
+    Example:
+        >>> module = nn.Linear(2, 1)
+        >>> before = hash_weights(module)
+        >>> _ = nn.init.zeros_(module.weight)
+        >>> before == hash_weights(module)
+        False
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in module.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

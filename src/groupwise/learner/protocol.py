@@ -228,7 +228,7 @@ class Learner(Protocol):
 
     def restore(self, record: Mapping[str, Any]) -> None:
         """Takes back what `record` returned; tensors that were sharded come as
-        `groupwise.learner.stored_shards.StoredTensor`.
+        `groupwise.learner.shards.StoredTensor`.
 
         Raises:
             ValueError: the record is of another model.

@@ -9,12 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from groupwise.objective.batch import Batch
+    from groupwise.objective.batch import Batch, ObjectiveState, Plan
     from groupwise.objective.objective import Objective
-    from groupwise.objective.plan import Plan
-    from groupwise.objective.state import ObjectiveState
 
-_PLACES = {"Batch": "batch", "Objective": "objective", "ObjectiveState": "state", "Plan": "plan"}
+_PLACES = {"Batch": "batch", "Objective": "objective", "ObjectiveState": "batch", "Plan": "batch"}
 
 __all__ = ["Batch", "Objective", "ObjectiveState", "Plan"]
 

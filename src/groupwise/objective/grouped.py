@@ -5,13 +5,102 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int
+from pydantic import model_validator
 from torch import Tensor
 
+from groupwise.config import Config
 from groupwise.statistics import Reduce, sum_over_one_process
+
+
+@final
+@dataclass(frozen=True)
+class Deviation:
+    """Predictions minus their target, on `N` noised copies `a x0 + b e` of samples with `D` elements each.
+
+    The target is the one of supervised training: `e - x0` for a flow, `e`, `a e - b x0` or `x0` otherwise.
+
+    Args:
+        live: `[N, D]`, of the policy being trained, with gradient.
+        old: `[N, D]`, of the policy that sampled, without gradient.
+        time: `[N]` in (0, 1], the noise level of a flow, the share of the training steps otherwise.
+        clean_scale: `[N]`, the change of the predicted sample `x0` for a change of the prediction by one: `b` for a
+            flow and `a e - b x0`, `b / a` for `e`, 1 for `x0`.
+
+    Example:
+        >>> import torch
+        >>> zeros = torch.zeros(1, 2)
+        >>> Deviation(zeros + 1.0, zeros, torch.tensor([0.5]), torch.tensor([0.5])).clean().tolist()
+        [[0.5, 0.5]]
+    """
+
+    live: Float[Tensor, "N D"]
+    old: Float[Tensor, "N D"]
+    time: Float[Tensor, " N"]
+    clean_scale: Float[Tensor, " N"]
+
+    def clean(self, share: float = 1.0) -> Float[Tensor, "N D"]:
+        """Returns the deviation of the predicted sample `x0`, up to its sign, of the prediction `share` of the way from
+        the old policy's to the live one's. A share below 0 lies on the other side of the old policy.
+        """
+        return self.clean_scale[:, None] * (share * self.live + (1 - share) * self.old)
+
+
+@final
+class Running(Config):
+    """Exponential averages of the batch's mean, its standard deviation, and the standard deviation of rewards less
+    their group's mean.
+
+    `s <- decay s + (1 - decay) x`, `w <- decay w + (1 - decay)`, value `s / w`: the first batch gives exactly its own
+    numbers.
+
+    Example:
+        >>> running = (
+        ...     Running()
+        ...     .follow(mean=1.0, std=2.0, centred_std=0.5, decay=0.9)
+        ...     .follow(mean=1.0, std=4.0, centred_std=0.5, decay=0.9)
+        ... )
+        >>> round(running.mean, 6), round(running.std, 6), round(running.centred_std, 6)
+        (1.0, 3.052632, 0.5)
+    """
+
+    mean_sum: float = 0.0
+    std_sum: float = 0.0
+    centred_std_sum: float = 0.0
+    weight: float = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_centred(cls, table: Any) -> Any:
+        # Older checkpoints hold a single deviation, by which their advantages were scaled: it is taken for both.
+        if isinstance(table, Mapping) and "std_sum" in table:
+            return {"centred_std_sum": table["std_sum"], **table}
+        return table
+
+    def follow(self, mean: float, std: float, centred_std: float, decay: float) -> Running:
+        """Returns the average after one more batch."""
+        return Running(
+            mean_sum=decay * self.mean_sum + (1 - decay) * mean,
+            std_sum=decay * self.std_sum + (1 - decay) * std,
+            centred_std_sum=decay * self.centred_std_sum + (1 - decay) * centred_std,
+            weight=decay * self.weight + (1 - decay),
+        )
+
+    @property
+    def mean(self) -> float:
+        return self.mean_sum / self.weight if self.weight > 0 else 0.0
+
+    @property
+    def std(self) -> float:
+        return self.std_sum / self.weight if self.weight > 0 else 0.0
+
+    @property
+    def centred_std(self) -> float:
+        return self.centred_std_sum / self.weight if self.weight > 0 else 0.0
+
 
 FP32_NOISE = 4 * 2.0**-23
 """Four digits of fp32 at its end: the part of a reward by which a model that computes in fp32 may miss."""

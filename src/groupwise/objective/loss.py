@@ -8,6 +8,8 @@ Metrics are described here and summed when they are read (`groupwise.statistics`
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -16,12 +18,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from groupwise.objective.compat import compat_surrogate
-from groupwise.objective.decisions import Decisions, Surrogate
-from groupwise.objective.plan import Plan
-from groupwise.objective.token_gradient import whole_member
+from groupwise.objective.aggregate import MemberMean
+from groupwise.objective.batch import Plan
+from groupwise.objective.decisions import Counts, Decisions, Surrogate, whole_member
+from groupwise.objective.trust import Clip, DualClip
 from groupwise.records import Loss, Scored
 from groupwise.statistics import (
+    ABOVE_ZERO,
     AboveZero,
     EffectiveSampleSize,
     Events,
@@ -36,6 +39,141 @@ from groupwise.statistics import (
 
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
+
+
+# The original computation of source 000, for honest ablation (`compat = "verl_rl"`): weights inside the ratio, before
+# the clip.
+#
+# The documents show the effect of these differences; no other part of Groupwise uses this file.
+
+_TINY = 1e-8
+
+
+def incompatible(objective: Objective) -> Iterator[str]:
+    """Yields a sentence for each setting that the original code did not have."""
+    allowed = {
+        "ratio": ("token", "arithmetic"),
+        "trust": ("clip", "dual_clip", "gaussian", "asymmetric_clip"),
+        "correction": ("none",),
+    }
+    for slot, kinds in allowed.items():
+        kind = getattr(objective, slot).kind
+        if kind not in kinds:
+            yield (
+                f"compat = 'verl_rl' knows {slot}.kind = {', '.join(kinds)}, not {kind!r}; change it, or leave"
+                " compat out"
+            )
+    for link in objective.credit.links():
+        if link.kind not in ("temporal_decay", "gradient_adaptive"):
+            yield f"compat = 'verl_rl' knows no credit.{link.kind}; leave one of them out"
+
+
+def compat_weight(objective: Objective, counts: Counts) -> Float[Tensor, "B T"]:
+    """Returns `w` of the original: PTRW's loss is the mean over members; elsewhere the configured aggregation with 1e-8
+    added to the divisor.
+    """
+    if objective.trust.kind == "gaussian":
+        return MemberMean()(counts)
+    weight = objective.aggregation(counts)
+    return weight / (1 + _TINY * weight)
+
+
+def compat_surrogate(objective: Objective, decisions: Decisions) -> Surrogate:
+    """Returns `S` of the original: `final = (AMIC's mean of) the smoothed ratio x credit`, then the region.
+
+    PTRW works on the member's mean ratio and mean advantage with its gate differentiated, the asymmetric
+    clip works on the mean ratio, picks its width by the mean advantage (zero counts as negative) and has no `min`. The
+    original adds 1e-8 to every divisor; so does this, and its values agree to rounding.
+    """
+    ratio = objective.smoothing(decisions).exp()
+    if objective.ratio.kind == "arithmetic":
+        ratio = decisions.mean(decisions.masked(ratio)).expand_as(ratio)
+    for link in objective.credit.links():
+        ratio = ratio * decisions.masked(link(decisions))
+    ratio = decisions.masked(ratio)
+    trust, advantage = objective.trust, decisions.advantage
+    if trust.kind == "gaussian":
+        mean_ratio, mean_advantage = _mean(ratio, decisions), _mean(advantage, decisions)
+        gate = (-((mean_ratio - 1) ** 2) / (2 * trust.sigma**2)).exp()
+        value = (gate * mean_ratio * mean_advantage).expand_as(ratio)
+        return Surrogate(value, torch.ones_like(decisions.mask))
+    if trust.kind == "asymmetric_clip":
+        mean_ratio, mean_advantage = _mean(ratio, decisions), _mean(advantage, decisions)
+        width = torch.where(mean_advantage > 0, ratio.new_full((), trust.eps_pos), ratio.new_full((), trust.eps_neg))
+        alive = ((mean_ratio >= 1 - width) & (mean_ratio <= 1 + width)).expand_as(decisions.mask)
+        return Surrogate(mean_ratio.clamp(1 - width, 1 + width) * advantage, alive)
+    assert isinstance(trust, Clip | DualClip)
+    bound = trust.bound if trust.kind == "dual_clip" else float("inf")
+    clipped = torch.minimum(ratio * advantage, ratio.clamp(1 - trust.low, 1 + trust.high) * advantage)
+    value = (
+        torch.where((advantage < 0) & (ratio > bound), bound * advantage, clipped) if bound < float("inf") else clipped
+    )
+    dead = ((advantage > 0) & (ratio > 1 + trust.high)) | (
+        (advantage < 0) & ((ratio < 1 - trust.low) | (ratio > bound))
+    )
+    return Surrogate(value, ~dead)
+
+
+def _mean(values: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B 1"]:
+    return decisions.masked(values).sum(1, keepdim=True) / (
+        decisions.mask.sum(1, keepdim=True).to(values.dtype) + _TINY
+    )
+
+
+# The check of live log-probs: each is finite, and at most 0 unless it is of a density.
+
+
+def check_log_prob(log_prob: Float[Tensor, "B T"], plan: Plan) -> None:
+    """Refuses live log-probs that no policy gives, on a CPU.
+
+    On another device the check would wait for the device: the loss counts such log-probs there, and the error comes
+    when they are logged (`statistics.AboveZero`, `statistics.NotFinite`).
+
+    Args:
+        log_prob: `[B, T]` nats, detached.
+        plan: the plan of the same members.
+
+    Raises:
+        ValueError: a log-prob is not finite at a valid decision, unless the plan counts such decisions; or it lies
+            above zero and is not of a density.
+
+    Example:
+        >>> import torch
+        >>> from groupwise import Objective, Rollouts
+        >>> objective, old = Objective.preset("dapo"), torch.full((2, 1), -1.0)
+        >>> rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), old, {"right": [1.0, 0.0]})
+        >>> check_log_prob(
+        ...     torch.tensor([[-1.0], [-torch.inf]]), objective.plan(objective.prepare(rollouts, objective.init()))
+        ... )  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: Scored.log_prob[1, 0] is -inf where the mask is true (1 such places; member id 1): ...
+    """
+    if log_prob.numel() == 0:
+        return
+    # The usual case takes one pass: the extremes are NaN or infinite where any value is, masked or not.
+    lowest, highest = (float(extreme) for extreme in log_prob.aminmax())
+    if math.isfinite(lowest) and math.isfinite(highest) and (plan.acted.density or highest <= ABOVE_ZERO):
+        return
+    finite = log_prob.isfinite()
+    broken = logical_and(plan.acted.mask, ~finite)
+    if plan.not_finite == "refused" and broken.any():
+        member, decision = (int(i) for i in broken.nonzero()[0])
+        stable = member if plan.acted.member is None else int(plan.acted.member[member])
+        raise ValueError(
+            f"Scored.log_prob[{member}, {decision}] is {log_prob[member, decision].item()} where the mask is true"
+            f" ({int(broken.sum())} such places; member id {stable}): the model gave no number, or"
+            " finds what was sampled impossible. Mask such a decision out, or write objective.plan(...,"
+            " not_finite='counted') to leave it out and count it"
+        )
+    above = logical_and(plan.acted.mask, finite & (log_prob > ABOVE_ZERO))
+    if not plan.acted.density and above.any():
+        member, decision = (int(i) for i in above.nonzero()[0])
+        raise ValueError(
+            f"Scored.log_prob[{member}, {decision}] is {log_prob[member, decision].item():.6g}, above zero: a"
+            " log-probability is at most 0. Pass log-probs, not probabilities; for densities write Rollouts(...,"
+            " density=True)"
+        )
+
 
 _AUXILIARY_NAMES = {"supervised": "sup", "consistency": "cons"}
 _DECISION_FIELDS = ("score_norm", "mean_shift", "old_divergence", "positive_error", "negative_error", "entropy")

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.config import ConfigError, Problem, difference, merge, read_toml, validate, words_as_kinds
-from groupwise.objective.method import Method, MethodFile, installed_methods, is_own, read_own
-from groupwise.objective.method_faults import Layer, laid_to_methods
+from groupwise.objective.method import Layer, Method, MethodFile, installed_methods, is_own, laid_to_methods, read_own
 
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective

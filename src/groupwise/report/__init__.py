@@ -2,7 +2,7 @@
 
 from groupwise.report.figures import write_figures
 from groupwise.report.page import write_page
+from groupwise.report.results import Variant, group_runs
 from groupwise.report.tables import write_tables
-from groupwise.report.variants import Variant, group_runs
 
 __all__ = ["Variant", "group_runs", "write_figures", "write_page", "write_tables"]

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from groupwise.report.controls import controls
-from groupwise.report.downsample import MOST_POINTS, downsample_curve, downsample_quantiles, round_significant
+from groupwise.report.axes import MOST_POINTS, downsample_curve, downsample_quantiles, round_significant
 from groupwise.report.groups import Recorded
-from groupwise.report.variants import Variant
+from groupwise.report.results import Variant, controls
 from groupwise.runs import EvaluatedOn
 
 LEVELS = (0.01, 0.05, 0.5, 0.95, 0.99)

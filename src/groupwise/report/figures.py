@@ -12,9 +12,8 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from groupwise.config import ConfigError, flatten
-from groupwise.report.downsample import downsample_curve
-from groupwise.report.results import results
-from groupwise.report.variants import Variant
+from groupwise.report.axes import downsample_curve
+from groupwise.report.results import Variant, results
 from groupwise.runs import EvaluatedOn
 
 if TYPE_CHECKING:

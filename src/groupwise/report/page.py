@@ -23,13 +23,10 @@ from groupwise.config import ConfigError
 from groupwise.diagnosis import SEVERITIES, diagnose, headline
 from groupwise.report.axes import axes
 from groupwise.report.charts import sections, stages, time_split
-from groupwise.report.domain_tables import domain_tables
-from groupwise.report.group_browser import browse
-from groupwise.report.groups import Recorded, scan
-from groupwise.report.held_out import held_out
+from groupwise.report.groups import Recorded, browse, scan
 from groupwise.report.pictures import Pictures
-from groupwise.report.results import results
-from groupwise.report.variants import Variant, differences, group_runs
+from groupwise.report.results import Variant, differences, group_runs, results
+from groupwise.report.tables import domain_tables, held_out
 from groupwise.runs import EvaluatedOn, Run
 
 if TYPE_CHECKING:

@@ -5,16 +5,90 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, final
+from typing import Annotated, Any, ClassVar, Literal, Protocol, final, runtime_checkable
 
 from pydantic import Field
 
 from groupwise.config import Config
-from groupwise.config.numbers import Seconds
-from groupwise.reward.completions import CompletionForm
-from groupwise.reward.components import Parted
-from groupwise.reward.text import Text
-from groupwise.reward.value_with_event import Noted
+from groupwise.config.errors import Seconds
+from groupwise.reward.completions import CompletionForm, Text
+
+# A reward with its components: numbers beside the reward, for rewards that adapt to their own components during
+# training.
+
+Groups = Sequence[Mapping[str, Sequence[float]]]
+"""One entry a group: field -> its values for the group's members."""
+
+
+@final
+@dataclass(frozen=True)
+class Parted:
+    """The return value of a reward that reports its components: the rewards, and the fields from which they were
+    computed.
+
+    Args:
+        values: one a member, as a reward returns them.
+        fields: field -> one number a member.
+
+    Example:
+        >>> Parted([1.5, 0.0], {"correct": [1.0, 0.0], "accuracy": [0.5, 0.0]}).fields["accuracy"]
+        [0.5, 0.0]
+    """
+
+    values: Sequence[Any]
+    fields: Mapping[str, Sequence[float]]
+
+
+@runtime_checkable
+class Follows(Protocol):
+    """An opened reward that changes with the batches that training has seen. Its memory is explicit, JSON-able and part
+    of every checkpoint.
+
+    What it follows are the fields of a whole batch of rollouts, of all processes, given once after the batch was
+    rewarded: a batch is rewarded by what came before it, the same on every process.
+    """
+
+    def memory(self) -> dict[str, Any]:
+        """Returns the reward's memory; empty before the first batch."""
+        ...
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Restores a memory; an empty memory resets the reward."""
+        ...
+
+    def follow(self, groups: Groups) -> dict[str, float]:
+        """Updates the memory with a batch.
+
+        Args:
+            groups: of all processes, in the order they were drawn.
+
+        Returns:
+            numbers for the metrics, by name.
+        """
+        ...
+
+
+@final
+@dataclass(frozen=True)
+class Noted:
+    """A reward value and the name of an event, which the reward table counts.
+
+    A reward may return this in place of a number; `value = None` is a missing reward with its reason.
+
+    Args:
+        value: the reward, or None where there is none.
+        event: a short name to count by, such as `judge_unparsable`.
+        detail: what a reader wants to see once.
+
+    Example:
+        >>> Noted(None, "judge_failed", "503 three times").event
+        'judge_failed'
+    """
+
+    value: float | None
+    event: str
+    detail: str = ""
+
 
 Value = float | Noted | None
 RewardFunction = Callable[..., "Sequence[Value] | Parted | Awaitable[Sequence[Value] | Parted]"]
@@ -124,3 +198,25 @@ class Reward(Config):
     @abstractmethod
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> Any:
         """Returns one number a member."""
+
+
+@final
+class RewardError(ValueError):
+    """A reward that raised, returned something that is no reward, or lacks what it needs.
+
+    Args:
+        message: the whole sentence, already naming reward, value and what is allowed.
+        reward: the name of the reward.
+        prompt: an excerpt of the prompt, where one member is meant.
+        member: the place of the member in the batch, where one is meant.
+
+    Example:
+        >>> RewardError("reward 'length': returned nan for member 3", reward="length", member=3).member
+        3
+    """
+
+    def __init__(
+        self, message: str, *, reward: str | None = None, prompt: str | None = None, member: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.reward, self.prompt, self.member = reward, prompt, member

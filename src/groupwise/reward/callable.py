@@ -10,14 +10,11 @@ from typing import Any, ClassVar, Literal, Self, final
 from pydantic import Field, model_validator
 
 from groupwise.config import ImportPath, call_user, check_arguments, user_callable
-from groupwise.reward.base import Reward, RewardFunction
-from groupwise.reward.completions import CompletionForm, as_messages
-from groupwise.reward.components import Follows
-from groupwise.reward.error import RewardError
+from groupwise.reward.base import Follows, Reward, RewardError, RewardFunction
+from groupwise.reward.completions import CompletionForm, Text, as_messages, completion_text, prompt_text
 from groupwise.reward.image import is_image, one_by_one
-from groupwise.reward.scoring.columns import arguments_for, needed_columns
+from groupwise.reward.scoring.table import arguments_for, needed_columns
 from groupwise.reward.scoring.trainer_arguments import TRAINER_ARGUMENTS
-from groupwise.reward.text import Text, completion_text, prompt_text
 
 ENTRY_POINTS = "groupwise.rewards"
 """The entry point group in which an installed package can name its rewards."""

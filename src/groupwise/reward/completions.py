@@ -2,11 +2,102 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, final
 
-from groupwise.reward.text import Message, Text, completion_text
+# The text of prompts and completions, which are plain strings or lists of chat messages.
+
+Message = Mapping[str, Any]
+Text = str | Sequence[Message]
+MAX_CHARACTERS = 1_000_000
+"""Largest number of characters that rewards read of one completion."""
+
+
+def completion_text(completion: Text) -> str:
+    """Returns the text of the model's last message: the string itself, or the content of the last assistant message.
+
+    A message without a role counts as the assistant's (a completion holds what the model said). No such message gives
+    the empty string. Of a longer text the first million characters are read, and halves of surrogate pairs, which no
+    encoder takes, become question marks.
+
+    Args:
+        completion: a string, or a list of messages.
+
+    Example:
+        >>> completion_text([{"role": "assistant", "content": "4"}, {"role": "tool", "content": "ok"}])
+        '4'
+        >>> completion_text("4")
+        '4'
+    """
+    if isinstance(completion, str):
+        return _readable(completion)
+    for message in reversed(completion):
+        if message.get("role", "assistant") == "assistant":
+            return _readable(content_text(message.get("content")))
+    return ""
+
+
+def _readable(text: str) -> str:
+    text = text[:MAX_CHARACTERS]
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def prompt_text(prompt: Text) -> str:
+    """Returns a prompt as one text: the string itself, or one line `role: content` a message; a single message is
+    written without its role.
+
+    Args:
+        prompt: a string, or a list of messages.
+
+    Example:
+        >>> prompt_text([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?"}])
+        'system: Be brief.\\nuser: 2 + 2?'
+    """
+    if isinstance(prompt, str):
+        return prompt
+    if len(prompt) == 1:
+        return content_text(prompt[0].get("content"))
+    return "\n".join(f"{message.get('role', 'user')}: {content_text(message.get('content'))}" for message in prompt)
+
+
+def content_text(content: Any) -> str:
+    """Returns the text of a message's content, which is a string, None, or a list of parts of which only the text parts
+    are read.
+
+    Args:
+        content: what stands under `content` in a message.
+
+    Example:
+        >>> content_text([{"type": "image"}, {"type": "text", "text": "a cat"}])
+        'a cat'
+    """
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content if part.get("type", "text") == "text")
+
+
+def excerpt(text: str, length: int = 60) -> str:
+    """Returns the beginning of a text on one line, for messages.
+
+    Args:
+        length: number of characters after which the text is cut.
+
+    Example:
+        >>> excerpt("one\\ntwo three", 8)
+        'one two...'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[:length].rstrip() + "..."
+
 
 CompletionForm = Literal["text", "messages"]
 """A string, or `[{"role": "assistant", "content": ...}]`."""
@@ -135,3 +226,52 @@ def shape_advice(error: str, completions: Sequence[Any]) -> str:
         f"; completions were {_DESCRIPTIONS[current]}: where it expects {_DESCRIPTIONS[alternative]}, write completions"
         f' = "{alternative}" on the reward'
     )
+
+
+# What the doctor wants to know of a completion beside its reward: whether another member is the same, and how much of
+# it repeats itself.
+
+
+@final
+@dataclass(frozen=True)
+class Content:
+    """A completion in short.
+
+    Args:
+        digest: equal for equal completions.
+        repetition: share of its phrases of three words that stand in it before; `None` where it has fewer than two
+            such phrases, and of images.
+    """
+
+    digest: int
+    repetition: float | None = None
+
+    @staticmethod
+    def of(completion: Any) -> Content:
+        """Reads a text, a list of messages, or an image (a tensor or array of bytes).
+
+        Example:
+            >>> Content.of("a b c a b c a b c").repetition, Content.of("a b c").repetition
+            (0.5714285714285714, None)
+            >>> Content.of("yes").digest == Content.of("yes").digest != Content.of("no").digest
+            True
+        """
+        if isinstance(completion, str | list):
+            text = completion if isinstance(completion, str) else completion_text(completion)
+            return Content(_digest(text.encode(errors="replace")), repetition(text.split()))
+        array = completion.numpy() if hasattr(completion, "numpy") else completion
+        return Content(_digest(array.tobytes()))
+
+
+def repetition(words: Sequence[str]) -> float | None:
+    """Returns the share of phrases of three words that stand in the text before; `None` of fewer than two phrases.
+
+    Args:
+        words: of a text.
+    """
+    num_phrases = len(words) - 2
+    return 1 - len(set(zip(words, words[1:], words[2:], strict=False))) / num_phrases if num_phrases > 1 else None
+
+
+def _digest(content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")

@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from groupwise.reward.base import Value
-from groupwise.reward.error import RewardError
-from groupwise.reward.value_with_event import Noted
+from groupwise.reward.base import Noted, RewardError, Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +36,7 @@ def as_array(image: Any) -> np.ndarray:
         >>> as_array("a text")
         Traceback (most recent call last):
         ...
-        groupwise.reward.error.RewardError: this reward reads images, and a completion is of type str; an image is a torch.uint8 tensor [H, W] or [H, W, 3]
+        groupwise.reward.base.RewardError: this reward reads images, and a completion is of type str; an image is a torch.uint8 tensor [H, W] or [H, W, 3]
     """  # noqa: E501
     import numpy as np
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
@@ -11,12 +11,153 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard, final
 
 from groupwise import file_lock
-from groupwise.config import ConfigError
+from groupwise.config import ConfigError, read_json
 from groupwise.config.files import MOST_TABLE_BYTES, check_file, read_whole
-from groupwise.runs.evaluated_on import EvaluatedOn
-from groupwise.runs.find import is_run
-from groupwise.runs.folder import RunFolder
-from groupwise.runs.lines import each_line, parse, read_lines
+from groupwise.runs.folder import RunFolder, each_line, is_run, parse, read_lines
+
+NOTED = "evaluated_on"
+"""The entry of a start in `environment.json` that holds the counts."""
+
+
+@final
+@dataclass(frozen=True)
+class EvaluatedOn:
+    """The number of prompts that a run is evaluated on, and how many of them are also trained on.
+
+    Args:
+        num: the number of different prompts that are evaluated; 0 where no prompt is recorded. A folder that does not
+            state the number counts as one prompt.
+        num_trained: the number of these prompts that any stage trains on.
+
+    Example:
+        >>> EvaluatedOn(512, 0).of("greedy/correct"), EvaluatedOn(10, 10).of("ode/seen")
+        ('held-out greedy/correct', 'ode/seen on training prompts')
+        >>> EvaluatedOn(10, 3).prompts
+        'evaluation prompts (3 of 10 trained on)'
+    """
+
+    num: int = 0
+    num_trained: int = 0
+
+    @staticmethod
+    def among(trained: Set[str], evaluated: Set[str]) -> EvaluatedOn:
+        """Counts the evaluated prompts, and how many of them are also trained on.
+
+        Args:
+            trained, evaluated: one text a prompt, the same for the same prompt.
+
+        Example:
+            >>> EvaluatedOn.among({"a", "b"}, {"b", "c"})
+            EvaluatedOn(num=2, num_trained=1)
+        """
+        return EvaluatedOn(len(evaluated), len(evaluated & trained))
+
+    @staticmethod
+    def read(config: Mapping[str, Any], starts: Sequence[Any]) -> EvaluatedOn:
+        """Reads the counts that a run's folder states; a folder of an older version states none, and its configuration
+        implies them.
+
+        Args:
+            config: the table in `config.json`.
+            starts: the entries of `environment.json`.
+
+        Example:
+            >>> EvaluatedOn.read({"domain": {"kind": "diffusion"}}, []).prompts
+            'training prompts'
+        """
+        recorded_counts = starts[-1].get(NOTED) if starts and isinstance(starts[-1], Mapping) else None
+        counts = (
+            [recorded_counts.get(name) for name in ("num", "num_trained")]
+            if isinstance(recorded_counts, Mapping)
+            else []
+        )
+        match counts:
+            case [int(num), int(num_trained)]:
+                return EvaluatedOn(num, num_trained)
+        if not config:
+            return EvaluatedOn()
+        domain = config.get("domain")
+        domain = domain if isinstance(domain, Mapping) else {}
+        data = domain.get("data")
+        # In older versions only image models could be evaluated on their training prompts, and they were unless the
+        # configuration held prompts out.
+        num_held_out = data.get("num_held_out") if isinstance(data, Mapping) else None
+        return EvaluatedOn(1, int(domain.get("kind") == "diffusion" and not num_held_out))
+
+    @staticmethod
+    def read_folder(run: Path) -> EvaluatedOn:
+        """Reads the counts from the folder's two small files; both counts are 0 where the files cannot be read.
+
+        Example:
+            >>> EvaluatedOn.read_folder(Path("nowhere")).prompts
+            'evaluation prompts'
+        """
+        config, environment = (_table(path) for path in (RunFolder(run).config, RunFolder(run).environment))
+        starts = environment.get("starts")
+        return EvaluatedOn.read(config, starts if isinstance(starts, list) else [])
+
+    @staticmethod
+    def together(parts: Iterable[EvaluatedOn]) -> EvaluatedOn:
+        """Returns the counts of one run where all runs call their prompts the same; otherwise no counts.
+
+        Args:
+            parts: the counts of each run.
+
+        Example:
+            >>> (
+            ...     EvaluatedOn.together([EvaluatedOn(5, 0), EvaluatedOn(8, 0)]).prompts,
+            ...     EvaluatedOn.together([EvaluatedOn(5, 0), EvaluatedOn(5, 5)]).prompts,
+            ... )
+            ('held-out prompts', 'evaluation prompts')
+        """
+        distinct_counts = set(parts)
+        prompt_names = {counts.prompts for counts in distinct_counts}
+        return next(iter(distinct_counts)) if len(prompt_names) == 1 else EvaluatedOn()
+
+    @property
+    def prompts(self) -> str:
+        """The words for the evaluated prompts."""
+        return self.called("prompts")
+
+    def called(self, noun: str) -> str:
+        """Returns the words for the evaluated prompts.
+
+        Args:
+            noun: `prompts`, or the domain's word for prompts.
+
+        Example:
+            >>> EvaluatedOn(8, 0).called("queries")
+            'held-out queries'
+        """
+        if self.num and not self.num_trained:
+            return f"held-out {noun}"
+        if self.num and self.num_trained >= self.num:
+            return f"training {noun}"
+        return f"evaluation {noun}" + (f" ({self.num_trained} of {self.num} trained on)" if self.num else "")
+
+    @property
+    def around(self) -> tuple[str, str]:
+        """The words before and after a metric's name."""
+        return ("held-out ", "") if self.num and not self.num_trained else ("", f" on {self.prompts}")
+
+    def of(self, metric: str) -> str:
+        """Returns a metric's name with the prompts that the metric was measured on."""
+        before, after = self.around
+        return f"{before}{metric}{after}"
+
+    def record(self) -> dict[str, int]:
+        """Returns plain values for `environment.json`."""
+        return {"num": self.num, "num_trained": self.num_trained}
+
+
+def _table(path: Path) -> dict[str, Any]:
+    try:
+        table = read_json(path)
+    # A person may have damaged or removed the file.
+    except (OSError, ValueError):
+        return {}
+    return table if isinstance(table, dict) else {}
+
 
 State = Literal["finished", "training", "unfinished"]
 
@@ -279,3 +420,84 @@ def is_training(path: Path) -> bool:
             return not file_lock.take(file.fileno(), shared=True)
     except OSError:
         return False
+
+
+# The score of an evaluation's record by a metric.
+
+
+def score(record: Mapping[str, Any], name: str, weights: Mapping[str, float]) -> float | None:
+    """Returns a record's value of a metric; `None` where the record has no such value.
+
+    Args:
+        record: one line of `rollouts/evaluation-STEP.jsonl`.
+        name: the metric without its mode: a reward's name, `length`, or `reward` for the weighted sum.
+        weights: reward -> weight in the sum; 1 for a reward that is absent here.
+
+    Example:
+        >>> record = {"rewards": {"correct": 1.0, "brief": 0.5}, "num_tokens": 3}
+        >>> [score(record, name, {"brief": 2.0}) for name in ("correct", "length", "reward", "other")]
+        [1.0, 3, 2.0, None]
+    """
+    rewards = record.get("rewards")
+    rewards = rewards if isinstance(rewards, Mapping) else {}
+    if name in rewards:
+        return rewards[name]
+    if name == "length":
+        return record.get("num_tokens")
+    if name == "reward":
+        # Beside rewards a record may hold judges and measures. Only the domain can tell them apart, so that its sum
+        # takes precedence where the record has one.
+        if "reward" in record:
+            return record["reward"]
+        return _total((rewards.get(reward_name), weights.get(reward_name, 1.0)) for reward_name in rewards)
+    return None
+
+
+def split_metric(metric: str, records: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
+    """Returns the mode and the name of a metric of an evaluation: `SET/MODE/NAME`, or `MODE/NAME` without a set's name.
+
+    Args:
+        records: of the evaluation; their modes tell where the name begins, which may have a `/` too.
+
+    Example:
+        >>> split_metric("hard/greedy/correct", [{"mode": "hard/greedy"}]), split_metric("greedy/a/b", [{}])
+        (('hard/greedy', 'correct'), ('greedy', 'a/b'))
+    """
+    modes = {mode for record in records if isinstance(mode := record.get("mode"), str)}
+    mode = max((mode for mode in modes if metric.startswith(f"{mode}/")), key=len, default=metric.partition("/")[0])
+    return mode, metric[len(mode) + 1 :]
+
+
+def reward_weights(config: Mapping[str, Any]) -> dict[str, float]:
+    """Returns reward -> weight in the sum, from a resolved configuration; the weight of a judge is 0, and an
+    environment states its weight.
+
+    Args:
+        config: the table in `config.json`.
+
+    Example:
+        >>> reward_weights({"domain": {"rewards": {"brief": {"weight": 0.5}}, "environment": {"weight": 2.0}}})
+        {'brief': 0.5, 'environment': 2.0}
+    """
+    domain = config.get("domain", {})
+    rewards = domain.get("rewards")
+    # A domain of another package may use these keys for something else.
+    tables = {**(rewards if isinstance(rewards, Mapping) else {}), "environment": domain.get("environment")}
+    return {
+        name: 0.0 if reward.get("role") == "judge" else float(reward.get("weight", 1.0))
+        for name, reward in tables.items()
+        if isinstance(reward, Mapping) and reward
+    }
+
+
+def _total(weighted_values: Iterable[tuple[float | None, float]]) -> float | None:
+    """Returns the weighted sum; where a reward is missing, the sum of the others is scaled to the total weight."""
+    counted = [(value, weight) for value, weight in weighted_values if weight != 0]
+    present = [(value, weight) for value, weight in counted if value is not None]
+    if not present:
+        return None
+    return (
+        sum(value * weight for value, weight in present)
+        * sum(abs(weight) for _, weight in counted)
+        / sum(abs(weight) for _, weight in present)
+    )

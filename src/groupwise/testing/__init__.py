@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from groupwise.testing.broken import BrokenLaws
 from groupwise.testing.domain import check_domain
 from groupwise.testing.reward import check_reward
-from groupwise.testing.slot import check_slot
+from groupwise.testing.slot import BrokenLaws, check_slot
 
 if TYPE_CHECKING:
     from groupwise.testing.pipeline import check_pipeline

@@ -18,21 +18,22 @@ from torch import Tensor
 
 from groupwise.config import why_failed
 from groupwise.domain.base import Domain
-from groupwise.domain.first_batch import (
+from groupwise.domain.protocol import Prompt, Samples
+from groupwise.domain.returned import (
+    Fault,
     check_recorded,
+    checked_evaluation,
     first_descriptions,
     first_prompts,
     first_rewards,
     first_samples,
     prompts_of,
 )
-from groupwise.domain.protocol import Prompt, Samples
-from groupwise.domain.returned import Fault, checked_evaluation
 from groupwise.learner.local import LocalLearner
 from groupwise.records import Scored
 from groupwise.streams import Streams
-from groupwise.testing.broken import BrokenLaws
 from groupwise.testing.learner import learner_laws, take_step
+from groupwise.testing.slot import BrokenLaws
 
 
 @final

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from groupwise.objective import Batch, Objective, Plan
-from groupwise.objective.stop_gradient import recording, replaying
+from groupwise.objective.decisions import recording, replaying
 from groupwise.records import Scored
 from groupwise.statistics import Reduce, add, finish, sum_over_one_process
 from groupwise.testing.world import World

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 
 from groupwise.config import ConfigError, PieceError, holding, object_path, validate
 from groupwise.objective import Objective
-from groupwise.objective.acted import OPTIONAL
+from groupwise.objective.decisions import OPTIONAL
 from groupwise.objective.slot import (
     SCOPES,
     AdmissionSlot,
@@ -28,8 +28,40 @@ from groupwise.objective.slot import (
 from groupwise.records import Rollouts, Scored
 from groupwise.schedule import Constant
 from groupwise.testing import laws
-from groupwise.testing.broken import BrokenLaws
 from groupwise.testing.world import World, extremes, smallest, world
+
+
+class BrokenLaws(AssertionError):
+    """The error of a check: the laws that an author's piece breaks.
+
+    Args:
+        broken: one sentence a broken law, which begins with the method or the aspect to be mended.
+        piece: kind of the piece, such as `a reward`.
+        guide: path of the page that explains the laws.
+
+    Example:
+        >>> print(BrokenLaws(["repeat: it gave two values"], "a reward", "docs/guide/rewards.md"))
+        1 law of a reward is broken (docs/guide/rewards.md):
+        - repeat: it gave two values
+    """
+
+    def __init__(
+        self, broken: Sequence[str], piece: str = "a domain", guide: str = "docs/guide/write_your_own_domain.md"
+    ) -> None:
+        self.broken = list(broken)
+        super().__init__(
+            "\n".join(
+                [
+                    f"{_counted(len(self.broken), piece)} broken ({guide}):",
+                    *(f"- {sentence}" for sentence in self.broken),
+                ]
+            )
+        )
+
+
+def _counted(count: int, piece: str) -> str:
+    return f"1 law of {piece} is" if count == 1 else f"{count} laws of {piece} are"
+
 
 _PIECE = "piece"
 """The name by which a configuration refers to the class of the piece under test."""
@@ -221,7 +253,7 @@ def _derivative(piece: Slot, objective: Objective) -> Iterator[str]:
     try:
         laws.derivative(objective, world(8))
     except AssertionError as error:
-        yield f"{error}; for what is meant to be constant write groupwise.objective.stop_gradient.stop_gradient(...)"
+        yield f"{error}; for what is meant to be constant write groupwise.objective.decisions.stop_gradient(...)"
 
 
 def _finite(piece: Slot, objective: Objective) -> Iterator[str]:

@@ -1,9 +1,8 @@
 """The trackers that follow a run: metrics.jsonl, console, TensorBoard, Weights & Biases."""
 
 from groupwise.track.config import TrackConfig, WandbConfig
-from groupwise.track.metrics import MetricsFile, depends_on_machine, read_metrics
-from groupwise.track.open import open_trackers
-from groupwise.track.tracker import Tracker, Trackers
+from groupwise.track.tracker import MetricsFile, Tracker, Trackers, depends_on_machine, read_metrics
+from groupwise.track.wandb import open_trackers
 
 __all__ = [
     "MetricsFile",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, final
 
 from groupwise.config import Config
-from groupwise.config.numbers import Count, Positive
+from groupwise.config.errors import Count, Positive
 
 
 @final

@@ -4,11 +4,19 @@ and training goes on.
 
 from __future__ import annotations
 
+import json
 import logging
+import math
+import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
+
+from groupwise.config.files import check_file
 
 log = logging.getLogger("groupwise")
 
@@ -103,3 +111,216 @@ class Trackers:
         for text in failed:
             log.warning(text)
             self._call_all("note", text)
+
+
+# `metrics.jsonl`: one JSON object a step, appended and flushed at once, so that a killed run keeps every line it
+# printed.
+
+
+class MetricsFile:
+    """Appends rows to a file and can be cut back to an earlier length.
+
+    Args:
+        path: `RUN/metrics.jsonl`; created when absent.
+
+    Example:
+        >>> import tempfile
+        >>> file = MetricsFile(Path(tempfile.mkdtemp()) / "metrics.jsonl")
+        >>> file.append({"step": 1, "reward": 0.5})
+        >>> kept = file.length
+        >>> file.append({"step": 2, "reward": float("nan")})
+        >>> file.cut_back(kept)
+        0
+        >>> list(read_metrics(file.path))
+        [{'step': 1, 'reward': 0.5}]
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.touch()
+        check_file(path)
+
+    @property
+    def length(self) -> int:
+        """Bytes in the file: what a checkpoint remembers."""
+        return self.path.stat().st_size
+
+    def append(self, row: Mapping[str, float | int | str | None]) -> None:
+        """Writes one row; a number that is not finite becomes `null`, since JSON has no name for it.
+
+        Args:
+            row: one step's numbers, and the name of its stage.
+
+        Raises:
+            OSError: the disk is full; the rows before stay whole.
+        """
+        plain = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in row.items()
+        }
+        before = self.length
+        try:
+            with self.path.open("a") as file:
+                file.write(json.dumps(plain, allow_nan=False) + "\n")
+        except OSError:
+            self.cut_back(before)
+            raise
+
+    def sync(self) -> None:
+        """Waits until every row is on the disk: what a checkpoint counts on must outlive a power cut."""
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+
+    def cut_back(self, length: int) -> int:
+        """Drops everything after `length` bytes: the rows a resumed run will write again. A shorter file is never
+        extended.
+
+        Args:
+            length: bytes that stay.
+
+        Returns:
+            how many bytes are missing of `length`; of a file that is shorter, half a last row is dropped, so that the
+            next one begins a line.
+        """
+        missing = max(0, length - self.length)
+        with self.path.open("r+b") as file:
+            file.truncate(length if not missing else file.read().rfind(b"\n") + 1)
+        return missing
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, float | int | str | None]]:
+    """Reads rows in order; leaves out a last line that a crash cut in half, and skips a broken line in between with a
+    warning.
+
+    Args:
+        path: `RUN/metrics.jsonl`.
+
+    Yields:
+        one row a step.
+    """
+    check_file(path)
+    with path.open(errors="replace") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith("\n"):
+                return
+            try:
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise ValueError("no table")
+            except (ValueError, RecursionError):
+                log.warning(f"{path}: line {number} is no row of metrics and is skipped")
+            else:
+                yield row
+
+
+def depends_on_machine(name: str) -> bool:
+    """Returns whether a metric is a time or an amount of memory: all that may differ when a run is repeated.
+
+    Args:
+        name: of a metric.
+
+    Example:
+        >>> [
+        ...     depends_on_machine(name)
+        ...     for name in ("seconds/update", "step_time", "memory/peak_mib", "rewards/judge/seconds", "reward")
+        ... ]
+        [True, True, True, True, False]
+    """
+    return name.startswith(("seconds/", "memory/")) or name == "step_time" or name.endswith("/seconds")
+
+
+# Numbers that stand beside each other, written with as many decimals as tell them apart.
+
+
+def same_decimals(values: Sequence[float | None]) -> list[str]:
+    """Writes all values with the same decimals: three digits of the largest, or two digits of the difference between
+    the largest and the smallest where those need more.
+
+    27.80 and 27.91 dB are not "27.8 and 27.9", and 27.8026 says nothing more.
+
+    Args:
+        values: None, which becomes "-", where a number is missing.
+
+    Example:
+        >>> same_decimals([27.803, 27.905, None])
+        ['27.80', '27.91', '-']
+        >>> same_decimals([0.246, 1.0]), same_decimals([-0.003534, -0.003495]), same_decimals([1520.0, 10.0])
+        (['0.246', '1.000'], ['-0.003534', '-0.003495'], ['1520', '10'])
+    """
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    largest, spread = max(map(abs, finite), default=0.0), max(finite, default=0.0) - min(finite, default=0.0)
+    # 1 counts as just below 1, so that shares have three decimals also where one of them is whole.
+    leading_exponent = math.ceil(math.log10(float(f"{largest:.2e}"))) - 1 if largest > 0 else 0
+    # Values that differ by less than a millionth count as equal.
+    gap_exponent = math.floor(math.log10(spread)) if spread > 1e-6 * largest else leading_exponent
+    decimals = max(2 - leading_exponent, 1 - gap_exponent, 0)
+    return ["-" if value is None else f"{value:.{decimals}f}" for value in values]
+
+
+# The members of a step as a table of texts and numbers, and their images beside it. TensorBoard and Weights & Biases
+# show the same table and the same images.
+
+_MOST_MEMBERS = 16
+_LONGEST = 2000
+"""The most characters of a cell: `rollouts/` has the full text."""
+
+
+def table(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Lays out the first records as columns and rows of text, without images.
+
+    Args:
+        records: JSON-able but for images.
+
+    Returns:
+        the columns in the order of their first appearance, and one row a record.
+
+    Example:
+        >>> table([{"prompt": "2+2", "rewards": {"correct": 1.0}}, {"prompt": "1+1", "reward": None}])
+        (['prompt', 'rewards', 'reward'], [['2+2', '{"correct": 1.0}', ''], ['1+1', '', '']])
+    """
+    members = records[:_MOST_MEMBERS]
+    columns = list(dict.fromkeys(name for record in members for name, value in record.items() if not is_image(value)))
+    return columns, [[_cell(record.get(name)) for name in columns] for record in members]
+
+
+def images(records: Sequence[Mapping[str, Any]]) -> dict[str, list[np.ndarray]]:
+    """Collects the images of the first records by the name of their field, `[H, W, 3]` each.
+
+    Args:
+        records: some values may be images.
+
+    Returns:
+        name -> images, in the records' order.
+    """
+    images_by_field: dict[str, list[np.ndarray]] = {}
+    for record in records[:_MOST_MEMBERS]:
+        for name, value in record.items():
+            if is_image(value):
+                images_by_field.setdefault(name, []).append(as_rgb(value))
+    return images_by_field
+
+
+def is_image(value: Any) -> bool:
+    """Returns whether a value of a record is an image: an array or tensor."""
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def as_rgb(image: Any) -> np.ndarray:
+    """Converts an image to `[H, W, 3]` bytes.
+
+    Args:
+        image: `uint8`, `[H, W]` or `[H, W, 3]`.
+
+    Example:
+        >>> as_rgb(np.zeros((2, 3), dtype=np.uint8)).shape
+        (2, 3, 3)
+    """
+    array = np.asarray(image.cpu() if hasattr(image, "cpu") else image)
+    return array if array.ndim == 3 else np.repeat(array[:, :, None], 3, axis=2)
+
+
+def _cell(value: Any) -> str:
+    text = (
+        "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    )
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 4] + " ..."

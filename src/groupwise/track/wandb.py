@@ -2,19 +2,112 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import struct
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from groupwise.config import ConfigError
+from groupwise.runs import EvaluatedOn
 from groupwise.runs.folder import RunFolder
-from groupwise.track.config import WandbConfig
-from groupwise.track.member_table import as_rgb, images, table
-from groupwise.track.metrics import read_metrics
-from groupwise.track.wandb_file import rows, wait_until_written
+from groupwise.track.config import TrackConfig, WandbConfig
+from groupwise.track.tracker import Tracker, Trackers, as_rgb, images, read_metrics, table
+
+# The content of an offline file of Weights & Biases: records of protobuf in the framing of LevelDB's log.
+
+_HEADER = 7
+"""Bytes before the first block's records, and before each record: `:W&B` with a magic number and a version; checksum,
+length and kind.
+"""
+
+_BLOCK = 32768
+_WHOLE, _FIRST, _LAST = 1, 2, 4
+
+
+def rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the logged rows in order, as far as the file goes.
+
+    Args:
+        path: `RUN/wandb/offline-run-TIME-ID/run-ID.wandb`.
+
+    Yields:
+        name -> value, `_step` among them; nested names are joined by dots.
+
+    Raises:
+        ImportError: W&B is not installed.
+    """
+    from wandb.proto import wandb_internal_pb2 as messages  # pyright: ignore[reportMissingImports]
+
+    for data in _records(path.read_bytes()):
+        record = messages.Record()  # pyright: ignore[reportAttributeAccessIssue]
+        record.ParseFromString(data)
+        if record.WhichOneof("record_type") == "history":
+            row = {
+                value.key or ".".join(value.nested_key): json.loads(value.value_json) for value in record.history.item
+            }
+            yield {"_step": record.history.step.num, **row}
+
+
+def wait_until_written(path: Path, seconds: float = 30.0) -> bool:
+    """Waits for W&B's own process, which may still write when the run that it serves has ended or was killed.
+
+    Args:
+        path: of an offline file.
+        seconds: how long at most.
+
+    Returns:
+        whether nobody writes to it any more; where the system does not say who has a file open (no `/proc`), it is
+        taken for written.
+
+    Example:
+        >>> wait_until_written(Path("nowhere.wandb"))
+        True
+    """
+    end = time.monotonic() + seconds
+    while _is_open_for_writing(path.resolve()):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _is_open_for_writing(path: Path) -> bool:
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        # A process that ends while we look, or another person's.
+        try:
+            if os.readlink(descriptor) == str(path):
+                descriptor_info = (descriptor.parents[1] / "fdinfo" / descriptor.name).read_text()
+                if int(descriptor_info.split("flags:")[1].split()[0], 8) & os.O_ACCMODE != os.O_RDONLY:
+                    return True
+        except (OSError, IndexError):
+            continue
+    return False
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """Yields records, joined where they were split between blocks; a record cut off at the end is left out."""
+    place, fragments = _HEADER, b""
+    while place + _HEADER <= len(data):
+        left = _BLOCK - place % _BLOCK
+        _, length, kind = struct.unpack_from("<IHB", data, place)
+        # What is left of a block is padding: no record begins in fewer bytes than its header, and none is of kind 0.
+        if left < _HEADER or kind == 0:
+            place += left
+            continue
+        fragment = data[place + _HEADER : place + _HEADER + length]
+        if len(fragment) < length:
+            return
+        place += _HEADER + length
+        fragments = fragment if kind in (_WHOLE, _FIRST) else fragments + fragment
+        if kind in (_WHOLE, _LAST):
+            yield fragments
+
 
 log = logging.getLogger("groupwise")
 
@@ -148,3 +241,124 @@ def _holds_metrics(row: Mapping[str, Any]) -> bool:
     return any(
         isinstance(value, int | float) and not name.startswith(("_", *media_names)) for name, value in row.items()
     )
+
+
+class TensorboardTracker:
+    """Writes every metric as a scalar, members as a table of text, images as images.
+
+    Args:
+        folder: `RUN/tensorboard`.
+        first_step: the first step this process writes; TensorBoard hides what an earlier process wrote from there on.
+
+    Raises:
+        ConfigError: tensorboard is not installed.
+    """
+
+    def __init__(self, folder: Path, first_step: int = 0) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ConfigError(
+                "track.tensorboard = true: tensorboard is not installed; write `pip install tensorboard`"
+            ) from error
+        self._writer = SummaryWriter(str(folder), purge_step=first_step)
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes one scalar a metric."""
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
+        """Writes `PLACE/members` as text, `PLACE/NAME` as a strip of images, and every picture under `PLACE/NAME`."""
+        import numpy as np
+
+        columns, rows = table(records)
+        if columns:
+            lines = [columns, ["---"] * len(columns), *rows]
+            self._writer.add_text(
+                f"{place}/members",
+                "\n".join("| " + " | ".join(_plain(cell) for cell in line) + " |" for line in lines),
+                step,
+            )
+        for name, field_images in images(records).items():
+            if len({image.shape for image in field_images}) == 1:
+                self._writer.add_images(f"{place}/{name}", np.stack(field_images), step, dataformats="NHWC")
+            else:
+                self._writer.add_image(f"{place}/{name}", field_images[0], step, dataformats="HWC")
+        for name, picture in pictures.items():
+            self._writer.add_image(f"{place}/{name}", as_rgb(picture), step, dataformats="HWC")
+        self._writer.flush()
+
+    def note(self, text: str) -> None:
+        """Sentences are for the console."""
+
+    def alarm(self, rule: str) -> None:
+        """Findings are for the console and `groupwise doctor`."""
+
+    def close(self) -> None:
+        """Closes the event file."""
+        self._writer.close()
+
+
+def _plain(cell: str) -> str:
+    """Escapes the bars and line ends of a cell, which would end the cell in Markdown."""
+    return cell.replace("|", "\\|").replace("\n", " ")
+
+
+# From the configuration to the trackers themselves. Their libraries are imported only when asked for.
+
+
+def open_trackers(
+    config: TrackConfig,
+    folder: Path,
+    *,
+    total_steps: int,
+    score: str | None,
+    resolved: Mapping[str, Any],
+    start: int = 0,
+    first_step: int = 0,
+    latest: Mapping[str, float] | None = None,
+    evaluated_on: EvaluatedOn | None = None,
+    first_process: bool = True,
+) -> Trackers:
+    """Opens the trackers of one run; none on processes that are not the first.
+
+    Args:
+        config: the trackers that are asked for.
+        folder: the run folder.
+        total_steps: the number of steps of the run.
+        score: the metric of an evaluation that the console shows.
+        resolved: the resolved configuration, for W&B.
+        start: steps already done.
+        first_step: the first step that this process will report: 0 for a new run, the step after the checkpoint for a
+            resumed one.
+        latest: the newest metrics of a resumed run's evaluations, for the console.
+        evaluated_on: whether the prompts of the evaluations are trained on.
+        first_process: whether this process prints and writes.
+
+    Returns:
+        the trackers as one.
+
+    Raises:
+        ConfigError: the library of a tracker is not installed.
+
+    Example:
+        >>> open_trackers(TrackConfig(console="lines"), Path("runs/a"), total_steps=3, score=None, resolved={}).names
+        ['ConsoleTracker']
+    """
+    trackers: list[Tracker] = []
+    if not first_process:
+        return Trackers([])
+    if config.console != "none":
+        from groupwise.track.console import ConsoleTracker
+
+        live = False if config.console == "lines" else None
+        trackers.append(
+            ConsoleTracker(total_steps, score, live=live, start=start, latest=latest, evaluated_on=evaluated_on)
+        )
+    if config.tensorboard:
+        trackers.append(TensorboardTracker(folder / "tensorboard", first_step))
+    if config.wandb is not None:
+        trackers.append(WandbTracker(config.wandb, folder, resolved, first_step))
+    return Trackers(trackers)

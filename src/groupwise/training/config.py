@@ -7,11 +7,9 @@ from typing import Any, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config, InModule
-from groupwise.config.numbers import Count, Parallel, PerStep, Positive
-from groupwise.training.adaptive_sampling import AdaptiveSampling
-from groupwise.training.group_size import DynamicGroupSize
+from groupwise.config.errors import Count, Parallel, PerStep, Positive
+from groupwise.training.sampling import AdaptiveSampling, DynamicGroupSize, WorstFirst
 from groupwise.training.weight_average import WeightAverage
-from groupwise.training.worst_first import WorstFirst
 
 
 @final

@@ -33,8 +33,7 @@ from groupwise import statistics
 from groupwise.config import ConfigError
 from groupwise.processes import ProcessLeftError, check_launch, is_launched, num_processes, process_rank
 from groupwise.statistics import Statistic
-from groupwise.training.meeting import MEETING, fresh_store
-from groupwise.training.roll_call import SECONDS, RollCall
+from groupwise.training.roll_call import MEETING, SECONDS, RollCall, fresh_store
 
 _BUCKET_BYTES = 64 * 2**20
 _ALONE_BYTES = 2**20

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, final
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import Config, InModule, may_run
-from groupwise.config.numbers import Count
+from groupwise.config.errors import Count
 from groupwise.learner.optimiser_source import OptimiserSource
 from groupwise.schedule import Constant, NotNegative
 

@@ -11,7 +11,7 @@ from transformers import MambaConfig, MambaForCausalLM, RwkvConfig, RwkvForCausa
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine, VllmEngine
-from groupwise.causal_lm.draw import DistributionError
+from groupwise.causal_lm.decode import DistributionError
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.engine.server import EngineError
 from groupwise.causal_lm.sampler import sample

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.diagnosis.rule.evaluation import evaluations_stay, luck, num_evaluated
+from groupwise.diagnosis.rule.rising import evaluations_stay, luck, num_evaluated
 from groupwise.diagnosis.stage import Stage
 
 HELD_OUT = {"domain": {"data": {"num_held_out": 200}}}

@@ -6,7 +6,7 @@ import pytest
 from tests.diagnosis.rule.test_advice import course, finding
 
 from groupwise.diagnosis import diagnose
-from groupwise.diagnosis.rule.learning_rate import stands_still
+from groupwise.diagnosis.rule.optimisation import stands_still
 from groupwise.diagnosis.stage import Stage
 
 

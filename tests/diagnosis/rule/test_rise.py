@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.diagnosis.rule.rise import rise
+from groupwise.diagnosis.rule.rising import rise
 from groupwise.diagnosis.stage import Stage
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from groupwise.diagnosis import diagnose
-from groupwise.diagnosis.rule.stopped import STOPPED_EARLY
+from groupwise.diagnosis.rule.progress import STOPPED_EARLY
 
 
 def alarms(scores: list[float], rule: dict[str, Any] | None, goal: str = "max") -> list[str]:

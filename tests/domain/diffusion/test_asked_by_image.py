@@ -20,10 +20,9 @@ from groupwise.config import ConfigError, merge, validate
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.costs import image_costs
 from groupwise.domain.diffusion.domain import DiffusionDomain
-from groupwise.domain.diffusion.encoded_prompts import EncodedPrompts
-from groupwise.domain.diffusion.models.instruct_pix2pix import InstructPix2Pix
-from groupwise.domain.diffusion.models.stable_diffusion import StableDiffusion
-from groupwise.domain.diffusion.prompt_image import PromptImage
+from groupwise.domain.diffusion.image_prompts import EncodedPrompts
+from groupwise.domain.diffusion.models.families import InstructPix2Pix, StableDiffusion
+from groupwise.domain.diffusion.pipeline_adapter import PromptImage
 from groupwise.domain.protocol import Prompt
 from groupwise.experiment import Experiment
 from groupwise.experiment.runner import open_domain, run

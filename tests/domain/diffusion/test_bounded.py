@@ -33,7 +33,7 @@ def rows_of_passes(diffusion: Any) -> list[int]:
 
 def bounded(monkeypatch: pytest.MonkeyPatch, rows: int, changes: dict[str, Any] | None = None) -> Any:
     """A domain whose passes without gradient are measured to `rows`."""
-    monkeypatch.setattr("groupwise.domain.diffusion.measure_passes.MOST_ROWS", rows)
+    monkeypatch.setattr("groupwise.domain.diffusion.costs.MOST_ROWS", rows)
     return domain(changes)
 
 

@@ -17,8 +17,7 @@ from groupwise.config import ConfigError, validate
 from groupwise.domain.diffusion.domain import DiffusionDomain
 from groupwise.domain.protocol import Matches, Samples
 from groupwise.objective import Objective
-from groupwise.objective.matching.mirrored import Mirrored
-from groupwise.objective.matching.velocity import Velocity
+from groupwise.objective.matching import Mirrored, Velocity
 from groupwise.records import Scored
 from groupwise.streams import Streams
 

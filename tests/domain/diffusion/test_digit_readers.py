@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from groupwise.domain.diffusion.digit_readers import neighbours, support_vectors
-from groupwise.domain.diffusion.source.digits import load
+from groupwise.domain.diffusion.source import load
 
 
 @pytest.mark.parametrize(("reader", "unseen"), [(support_vectors, 1), (neighbours, 0)])

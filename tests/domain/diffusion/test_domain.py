@@ -9,8 +9,7 @@ from tests.domain.diffusion.small import EVERYTHING, config, domain, gradient, n
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
-from groupwise.domain.diffusion.clip_remark import clip_remark
-from groupwise.domain.diffusion.domain import DiffusionDomain
+from groupwise.domain.diffusion.domain import DiffusionDomain, clip_remark
 from groupwise.domain.diffusion.models.files import settings_of
 from groupwise.domain.diffusion.sampler import Step
 from groupwise.domain.protocol import ComparesExactly, Prompt, Samples

@@ -11,10 +11,10 @@ import torch
 from tests.domain.diffusion.models.tiny import saved
 
 from groupwise.config import validate
-from groupwise.domain.diffusion import encoded_prompts
+from groupwise.domain.diffusion import image_prompts
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Condition
-from groupwise.domain.diffusion.encoded_prompts import EncodedPrompts
+from groupwise.domain.diffusion.image_prompts import EncodedPrompts
 from groupwise.domain.diffusion.models.open import open_denoiser
 from groupwise.domain.protocol import Prompt
 from groupwise.streams import Streams
@@ -120,7 +120,7 @@ def test_a_file_that_is_not_whole_is_encoded_again(model: Path, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_few_encoded_prompts_stay_in_memory(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoded_prompts, "MOST_BYTES", 1)
+    monkeypatch.setattr(image_prompts, "MOST_BYTES", 1)
     encoded = EncodedPrompts(opened(model), tmp_path)
     encoded.of(prompts(20)).select(torch.arange(20))
     assert len(encoded._entries) == 2

@@ -18,11 +18,10 @@ from diffusers import (
 from tests.domain.diffusion.models.tiny import build
 from torch import Tensor
 
-from groupwise.domain.diffusion.first_order import of_first_order
-from groupwise.domain.diffusion.models.stable_diffusion import StableDiffusion
-from groupwise.domain.diffusion.noise_schedule import read_parametrisation, read_schedule
+from groupwise.domain.diffusion.models.families import StableDiffusion
 from groupwise.domain.diffusion.sampler import ODE, Step
-from groupwise.domain.diffusion.transition import transition
+from groupwise.domain.diffusion.stepwise import of_first_order
+from groupwise.domain.diffusion.transition import read_parametrisation, read_schedule, transition
 from groupwise.testing import BrokenLaws, check_pipeline
 
 FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}

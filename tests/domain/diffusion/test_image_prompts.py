@@ -18,10 +18,9 @@ from groupwise import load_experiment, resume, train
 from groupwise.config import ConfigError, merge, validate
 from groupwise.domain.diffusion.costs import image_costs
 from groupwise.domain.diffusion.domain import DiffusionDomain
-from groupwise.domain.diffusion.prompt_image import PromptImage
+from groupwise.domain.diffusion.pipeline_adapter import PromptImage
 from groupwise.domain.protocol import Prompt
-from groupwise.objective.matching.mirrored import Mirrored
-from groupwise.objective.matching.velocity import Velocity
+from groupwise.objective.matching import Mirrored, Velocity
 from groupwise.streams import Streams
 from groupwise.testing import check_domain
 

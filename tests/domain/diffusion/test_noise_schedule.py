@@ -24,7 +24,7 @@ from diffusers import (
 )
 
 from groupwise.config import ConfigError
-from groupwise.domain.diffusion.noise_schedule import (
+from groupwise.domain.diffusion.transition import (
     flow_schedule,
     read_parametrisation,
     read_schedule,

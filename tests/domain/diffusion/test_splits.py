@@ -7,7 +7,8 @@ import pytest
 
 from groupwise.config import ConfigError
 from groupwise.domain.diffusion.config import DataConfig
-from groupwise.domain.diffusion.source import Digits, PromptFile
+from groupwise.domain.diffusion.source import DigitPrompts as Digits
+from groupwise.domain.diffusion.source import PromptFile
 from groupwise.domain.diffusion.splits import split
 
 

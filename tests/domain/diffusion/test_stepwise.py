@@ -13,8 +13,8 @@ from tests.domain.diffusion.small import domain, sampled
 from groupwise.config import ConfigError
 from groupwise.domain.diffusion.domain import DiffusionDomain
 from groupwise.domain.diffusion.stepwise import gains, predicted_latents
-from groupwise.domain.pictures import as_pictures
-from groupwise.objective.matching.velocity import Velocity
+from groupwise.domain.image_evaluation import as_pictures
+from groupwise.objective.matching import Velocity
 from groupwise.reward import RewardError, RewardTable
 
 LOG_PROB = frozenset({"log_prob"})

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from groupwise.domain.diffusion.noise_schedule import flow_schedule
 from groupwise.domain.diffusion.sampler import CPS, Step
-from groupwise.domain.diffusion.transition import Transition, reduced, transition
+from groupwise.domain.diffusion.transition import Transition, flow_schedule, reduced, transition
 
 UNITS = ("mean", "sum", "sqrt", "per_element")
 

@@ -15,7 +15,7 @@ from groupwise.config import ConfigError, merge, validate
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.domain import DiffusionDomain
 from groupwise.domain.diffusion.evaluate import CAPTION, diversity_of_prompts
-from groupwise.domain.diffusion.videos import as_strips, score_frames
+from groupwise.domain.diffusion.judged_images import as_strips, score_frames
 from groupwise.reward import RewardError, RewardTable
 from groupwise.reward.scoring.table import RewardEvent
 from groupwise.streams import Streams

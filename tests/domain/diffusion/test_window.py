@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from groupwise.domain.diffusion.window import Window
+from groupwise.domain.diffusion.model import Window
 
 
 def test_a_random_window_reaches_every_place_and_no_other() -> None:

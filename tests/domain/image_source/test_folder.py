@@ -11,8 +11,7 @@ from PIL import Image
 
 from groupwise.config import ConfigError
 from groupwise.domain.image_source import Folder
-from groupwise.domain.image_source.base import as_float
-from groupwise.domain.image_source.image_file import read_image
+from groupwise.domain.image_source.base import as_float, read_image
 
 
 def write(folder: Path, name: str, size: tuple[int, int] = (8, 6), mode: str = "RGB", value: int = 0) -> Path:

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from groupwise.causal_lm.cache import small_model
 from groupwise.causal_lm.config import SmallModelConfig
-from groupwise.causal_lm.scratch import small_model
-from groupwise.domain.language.tokenizer import build_tokenizer
+from groupwise.domain.language.chat import build_tokenizer
 
 CALL = '<tool_call> {"name": "add", "arguments": {"a": 2, "b": 3}} </tool_call>'
 TEMPLATE = (

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.domain.language.chat import Chat
+from groupwise.domain.language.chat import Chat, build_tokenizer
 from groupwise.domain.language.config import ChatConfig
-from groupwise.domain.language.tokenizer import build_tokenizer
 
 TEMPLATE = (
     "{% for message in messages %}[{{ message['role'] }}]{{ message['content'] }}<|end|>\n{% endfor %}"

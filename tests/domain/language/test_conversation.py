@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.domain.language.chat import Chat
+from groupwise.domain.language.chat import Chat, Conversations, build_tokenizer
 from groupwise.domain.language.config import ChatConfig
-from groupwise.domain.language.conversation import Conversations
 from groupwise.domain.language.environment import CallableEnvironment, GuessTheNumber
-from groupwise.domain.language.tokenizer import build_tokenizer
 
 
 @pytest.fixture

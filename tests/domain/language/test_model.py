@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from groupwise.domain.language.model import Pretrained
+from groupwise.domain.language.config import Pretrained
 
 
 def test_a_path_is_needed_and_travels_whole():

@@ -12,13 +12,11 @@ import torch
 from trl import chat_template_utils
 from trl.chat_template_utils import parse_response, qwen3_template
 
+from groupwise.causal_lm.cache import character_tokenizer, small_model
 from groupwise.causal_lm.config import SmallModelConfig
-from groupwise.causal_lm.scratch import character_tokenizer, small_model
-from groupwise.domain.language.chat import Chat
+from groupwise.domain.language.chat import Chat, Conversations, parsed_tool_turn, parsed_turn, unreadable_template
 from groupwise.domain.language.config import ChatConfig
-from groupwise.domain.language.conversation import Conversations
-from groupwise.domain.language.environment.chat_tools import ChatTools
-from groupwise.domain.language.parsed_turn import parsed_tool_turn, parsed_turn, unreadable_template
+from groupwise.domain.language.environment import ChatTools
 from groupwise.reward.completions import in_form
 from groupwise.streams import Streams
 
@@ -27,7 +25,7 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 CALL = '<tool_call>\n{"name": "add"}\n</tool_call>'
-CALCULATE = "groupwise.domain.language.environment.calculator:calculate"
+CALCULATE = "groupwise.domain.language.environment:calculate"
 CALCULATION = '<tool_call>\n{"name": "calculate", "arguments": {"expression": "2+3"}}\n</tool_call>'
 SEEN: list[Any] = []
 

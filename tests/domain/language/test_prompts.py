@@ -3,11 +3,10 @@ from __future__ import annotations
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.domain.language.chat import Chat
+from groupwise.domain.language.chat import Chat, build_tokenizer
 from groupwise.domain.language.config import ChatConfig
+from groupwise.domain.language.data import tokenize
 from groupwise.domain.language.environment import CallableEnvironment
-from groupwise.domain.language.prompts import tokenize
-from groupwise.domain.language.tokenizer import build_tokenizer
 from groupwise.domain.protocol import Prompt
 
 PROMPTS = [Prompt(key, {"prompt": text}) for key, text in (("short", "a b"), ("long", "a b c d e"), ("empty", ""))]

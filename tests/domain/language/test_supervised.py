@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from groupwise.config import ConfigError
-from groupwise.domain.language.chat import Chat
+from groupwise.domain.language.chat import Chat, build_tokenizer
 from groupwise.domain.language.config import ChatConfig
 from groupwise.domain.language.data import Demonstration
 from groupwise.domain.language.environment import GuessTheNumber, Tools
 from groupwise.domain.language.supervised import Corpus, as_samples, encode_demonstration, has_few_letters
-from groupwise.domain.language.tokenizer import build_tokenizer
 from groupwise.domain.protocol import Prompt
 
 

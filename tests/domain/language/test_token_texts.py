@@ -3,7 +3,7 @@ from __future__ import annotations
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from groupwise.domain.language.token_texts import token_texts
+from groupwise.domain.language.chat import token_texts
 
 
 def test_bytes_of_one_character_read_as_parts_of_it() -> None:

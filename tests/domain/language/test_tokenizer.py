@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from groupwise.domain.language.tokenizer import build_tokenizer
+from groupwise.domain.language.chat import build_tokenizer
 
 
 @pytest.mark.parametrize("kind", ["pieces", "characters"])

@@ -12,9 +12,8 @@ from tests.domain.language.calling_model import CALL, add, calling_model, callin
 
 import groupwise
 from groupwise.config import ConfigError
-from groupwise.domain.language.chat import Chat
+from groupwise.domain.language.chat import Chat, Conversations
 from groupwise.domain.language.config import ChatConfig
-from groupwise.domain.language.conversation import Conversations
 from groupwise.domain.language.environment import ChatTools
 from groupwise.track import read_metrics
 
@@ -169,7 +168,7 @@ FAMILIES = {
 
 def family(name: str) -> Any:
     """Returns a tokenizer of single characters with the chat template of a model family."""
-    from groupwise.causal_lm.scratch import character_tokenizer
+    from groupwise.causal_lm.cache import character_tokenizer
 
     template = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
     tokenizer = character_tokenizer("".join(map(chr, range(32, 127))) + "\n")

@@ -17,7 +17,7 @@ from groupwise.config import merge
 from groupwise.domain.restoration.network import Gated
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import remarks, run
-from groupwise.objective.running import Running
+from groupwise.objective.grouped import Running
 from groupwise.records import Rollouts, Scored
 from groupwise.statistics import finish
 from groupwise.streams import Streams

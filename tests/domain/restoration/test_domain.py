@@ -11,7 +11,7 @@ from tests.domain.restoration.small import EVERYTHING, GATED, TABLE, UPSCALED, c
 
 from groupwise.config import ConfigError, merge
 from groupwise.domain.base import Domain
-from groupwise.domain.pictures import as_pictures
+from groupwise.domain.image_evaluation import as_pictures
 from groupwise.domain.protocol import ComparesExactly, Samples
 from groupwise.domain.restoration.domain import RestorationDomain
 from groupwise.records import Scored

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from groupwise.domain.restoration.enlarge import enlarged
+from groupwise.domain.restoration.network import enlarged
 
 
 def test_enlargement_is_that_of_pillow() -> None:

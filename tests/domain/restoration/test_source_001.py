@@ -22,12 +22,12 @@ from torch.nn import functional
 from groupwise.domain.restoration.domain import RestorationDomain
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import job_of
-from groupwise.objective.running import Running
-from groupwise.reference.policy import ReferencePolicy
+from groupwise.objective.grouped import Running
+from groupwise.reference import ReferencePolicy
 from groupwise.streams import Streams
 from groupwise.training import Recipe
 from groupwise.training.distributed import World
-from groupwise.training.progress import Progress
+from groupwise.training.job import Progress
 from groupwise.training.run.stages import stage_reference
 from groupwise.training.step.collect import Collected, collect
 from groupwise.training.step.state import TrainState

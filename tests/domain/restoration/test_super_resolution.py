@@ -14,11 +14,11 @@ from PIL import Image
 from tests.domain.restoration.small import TABLE, UPSCALED, config, domain, nudge, sampled
 
 from groupwise.config import ConfigError, merge
+from groupwise.domain.image_evaluation import side_by_side
 from groupwise.domain.restoration import loading
 from groupwise.domain.restoration.domain import RestorationDomain
-from groupwise.domain.restoration.enlarge import enlarged
-from groupwise.domain.side_by_side import side_by_side
-from groupwise.reward.images.fidelity import psnr
+from groupwise.domain.restoration.network import enlarged
+from groupwise.reward.images.similarity import psnr
 from groupwise.streams import Streams
 
 FOUR = {"model": {"network": {"scale": 4}}, "degradation": {"factor": 4}}

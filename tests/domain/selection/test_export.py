@@ -18,16 +18,15 @@ from groupwise.cli.app import main
 from groupwise.config import ConfigError
 from groupwise.domain.selection.config import SelectionConfig
 from groupwise.domain.selection.embedder import HashedWords
-from groupwise.domain.selection.export import write_selector
+from groupwise.domain.selection.evaluate import pooled
+from groupwise.domain.selection.export import store, write_selector
+from groupwise.domain.selection.measurement import QueryTable
 from groupwise.domain.selection.policy.choices import draw_choices
 from groupwise.domain.selection.policy.config import Pretrained
 from groupwise.domain.selection.policy.loading import open_policy
-from groupwise.domain.selection.query_table import QueryTable
 from groupwise.domain.selection.selector import Selector
-from groupwise.domain.selection.selector_evaluation import pooled
 from groupwise.domain.selection.source.files import Files
 from groupwise.domain.selection.source.tickets import DESKS, decisive
-from groupwise.domain.selection.store import store
 from groupwise.domain.selection.task_model.ticket_lm import trained_folder
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run

@@ -14,8 +14,8 @@ import torch
 from tests.domain.selection.tiny import domain_of
 
 from groupwise.config import ConfigError, validate
+from groupwise.domain.selection.config import RceConfig
 from groupwise.domain.selection.rce import candidate_weights
-from groupwise.domain.selection.rce_config import RceConfig
 from groupwise.reward import RewardError
 from groupwise.streams import Streams
 

@@ -14,10 +14,10 @@ import torch
 
 from groupwise.config import ConfigError
 from groupwise.domain.selection.embedder import HashedWords
+from groupwise.domain.selection.measurement import QueryTable
 from groupwise.domain.selection.policy.answer_features import answer_features
 from groupwise.domain.selection.policy.choices import draw_choices
 from groupwise.domain.selection.policy.numpy_pointer import NumpyPointer
-from groupwise.domain.selection.query_table import QueryTable
 from groupwise.domain.selection.selector import Selector
 from groupwise.domain.selection.task_model.template import TextTemplate
 from groupwise.domain.selection.task_model.ticket_lm_config import TEMPLATE

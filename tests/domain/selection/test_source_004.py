@@ -10,12 +10,11 @@ from tests.objective.advantage.groups import advantages, grouped
 from groupwise.config import parse_overrides
 from groupwise.domain.selection.config import SelectionConfig
 from groupwise.domain.selection.reward import Vqa
-from groupwise.domain.selection.reward.vqa_mode import AnyMode, Mode
+from groupwise.domain.selection.reward.vqa import AnyMode, Mode
 from groupwise.experiment import Experiment, load_experiment
-from groupwise.experiment.variants import variants
-from groupwise.objective.admission.positive_share import PositiveShare
-from groupwise.objective.advantage.rank import Rank
-from groupwise.objective.advantage.z_score import ZScore
+from groupwise.experiment.grids import variants
+from groupwise.objective.admission import PositiveShare
+from groupwise.objective.advantage import Rank, ZScore
 from groupwise.schedule import Multiplicative
 
 NAMES = ["rewards", "modes", "advantage", "weights", "adaptive", "shots", "legacy_then"]

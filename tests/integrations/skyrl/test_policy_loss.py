@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.integrations.skyrl import policy_loss
-from groupwise.integrations.skyrl.keys import loss_refusals
+from groupwise.integrations.skyrl import loss_refusals, policy_loss
 from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
 

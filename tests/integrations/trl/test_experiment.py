@@ -21,7 +21,7 @@ from trl import GRPOConfig, GRPOTrainer
 import groupwise
 from groupwise.config import ConfigError
 from groupwise.integrations.trl import objective_of
-from groupwise.integrations.trl.fields import _OF_THE_OBJECTIVE_OR_UNUSED, MAPPED, REFUSED, ignored_fields
+from groupwise.integrations.trl.keys import _OF_THE_OBJECTIVE_OR_UNUSED, MAPPED, REFUSED, ignored_fields
 from groupwise.training import OptimiserConfig
 
 

@@ -12,7 +12,7 @@ from groupwise.config import difference
 from groupwise.integrations.trl.keys import DECIDED, contradictions, objective_of
 from groupwise.objective import Objective
 from groupwise.objective.credit import OffPolicyMask, TopEntropy
-from groupwise.objective.refusals import warnings as doubts
+from groupwise.objective.objective import warnings as doubts
 from groupwise.schedule import Threshold
 
 PRESETS: dict[str, dict[str, Any]] = {

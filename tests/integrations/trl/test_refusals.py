@@ -12,8 +12,7 @@ from transformers import TrainingArguments
 from trl import GRPOConfig
 from trl import GRPOTrainer as TRLTrainer
 
-from groupwise.integrations.trl.keys import DECIDED
-from groupwise.integrations.trl.refusals import refusals, remarks
+from groupwise.integrations.trl.keys import DECIDED, refusals, remarks
 from groupwise.integrations.trl.version import KEYS, missing, remark
 from groupwise.objective import Objective
 

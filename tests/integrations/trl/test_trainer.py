@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from groupwise.config import ConfigError
-from groupwise.config.difference import flatten
+from groupwise.config.plain import flatten
 from groupwise.integrations.trl import GRPOTrainer
 from groupwise.integrations.trl.trainer import STATE_FILE
 from groupwise.objective import Objective

@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("trl")
 
-from groupwise.integrations.trl.window import Window
+from groupwise.integrations.trl.rollouts import Window
 from groupwise.objective import Objective
 from groupwise.records import Rollouts, Scored
 

@@ -119,7 +119,7 @@ SERVED = [name for name in method_names() if name not in ("clip_cov", "kl_cov", 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_every_other_preset_is_finite(name: str) -> None:
-    from groupwise.integrations.verl.keys import keys
+    from groupwise.integrations.verl.register import keys
 
     objective = Objective.preset(name)
     said = {

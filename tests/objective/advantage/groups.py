@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from groupwise.objective.grouped import Grouped
-from groupwise.objective.running import Running
+from groupwise.objective.grouped import Grouped, Running
 from groupwise.statistics import Reduce, sum_over_one_process
 
 

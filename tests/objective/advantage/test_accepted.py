@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.objective.advantage.groups import advantages
 
-from groupwise.objective.advantage.accepted import Accepted
+from groupwise.objective.advantage import Accepted
 
 
 def test_strictly_above_the_threshold() -> None:

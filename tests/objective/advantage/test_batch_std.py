@@ -7,8 +7,8 @@ import math
 import pytest
 from tests.objective.advantage.groups import advantages, grouped
 
-from groupwise.objective.advantage.batch_std import BatchStd
-from groupwise.objective.running import Running
+from groupwise.objective.advantage import BatchStd
+from groupwise.objective.grouped import Running
 
 
 def test_scale_is_of_all_rewards() -> None:

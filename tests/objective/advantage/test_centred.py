@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.objective.advantage.groups import advantages
 
-from groupwise.objective.advantage.centred import Centred
+from groupwise.objective.advantage import Centred
 
 
 def test_difference_from_the_mean_of_the_present() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.objective.advantage.groups import advantages
 
-from groupwise.objective.advantage.constant import ConstantBaseline
+from groupwise.objective.advantage import ConstantBaseline
 
 
 def test_less_the_number_whatever_the_group() -> None:

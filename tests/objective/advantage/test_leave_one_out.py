@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.objective.advantage.groups import advantages
 
-from groupwise.objective.advantage.leave_one_out import LeaveOneOut
+from groupwise.objective.advantage import LeaveOneOut
 
 
 def test_baseline_is_the_others() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.objective.advantage.groups import grouped
 
-from groupwise.objective.advantage.length_weighted import LengthWeighted
-from groupwise.objective.running import Running
+from groupwise.objective.advantage import LengthWeighted
+from groupwise.objective.grouped import Running
 
 
 def advantages(*groups: list[float | None], lengths: list[float], clip: float | None = None) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.objective.advantage.groups import advantages
 
-from groupwise.objective.advantage.mean_scaled import MeanScaled
+from groupwise.objective.advantage import MeanScaled
 
 
 def test_the_rarer_a_success_the_more_it_weighs() -> None:

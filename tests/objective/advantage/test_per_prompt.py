@@ -12,8 +12,8 @@ import torch
 from tests.objective.advantage.groups import grouped
 
 from groupwise.objective import Objective
-from groupwise.objective.advantage.per_prompt import PerPrompt
-from groupwise.objective.running import Running
+from groupwise.objective.advantage import PerPrompt
+from groupwise.objective.grouped import Running
 from groupwise.records import Rollouts
 
 NAN = float("nan")

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from tests.objective.advantage.groups import grouped
 
-from groupwise.objective.advantage.per_reward import PerReward
-from groupwise.objective.running import Running
+from groupwise.objective.advantage import PerReward
+from groupwise.objective.grouped import Running
 from groupwise.statistics import sum_over_one_process
 
 ROOT = 1 / math.sqrt(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.objective.advantage.groups import advantages
 
-from groupwise.objective.advantage.rank import Rank
+from groupwise.objective.advantage import Rank
 
 
 def test_from_one_to_minus_one_with_average_ranks() -> None:

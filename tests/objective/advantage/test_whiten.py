@@ -9,9 +9,8 @@ import torch
 from tests.laws import SimulatedProcesses
 from tests.objective.advantage.groups import advantages, grouped
 
-from groupwise.objective.advantage.whiten import Whiten
-from groupwise.objective.grouped import Grouped
-from groupwise.objective.running import Running
+from groupwise.objective.advantage import Whiten
+from groupwise.objective.grouped import Grouped, Running
 
 
 def test_without_a_group() -> None:

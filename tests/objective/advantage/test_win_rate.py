@@ -9,8 +9,8 @@ import pytest
 import torch
 from tests.objective.advantage.groups import advantages, grouped
 
-from groupwise.objective.advantage.win_rate import WinRate
-from groupwise.objective.running import Running
+from groupwise.objective.advantage import WinRate
+from groupwise.objective.grouped import Running
 
 
 def test_ties_are_half_a_win() -> None:

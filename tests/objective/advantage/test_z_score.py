@@ -7,7 +7,7 @@ import math
 import pytest
 from tests.objective.advantage.groups import advantages
 
-from groupwise.objective.advantage.z_score import ZScore
+from groupwise.objective.advantage import ZScore
 
 ROOT = math.sqrt(2 / 3)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from tests.objective.small import close
 
-from groupwise.objective.aggregate.member_mean import MemberMean
-from groupwise.objective.counts import Counts
+from groupwise.objective.aggregate import MemberMean
+from groupwise.objective.decisions import Counts
 from groupwise.statistics import Reduce, sum_over_one_process
 
 

@@ -7,7 +7,7 @@ import torch
 from pydantic import ValidationError
 from tests.objective.small import close
 
-from groupwise.objective.correction.interval import Interval
+from groupwise.objective.correction import Interval
 
 
 def test_outside_is_zero() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.objective.small import close
 
-from groupwise.objective.correction.mask import Mask
+from groupwise.objective.correction import Mask
 
 # Products 3, 0.75 and, the masked 100 left out, 1.9.
 WEIGHT = torch.tensor([[2.0, 1.5], [1.5, 0.5], [1.9, 100.0]], dtype=torch.float64).log()

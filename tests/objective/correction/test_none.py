@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from groupwise.objective.correction.none import NoCorrection
+from groupwise.objective.correction import NoCorrection
 
 
 def test_weight_is_one() -> None:

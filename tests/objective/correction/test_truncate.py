@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.objective.small import close
 
-from groupwise.objective.correction.truncate import Truncate
+from groupwise.objective.correction import Truncate
 
 
 def test_min_of_weight_and_maximum() -> None:

@@ -9,7 +9,7 @@ import torch
 from tests.objective.small import close, member_ratios
 
 from groupwise.objective import Objective
-from groupwise.objective.credit.gradient_adaptive import GradientAdaptive
+from groupwise.objective.credit import GradientAdaptive
 from groupwise.records import Rollouts, Scored
 from groupwise.statistics import finish
 

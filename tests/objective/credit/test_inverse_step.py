@@ -7,7 +7,7 @@ import torch
 from tests.objective.small import close, member_ratios, recorded
 
 from groupwise.objective import Objective
-from groupwise.objective.credit.inverse_step import InverseStep
+from groupwise.objective.credit import InverseStep
 from groupwise.records import Rollouts
 from groupwise.statistics import finish
 

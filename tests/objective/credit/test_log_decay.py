@@ -6,7 +6,7 @@ import math
 
 from tests.objective.small import close, member_ratios
 
-from groupwise.objective.credit.log_decay import LogDecay
+from groupwise.objective.credit import LogDecay
 
 
 def test_shares_are_powers_of_the_log_position() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.objective.small import close, member_ratios
 
-from groupwise.objective.credit.temporal_decay import TemporalDecay
+from groupwise.objective.credit import TemporalDecay
 from groupwise.statistics import finish
 
 

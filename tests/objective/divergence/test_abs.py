@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.divergence.abs import Absolute
+from groupwise.objective.divergence import Absolute
 
 
 def test_value_and_gradient() -> None:

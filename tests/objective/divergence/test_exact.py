@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.objective.small import close, member_ratios
 
-from groupwise.objective.divergence.exact import Exact
+from groupwise.objective.divergence import Exact
 
 
 def test_passes_the_domains_value_through() -> None:

@@ -6,7 +6,7 @@ import math
 
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.divergence.k1 import K1
+from groupwise.objective.divergence import K1
 
 
 def test_value_and_gradient() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.divergence.k2 import K2
+from groupwise.objective.divergence import K2
 
 
 def test_value_and_gradient() -> None:

@@ -9,8 +9,7 @@ import torch
 from tests.objective.small import close, gradient, member_ratios
 
 from groupwise.objective.decisions import Decisions
-from groupwise.objective.divergence.k3 import K3
-from groupwise.objective.divergence.k3_unbiased import K3Unbiased
+from groupwise.objective.divergence import K3, K3Unbiased
 
 
 def test_value_and_gradient() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.objective.small import close, member_ratios
 
-from groupwise.objective.divergence.none import NoDivergence
+from groupwise.objective.divergence import NoDivergence
 
 
 def test_is_zero_and_needs_nothing() -> None:

@@ -12,7 +12,7 @@ from tests.oracles import diffusion_nft
 
 from groupwise.config import ConfigError
 from groupwise.objective import Objective
-from groupwise.objective.matching.mirrored import Mirrored
+from groupwise.objective.matching import Mirrored
 from groupwise.testing import check_slot
 
 

@@ -7,7 +7,7 @@ import torch
 from tests.objective.matching_draws import drawn
 from tests.oracles import awm
 
-from groupwise.objective.matching.velocity import Velocity
+from groupwise.objective.matching import Velocity
 from groupwise.testing import check_slot
 
 

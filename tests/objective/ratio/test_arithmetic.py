@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.ratio.arithmetic import Arithmetic
+from groupwise.objective.ratio import Arithmetic
 from groupwise.statistics import finish
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.ratio.geometric import Geometric
+from groupwise.objective.ratio import Geometric
 
 
 def test_geometric_mean_shares_its_gradient() -> None:

@@ -6,7 +6,7 @@ import math
 
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.ratio.product import Product
+from groupwise.objective.ratio import Product
 
 
 def test_product_and_its_gradient() -> None:

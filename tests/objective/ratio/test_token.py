@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.ratio.token import Token
+from groupwise.objective.ratio import Token
 
 
 def test_each_decision_keeps_its_ratio_and_gradient() -> None:

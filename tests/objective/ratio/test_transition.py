@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from tests.objective.small import close, member_ratios
 
-from groupwise.objective.ratio.transition import Transition
+from groupwise.objective.ratio import Transition
 
 
 def test_reads_the_shift_and_nothing_else() -> None:

@@ -11,7 +11,7 @@ from tests.objective.small import close, gradient, member_ratios
 
 from groupwise.objective.decisions import Decisions
 from groupwise.objective.ratio import Product
-from groupwise.objective.smoothing.ema import Ema, scan
+from groupwise.objective.smoothing import Ema, scan
 from groupwise.statistics import finish
 
 

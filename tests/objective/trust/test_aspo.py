@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from tests.objective.small import close, gradient, member_ratios
 
 from groupwise.objective.ratio import Geometric
-from groupwise.objective.trust.aspo import Aspo
+from groupwise.objective.trust import Aspo
 from groupwise.statistics import finish
 
 

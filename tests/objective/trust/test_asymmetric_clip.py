@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.trust.asymmetric_clip import AsymmetricClip
-from groupwise.objective.trust.clip import Clip
+from groupwise.objective.trust import AsymmetricClip, Clip
 from groupwise.statistics import finish
 
 

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from tests.objective.small import close, gradient, member_ratios
 
 from groupwise.objective import Objective
-from groupwise.objective.trust.cispo import Cispo
+from groupwise.objective.trust import Cispo
 from groupwise.statistics import finish
 
 

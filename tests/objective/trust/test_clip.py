@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.trust.clip import Clip
+from groupwise.objective.trust import Clip
 from groupwise.statistics import finish
 
 

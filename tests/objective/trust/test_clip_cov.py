@@ -10,9 +10,8 @@ import torch
 from pydantic import ValidationError
 from tests.objective.small import close, gradient, member_ratios, recorded
 
-from groupwise.objective.covariance import keyed_uniform
-from groupwise.objective.trust.clip import Clip
-from groupwise.objective.trust.clip_cov import ClipCov
+from groupwise.objective.clipping import keyed_uniform
+from groupwise.objective.trust import Clip, ClipCov
 from groupwise.statistics import finish
 
 

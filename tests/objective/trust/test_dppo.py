@@ -10,8 +10,7 @@ import torch
 from tests.objective.small import close, gradient, member_ratios, recorded
 
 from groupwise.objective import Objective
-from groupwise.objective.trust.cispo import Cispo
-from groupwise.objective.trust.dppo import Dppo
+from groupwise.objective.trust import Cispo, Dppo
 from groupwise.records import Rollouts
 from groupwise.statistics import finish
 

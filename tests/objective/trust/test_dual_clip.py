@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.trust.dual_clip import DualClip
+from groupwise.objective.trust import DualClip
 from groupwise.statistics import finish
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.trust.gaussian import Gaussian
+from groupwise.objective.trust import Gaussian
 from groupwise.statistics import finish
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.trust.gaussian_kl import GaussianKl
+from groupwise.objective.trust import GaussianKl
 from groupwise.statistics import finish
 
 

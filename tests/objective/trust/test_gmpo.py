@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tests.objective.small import close, gradient, member_ratios
 
 from groupwise.objective import Objective
-from groupwise.objective.trust.gmpo import Gmpo
+from groupwise.objective.trust import Gmpo
 from groupwise.records import Rollouts
 from groupwise.statistics import finish
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.trust.sapo import Sapo
+from groupwise.objective.trust import Sapo
 from groupwise.statistics import finish
 
 

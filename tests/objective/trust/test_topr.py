@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.ratio.product import Product
-from groupwise.objective.trust.topr import Topr
+from groupwise.objective.ratio import Product
+from groupwise.objective.trust import Topr
 from groupwise.statistics import finish
 
 

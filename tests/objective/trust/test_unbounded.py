@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.trust.unbounded import Unbounded
+from groupwise.objective.trust import Unbounded
 
 
 def test_ratio_form_is_rho_times_advantage() -> None:

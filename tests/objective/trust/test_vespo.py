@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.ratio.product import Product
-from groupwise.objective.trust.vespo import Vespo
+from groupwise.objective.ratio import Product
+from groupwise.objective.trust import Vespo
 from groupwise.statistics import finish
 
 

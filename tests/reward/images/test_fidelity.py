@@ -7,7 +7,7 @@ from scipy.ndimage import gaussian_filter
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from torchmetrics.functional.image import structural_similarity_index_measure
 
-from groupwise.reward.images.fidelity import psnr, psnr_map, ssim, ssim_map
+from groupwise.reward.images.similarity import psnr, psnr_map, ssim, ssim_map
 
 RANDOM = np.random.default_rng(0)
 TARGET = RANDOM.random((3, 32, 28))
@@ -60,7 +60,7 @@ def test_ssim_is_the_mean_of_its_map_to_the_edge(channels: int, size: tuple[int,
 
 
 def test_large_images_are_measured_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.reward.images.fidelity._PIECE", 32)
+    monkeypatch.setattr("groupwise.reward.images.similarity._PIECE", 32)
     target = np.kron(RANDOM.random((3, 5, 5)), np.ones((9, 16)))
     image = (target + 0.05 * RANDOM.standard_normal(target.shape)).clip(0, 1)
     assert target.shape == (3, 45, 80), "two rows of three pieces"

@@ -10,9 +10,7 @@ import torch
 from groupwise.reward import RewardError, Rewards
 from groupwise.reward.image import through_jpeg
 from groupwise.reward.images.lpips import Lpips
-from groupwise.reward.images.psnr import Psnr
-from groupwise.reward.images.squared_error import SquaredError
-from groupwise.reward.images.ssim import Ssim
+from groupwise.reward.images.similarity import Psnr, SquaredError, Ssim
 
 try:
     import torchvision  # noqa: F401

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from tests.tiny_clip import IMAGE_SIZE, build_clip
 
 from groupwise.reward import Aesthetic, RewardError, score
-from groupwise.reward.models.clip_score import LoadedClip
+from groupwise.reward.models.preference import LoadedClip
 
 IMAGES = [
     torch.randint(256, (IMAGE_SIZE, IMAGE_SIZE), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))

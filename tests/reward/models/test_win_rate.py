@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import groupwise.reward.models.win_rate as room
+import groupwise.reward.models.judge as room
 from groupwise.reward import RewardError, WinRate, score
 
 

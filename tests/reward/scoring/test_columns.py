@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from groupwise.reward import ExactAnswer
-from groupwise.reward.scoring.columns import arguments_for, needed_columns
+from groupwise.reward.scoring.table import arguments_for, needed_columns
 
 
 def test_needs() -> None:

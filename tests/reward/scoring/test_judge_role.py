@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from groupwise.reward import Length, as_judge
-from groupwise.reward.scoring.judge_role import Judged
+from groupwise.reward.scoring.score import Judged
 
 
 def test_a_configured_reward_stays_one_and_reads_back() -> None:

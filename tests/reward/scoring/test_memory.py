@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from groupwise.reward import CallableReward, RewardError, Rewards
-from groupwise.reward.components import Parted
+from groupwise.reward.base import Parted
 
 HERE = "tests.reward.scoring.test_memory"
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from groupwise.reward import Reward, Rewards
-from groupwise.reward.scoring.own_copy import own_copy
+from groupwise.reward.scoring.score import own_copy
 
 
 def test_every_depth_is_copied_and_what_is_shared_is_copied_once() -> None:

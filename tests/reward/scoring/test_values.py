@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from groupwise.reward import Noted, RewardError
-from groupwise.reward.scoring.values import checked_values
+from groupwise.reward.scoring.table import checked_values
 
 PROMPTS = ["first prompt", "second prompt"]
 

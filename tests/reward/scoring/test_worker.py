@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from groupwise.reward.scoring.worker import Worker
+from groupwise.reward.scoring.process import Worker
 
 
 def test_calls_run_one_after_the_other_in_one_daemon_thread_with_one_loop() -> None:

@@ -6,7 +6,7 @@ import pytest
 import reasoning_gym
 
 from groupwise.reward import KnightsAndKnaves
-from groupwise.reward.value_with_event import Noted
+from groupwise.reward.base import Noted
 
 GOLD = "Zoey is a knight, and Avery is a knave."
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from groupwise.reward import ExactAnswer, Judge, MathVerify, NumericAnswer
-from groupwise.reward.texts.number import last_number, whole_number
+from groupwise.reward.texts.answers import last_number, whole_number
 
 READ = {
     # Scripts without spaces, names, codes and marks.

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from groupwise.reward import Extract, KnightsAndKnaves, MathVerify, NumericAnswer, Rewards, score
-from groupwise.reward.texts.number import last_number
+from groupwise.reward.texts.answers import last_number
 
 
 @pytest.mark.parametrize(

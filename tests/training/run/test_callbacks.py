@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.config import ConfigError, ImportPath
-from groupwise.training.run.callbacks import load_callbacks
+from groupwise.training.run.loop import load_callbacks
 
 MODULE = """
 def nothing(): ...

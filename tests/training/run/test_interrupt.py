@@ -12,7 +12,7 @@ from rich.console import Console
 
 from groupwise.track import Trackers
 from groupwise.track.console import ConsoleTracker
-from groupwise.training.run.interrupt import listening
+from groupwise.training.run.loop import listening
 
 SENTENCE = "ending after this step, with a checkpoint; once more ends at once"
 

@@ -24,7 +24,7 @@ from groupwise.learner.protocol import StepNumbers
 from groupwise.training.distributed import World
 from groupwise.training.job import Recipe
 from groupwise.training.optimiser_config import OptimiserConfig, OptimiserFromPath
-from groupwise.training.run.offers import check_offers
+from groupwise.training.run.preflight import check_offers
 
 CLASSES: dict[str, dict[str, Any]] = {
     "torch.optim:SGD": {"momentum": 0.9, "weight_decay": 0.1},

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from groupwise.runs import RunFolder
-from groupwise.training.run.pictures import with_files, write_pictures
+from groupwise.training.run.rollout_records import with_files, write_pictures
 from groupwise.training.run.run_folder import forget_after, write_records
 
 

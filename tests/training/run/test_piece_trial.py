@@ -17,16 +17,16 @@ from groupwise.reference import CallableReference
 from groupwise.training import Recipe
 from groupwise.training.optimiser_config import OptimiserConfig
 from groupwise.training.run.launch import train
-from groupwise.training.run.piece_trial import try_pieces
+from groupwise.training.run.preflight import try_pieces
 
 MODULE = """
 from typing import ClassVar
 import torch
 from groupwise.objective import slot
 from groupwise.objective.decisions import Surrogate
-from groupwise.objective.noised_copies import NoisedCopies
+from groupwise.objective.noise import NoisedCopies
 from groupwise.reference import ReferenceRule
-from groupwise.schedule.base import Fixed
+from groupwise.schedule import Fixed
 
 def flagged(value, alive):  # past the checks of types that only tests have
     surrogate = Surrogate(value, torch.ones_like(value).bool())

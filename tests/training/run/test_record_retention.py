@@ -16,7 +16,7 @@ from groupwise.report.groups import scan
 from groupwise.runs import read_run
 from groupwise.track import TrackConfig
 from groupwise.training import train
-from groupwise.training.run.record_retention import remove_old_records, retained_steps
+from groupwise.training.run.run_folder import remove_old_records, retained_steps
 
 # Steps with records: regular ones, and those where stages begin and end.
 SCHEDULES = st.builds(

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from groupwise.domain.protocol import Interval, Table
-from groupwise.training.run.tables import write_tables
+from groupwise.training.run.rollout_records import write_tables
 
 TABLE = Table(
     "lead",

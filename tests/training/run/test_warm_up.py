@@ -16,7 +16,7 @@ from groupwise.config import ConfigError
 from groupwise.track import TrackConfig, depends_on_machine, read_metrics
 from groupwise.training import Job, train
 from groupwise.training.run.launch import resume
-from groupwise.training.run.warm_up import read_warm_up
+from groupwise.training.run.stages import read_warm_up
 
 LINES = TrackConfig(console="lines")
 BETA = {"divergence.beta": {"kind": "adaptive", "initial": 0.3, "target": 0.05}}

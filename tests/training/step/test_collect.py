@@ -12,12 +12,10 @@ from tests.training.step.test_update import gathered, started, step_of
 from tests.training.toy import ToyDomain, recipe
 
 from groupwise.config import ConfigError
-from groupwise.objective.grouped import Grouped
-from groupwise.objective.running import Running
+from groupwise.objective.grouped import Grouped, Running
 from groupwise.objective.slot import AdvantageSlot
 from groupwise.streams import Streams
-from groupwise.training.step.collect import collect
-from groupwise.training.step.draw import draw_prompts
+from groupwise.training.step.collect import collect, draw_prompts
 from groupwise.training.step.update import update_policy
 
 RESAMPLE = {"admission.kind": "resample", "admission.max_rounds": 8}

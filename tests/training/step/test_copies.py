@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from groupwise.reward.content import Content
+from groupwise.reward.completions import Content
 from groupwise.statistics import finish
-from groupwise.training.step.copies import copies_noise
+from groupwise.training.step.collect import copies_noise
 
 A, B, C = Content(1), Content(2), Content(3)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.streams import Streams
-from groupwise.training.step.draw import draw_prompts
+from groupwise.training.step.collect import draw_prompts
 
 
 @settings(max_examples=50, deadline=None)

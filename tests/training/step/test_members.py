@@ -11,7 +11,7 @@ from tests.training.step.test_update import gathered
 from tests.training.toy import recipe
 
 from groupwise.reward import RewardError
-from groupwise.training.step.members import RewardedMembers, member_ids
+from groupwise.training.step.collect import RewardedMembers, member_ids
 
 
 def test_ids_number_the_members_of_a_group_in_any_order_of_rows() -> None:

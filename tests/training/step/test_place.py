@@ -7,7 +7,7 @@ import random
 import pytest
 
 from groupwise.statistics import finish
-from groupwise.training.step.place import place_correlations
+from groupwise.training.step.collect import place_correlations
 
 
 def correlations(groups: list[int], rewards: list[float | None]) -> dict[str, float]:

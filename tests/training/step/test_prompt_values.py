@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.training.step.prompt_values import PromptValues
+from groupwise.training.step.state import PromptValues
 
 
 def test_a_prompt_counts_from_its_third_draw_and_loses_its_value_for_good() -> None:

@@ -12,8 +12,8 @@ from tests.training.toy import ToyDomain, job, recipe
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.track import read_metrics
 from groupwise.training import resume, train
-from groupwise.training.adaptive_sampling import AdaptiveSampling
-from groupwise.training.step.reward_history import RewardHistory
+from groupwise.training.sampling import AdaptiveSampling
+from groupwise.training.step.state import RewardHistory
 
 TRACKED = {"advantage.kind": "per_prompt", "advantage.buffer_size": 6, "advantage.min_count": 4}
 

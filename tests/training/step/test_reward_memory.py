@@ -13,16 +13,16 @@ from tests.training.toy import ToyDomain, job, recipe
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.domain.protocol import Samples
 from groupwise.domain.selection.reward import Vqa
-from groupwise.domain.selection.reward.running_quantile import RunningQuantile
-from groupwise.domain.selection.reward.vqa_mode import Hybrid
+from groupwise.domain.selection.reward.adaptive_weights import RunningQuantile
+from groupwise.domain.selection.reward.vqa import Hybrid
 from groupwise.objective import Objective
 from groupwise.reward import Rewards, RewardTable, UnitTests
 from groupwise.reward.programs.wall import machine_wall
 from groupwise.reward.programs.wall.machine_wall import Wall
 from groupwise.track import read_metrics
 from groupwise.training import train
-from groupwise.training.progress import Progress
-from groupwise.training.step.reward_memory import group_comparisons, remember
+from groupwise.training.job import Progress
+from groupwise.training.step.collect import group_comparisons, remember
 from groupwise.training.step.state import TrainState
 
 

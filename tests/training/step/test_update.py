@@ -13,12 +13,11 @@ from tests.training.toy import ToyDomain, recipe, supervised, weights
 
 from groupwise.config import ConfigError
 from groupwise.records import Scored
-from groupwise.reference import FrozenReference
-from groupwise.reference.policy import ReferencePolicy
+from groupwise.reference import FrozenReference, ReferencePolicy
 from groupwise.streams import Streams, seed_everything
 from groupwise.training import Recipe
 from groupwise.training.distributed import World
-from groupwise.training.progress import Progress
+from groupwise.training.job import Progress
 from groupwise.training.step.collect import Collected, collect
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step

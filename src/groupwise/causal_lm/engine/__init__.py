@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from groupwise.causal_lm.engine.base import Engine
-from groupwise.causal_lm.engine.choice import open_engine
+from groupwise.causal_lm.engine.server import open_engine
 
 __all__ = ["Engine", "open_engine"]

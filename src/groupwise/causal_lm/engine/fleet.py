@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
-from groupwise.causal_lm.engine.length import check_length
+from groupwise.causal_lm.engine.checks import check_length, check_vocabulary
 from groupwise.causal_lm.engine.proof import Difference, Proof
 from groupwise.causal_lm.engine.server import LONGEST_REST, EngineError, Interrupted, Piece, Server, request_body
 from groupwise.causal_lm.engine.transport import Transport
-from groupwise.causal_lm.engine.vocabulary import check_vocabulary
 
 log = logging.getLogger("groupwise")
 

@@ -16,9 +16,8 @@ from typing import Any, final
 import torch
 
 from groupwise.causal_lm.config import VllmEngine
-from groupwise.causal_lm.engine.scratch_folder import scratch_folder
 from groupwise.causal_lm.engine.server import EngineError
-from groupwise.causal_lm.engine.transport import without_adapter
+from groupwise.causal_lm.engine.transport import scratch_folder, without_adapter
 from groupwise.causal_lm.loading import save
 from groupwise.config import ConfigError
 

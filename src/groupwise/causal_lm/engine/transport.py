@@ -6,20 +6,99 @@ IPC, an upload) is a class in one file of a user's: `domain.engine.sync = {kind 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
+import logging
+import os
 import secrets
 import shutil
+import tempfile
+import time
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, final
 
 from safetensors.torch import load_file, save_file
 
-from groupwise.causal_lm.engine.scratch_folder import ScratchFolder, scratch_folder
+from groupwise import file_lock
+from groupwise.causal_lm.config import SyncFromPath, VllmEngine
+from groupwise.causal_lm.engine.checks import check_shape
 from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
-from groupwise.causal_lm.engine.shape import check_shape
 from groupwise.causal_lm.loading import save
+from groupwise.config import ConfigError, ImportPath, Problem, user_class, why_failed
+from groupwise.processes import is_out_of_memory
+
+# Folders that a run shares with its servers, in memory where the weights fit twice.
+
+_MEMORY = Path("/dev/shm")
+_PREFIX = "groupwise-"
+
+
+@final
+class ScratchFolder(tempfile.TemporaryDirectory[str]):
+    """A temporary folder that is locked while its process lives. Processes of other containers, to whom its number says
+    nothing, see by that whether it is in use.
+    """
+
+    def __init__(self, prefix: str, place: Path) -> None:
+        super().__init__(prefix=prefix, dir=place, ignore_cleanup_errors=True)
+        self.descriptor = os.open(self.name, os.O_RDONLY)
+        file_lock.take(self.descriptor, shared=True)
+
+    def cleanup(self) -> None:
+        """Removes the folder; a second call does nothing."""
+        super().cleanup()
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def scratch_folder(kind: str, model: Any, parent: Path | None = None) -> ScratchFolder:
+    """Makes a folder that is removed when it is closed, and removes those that killed runs of this machine left behind.
+
+    Args:
+        kind: a word for its name.
+        model: the weights it has to hold twice.
+        parent: where to; a folder in memory where omitted, or that of temporary files where memory has no room.
+    """
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
+    place = parent or _memory_folder(model)
+    for path in place.glob(f"{_PREFIX}{kind}-*"):
+        owner = path.name.removeprefix(f"{_PREFIX}{kind}-").partition("-")[0]
+        with contextlib.suppress(OSError, ValueError):
+            if parent is None and path.stat().st_uid == os.getuid() and not _is_alive(int(owner)) and _is_left(path):
+                shutil.rmtree(path, ignore_errors=True)
+    return ScratchFolder(f"{_PREFIX}{kind}-{os.getpid()}-", place)
+
+
+def _is_left(path: Path) -> bool:
+    """Tests that nobody holds a folder. One of a minute ago may be about to be locked."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return time.time() - path.stat().st_mtime > 60 and file_lock.take(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _memory_folder(model: Any) -> Path:
+    size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+    # A container may have a /dev/shm that nobody may write.
+    is_writable = _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK | os.X_OK)
+    return _MEMORY if is_writable and shutil.disk_usage(_MEMORY).free > 2.2 * size else Path(tempfile.gettempdir())
 
 
 class Transport(ABC):
@@ -245,3 +324,132 @@ def _name_head(model: Any, weights: Path) -> None:
     tensors = load_file(weights)
     if name not in tensors:
         save_file({**tensors, name: head.weight.detach().cpu().clone()}, weights, metadata={"format": "pt"})
+
+
+# A transport of a user's class: its failures are one line that names it, and what it waits for has a deadline.
+
+log = logging.getLogger("groupwise")
+
+
+def transport_class(path: ImportPath) -> type[Transport]:
+    """Loads the class of a transport.
+
+    Raises:
+        ConfigError: there is no such class that extends `Transport` and has all its methods.
+    """
+    return user_class(path, Transport, "domain.engine.sync.path")
+
+
+@final
+class UserTransport(Transport):
+    """A transport that calls one of a user's.
+
+    Args:
+        sync: its class and arguments.
+        model, tokenizer, folder: as of `Transport`.
+        seconds: how long one server may take.
+
+    Raises:
+        ConfigError: the class does not take the arguments, or fails.
+    """
+
+    def __init__(self, sync: SyncFromPath, model: Any, tokenizer: Any, folder: Path | None, seconds: float) -> None:
+        super().__init__(model, tokenizer, folder)
+        self._place, self._seconds = f"domain.engine.sync.path = {str(sync.path)!r}", seconds
+        named_class = transport_class(sync.path)
+        try:
+            self._transport = named_class(model, tokenizer, folder, **sync.arguments)
+        except Exception as error:  # a user's class may fail in any way
+            if is_out_of_memory(error):
+                raise
+            arguments = "".join(f", {name}={value!r}" for name, value in sync.arguments.items())
+            message = f"{named_class.__name__}(model, tokenizer, folder{arguments}) failed: {why_failed(error)}"
+            raise ConfigError(Problem(self._place, message)) from error
+
+    def write(self, version: int) -> None:
+        """Has the user's transport take the weights."""
+        with self._told("write"):
+            self._transport.write(version)
+
+    async def check(self, client: Any, server: Server) -> None:
+        """Has the user's transport look at a server."""
+        async with self._in_time("check"):
+            await self._transport.check(client, server)
+
+    async def send(self, client: Any, server: Server, version: int) -> None:
+        """Has the user's transport send the weights."""
+        async with self._in_time("send"):
+            await self._transport.send(client, server, version)
+
+    async def leave(self, client: Any, server: Server) -> None:
+        """Has the user's transport take back what a server should not keep; a failure ends nothing any more."""
+        try:
+            async with self._in_time("leave"):
+                await self._transport.leave(client, server)
+        except (EngineError, Interrupted, ConfigError) as error:
+            log.warning("%s", error)
+
+    def close(self) -> None:
+        """Has the user's transport remove what it wrote; a failure ends nothing any more."""
+        try:
+            with self._told("close"):
+                self._transport.close()
+        except (EngineError, Interrupted, ConfigError) as error:
+            log.warning("%s", error)
+
+    @asynccontextmanager
+    async def _in_time(self, method: str) -> AsyncIterator[None]:
+        """Ends a call at its deadline. A connection that fails may be there at another try."""
+        import httpx
+
+        try:
+            async with asyncio.timeout(self._seconds) as deadline:
+                with self._told(method, httpx.HTTPError, ConnectionError, TimeoutError):
+                    yield
+        except TimeoutError as error:
+            late = f"takes longer than domain.engine.timeout_seconds = {self._seconds:g}"
+            reason = late if deadline.expired() else f"failed: {why_failed(error)}"
+            raise Interrupted(f"{self._place}: {method} {reason}") from error
+        except (httpx.HTTPError, ConnectionError) as error:
+            # It was raised in the library's code, which is no place of the user's. A status has a second line.
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}".rstrip(": ")
+            raise Interrupted(f"{self._place}: {method} failed: {reason}") from error
+
+    @contextmanager
+    def _told(self, method: str, *passing: type[Exception]) -> Iterator[None]:
+        """Names the class and the method where a call fails.
+
+        Raises:
+            EngineError: it failed, by another error than those that pass.
+        """
+        try:
+            yield
+        except (EngineError, Interrupted, ConfigError, *passing):
+            raise
+        except Exception as error:  # a user's code may fail in any way
+            if is_out_of_memory(error):
+                raise
+            raise EngineError(f"{self._place}: {method} failed: {why_failed(error)}") from error
+
+
+# The choice of the weights' way to the servers.
+
+
+def open_transport(config: VllmEngine, model: Any, tokenizer: Any) -> Transport | None:
+    """Returns the transport that a configuration names; `None` where the servers are not sent weights.
+
+    Raises:
+        ConfigError: `lora` without an adapter, or a user's class that cannot be made.
+    """
+    sync, has_adapter = config.sync, hasattr(model, "peft_config")
+    if isinstance(sync, SyncFromPath):
+        return UserTransport(sync, model, tokenizer, config.folder, config.timeout_seconds)
+    if sync == "lora" and not has_adapter:
+        raise ConfigError(
+            'domain.engine.sync = "lora": the run trains whole weights and has no adapter; write sync = "folder", or'
+            " domain.model.lora.r = 16"
+        )
+    if sync == "none":
+        return None
+    kind = LoraTransport if sync == "lora" or (sync == "auto" and has_adapter) else FolderTransport
+    return kind(model, tokenizer, config.folder)

@@ -13,16 +13,16 @@ from torch import Tensor
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
+from groupwise.causal_lm.decode import Stops
 from groupwise.causal_lm.engine.base import Engine, Gathers, GroupBatch
+from groupwise.causal_lm.engine.checks import too_short
 from groupwise.causal_lm.engine.fleet import Fleet
-from groupwise.causal_lm.engine.length import too_short
 from groupwise.causal_lm.engine.proof import Difference, Proof
 from groupwise.causal_lm.engine.server import WITHOUT_PROXY, EngineError, Interrupted, request_body
 from groupwise.causal_lm.engine.started import StartedServer
-from groupwise.causal_lm.engine.transport_choice import open_transport
+from groupwise.causal_lm.engine.transport import open_transport
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
 from groupwise.causal_lm.sampler import Completions, end_ids
-from groupwise.causal_lm.stop import Stops
 from groupwise.config import ConfigError
 from groupwise.learner.shards import local_part
 from groupwise.processes import num_processes, process_rank

@@ -1,49 +1,79 @@
 """Every rule. A rule is one entry of `RULES`; adding it there is the whole registration."""
 
-from groupwise.diagnosis.rule.admission import ADMISSION_REJECTS
-from groupwise.diagnosis.rule.advantage import ADVANTAGE_ONE_SIDED, ADVANTAGE_SCALE, ADVANTAGE_TURNED
-from groupwise.diagnosis.rule.auxiliary import CONSISTENCY_CREEP, SUPERVISED_NOT_FALLING
-from groupwise.diagnosis.rule.average import AVERAGE_LAGS
 from groupwise.diagnosis.rule.base import Rule, Seen
-from groupwise.diagnosis.rule.batch import TOO_FEW_MEMBERS
-from groupwise.diagnosis.rule.clip import CLIP_MOSTLY_ACTS, CLIP_NEVER_ACTS
-from groupwise.diagnosis.rule.constant import REWARD_CONSTANT, SAMPLES_ALIKE
-from groupwise.diagnosis.rule.cut_prompts import PROMPTS_TRUNCATED
-from groupwise.diagnosis.rule.data import HELD_OUT_UNLIKE_TRAINING, TRAINING_UNLIKE_HELD_OUT
-from groupwise.diagnosis.rule.dead import DEAD_NEGATIVES, DEAD_POSITIVES
-from groupwise.diagnosis.rule.divergence import DIVERGENCE_NEGATIVE, KL_RUNAWAY, REFERENCE_ELSEWHERE
-from groupwise.diagnosis.rule.entropy import ENTROPY_COLLAPSE
-from groupwise.diagnosis.rule.exploration import EXPLORATION_TOO_STRONG
-from groupwise.diagnosis.rule.generator import GENERATOR_DRIFTS
-from groupwise.diagnosis.rule.groups import ALL_FLAT
-from groupwise.diagnosis.rule.hacking import JUDGE_FALLS
-from groupwise.diagnosis.rule.ignored import REWARD_IGNORES_ANSWER
-from groupwise.diagnosis.rule.learning_rate import LEARNING_RATE_TOO_HIGH, LEARNING_RATE_TOO_LOW
-from groupwise.diagnosis.rule.left_out import DECISIONS_LEFT_OUT
-from groupwise.diagnosis.rule.length import LENGTH_CREEP
-from groupwise.diagnosis.rule.loss import LOSS_ZERO, POLICY_LOSS_GROWS
-from groupwise.diagnosis.rule.never_earn import PROMPTS_NEVER_EARN
-from groupwise.diagnosis.rule.noise import REWARD_IS_NOISE
-from groupwise.diagnosis.rule.overfitting import LEARNS_BY_HEART
-from groupwise.diagnosis.rule.place import REWARD_FOLLOWS_PLACE
-from groupwise.diagnosis.rule.preference import JUDGE_DISAGREES, REWARD_FOLLOWS_LENGTH
-from groupwise.diagnosis.rule.progress import REWARD_FALLS, REWARD_FLAT
-from groupwise.diagnosis.rule.prompts import PROMPTS_OF_ONE_VALUE
-from groupwise.diagnosis.rule.prompts_come_back import PROMPTS_COME_BACK
-from groupwise.diagnosis.rule.randomness import POLICY_BECOMES_RANDOM
-from groupwise.diagnosis.rule.ratio import RATIO_ALWAYS_ONE, RATIO_NOT_ONE
-from groupwise.diagnosis.rule.repeated_evaluation import EVALUATION_REPEATS
-from groupwise.diagnosis.rule.repetition import TEXTS_REPEAT
-from groupwise.diagnosis.rule.reward_parts import REWARD_DOMINATES, REWARD_MISSING
-from groupwise.diagnosis.rule.rewritten import WEIGHTS_REWRITTEN
-from groupwise.diagnosis.rule.rounding import STEPS_ROUND_AWAY
-from groupwise.diagnosis.rule.slow_rewards import REWARDS_ARE_SLOW
-from groupwise.diagnosis.rule.stopped import STOPPED_EARLY
-from groupwise.diagnosis.rule.terms import DIVERGENCE_HOLDS, POLICY_TERM_DROWNED
-from groupwise.diagnosis.rule.truncation import ALL_TRUNCATED, LIMIT_TEACHES_BREVITY
-from groupwise.diagnosis.rule.unchanged import WEIGHTS_UNCHANGED
-from groupwise.diagnosis.rule.updates import NO_UPDATE, NOT_FINITE
-from groupwise.diagnosis.rule.weight_decay import WEIGHT_DECAY_TOO_HIGH
+from groupwise.diagnosis.rule.data import (
+    EVALUATION_REPEATS,
+    HELD_OUT_UNLIKE_TRAINING,
+    LEARNS_BY_HEART,
+    PROMPTS_COME_BACK,
+    PROMPTS_OF_ONE_VALUE,
+    PROMPTS_TRUNCATED,
+    TRAINING_UNLIKE_HELD_OUT,
+)
+from groupwise.diagnosis.rule.divergence import (
+    DECISIONS_LEFT_OUT,
+    DIVERGENCE_NEGATIVE,
+    KL_RUNAWAY,
+    REFERENCE_ELSEWHERE,
+    WEIGHTS_REWRITTEN,
+)
+from groupwise.diagnosis.rule.objective import (
+    ADMISSION_REJECTS,
+    ADVANTAGE_ONE_SIDED,
+    ADVANTAGE_SCALE,
+    ADVANTAGE_TURNED,
+    CLIP_MOSTLY_ACTS,
+    CLIP_NEVER_ACTS,
+    DEAD_NEGATIVES,
+    DEAD_POSITIVES,
+    RATIO_ALWAYS_ONE,
+    RATIO_NOT_ONE,
+    REWARD_CONSTANT,
+    REWARD_IGNORES_ANSWER,
+    SAMPLES_ALIKE,
+    TOO_FEW_MEMBERS,
+)
+from groupwise.diagnosis.rule.optimisation import (
+    LEARNING_RATE_TOO_HIGH,
+    LEARNING_RATE_TOO_LOW,
+    LOSS_ZERO,
+    NO_UPDATE,
+    NOT_FINITE,
+    POLICY_LOSS_GROWS,
+    WEIGHT_DECAY_TOO_HIGH,
+    WEIGHTS_UNCHANGED,
+)
+from groupwise.diagnosis.rule.policy import (
+    ALL_TRUNCATED,
+    ENTROPY_COLLAPSE,
+    EXPLORATION_TOO_STRONG,
+    LENGTH_CREEP,
+    LIMIT_TEACHES_BREVITY,
+    POLICY_BECOMES_RANDOM,
+    TEXTS_REPEAT,
+)
+from groupwise.diagnosis.rule.progress import REWARD_FALLS, REWARD_FLAT, STOPPED_EARLY
+from groupwise.diagnosis.rule.rewards import (
+    ALL_FLAT,
+    GENERATOR_DRIFTS,
+    JUDGE_DISAGREES,
+    JUDGE_FALLS,
+    PROMPTS_NEVER_EARN,
+    REWARD_DOMINATES,
+    REWARD_FOLLOWS_LENGTH,
+    REWARD_IS_NOISE,
+    REWARD_MISSING,
+    REWARDS_ARE_SLOW,
+    STEPS_ROUND_AWAY,
+)
+from groupwise.diagnosis.rule.terms import (
+    AVERAGE_LAGS,
+    CONSISTENCY_CREEP,
+    DIVERGENCE_HOLDS,
+    POLICY_TERM_DROWNED,
+    REWARD_FOLLOWS_PLACE,
+    SUPERVISED_NOT_FALLING,
+)
 
 RULES: tuple[Rule, ...] = (
     LOSS_ZERO,

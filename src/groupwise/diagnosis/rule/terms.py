@@ -5,9 +5,9 @@ drowns it.
 from __future__ import annotations
 
 from groupwise.diagnosis.rule.base import Rule, Seen, number, rewards_rise
-from groupwise.diagnosis.rule.evaluation import evaluations_stay
-from groupwise.diagnosis.rule.supervised_loss import first_loss, last_loss
-from groupwise.diagnosis.series import WINDOW
+from groupwise.diagnosis.rule.optimisation import first_loss, last_loss, stands_still
+from groupwise.diagnosis.rule.rising import evaluations_rise, evaluations_stay
+from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
 
 _FEW = 10
@@ -102,4 +102,189 @@ POLICY_TERM_DROWNED = Rule(
     _drowned,
     phrase="another term of the loss drowns the reward",
     follows=("learning_rate_too_high",),
+)
+
+
+# The terms beside the policy's: a supervised loss that does not fall, a consistency loss that creeps up.
+
+
+def _supervised(stage: Stage) -> Seen | None:
+    start, last = first_loss(stage, WINDOW), last_loss(stage, WINDOW)
+    if start is None or last is None or stage.count("loss_sup") < 3 * WINDOW:
+        return None
+    rate = stage.last("learning_rate")
+    if stage.first("reward", 1) is None:
+        if start.above(last):
+            return None
+        sentence = (
+            f"The supervised loss has not fallen in {stage.count('loss_sup')} steps: {number(start.mean)} at first,"
+            f" {number(last.mean)} now."
+        )
+        return Seen(sentence, [start, last, *([rate] if rate else [])])
+    if last.mean < 1.5 * start.mean or not last.above(start):
+        return None
+    sentence = f"Beside the policy term the supervised loss rose from {number(start.mean)} to {number(last.mean)}."
+    # Where the reward rises, that is what the policy term was to do.
+    return Seen(
+        sentence,
+        [start, last],
+        severity="note" if rewards_rise(stage) or evaluations_rise(stage) else None,
+        advice=(
+            "Raise auxiliary.supervised, lower optimiser.learning_rate or policy_weight, or make the supervised stage"
+            " longer."
+        ),
+    )
+
+
+def _consistency(stage: Stage) -> Seen | None:
+    last, before, earlier = (
+        stage.last("loss_cons"),
+        stage.before("loss_cons"),
+        stage.before("loss_cons", skip=2 * WINDOW),
+    )
+    reward, reward_before = stage.last("reward"), stage.before("reward")
+    # Every consistency loss begins at 0 and rises; where the policy has hardly moved that is all it is.
+    if last is None or before is None or earlier is None or stands_still(stage):
+        return None
+    if (
+        last.mean < 1.25 * before.mean
+        or not last.above(before)
+        or not before.above(earlier)
+        or (reward and reward_before and reward.above(reward_before))
+    ):
+        return None
+    sentence = (
+        f"The consistency loss rose from {number(earlier.mean)} over {number(before.mean)} to {number(last.mean)} in"
+        f" the last {3 * WINDOW} steps"
+    )
+    return Seen(
+        f"{sentence}, and the reward did not rise with it.", [earlier, before, last, *([reward] if reward else [])]
+    )
+
+
+SUPERVISED_NOT_FALLING = Rule(
+    "supervised_not_falling",
+    "warning",
+    "Why does my supervised loss not fall?",
+    ("loss_sup", "lambda_sup", "learning_rate", "reward", "eval/NAME"),
+    f"in a supervised stage of {3 * WINDOW} steps or more, the last {WINDOW} losses are not below the first"
+    f" {WINDOW} by two standard errors; or, beside a policy term, the loss has risen by half (a note if the reward"
+    " has risen, in training or in evaluations)",
+    "The demonstrations are not being learnt. Steps are too small or too large, targets contradict each other, or"
+    " the loss had its final value before the stage began. Beside a policy term, the reward pulls away from the"
+    " demonstrations.",
+    "Try an optimiser.learning_rate that is ten times higher and one that is ten times lower, a larger"
+    " train.demonstrations_per_step, or more num_steps in the supervised stage. If the loss had its final value"
+    " from the start, leave the stage out.",
+    _supervised,
+    phrase="the supervised loss does not fall",
+    follows=("learning_rate_too_high", "not_finite"),
+)
+CONSISTENCY_CREEP = Rule(
+    "consistency_creep",
+    "warning",
+    "Why does my consistency loss creep up?",
+    ("loss_cons", "reward", "surprisal", "kl"),
+    f"the consistency loss rises over three successive windows of {WINDOW} steps, by a quarter in the last, and"
+    " the reward does not rise. The rule is silent if the policy stands still",
+    "The outputs drift away from those of the reference and earn no more for it. Features collapse towards"
+    " anything that the reward tolerates.",
+    "Raise auxiliary.consistency, lower optimiser.learning_rate, set divergence.beta above 0, or take a"
+    " reference that follows the policy: reference.kind = ema.",
+    _consistency,
+    phrase="the consistency loss rises",
+)
+
+
+# An average of the weights that is still where it began.
+
+_SHARE = 0.5
+
+
+def _average_look(stage: Stage) -> Seen | None:
+    decay, ends = stage.setting("train.weight_average.decay"), stage.ends("reward", WINDOW // 2)
+    if not isinstance(decay, int | float) or stage.setting("train.weight_average.warm_up") is not False:
+        return None
+    if ends is None or not ends[1].above(ends[0]) or not stage.evaluated_rewards() or evaluations_rise(stage):
+        return None
+    updates = stage.num_steps
+    for name in ("updates_per_batch", "minibatches"):
+        count = stage.setting(f"train.{name}")
+        updates *= count if isinstance(count, int) else 1
+    share = float(decay) ** updates
+    if share <= _SHARE:
+        return None
+    return Seen(
+        f"After {updates} updates the average of the weights (train.weight_average.decay = {number(float(decay))}) is"
+        f" still made up to {number(100 * share)} % of the weights that the stage began with. The reward rose from"
+        f" {number(ends[0].mean)} to {number(ends[1].mean)}; the evaluations, which use the average, did not rise.",
+        ends,
+    )
+
+
+AVERAGE_LAGS = Rule(
+    "average_lags",
+    "warning",
+    "Why does the evaluation not move while the reward rises?",
+    ("reward", "eval/NAME"),
+    f"`train.weight_average.warm_up` is off, decay ** updates is above {_SHARE}, and the reward has risen, but no"
+    " reward that was evaluated twice or more lies more than a hundredth above its first value",
+    "Evaluations, and the model that is kept, use an average of the weights. This average is still mostly the"
+    " weights that training began with, so it lacks what was learnt.",
+    "Lower train.weight_average.decay to about 1 - 10 / updates, set train.weight_average.warm_up = true, or train"
+    " longer.",
+    _average_look,
+    phrase="the average of the weights has hardly left where it began",
+)
+
+
+# A reward that follows the place at which a member was scored.
+
+_LEAST = 0.25
+_ERRORS = 6.0
+"""Standard errors: with two groups a step, 19 of 20 correlations have one sign by luck once in 25,000 windows."""
+_METRICS = {
+    "groups/place_correlation": "a member's reward and its place in the group",
+    "batch/place_correlation": "a group's mean reward and its place in the batch of its process",
+}
+
+
+def _place_look(stage: Stage) -> Seen | None:
+    # Adaptive sampling draws prompts of middling difficulty first.
+    metrics = list(_METRICS)[: 1 if stage.setting("train.adaptive_sampling") else 2]
+    for metric in metrics:
+        start, last = stage.first(metric), stage.last(metric)
+        if start is None or last is None or not (_correlated(start) and _correlated(last)):
+            continue
+        if start.mean * last.mean < 0:
+            continue
+        return Seen(
+            f"{_METRICS[metric][:1].upper()}{_METRICS[metric][1:]} are correlated: {number(last.mean)} over the last"
+            f" {WINDOW} steps, {number(start.mean)} over the first.",
+            [start, last],
+        )
+    return None
+
+
+def _correlated(series: Series) -> bool:
+    return abs(series.mean) >= _LEAST and abs(series.mean) > _ERRORS * series.error
+
+
+REWARD_FOLLOWS_PLACE = Rule(
+    "reward_follows_place",
+    "warning",
+    "Does my reward depend on the order in which members are scored?",
+    tuple(_METRICS),
+    f"the correlation of reward and place is at least {_LEAST} in size and {_ERRORS:g} standard errors from 0,"
+    f" both over the first and over the last {WINDOW} steps, with the same sign; with `train.adaptive_sampling`"
+    " only places in the group are judged",
+    "Prompts come in random order and the members of a group are drawn alike, so a reward of prompt and answer"
+    " cannot depend on places. Something else is in the reward: an index, a counter, a time, or a cache that"
+    " fills.",
+    "Score one member twice, at the start and at the end of a batch (`groupwise.testing.check_reward` does this)."
+    " Remove from the reward function what counts or remembers.",
+    _place_look,
+    phrase="the reward follows the place in the batch",
+    # Prompts that come in one order have places of their own.
+    follows=("prompts_come_back",),
 )

@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
-from groupwise.config.numbers import Count, Length, PerStep, Positive, Seed
-from groupwise.domain.diffusion.model import ModelConfig, Pretrained
+from groupwise.config.errors import Count, Length, PerStep, Positive, Seed
+from groupwise.domain.diffusion.model import ModelConfig, Pretrained, Window
 from groupwise.domain.diffusion.sampler import ODE, Auto, Sampler
-from groupwise.domain.diffusion.source import SourceConfig
-from groupwise.domain.diffusion.source.nothing import Nothing
-from groupwise.domain.diffusion.window import Window
+from groupwise.domain.diffusion.source import Nothing, SourceConfig
 from groupwise.domain.exported import Card, Export, base_model
 from groupwise.domain.settings import DomainConfig
 from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
 
 if TYPE_CHECKING:
-    from groupwise.domain.costs import ImageCosts
     from groupwise.domain.diffusion.domain import DiffusionDomain
+    from groupwise.domain.pass_sizes import ImageCosts
     from groupwise.streams import Streams
 
 Reduce = Literal["mean", "sum", "sqrt", "per_element"]

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from groupwise.domain.diffusion.denoiser import Denoiser
-from groupwise.domain.diffusion.encoded_prompts import PromptConditions
-from groupwise.domain.diffusion.noise_schedule import Schedule
-from groupwise.domain.diffusion.rescore import Fields, predict
+from groupwise.domain.diffusion.image_prompts import PromptConditions
+from groupwise.domain.diffusion.scorer import Fields, predict
 from groupwise.domain.diffusion.supervised import target_of
+from groupwise.domain.diffusion.transition import Schedule
 from groupwise.domain.protocol import Samples
-from groupwise.objective.deviation import Deviation
+from groupwise.objective.grouped import Deviation
 from groupwise.objective.matching import CopyMatching
 from groupwise.streams import Streams
 

@@ -28,7 +28,7 @@ from typing import Any, Protocol, Self, final
 import torch
 from torch import Tensor, nn
 
-from groupwise.domain.diffusion.noise_schedule import Parametrisation, Schedule
+from groupwise.domain.diffusion.transition import Parametrisation, Schedule
 
 
 @final

@@ -17,7 +17,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
-from groupwise.domain.diffusion.source.digits import load
+from groupwise.domain.diffusion.source import load
 
 _IMAGES, _LABELS = load()
 

@@ -14,35 +14,75 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
-from groupwise.domain.diffusion import copies, evaluate, rescore, stepwise
-from groupwise.domain.diffusion.clip_remark import UNITS, clip_remark
+from groupwise.domain.diffusion import copies, scorer, stepwise
+from groupwise.domain.diffusion import evaluate as evaluate_module
 from groupwise.domain.diffusion.config import DiffusionConfig
+from groupwise.domain.diffusion.costs import measure_passes
 from groupwise.domain.diffusion.denoiser import Denoiser
-from groupwise.domain.diffusion.encoded_prompts import EncodedPrompts
-from groupwise.domain.diffusion.evaluated_images import evaluated_images
-from groupwise.domain.diffusion.image_demonstrations import image_demonstrations
-from groupwise.domain.diffusion.judge import judge
-from groupwise.domain.diffusion.judged_images import Judging
-from groupwise.domain.diffusion.measure_passes import measure_passes
+from groupwise.domain.diffusion.evaluate import evaluated_images
+from groupwise.domain.diffusion.image_prompts import EncodedPrompts, restored_picture
+from groupwise.domain.diffusion.judged_images import Judging, as_strips, judge
 from groupwise.domain.diffusion.model_check import check_model
 from groupwise.domain.diffusion.models.open import open_denoiser
-from groupwise.domain.diffusion.path import Drawn, draw, noise_of
-from groupwise.domain.diffusion.restored_picture import restored_picture
-from groupwise.domain.diffusion.sampler_graph import SamplerGraph, draw_with_graph, should_keep_graph, versions
+from groupwise.domain.diffusion.path import (
+    Drawn,
+    SamplerGraph,
+    draw,
+    draw_with_graph,
+    noise_of,
+    should_keep_graph,
+    versions,
+)
 from groupwise.domain.diffusion.scorer import Scorer
 from groupwise.domain.diffusion.splits import Splits, split
-from groupwise.domain.diffusion.supervised import demonstrations, supervised_loss
+from groupwise.domain.diffusion.supervised import demonstrations, image_demonstrations, supervised_loss
 from groupwise.domain.diffusion.transition import Transition
-from groupwise.domain.diffusion.videos import as_strips
-from groupwise.domain.joined_rows import joined, joined_rows
+from groupwise.domain.exported import joined, joined_rows
+from groupwise.domain.image_evaluation import as_pictures
 from groupwise.domain.pass_sizes import DECODING, ENCODING, SAMPLING, UPDATE, PassSizes, pass_budget
-from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.learner.local import LocalLearner
 from groupwise.objective.matching import CopyMatching
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams
+
+# What the unit of the log-probs makes of a clip.
+
+UNITS = {
+    "mean": "nats per transition, mean over {size} elements",
+    "sum": "nats per transition",
+    "sqrt": "nats per transition, sum over {size} elements divided by its root",
+    "per_element": "nats per element of a transition",
+}
+"""What a log-prob is per, by how elements are reduced."""
+
+
+def clip_remark(reduce: str, elements: int) -> str:
+    """Explains in a sentence what the unit of the log-probs makes of a clip.
+
+    A shift of `delta` standard deviations in every element spreads the log-ratio by `delta / sqrt(D)`, `delta sqrt(D)`,
+    `delta`, `delta` for mean, sum, sqrt and per_element. Flow-GRPO's clip of 1e-4 on means over 16,384 elements holds
+    shifts of .0128.
+
+    Example:
+        >>> clip_remark("mean", 64)
+        'log-probs: a mean over 64 elements; a clip of c holds shifts of 8 c standard deviations (Flow-GRPO holds shifts of 0.0128: here c = 0.0016)'
+    """  # noqa: E501
+    reduction = {
+        "mean": "a mean over",
+        "sum": "a sum over",
+        "sqrt": "a sum over the root of",
+        "per_element": "one for each of",
+    }[reduce]
+    scale = {"mean": elements**-0.5, "sum": elements**0.5, "sqrt": 1.0, "per_element": 1.0}[reduce]
+    shift = "c" if scale == 1 else f"{1 / scale:.3g} c"
+    clip_text = (
+        f"a clip of c holds shifts of {shift} standard deviations (Flow-GRPO holds shifts of 0.0128: here c ="
+        f" {0.0128 * scale:.2g})"
+    )
+    return f"log-probs: {reduction} {elements} elements; {clip_text}"
+
 
 _REMEDY = (
     'domain.model.dtype = "bfloat16", a smaller domain.model.size, train.gradient_checkpointing = true, or an adapter'
@@ -281,14 +321,14 @@ class DiffusionDomain(Domain):
         payload = {name: value for name, value in samples.payload.items() if name not in ("visited", "mean")} | drawn
         mask = torch.ones(shape, dtype=torch.bool, device=samples.mask.device)
         noised = samples.with_decisions(mask, mask.double(), payload)
-        pairs, conditions = rescore.pairs_of(mask, 1), self._encoded.of(samples.prompts)
+        pairs, conditions = scorer.pairs_of(mask, 1), self._encoded.of(samples.prompts)
         if self._keeps_graph(len(pairs)):
             predicted = copies.predictions(self.denoiser, noised, conditions, pairs)
             prediction = predicted.new_zeros(drawn["copy_noise"].shape).index_put(pairs.unbind(1), predicted)
             constants = torch.zeros(shape[1], device=mask.device, dtype=prediction.dtype)
             self._sampler_graph = SamplerGraph(prediction, constants, constants, versions(self.module))
             fields = copies.copy_fields(predicted.detach(), self.denoiser, payload, pairs, frozenset())
-            recorded = Scored.from_tensors(rescore.scatter([fields], pairs, mask, 1))
+            recorded = Scored.from_tensors(scorer.scatter([fields], pairs, mask, 1))
             prediction = prediction.detach()
             call = torch.full_like(payload["row"], self._sampler_graph.call)
         else:
@@ -322,7 +362,7 @@ class DiffusionDomain(Domain):
             live = replace(reference, mean=samples.payload["mean"][pairs[:, 0], pairs[:, 1]])
             return {"exact_divergence": live.divergence(reference.mean, config.reduce)}
 
-        fields = rescore.rescored(compute, samples.mask, self._decisions, self.pass_sizes, self._scorer)
+        fields = scorer.rescored(compute, samples.mask, self._decisions, self.pass_sizes, self._scorer)
         recorded = samples.recorded
         if recorded is not None:
             recorded = replace(recorded, exact_divergence=fields["exact_divergence"])
@@ -357,7 +397,7 @@ class DiffusionDomain(Domain):
             )
         compute, elements = self._computation(samples, rows, requires)
         return Scored.from_tensors(
-            rescore.rescored(compute, samples.mask[rows], elements, self.pass_sizes, self._scorer)
+            scorer.rescored(compute, samples.mask[rows], elements, self.pass_sizes, self._scorer)
         )
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
@@ -375,7 +415,7 @@ class DiffusionDomain(Domain):
             graph = None
         compute, elements = self._computation(samples, rows, requires, graph)
         return Scored.from_tensors(
-            rescore.backward(
+            scorer.backward(
                 compute,
                 samples.mask[rows],
                 elements,
@@ -402,7 +442,7 @@ class DiffusionDomain(Domain):
     @property
     def metric_names(self) -> tuple[str, ...]:
         """Every metric that `evaluate` may report: each reward and judge, their sum, and diversity."""
-        return tuple(evaluate.metric_names(self.config.evaluation.sampler.kind, list(self.config.rewards)))
+        return tuple(evaluate_module.metric_names(self.config.evaluation.sampler.kind, list(self.config.rewards)))
 
     def evaluate(self, *, streams: Streams) -> Evaluation:
         """Evaluates images from the same noise every time, in every run: rewards, judges, diversity, a picture."""
@@ -496,7 +536,7 @@ class DiffusionDomain(Domain):
 
     def _transitions(self, samples: Samples, pairs: Tensor) -> tuple[Any, Tensor]:
         denoiser, conditions = self._scorer.denoiser, self._encoded.of(samples.prompts)
-        return rescore.transitions(
+        return scorer.transitions(
             denoiser, self._schedule, self.config.sampler, samples.payload, conditions, samples.group, pairs
         )
 
@@ -511,15 +551,15 @@ class DiffusionDomain(Domain):
             graph: the stored graph of these members, which spares a forward pass.
         """
         if "matching" in samples.payload:
-            return rescore.of_rows(partial(self._copy_fields, samples, requires, graph), rows), 1
+            return scorer.of_rows(partial(self._copy_fields, samples, requires, graph), rows), 1
         if graph is not None:
-            return rescore.of_rows(partial(self._graph_fields, graph, samples, requires), rows), self._decisions
-        return rescore.of_rows(partial(self._fields, samples, requires), rows), self._decisions
+            return scorer.of_rows(partial(self._graph_fields, graph, samples, requires), rows), self._decisions
+        return scorer.of_rows(partial(self._fields, samples, requires), rows), self._decisions
 
     @torch.no_grad()
     def _without_gradient(self, compute: Callable[[Tensor], dict[str, Tensor]], mask: Tensor) -> dict[str, Tensor]:
         """Computes fields of all pairs of noised copies."""
-        return rescore.rescored(compute, mask, 1, self.pass_sizes, self._scorer)
+        return scorer.rescored(compute, mask, 1, self.pass_sizes, self._scorer)
 
     def _copy_fields(
         self, samples: Samples, requires: frozenset[str], graph: SamplerGraph | None, pairs: Tensor
@@ -550,7 +590,7 @@ class DiffusionDomain(Domain):
 
     def _fields(self, samples: Samples, requires: frozenset[str], pairs: Tensor) -> dict[str, Tensor]:
         gaussians, after = self._transitions(samples, pairs)
-        return rescore.scored_fields(gaussians, after, samples.payload, pairs, self.config.reduce, requires)
+        return scorer.scored_fields(gaussians, after, samples.payload, pairs, self.config.reduce, requires)
 
     def _graph_fields(
         self, graph: SamplerGraph, samples: Samples, requires: frozenset[str], pairs: Tensor
@@ -558,7 +598,7 @@ class DiffusionDomain(Domain):
         member, decision = pairs[:, 0], pairs[:, 1]
         gaussians = graph.at(samples.payload["row"][member], decision)
         after = samples.payload["visited"][member, decision + 1]
-        return rescore.scored_fields(gaussians, after, samples.payload, pairs, self.config.reduce, requires)
+        return scorer.scored_fields(gaussians, after, samples.payload, pairs, self.config.reduce, requires)
 
     def _supervised_loss(self, samples: Samples, members: Tensor) -> dict[str, Tensor]:
         conditions = self._encoded.of(samples.prompts)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from groupwise.config import ConfigError
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Denoiser
-from groupwise.domain.diffusion.encoded_prompts import EncodedPrompts
-from groupwise.domain.diffusion.noise_schedule import Schedule
+from groupwise.domain.diffusion.image_prompts import EncodedPrompts
 from groupwise.domain.diffusion.splits import Splits
+from groupwise.domain.diffusion.transition import Schedule
 from groupwise.streams import Streams
 
 

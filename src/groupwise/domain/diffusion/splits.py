@@ -13,9 +13,8 @@ from groupwise.config import ConfigError
 from groupwise.domain.diffusion.config import DataConfig, DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.image_prompts import ImagePrompts
-from groupwise.domain.diffusion.source.image_pairs import ImagePairs
-from groupwise.domain.diffusion.source.nothing import Nothing
-from groupwise.domain.filled_columns import filled_columns
+from groupwise.domain.diffusion.source import ImagePairs, Nothing
+from groupwise.domain.exported import filled_columns
 from groupwise.domain.protocol import Prompt
 from groupwise.streams import Streams
 

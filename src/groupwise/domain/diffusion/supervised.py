@@ -11,8 +11,8 @@ from torch import Tensor
 
 from groupwise.domain.diffusion.config import DemonstrationsConfig
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
-from groupwise.domain.diffusion.encoded_prompts import PromptConditions
-from groupwise.domain.diffusion.noise_schedule import Parametrisation
+from groupwise.domain.diffusion.image_prompts import ImagePrompts, PromptConditions
+from groupwise.domain.diffusion.transition import Parametrisation
 from groupwise.domain.protocol import Prompt, Samples
 from groupwise.streams import Streams
 
@@ -98,3 +98,29 @@ def target_of(parametrisation: Parametrisation, clean: Tensor, noise: Tensor, si
     if parametrisation == "v_prediction":
         return signal * noise - level * clean
     return noise if parametrisation == "epsilon" else clean
+
+
+# Supervised learning where prompts are images: pairs of a degraded image and its target.
+
+
+def image_demonstrations(
+    config: DemonstrationsConfig, pictures: ImagePrompts, denoiser: Denoiser, size: int, streams: Streams, step: int
+) -> Samples | None:
+    """Draws up to `size` pairs without replacement within the step, degraded for it; None where no image has a target.
+
+    Args:
+        config: how times are drawn, and how many lose their prompt.
+        pictures: the training images.
+        denoiser: makes latents of the targets.
+        size: pairs at most.
+        streams, step: keys of the draws.
+    """
+    if not pictures.demonstrated:
+        return None
+    size = min(size, len(pictures.demonstrated))
+    places = streams.numpy("demonstrations", step).choice(len(pictures.demonstrated), size=size, replace=False)
+    chosen = [pictures.demonstrated[place] for place in places.tolist()]
+    # Streams of their own: what is sampled in the same step is degraded otherwise.
+    prompts = pictures.shown(chosen, Streams(streams.seed("demonstrations")), step)
+    latents = denoiser.to_latents(torch.from_numpy(pictures.targets(chosen)))
+    return demonstrations(config, latents, prompts, range(size), prompts, streams, step)

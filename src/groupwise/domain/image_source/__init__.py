@@ -6,10 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from groupwise.domain.image_source.digits import Digits
-from groupwise.domain.image_source.folder import Folder
-from groupwise.domain.image_source.photographs import Photographs
-from groupwise.domain.image_source.table import Table
+from groupwise.domain.image_source.base import Digits, Folder, Photographs, Table
 from groupwise.domain.image_source.words import Words
 
 SourceConfig = Annotated[Digits | Words | Photographs | Folder, Field(discriminator="kind")]

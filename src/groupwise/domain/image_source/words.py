@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config, ConfigError
+from groupwise.config.errors import Seed
 from groupwise.config.files import check_file
-from groupwise.config.numbers import Seed
 from groupwise.domain.image_source.base import Picture, Pictures
 
 if TYPE_CHECKING:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from groupwise.causal_lm.prompt import encode_middle, encode_prompts, render_chat, without_nulls
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from groupwise.causal_lm.cache import EOS, PAD, UNKNOWN
+from groupwise.causal_lm.prompt import encode_middle, encode_prompts, render_chat, without_nulls, written_texts
 from groupwise.config import ConfigError
 from groupwise.domain.language.config import ChatConfig
-from groupwise.reward.text import content_text
+from groupwise.domain.language.environment import EnvironmentKind
+from groupwise.domain.language.tools import THOUGHT_CLOSES, THOUGHT_OPENS
+from groupwise.domain.protocol import Samples
+from groupwise.reward.completions import ParsedConversation, ParsedText, content_text
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 Messages = list[dict[str, Any]]
 
@@ -203,3 +214,334 @@ class Chat:
                 f"{reason}, but the tokenizer of {name} has no chat template; write chat.use = 'never' and give prompts"
                 " as texts"
             )
+
+
+# Turns as the messages that a model's response template reads in them: thoughts and calls apart from the rest.
+
+_BEGINS = "\0"
+"""Stands for the head of the assistant's turn, which is another in every chat template."""
+_TOOL_TURN = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": _BEGINS,
+    "fields": {
+        "reasoning_content": {"open": THOUGHT_OPENS, "close_pattern": rf"{THOUGHT_CLOSES}\s*", "content": "text"},
+        "tool_calls": {
+            "open": "<tool_call>",
+            "close_pattern": r"</tool_call>\s*",
+            "repeats": True,
+            "content": "json",
+            "transform": {"type": "function", "function": "{content}"},
+        },
+        "content": {"content": "text"},
+    },
+}
+"""The response template of turns with calls between `<tool_call>` marks, for tokenizers whose folder has none."""
+
+
+def reads_turns(tokenizer: Any) -> bool:
+    """Returns whether a tokenizer's folder says how turns are read (`response_template` in tokenizer_config.json)."""
+    return getattr(tokenizer, "response_template", None) is not None
+
+
+def unreadable_template(tokenizer: Any) -> list[str]:
+    """Says that a tokenizer's response template reads not even a plain answer, so that it reads nothing: a template
+    that is broken fails like a turn that breaks its rules.
+    """
+    ids = tokenizer.encode("4", add_special_tokens=False)
+    try:
+        if reads_turns(tokenizer):
+            _read(tokenizer, ids, ids)
+    except (ValueError, TypeError) as error:
+        return [
+            f"response_template: the tokenizer's reads not even the answer '4' ({' '.join(str(error).split())[:200]});"
+            " messages are given to rewards as they were written; mend it in tokenizer_config.json, or take it out"
+        ]
+    return []
+
+
+def read_texts(tokenizer: Any, samples: Samples, texts: Sequence[str]) -> Sequence[str]:
+    """Returns the texts of completions; in a chat each with the message that is read in it, where the tokenizer's
+    folder says how.
+    """
+    if not reads_turns(tokenizer):
+        return texts
+    rows = zip(samples.payload["tokens"].tolist(), samples.payload["length"].tolist(), strict=True)
+    ids = [tokens[:length] for tokens, length in rows]
+    members = zip(texts, ids, samples.payload["prompt_ids"], samples.group.tolist(), strict=True)
+    return [
+        text
+        if isinstance(samples.prompts[group].columns["prompt"], str)
+        else parsed_turn(tokenizer, text, turn, prefix)
+        for text, turn, prefix, group in members
+    ]
+
+
+def parsed_turn(tokenizer: Any, text: str, ids: Sequence[int], prefix: Sequence[int]) -> ParsedText:
+    """Returns the text of a turn with its message, as TRL reads it: `content`, `reasoning_content` or another field
+    that the response template names, and `tool_calls`. A turn that cannot be read is a message of its text.
+
+    Args:
+        tokenizer: one with a `response_template`.
+        text: of the turn, without special tokens.
+        ids: its tokens.
+        prefix: the tokens before it; a template may have opened a thought there.
+    """
+    message: Mapping[str, Any] = {"role": "assistant", "content": text}
+    try:
+        if ids:
+            message = _read(tokenizer, ids, prefix)
+    # A turn is the model's, and may break every rule of its own format.
+    except (ValueError, TypeError, RecursionError):
+        pass
+    return ParsedText(text, message)
+
+
+def parsed_tool_turn(tokenizer: Any, text: str, turn: str, *, thinking: bool) -> Mapping[str, Any]:
+    """Returns the message of a turn with calls between `<tool_call>` marks, thoughts apart, as TRL reads it where tools
+    are given. A turn that cannot be read is a message of its text.
+
+    Args:
+        tokenizer: any that decodes.
+        text: of the turn, without special tokens.
+        turn: the same with the marks that the tokenizer calls special, without the one that ends it.
+        thinking: whether the chat template opened a thought before it.
+    """
+    try:
+        return _message(tokenizer, turn, _BEGINS + THOUGHT_OPENS * thinking, _TOOL_TURN)
+    # A turn is the model's, and may break every rule of its own format.
+    except (ValueError, TypeError, RecursionError):
+        return {"role": "assistant", "content": text}
+
+
+def _read(tokenizer: Any, ids: Sequence[int], prefix: Sequence[int]) -> dict[str, Any]:
+    return _message(tokenizer, list(ids), list(prefix))
+
+
+def _message(tokenizer: Any, turn: Any, prefix: Any, template: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    message = tokenizer.parse_response(turn, template, prefix=prefix)
+    if message is None:
+        raise ValueError("nothing was read")
+    content = message.get("content")
+    message["content"] = content.removesuffix(tokenizer.eos_token or "") if isinstance(content, str) else content or ""
+    for call in message.get("tool_calls") or ():
+        function = call.get("function", call)
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise TypeError("a call without a name")
+        if function.get("arguments") is None:
+            function["arguments"] = {}
+    return message
+
+
+Message = dict[str, Any]
+_MARK_TOKENS = 16
+"""More tokens than the mark of a thought and the space behind it take, letter by letter."""
+
+
+@final
+class Conversations:
+    """The environments of a batch, which the sampler calls when a turn ends.
+
+    Args:
+        environment: the kind of environment; each member gets one of its own.
+        columns: the prompt's columns of each member.
+        chat: how answers become tokens.
+        eos: ids that end a turn by themselves.
+        max_new_tokens: limit on a member's tokens; an answer that leaves no room to go on ends it.
+        prompt_ids: the prompt's tokens of each member, after which a response template reads the first turn.
+
+    Attributes:
+        messages: of each member, what the policy wrote in `content`, with its calls, and what was answered.
+    """
+
+    def __init__(
+        self,
+        environment: EnvironmentKind,
+        columns: Sequence[Mapping[str, Any]],
+        chat: Chat,
+        eos: Sequence[int],
+        max_new_tokens: int,
+        prompt_ids: Sequence[Sequence[int]] = (),
+    ) -> None:
+        self.chat, self.columns, self.eos, self.max_new_tokens = chat, columns, frozenset(eos), max_new_tokens
+        self._environment, self._prompt_ids = environment, prompt_ids
+        self._reads_special_tokens = environment.reads_special_tokens
+        self._marks_calls = environment.marks_calls
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins every conversation, each with an environment of its own; what was said before is forgotten."""
+        columns = self.columns
+        self.environments = [self._environment.open() for _ in columns]
+        for conversation, prompt_columns in zip(self.environments, columns, strict=True):
+            conversation.reset(prompt_columns)
+        self.messages: list[list[Message]] = [[] for _ in columns]
+        self._parsed: list[list[Message]] = [[] for _ in columns]
+        self._before = [list(ids) for ids in self._prompt_ids] or [[] for _ in columns]
+        self.rewards: list[float | None] = [None] * len(columns)
+        self.counts: list[dict[str, float]] = [dict.fromkeys(self._environment.counted, 0.0) for _ in columns]
+        self._length = [0] * len(columns)
+
+    @property
+    def completions(self) -> list[ParsedConversation]:
+        """The messages of each member, with those that the tokenizer's response template reads in them."""
+        return list(map(ParsedConversation, self.messages, self._parsed))
+
+    def answer(self, member: int, turn: list[int]) -> list[int] | None:
+        """Answers a turn with the environment's tokens; None when the conversation is over."""
+        texts = text, marked = self._texts(turn)
+        # What is thought is not said: a thought that was not closed holds no call.
+        action = "" if self._reads_special_tokens and self._ends_in_thought(member, marked) else marked
+        try:
+            step = self.environments[member].step(action)
+        except Exception as error:
+            error.add_note(
+                f"environment.step raised in member {member} on the turn {text!r} after the prompt"
+                f" {self.columns[member]['prompt']!r}"
+            )
+            raise
+        self._say(member, turn, texts, dict(step.action or {"role": "assistant", "content": text}))
+        for name, count in step.counts.items():
+            self.counts[member][name] = self.counts[member].get(name, 0.0) + count
+        if step.reward is not None:
+            self.rewards[member] = (self.rewards[member] or 0.0) + step.reward
+        self._length[member] += len(turn)
+        if step.done:
+            return None
+        replies = [dict(message) for message in step.messages] or [self.chat.reply_message(step.text)]
+        end = turn[-1] if turn[-1] in self.eos else None
+        reply = self.chat.encode_reply(self.columns[member]["prompt"], replies, end)
+        self._length[member] += len(reply)
+        self.messages[member] += replies
+        self._parsed[member] += replies
+        self._before[member] += [*turn, *reply]
+        return None if self._length[member] >= self.max_new_tokens else reply
+
+    def add_cut_off(self, tokens: Tensor, length: Tensor) -> None:
+        """Adds the turns that a limit cut off, which the environment did not see and rewards read.
+
+        Args:
+            tokens: `[members, longest]`; all that were sampled and answered after the prompts.
+            length: `[members]`; of each.
+        """
+        for member, (ids, end) in enumerate(zip(tokens.tolist(), length.tolist(), strict=True)):
+            if turn := ids[self._length[member] : end]:
+                texts = self._texts(turn)
+                self._say(member, turn, texts, {"role": "assistant", "content": texts[0]})
+
+    def _texts(self, turn: Sequence[int]) -> tuple[str, str]:
+        """Returns the text of a turn, and the one that the environment reads: without the token that ended it, with the
+        marks that the tokenizer calls special where it reads those.
+        """
+        (text,) = written_texts(self.chat.tokenizer, [turn], self.eos)
+        said = turn[:-1] if turn[-1] in self.eos else turn
+        return text, self.chat.tokenizer.decode(said, skip_special_tokens=False) if self._reads_special_tokens else text
+
+    def _say(self, member: int, turn: Sequence[int], texts: tuple[str, str], written: Message) -> None:
+        """Adds a turn, as it was written and as it is read."""
+        self.messages[member].append(written)
+        self._parsed[member].append(self._read(member, turn, texts, written))
+
+    def _ends_in_thought(self, member: int, turn: str) -> bool:
+        """Returns whether a turn leaves a thought open that it began, or that the chat template began before it."""
+        opened = THOUGHT_OPENS * self._begins_in_thought(member)
+        _, mark, thought = (opened + turn).rpartition(THOUGHT_OPENS)
+        return bool(mark) and THOUGHT_CLOSES not in thought
+
+    def _begins_in_thought(self, member: int) -> bool:
+        """Returns whether the chat template began a thought before a turn."""
+        before = self.chat.tokenizer.decode(self._before[member][-_MARK_TOKENS:], skip_special_tokens=False)
+        return before.rstrip().endswith(THOUGHT_OPENS)
+
+    def _read(self, member: int, turn: Sequence[int], texts: tuple[str, str], written: Message) -> Message:
+        """Returns a turn as the response template reads it, with the calls that were made, or thoughts apart from it
+        where calls stand between marks; as it was written, where neither is so or the prompt is no chat.
+        """
+        tokenizer, (text, marked) = self.chat.tokenizer, texts
+        if isinstance(self.columns[member]["prompt"], str):
+            return written
+        if reads_turns(tokenizer):
+            message = parsed_turn(tokenizer, text, turn, self._before[member]).message
+        elif self._marks_calls:
+            message = parsed_tool_turn(tokenizer, text, marked, thinking=self._begins_in_thought(member))
+        else:
+            return written
+        calls = {name: value for name, value in written.items() if name == "tool_calls"}
+        return {name: value for name, value in message.items() if name != "tool_calls"} | calls
+
+
+# Tokens one by one, as people read them.
+
+_WORD_START = "\u2581"
+"""The sign that SentencePiece writes for the space before a word; decoding a single token drops it."""
+
+
+def token_texts(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[list[str]]:
+    """Decodes each token by itself; special tokens become their names. A token that is part of a character reads as the
+    replacement character.
+
+    Args:
+        tokenizer: of a transformers model.
+        rows: token ids.
+
+    Returns:
+        one text a token.
+
+    Example:
+        >>> from groupwise.domain.language.chat import build_tokenizer
+        >>> tokenizer = build_tokenizer("words", ["answer 3"])
+        >>> token_texts(tokenizer, [[*tokenizer.encode("answer 3"), tokenizer.eos_token_id]])
+        [['answer', '3', '<|end|>']]
+    """
+    token_ids = sorted({token for row in rows for token in row})
+    texts = tokenizer.batch_decode([[token] for token in token_ids], clean_up_tokenization_spaces=False)
+    starts = [str(raw).startswith(_WORD_START) for raw in tokenizer.convert_ids_to_tokens(token_ids)]
+    spaced = [
+        " " + text if start and not text.startswith(" ") else text for text, start in zip(texts, starts, strict=True)
+    ]
+    text_of = dict(zip(token_ids, spaced, strict=True))
+    return [[text_of[token] for token in row] for row in rows]
+
+
+# A tokenizer made from the texts that a model with fresh weights will read and write.
+
+# The pattern takes whole tags, words and punctuation with the space before them, single digits, and any other
+# character, so that the pieces join to the text.
+_PIECES = r" ?</?\w+>| ?[^\W\d_]+| ?\d| ?[^\w\s]|\s|_"
+
+
+def build_tokenizer(kind: str, texts: Iterable[str]) -> PreTrainedTokenizerFast:
+    """Builds a tokenizer whose vocabulary is what the texts contain, and nothing else.
+
+    Args:
+        kind: `words`, `pieces` or `characters`.
+        texts: everything it must be able to read and write; the order does not matter.
+
+    Example:
+        >>> words = build_tokenizer("words", ["ball 3 ?", "answer 3"])
+        >>> words.decode(words.encode("ball 3 ?") + [words.eos_token_id], skip_special_tokens=True)
+        'ball 3 ?'
+        >>> pieces = build_tokenizer("pieces", ["<think>so, 12.</think>"])
+        >>> pieces.decode(pieces.encode("<think>so, 12.</think>"))
+        '<think>so, 12.</think>'
+    """
+    split, decoder = {
+        "words": (pre_tokenizers.WhitespaceSplit(), None),
+        "pieces": (pre_tokenizers.Split(Regex(_PIECES), "isolated"), decoders.Fuse()),
+        "characters": (pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()),
+    }[kind]
+    if kind == "words":
+        # The same few words stand in thousands of texts.
+        texts = {words for text in texts for words in text.split(" ")}
+    pieces: set[str] = set()
+    for text in texts:
+        pieces.update(piece for piece, _ in split.pre_tokenize_str(text))
+    vocabulary = {
+        token: number for number, token in enumerate([PAD, EOS, UNKNOWN, *sorted(pieces - {PAD, EOS, UNKNOWN})])
+    }
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = split  # type: ignore[assignment]
+    if decoder is not None:
+        tokenizer.decoder = decoder  # type: ignore[assignment]
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=PAD, eos_token=EOS, unk_token=UNKNOWN, clean_up_tokenization_spaces=False
+    )

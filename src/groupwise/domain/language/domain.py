@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,27 +14,63 @@ import torch
 from torch import Tensor
 
 from groupwise.causal_lm.config import SamplingConfig
-from groupwise.causal_lm.written import written_texts
+from groupwise.causal_lm.prompt import written_texts
 from groupwise.config import ConfigError
-from groupwise.domain.base import Domain
-from groupwise.domain.language import evaluate
-from groupwise.domain.language.chat import Chat
+from groupwise.domain.base import Domain, in_shares
+from groupwise.domain.language import evaluate as evaluate_module
+from groupwise.domain.language.chat import Chat, Conversations, read_texts, token_texts, unreadable_template
 from groupwise.domain.language.config import LanguageConfig
-from groupwise.domain.language.conversation import Conversations
-from groupwise.domain.language.data import Splits, split
-from groupwise.domain.language.parsed_turn import read_texts, unreadable_template
+from groupwise.domain.language.data import Splits, prompt_limit, split, tokenize
+from groupwise.domain.language.evaluate import remarks_of_columns, remarks_of_counts, remarks_of_form
 from groupwise.domain.language.policy import LocalPolicy, Policy, open_policy
-from groupwise.domain.language.prompts import prompt_limit, tokenize
-from groupwise.domain.language.remarks import remarks_of_columns, remarks_of_counts, remarks_of_form
-from groupwise.domain.language.scored import as_scored, by_temperature, scoring_inputs
 from groupwise.domain.language.supervised import Corpus, as_samples, encode_demonstration, has_few_letters
-from groupwise.domain.language.token_texts import token_texts
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
-from groupwise.domain.shares import in_shares
 from groupwise.records import Scored
 from groupwise.reward import RewardError, RewardEvent, Rewards, RewardTable
-from groupwise.reward.scoring.columns import check_columns
+from groupwise.reward.scoring.table import check_columns
 from groupwise.streams import Streams
+
+# Members on their way to a policy's scoring, and its fields on their way back.
+
+
+def by_temperature(
+    samples: Samples, compute: Callable[[Tensor | None, Samples, float], dict[str, Tensor]]
+) -> dict[str, Tensor]:
+    """Computes fields `[B, T]` of members that share a temperature together; where all share one, nothing is copied.
+
+    Args:
+        samples: the members.
+        compute: rows of some members (None for all), those members and their temperature -> their fields.
+    """
+    temperature = samples.payload["temperature"]
+    values = temperature.unique().tolist()
+    if len(values) <= 1:
+        return compute(None, samples, values[0] if values else 1.0)
+    fields: dict[str, Tensor] = {}
+    for value in values:
+        members = (temperature == value).nonzero()[:, 0]
+        for name, field in compute(members, samples.select(members), value).items():
+            empty = field.new_zeros(samples.mask.shape)
+            fields[name] = fields.get(name, empty).index_copy(0, members, field)
+    return fields
+
+
+def scoring_inputs(samples: Samples) -> dict[str, Any]:
+    """Returns the arguments of scoring; positions that no loss reads are skipped by its mask."""
+    return {
+        "prompts": samples.payload["prompt_ids"],
+        "tokens": samples.payload["tokens"],
+        "mask": samples.mask | samples.payload["target"],
+    }
+
+
+def as_scored(fields: Mapping[str, Tensor], samples: Samples) -> Scored:
+    """Makes the record of scored fields, with the supervised term of demonstrations."""
+    auxiliary = {}
+    if "supervised" in samples.auxiliary_count:
+        auxiliary["supervised"] = -(fields["log_prob"] * samples.payload["target"]).sum(1)
+    return Scored(**fields, auxiliary=auxiliary)
+
 
 # Columns that the domain itself adds for rewards.
 _OWN_COLUMNS = ("completion_ids", "max_new_tokens", "num_tokens", "truncated")
@@ -280,7 +316,7 @@ class LanguageDomain(Domain):
             for set_name in self._evaluation
             for mode, enabled, num in modes
             if enabled
-            for name in evaluate.metric_names(_mode(set_name, mode), rewards, num)
+            for name in evaluate_module.metric_names(_mode(set_name, mode), rewards, num)
         )
 
     def evaluate(self, *, streams: Streams) -> Evaluation:
@@ -304,8 +340,8 @@ class LanguageDomain(Domain):
                 if enabled:
                     written = self._write(evaluation_set.prompts, num_samples, streams, peers, greedy=kind == "greedy")
                     mode = _mode(set_name, kind)
-                    metrics |= evaluate.metrics(mode, written, first_reward)
-                    records += evaluate.records(mode, written, config.num_texts)
+                    metrics |= evaluate_module.metrics(mode, written, first_reward)
+                    records += evaluate_module.records(mode, written, config.num_texts)
                     events += written.table.events
         return Evaluation(metrics, tuple(records), events=events)
 
@@ -497,10 +533,10 @@ class LanguageDomain(Domain):
 
     def _write(
         self, prompts: Sequence[Prompt], num_samples: int, streams: Streams, peers: Peers | None, *, greedy: bool
-    ) -> evaluate.Written:
+    ) -> evaluate_module.Written:
         """Writes completions of all prompts, each process those of its share."""
         shares = in_shares(prompts, peers, lambda part: self._write_share(part, num_samples, streams, greedy=greedy))
-        return evaluate.Written(
+        return evaluate_module.Written(
             prompts,
             num_samples,
             RewardTable.concatenate([written.table for written in shares]),
@@ -511,7 +547,7 @@ class LanguageDomain(Domain):
 
     def _write_share(
         self, prompts: Sequence[Prompt], num_samples: int, streams: Streams, *, greedy: bool
-    ) -> evaluate.Written:
+    ) -> evaluate_module.Written:
         seeds = [streams.seed("evaluate", prompt.key, number) for prompt in prompts for number in range(num_samples)]
         samples = self._complete(
             prompts,
@@ -523,7 +559,7 @@ class LanguageDomain(Domain):
         )
         texts = self._texts(samples)
         truncated = [] if samples.truncated is None else samples.truncated.tolist()
-        return evaluate.Written(
+        return evaluate_module.Written(
             prompts,
             num_samples,
             self._score(samples, judges=True),

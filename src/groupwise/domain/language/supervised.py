@@ -13,9 +13,8 @@ import torch
 
 from groupwise.config import ConfigError
 from groupwise.domain.language.chat import Chat
-from groupwise.domain.language.data import Demonstration
+from groupwise.domain.language.data import Demonstration, encode
 from groupwise.domain.language.environment import EnvironmentKind
-from groupwise.domain.language.prompts import encode
 from groupwise.domain.protocol import Prompt, Samples
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
-from groupwise.config.numbers import Count, PerStep, Positive, Seed, Width
+from groupwise.config.errors import Count, PerStep, Positive, Seed, Width
 from groupwise.domain.degradation import Degradation, GaussianNoise
 from groupwise.domain.exported import Card, Export
 from groupwise.domain.image_source import Folder, SourceConfig
@@ -22,7 +22,7 @@ from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
 
 if TYPE_CHECKING:
-    from groupwise.domain.costs import ImageCosts
+    from groupwise.domain.pass_sizes import ImageCosts
     from groupwise.domain.restoration.domain import RestorationDomain
     from groupwise.streams import Streams
 

@@ -36,7 +36,7 @@ class DifferentiableLoss(Config):
     def __call__(self, images: Tensor, columns: Mapping[str, Sequence[Any]]) -> Tensor:
         import torch
 
-        from groupwise.reward.scoring.columns import arguments_for
+        from groupwise.reward.scoring.table import arguments_for
 
         key = "differentiable.path"
         place, loss = f"{key} = {str(self.path)!r}", user_callable(self.path, key)

@@ -4,7 +4,7 @@ the live network.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,26 +15,66 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.base import Domain
-from groupwise.domain.degradation.repeats import check_repeats
-from groupwise.domain.image_evaluation import images_at_once
+from groupwise.domain.base import Domain, in_shares
+from groupwise.domain.degradation import check_repeats
+from groupwise.domain.exported import joined_rows
+from groupwise.domain.image_evaluation import as_pictures, images_at_once
 from groupwise.domain.image_source.base import Picture, Pictures, as_float
 from groupwise.domain.pass_sizes import EVALUATION, SAMPLING, UPDATE, PassSizes, pass_budget
-from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
-from groupwise.domain.restoration import evaluate, loading, network_check
+from groupwise.domain.restoration import evaluate as evaluate_module
+from groupwise.domain.restoration import loading, network_check
 from groupwise.domain.restoration.config import Distance, RestorationConfig
-from groupwise.domain.restoration.cut_network import CutNetwork
-from groupwise.domain.restoration.judged_images import JudgedImages, Shown, shown_places
+from groupwise.domain.restoration.evaluate import JudgedImages, Shown, shown_places
 from groupwise.domain.restoration.model import Network
-from groupwise.domain.restoration.policy import Pixels
-from groupwise.domain.restoration.policy.gates import GatePolicy
-from groupwise.domain.restoration.rescore import distinct, rescored
+from groupwise.domain.restoration.network_check import CutNetwork
+from groupwise.domain.restoration.policy import Fields, GatePolicy, Pixels
 from groupwise.domain.restoration.tiles import input_sizes, restore
-from groupwise.domain.shares import in_shares
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams
+
+# Scores members again: the network sees each degraded image once, and what a member holds is read a few at a time.
+
+_SHOWN = frozenset({"degraded", "images", "clean"})
+"""Entries of a payload that a score reads no member's row of: the degraded images are taken once a group, and people
+and rewards see the others.
+"""
+
+
+def distinct(samples: Samples, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Selects the degraded image of each group of members `rows` once, and the image's place for each of these members:
+    a group is one pass of the network.
+    """
+    groups, place = samples.group[rows].unique(return_inverse=True)
+    # Any member of a group will do: all have the same image.
+    member = torch.zeros(len(groups), dtype=torch.long, device=place.device).scatter_(0, place, rows.to(place.device))
+    return samples.payload["degraded"][member], place
+
+
+def rescored(
+    compute: Callable[[Tensor, Mapping[str, Any]], Fields], samples: Samples, rows: Tensor, passes: PassSizes
+) -> Fields:
+    """Computes fields of members `rows`, `[B, ...]` each, from a few of their payloads at a time; with gradient where
+    it is on.
+
+    Args:
+        compute: fields of members by their places among `rows`, `[b]`, and by their payload.
+        samples: whose payload is read.
+        rows: `[B]`, none negative.
+        passes: how many at a time.
+    """
+
+    def fields_of(places: Tensor) -> Fields:
+        members = rows[places.to(rows.device)]
+        payload = {
+            name: value[members.to(value.device)] for name, value in samples.payload.items() if name not in _SHOWN
+        }
+        return compute(places, payload)
+
+    places = torch.arange(len(rows), device=samples.mask.device)
+    return joined_rows(passes.apply(fields_of, places), len(rows))
+
 
 _REMEDY = "a smaller domain.patch, a smaller domain.tile.size, or a smaller network"
 
@@ -118,7 +158,7 @@ class RestorationDomain(Domain):
     @property
     def metric_names(self) -> tuple[str, ...]:
         """Every metric that `evaluate` may report."""
-        return tuple(evaluate.metric_names(self.config.rewards, self.scale))
+        return tuple(evaluate_module.metric_names(self.config.rewards, self.scale))
 
     @property
     def trained_on(self) -> frozenset[str]:
@@ -216,7 +256,7 @@ class RestorationDomain(Domain):
         places = samples.group.tolist()
         pictures = [self._of(samples.prompts[place]) for place in places]
         degraded = list(as_pictures(samples.payload["degraded"]))
-        table = evaluate.score(
+        table = evaluate_module.score(
             self.rewards,
             pictures,
             list(samples.payload["images"]),
@@ -224,7 +264,9 @@ class RestorationDomain(Domain):
             degraded,
             judges=False,
         )
-        return evaluate.pooled(table, self.config.policy.block if isinstance(self.config.policy, Pixels) else None)
+        return evaluate_module.pooled(
+            table, self.config.policy.block if isinstance(self.config.policy, Pixels) else None
+        )
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
         """Scores members `rows`: fields `[B, T]`; `auxiliary["supervised"]` for demonstrations,
@@ -242,7 +284,7 @@ class RestorationDomain(Domain):
             distance = _distance(output, selected.payload["target"], self.config.supervised)
             if self.config.differentiable is not None:
                 pictures = [self._of(selected.prompts[place]) for place in selected.group.tolist()]
-                distance = distance + self.config.differentiable(output, evaluate.columns(pictures))
+                distance = distance + self.config.differentiable(output, evaluate_module.columns(pictures))
             return Scored(selected.old_log_prob, auxiliary={"supervised": distance})
         degraded, image = distinct(samples, rows)
         predicted = self._policy.predict(self._network, degraded)
@@ -335,14 +377,18 @@ class RestorationDomain(Domain):
                     f"model: the network gives NaN or infinity for held-out image {picture.key!r}; are its weights"
                     " whole, and has its training diverged (a lower optimiser.learning_rate)?"
                 )
-        images, clean, degraded_pictures = (evaluate.picture_list(values) for values in (restored, targets, degraded))
-        table = evaluate.score(self.rewards, pictures, images, clean, degraded_pictures, judges=True)
-        table = evaluate.with_fidelity(table, restored, targets, evaluate.fidelity_names(self.config.rewards))
+        images, clean, degraded_pictures = (
+            evaluate_module.picture_list(values) for values in (restored, targets, degraded)
+        )
+        table = evaluate_module.score(self.rewards, pictures, images, clean, degraded_pictures, judges=True)
+        table = evaluate_module.with_fidelity(
+            table, restored, targets, evaluate_module.fidelity_names(self.config.rewards)
+        )
         kept = zip(places, map(Shown, degraded_pictures, images, clean), strict=True)
         return JudgedImages(
             {place: image for place, image in kept if place in shown},
             replace(table, maps={}),
-            evaluate.baseline(degraded, targets, self.scale) if self.scale > 1 else [],
+            evaluate_module.baseline(degraded, targets, self.scale) if self.scale > 1 else [],
         )
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
@@ -519,7 +565,7 @@ class RestorationDomain(Domain):
                 network_check.other_convention(self.module, degraded, clean, self.scale) if trained else ""
             )
             if self.config.differentiable is not None:
-                self.config.differentiable(self.module(degraded), evaluate.columns(self._train[:1]))
+                self.config.differentiable(self.module(degraded), evaluate_module.columns(self._train[:1]))
         finally:
             self.module.train(training)
 

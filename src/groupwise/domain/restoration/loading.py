@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.config import ConfigError
-from groupwise.domain.image_source.folder import natural
+from groupwise.domain.image_source.base import natural
 from groupwise.domain.restoration.model import NETWORK, WEIGHTS, LoraConfig, ModelConfig, Network, Pretrained
 from groupwise.processes import is_first_process
 from groupwise.streams import Streams

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config, ConfigError, read_json, validate
-from groupwise.config.numbers import Seed, Width
+from groupwise.config.errors import Seed, Width
 from groupwise.domain.restoration.network import NetworkConfig
 
 NETWORK = "network.json"

@@ -17,7 +17,7 @@ import sklearn.datasets  # noqa: F401
 from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
-from groupwise.domain.image_source.digits import Digits
+from groupwise.domain.image_source.base import Digits
 
 
 def perceptron(prompts: Sequence[Any], completions: Sequence[Any], label: Sequence[int]) -> list[float]:

@@ -10,19 +10,71 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config, validate
-from groupwise.config.numbers import Count, Length, PerStep
+from groupwise.config.errors import Count, Length, PerStep
 from groupwise.domain.exported import Card, Export
 from groupwise.domain.selection.policy.config import ModelConfig, Pointer
-from groupwise.domain.selection.rce_config import RceConfig
 from groupwise.domain.selection.source import SourceConfig
+from groupwise.domain.selection.source.recorded import Recorded
 from groupwise.domain.selection.task_model import DigitRules, TaskModelConfig
 from groupwise.domain.settings import DomainConfig
 from groupwise.reward import RewardConfig
-from groupwise.schedule import Schedule
+from groupwise.schedule import Linear, Schedule
 
 if TYPE_CHECKING:
     from groupwise.domain.selection.domain import SelectionDomain
     from groupwise.streams import Streams
+
+
+# Reward-weighted cross-entropy as configuration: the source of candidates, and the weights from their rewards.
+# Imports no torch.
+
+
+@final
+class Sampled(Config):
+    """Candidates drawn from the live policy and measured by the task model, anew at every step.
+
+    Args:
+        num_candidates: candidates for each query.
+        temperature: divides the logits of the draw; candidates differ more above 1.
+    """
+
+    kind: Literal["sampled"] = "sampled"
+    num_candidates: Annotated[PerStep, Field(ge=2)] = 8
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+
+
+Candidates = Annotated[Sampled | Recorded, Field(discriminator="kind")]
+"""Any source of candidates, told apart by `kind`."""
+
+
+@final
+class RceConfig(Config):
+    """Reward-weighted cross-entropy, the auxiliary term `supervised`: `mean_q sum_i w_i sum_t -log p(pick_t)`, `w_i =
+    softmax_i(R_i / tau)`.
+
+    As a warm-up it is a stage with `policy_weight = 0` and `auxiliary = { supervised = 1.0 }`; beside the policy term
+    it pulls towards good candidates.
+
+    Args:
+        candidates: source of ordered choices and their rewards.
+        tau: temperature of the weights, a schedule over the optimiser steps of the run: a high one weighs all
+            candidates alike, a low one only the best.
+        weights: `reward` as above; `rank` puts `rank_i / (n - 1)` in the place of `R_i` (0 the worst, average ranks on
+            ties), so that only the order of a query's candidates counts.
+    """
+
+    candidates: Candidates = Sampled()
+    tau: Schedule = Linear(start=2.0, end=0.5, num_steps=100)
+    weights: Literal["reward", "rank"] = "reward"
+
+    @model_validator(mode="after")
+    def _sound(self) -> RceConfig:
+        if self.tau.extremes()[0] <= 0:
+            raise ValueError(
+                f"tau comes to {self.tau.extremes()[0]:g}: it divides rewards and must be above 0 at every step"
+            )
+        return self
+
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -182,7 +234,7 @@ class SelectionConfig(DomainConfig):
     @classmethod
     def export(cls, request: Export) -> Card:
         """Exports a selector: the policy together with the solved examples that it chooses from."""
-        from groupwise.domain.selection.export_card import export
+        from groupwise.domain.selection.export import export
 
         return export(validate(cls, dict(request.settings), str(request.run)), request)
 

@@ -17,26 +17,23 @@ from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Evaluation, Prompt, Samples, Table
 from groupwise.domain.selection import evaluate
-from groupwise.domain.selection.baseline_tables import Setting, baseline_tables, exported_table
 from groupwise.domain.selection.config import SelectionConfig
+from groupwise.domain.selection.evaluate import Setting, baseline_tables, exported_table, pooled, selected_choices
 from groupwise.domain.selection.example import Query, Questions
-from groupwise.domain.selection.export import selector_of
-from groupwise.domain.selection.measurement import Measures
+from groupwise.domain.selection.export import selector_of, store
+from groupwise.domain.selection.measurement import Measures, QueryTable
 from groupwise.domain.selection.member_rewards import COLUMNS, MemberRewards
 from groupwise.domain.selection.policy import loading
 from groupwise.domain.selection.policy.choices import Choices, draw_choices, scored_fields
 from groupwise.domain.selection.policy.network import PointerNetwork
-from groupwise.domain.selection.query_table import QueryTable
 from groupwise.domain.selection.rce import CandidateSource
-from groupwise.domain.selection.reward.shot_cost import ShotCost
+from groupwise.domain.selection.reward.adaptive_weights import ShotCost
 from groupwise.domain.selection.selector import SELECTOR, Selector
-from groupwise.domain.selection.selector_evaluation import pooled, selected_choices
 from groupwise.domain.selection.source.base import check, distinct_pools
-from groupwise.domain.selection.store import store
 from groupwise.domain.selection.task_model.cache import CachedTaskModel
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
-from groupwise.reward.content import Content
+from groupwise.reward.completions import Content
 from groupwise.streams import Streams
 
 _EVALUATION_BATCH = 256

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.config import Config
-from groupwise.config.numbers import Width
+from groupwise.config.errors import Width
 
 # Thai, Lao, Burmese, Khmer, kana, Han.
 _SCRIPTS = (

@@ -12,14 +12,12 @@ import torch
 from torch import Tensor
 
 from groupwise.domain.protocol import Prompt, Samples
-from groupwise.domain.selection.config import SelectionConfig
+from groupwise.domain.selection.config import Sampled, SelectionConfig
 from groupwise.domain.selection.example import Query
-from groupwise.domain.selection.measurement import FIELDS, Measures
+from groupwise.domain.selection.measurement import FIELDS, Measures, QueryTable
 from groupwise.domain.selection.member_rewards import MemberRewards
 from groupwise.domain.selection.policy.choices import NOTHING, Choices, draw_choices
 from groupwise.domain.selection.policy.network import PointerNetwork
-from groupwise.domain.selection.query_table import QueryTable
-from groupwise.domain.selection.rce_config import Sampled
 from groupwise.domain.selection.source.recorded import Candidate, Recorded
 from groupwise.streams import Streams
 

@@ -11,11 +11,10 @@ from typing import Any, final
 from trl.trainer.grpo_config import GRPOConfig
 
 from groupwise.config import ConfigError, validate
+from groupwise.experiment.arguments import ATTRIBUTES, numbered
 from groupwise.experiment.object_record import import_path_of
-from groupwise.experiment.reward_arguments import ATTRIBUTES, numbered
-from groupwise.integrations.trl.fields import ignored_fields, refused_fields
-from groupwise.integrations.trl.keys import objective_of
-from groupwise.integrations.trl.trainer_arguments import adapter, refused_arguments, tool_turns
+from groupwise.integrations.trl.keys import ignored_fields, objective_of, refused_fields
+from groupwise.integrations.trl.trainer import adapter, refused_arguments, tool_turns
 from groupwise.objective import Objective
 from groupwise.reward import CallableReward
 

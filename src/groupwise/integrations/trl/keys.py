@@ -9,6 +9,7 @@ from typing import Any
 from trl.trainer.grpo_config import GRPOConfig
 
 from groupwise.config import validate
+from groupwise.experiment.counterparts import rows
 from groupwise.objective import Objective
 
 DECIDED = {
@@ -324,4 +325,227 @@ def _unsupported(args: GRPOConfig) -> Iterator[str]:
         yield (
             "loss_type = 'vespo' takes TRL's correction into its own weight, which has no counterpart; write"
             " vllm_importance_sampling_correction = False"
+        )
+
+
+# Every field of TRL's `GRPOConfig` that is no key of ours: refused where it changes training, ignored where not.
+
+REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
+    "min_p": ((None, 0.0), "write min_p = None: the log-probs of what it samples are not kept"),
+    "repetition_penalty": ((1.0,), "write repetition_penalty = 1.0: the log-probs of what it samples are not kept"),
+    "generation_kwargs": ((None, {}), "write generation_kwargs = None, and stop texts in domain.sampling.stop"),
+    "use_vllm": ((False,), "write use_vllm = False, and a server as domain.engine (kind = 'vllm')"),
+    "use_transformers_continuous_batching": ((False,), "write False, or domain.engine.kind = 'transformers'"),
+    "use_transformers_paged": ((False,), "write False, or domain.engine.kind = 'transformers'"),
+    "max_tool_calling_iterations": ((None,), "write None, or give from_trl the tools whose rounds it limits"),
+    "router_aux_loss_coef": ((None, 0.0), "write None: no loss balances the experts here"),
+    "lr_scheduler_kwargs": ((None, {}), "write None, and the schedule as optimiser.learning_rate"),
+    "optim_args": ((None,), "write None; another optimiser than AdamW is optimiser.path, with optimiser.arguments"),
+    "optim_target_modules": ((None,), "write None: the optimiser is AdamW"),
+    "fp16": ((False,), "write bf16 = True, or neither"),
+    "neftune_noise_alpha": ((None,), "write None"),
+    "label_smoothing_factor": ((0.0, 0), "write 0.0"),
+    "model_init_kwargs": ((None, {}), "write None, and domain.model.dtype, attention or revision"),
+    "trust_remote_code": ((False,), "write False: code from a model's folder is never run"),
+    "fsdp": ((None, "", [], False), "write None, and train.sharding = 'full' for a language model in shards"),
+    "fsdp_config": ((None,), "write None: train.sharding = 'full' has no settings"),
+    "deepspeed": ((None,), "write None, and train.sharding = 'full' for a language model in shards"),
+    "parallelism_config": ((None,), "write None: data parallelism by torchrun alone"),
+    "push_to_hub": ((False,), "write False: nothing is uploaded"),
+    "auto_find_batch_size": ((False,), "write False, and train.micro_batch_members = 'auto'"),
+    "shuffle_dataset": ((True,), "write True: the order of prompts is a function of the seed"),
+    "train_sampling_strategy": (("random",), "write 'random': the order of prompts is a function of the seed"),
+    "resume_from_checkpoint": ((None,), "write None; groupwise.resume(FOLDER) goes on with a run"),
+}
+"""Field -> values at which it changes nothing, and what to write for any other."""
+
+_OPTIMISERS = ("adamw_torch", "adamw_torch_fused")
+_SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup")
+
+# fmt: off
+MAPPED = frozenset({
+    "loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "sapo_temperature_pos",
+    "sapo_temperature_neg", "vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg", "scale_rewards",
+    "multi_objective_aggregation", "beta", "use_bias_correction_kl", "entropy_coef", "use_adaptive_entropy",
+    "top_entropy_quantile", "off_policy_mask_threshold", "sync_ref_model", "ref_model_sync_steps",
+    "ref_model_mixup_alpha", "reward_weights", "generation_batch_size", "num_generations", "steps_per_generation",
+    "gradient_accumulation_steps", "num_iterations", "max_completion_length", "temperature", "top_p", "top_k",
+    "num_generations_eval", "disable_dropout", "chat_template_kwargs", "max_steps", "num_train_epochs",
+    "per_device_train_batch_size", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim", "weight_decay",
+    "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "bf16", "activation_checkpointing", "use_cpu",
+    "full_determinism", "seed", "eval_strategy", "eval_steps", "save_strategy", "save_steps", "load_best_model_at_end",
+    "save_total_limit", "report_to", "project", "gradient_checkpointing", "mask_truncated_completions",
+})
+# fmt: on
+"""Fields that the objective or a key of the experiment says."""
+
+_OF_THE_OBJECTIVE_OR_UNUSED = frozenset(
+    {
+        "entropy_coef_min",
+        "entropy_coef_max",
+        "entropy_coef_delta",
+        "entropy_target",
+        "output_dir",
+        "do_train",
+        "do_eval",
+        "do_predict",
+    }
+)
+"""Fields without an effect of their own here: they belong to others, or name what is written elsewhere."""
+
+
+_DERIVED = frozenset({"accelerator_config", "disable_tqdm", "dataloader_pin_memory", "run_name"})
+"""Fields that `GRPOConfig` fills in itself."""
+
+
+def refused_fields(args: GRPOConfig, *, has_tools: bool = False) -> Iterator[str]:
+    """Yields a sentence for every field that changes training and has no counterpart.
+
+    Args:
+        args: of TRL's trainer.
+        has_tools: whether the trainer was given tools, whose rounds a field limits.
+    """
+    for name, (neutral, advice) in REFUSED.items():
+        if has_tools and name == "max_tool_calling_iterations":
+            continue
+        if (value := getattr(args, name, neutral[0])) not in neutral:
+            yield f"{name} = {value!r:.60} has no counterpart: {advice}"
+    for name, allowed in (("optim", _OPTIMISERS), ("lr_scheduler_type", _SCHEDULES)):
+        value = str(getattr(getattr(args, name), "value", getattr(args, name)))
+        if value not in allowed:
+            advice = "; another one is named by its path (optimiser.kind = 'callable')" if name == "optim" else ""
+            yield f"{name} = {value!r} has no counterpart: write one of {', '.join(allowed)}{advice}"
+    described = {row.key for row in rows() if row.system == "TRL"}
+    for name, value, default in _changed(args):
+        if name not in described:
+            yield (
+                f"{name} = {value!r:.60} is not known to from_trl, which was written for TRL 1.16; leave it at its"
+                f" default {default!r:.60}"
+            )
+    if args.data_seed not in (None, args.seed):
+        yield f"data_seed = {args.data_seed} beside seed = {args.seed}: one seed keys every draw; write None"
+
+
+def ignored_fields(args: GRPOConfig) -> dict[str, str]:
+    """Returns every field that is neither translated nor at its default, with the reason why it changes nothing.
+
+    Args:
+        args: after `refused_fields` yielded nothing for it.
+    """
+    notes = {row.key: row.table.get("note") for row in rows() if row.system == "TRL"}
+    return {name: notes.get(name) or "it changes nothing that is trained here" for name, _, _ in _changed(args)}
+
+
+def _changed(args: GRPOConfig) -> Iterator[tuple[str, object, object]]:
+    """Yields name, value and default of every field that is not at its default and that nothing here reads."""
+    for config_field in fields(args):
+        name, value = config_field.name, getattr(args, config_field.name)
+        if name in MAPPED or name in REFUSED or name in _OF_THE_OBJECTIVE_OR_UNUSED or name in _DERIVED:
+            continue
+        default = config_field.default if config_field.default is not MISSING else None
+        if value != default and value not in (None, [], {}, ""):
+            yield name, value, default
+
+
+# Refusals of what an objective needs and TRL's trainer cannot give: raised before the first step, each with its
+# reason and what to write.
+
+SUPPLIES = frozenset({"log_prob", "entropy", "score_norm"})
+"""Fields of `Scored` that TRL's fused head gives."""
+
+
+def refusals(objective: Objective, args: GRPOConfig, own_sampler: bool) -> Iterator[str]:
+    """Yields a sentence for every reason why this objective cannot run under these arguments of TRL.
+
+    Args:
+        objective: a valid objective.
+        args: the arguments of TRL's trainer.
+        own_sampler: true where a `rollout_func` samples in TRL's place.
+    """
+    if not objective.matching.neutral:
+        yield (
+            f"matching.kind = {objective.matching.kind!r} learns from noised copies of images, and TRL samples tokens;"
+            " write matching.kind = 'none', or choose a method that reads log-probs"
+        )
+    for name in sorted(objective.requires - SUPPLIES):
+        alternative = (
+            "write divergence.kind = 'k3_unbiased'" if name == "exact_divergence" else "write ratio.kind = 'token'"
+        )
+        yield (
+            f"the objective reads Scored.{name}, and a language model in TRL gives only {', '.join(sorted(SUPPLIES))};"
+            f" {alternative}"
+        )
+    if "step_size" in objective.requires_rollouts:
+        yield (
+            "the objective reads the time step of a transition (step_size), and TRL samples tokens; leave"
+            " credit.inverse_step out"
+        )
+    if "reward_history" in objective.requires_rollouts:
+        yield (
+            f"advantage.kind = {objective.advantage.kind!r} remembers a prompt's earlier rewards, which TRL does not"
+            " keep; write another advantage.kind"
+        )
+    for name in sorted(objective.auxiliary):
+        yield f"auxiliary.{name} needs data that TRL's trainer does not draw; leave it out, or train with groupwise"
+    if objective.admission.resamples:
+        yield (
+            f"admission.kind = {objective.admission.kind!r} draws further prompts until the batch is full, and TRL's"
+            " sampler draws a fixed number; write admission.kind = 'informative' (flat groups do not train, the batch"
+            " is not filled up)"
+        )
+    recorded = args.use_vllm or own_sampler
+    if objective.correction.kind != "none" and not recorded:
+        yield (
+            f"correction.kind = {objective.correction.kind!r} needs the log-probs of another sampler, and TRL samples"
+            " here with the model itself; write correction.kind = 'none', use_vllm = True, or a rollout_func that"
+            " returns logprobs"
+        )
+    if objective.trust.kind == "dppo" and not recorded and (cutting_settings := _cutting_settings(args)):
+        yield (
+            f"trust.kind = 'dppo' is anchored to what really sampled, and with {', '.join(cutting_settings)} TRL does"
+            " not say what that was; sample from the whole distribution, or write use_vllm = True"
+        )
+    num_local_members = args.per_device_train_batch_size * int(args.steps_per_generation or 0)
+    if objective.aggregation.kind == "prompt_mean" and num_local_members % int(args.num_generations or 1):
+        yield (
+            f"aggregation.kind = 'prompt_mean' needs whole groups on a process, and {num_local_members} members a"
+            f" process are cut inside a group of {args.num_generations}; write per_device_train_batch_size *"
+            " steps_per_generation as a multiple of num_generations"
+        )
+
+
+def passes(args: GRPOConfig) -> int:
+    """Counts the micro-batches that a process trains on one generation, over all passes."""
+    return int(args.steps_per_generation or 0) * args.num_iterations
+
+
+def _cutting_settings(args: GRPOConfig) -> list[str]:
+    """Lists the settings under which TRL's own sampler does not draw from the whole distribution."""
+    plain = {
+        "top_p": (1.0, None),
+        "top_k": (0, None),
+        "min_p": (None, 0.0),
+        "repetition_penalty": (1.0,),
+        "generation_kwargs": (None, {}),
+    }
+    return [f"{key} = {getattr(args, key)!r}" for key, values in plain.items() if getattr(args, key) not in values]
+
+
+def remarks(objective: Objective, args: GRPOConfig) -> Iterator[str]:
+    """Yields a sentence for every legal setting that is rarely intended, and says which key wins."""
+    aggregation = objective.aggregation
+    if aggregation.kind == "fixed_length" and aggregation.length != args.max_completion_length:
+        yield (
+            f"aggregation.length = {aggregation.length} is the divisor, not max_completion_length ="
+            f" {args.max_completion_length}; write 'aggregation.length': {args.max_completion_length} for TRL's"
+        )
+    if args.use_vllm and objective.correction.kind == "none" and objective.trust.kind != "dppo":
+        yield (
+            "the mismatch between vLLM and the model is not corrected; write the method with an overlay: +tis, +seq_mis"
+            " (TRL's own default), +icepop, ..."
+        )
+    if args.sync_ref_model and not objective.needs_reference:
+        yield (
+            "sync_ref_model has no effect, because the objective has no reference; write a divergence, or"
+            " sync_ref_model = False"
         )

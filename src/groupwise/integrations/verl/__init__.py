@@ -6,8 +6,6 @@ Needs nothing of groupwise but torch and pydantic, so that it runs beside verl's
 
 from __future__ import annotations
 
-from groupwise.integrations.verl.advantage import advantage_estimator
-from groupwise.integrations.verl.policy_loss import policy_loss
-from groupwise.integrations.verl.register import register
+from groupwise.integrations.verl.register import advantage_estimator, policy_loss, register
 
 __all__ = ["advantage_estimator", "policy_loss", "register"]

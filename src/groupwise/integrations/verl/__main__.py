@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from groupwise.config import ConfigError
-from groupwise.integrations.verl.keys import advantage_refusals, loss_refusals, overrides
 from groupwise.integrations.verl.plugin import VARIABLE, edited_methods
+from groupwise.integrations.verl.register import advantage_refusals, loss_refusals, overrides
 from groupwise.objective import Objective
 
 

@@ -31,7 +31,7 @@ def edited_methods(text: str) -> list[tuple[str, dict[str, Any]]]:
         [('gspo', {'trust.high': 0.0005}), ('dapo', {})]
     """
     from groupwise.config import ConfigError
-    from groupwise.config.overrides import parse_value
+    from groupwise.config.layers import parse_value
 
     methods = []
     for line in filter(None, (part.strip() for part in text.split(";"))):

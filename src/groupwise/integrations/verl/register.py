@@ -4,14 +4,235 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from groupwise.integrations.foreign import module_of
-from groupwise.integrations.verl.advantage import advantage_estimator
-from groupwise.integrations.verl.keys import overrides
-from groupwise.integrations.verl.policy_loss import policy_loss
+from torch import Tensor
+
+from groupwise.integrations import foreign
+from groupwise.integrations.foreign import group_advantage, module_of
+from groupwise.integrations.micro_batch import policy_term, step_share
 from groupwise.objective import Objective
+from groupwise.statistics import finish
+
+# The values that an objective needs in verl's own keys: verl computes the KL term, the entropy bonus, the divisor and
+# the filter of groups outside the policy loss, by these keys.
+
+AGGREGATIONS = {
+    "token_mean": "token-mean",
+    "member_mean": "seq-mean-token-mean",
+    "member_sum": "seq-mean-token-sum",
+    "fixed_length": "seq-mean-token-sum-norm",
+}
+KL_LOSSES = {"k1": ("kl", "k1"), "abs": ("abs",), "k2": ("mse", "k2"), "k3": ("low_var_kl", "k3")}
+
+
+def keys(objective: Objective) -> dict[str, Any]:
+    """Returns verl's keys that go with an objective, beside the two that hold its name.
+
+    Example:
+        >>> keys(Objective.preset("grpo"))["actor_rollout_ref.actor.kl_loss_type"]
+        'low_var_kl'
+    """
+    actor, algorithm = "actor_rollout_ref.actor.", "algorithm."
+    divergence = objective.divergence
+    in_loss = divergence.kind != "none" and divergence.place == "loss"
+    in_reward = divergence.kind != "none" and divergence.place == "reward"
+    table: dict[str, Any] = {
+        f"{actor}loss_agg_mode": AGGREGATIONS[objective.aggregation.kind],
+        f"{actor}use_kl_loss": in_loss,
+        f"{actor}entropy_coeff": objective.entropy.at(0),
+        f"{algorithm}use_kl_in_reward": in_reward,
+    }
+    if objective.aggregation.kind == "fixed_length":
+        table[f"{actor}loss_scale_factor"] = objective.aggregation.length
+    if in_loss:
+        table |= {f"{actor}kl_loss_type": KL_LOSSES[divergence.kind][0], f"{actor}kl_loss_coef": divergence.beta.at(0)}
+    if in_reward:
+        table |= {
+            f"{algorithm}kl_penalty": "kl",
+            f"{algorithm}kl_ctrl.type": "fixed",
+            f"{algorithm}kl_ctrl.kl_coef": divergence.beta.at(0),
+        }
+    if objective.admission.resamples:
+        table[f"{algorithm}filter_groups.enable"] = True
+    return table
+
+
+def loss_refusals(objective: Objective) -> Iterator[str]:
+    """Yields a sentence for everything that the loss of an objective needs and verl does not pass to a policy loss."""
+    yield from foreign.loss_refusals(
+        objective, "verl", frozenset({"reference_log_prob", "behaviour_log_prob", "reward_history"})
+    )
+    if objective.aggregation.kind not in AGGREGATIONS:
+        allowed = ", ".join(AGGREGATIONS)
+        yield (
+            f"aggregation.kind = {objective.aggregation.kind!r} needs groups, and verl gives its policy loss none;"
+            f" write one of {allowed}"
+        )
+    if objective.correction.kind != "none":
+        yield (
+            f"correction.kind = {objective.correction.kind!r} needs the sampler's log-probs, from which verl computes"
+            " the weights by itself; write correction.kind = 'none' and algorithm.rollout_correction, whose weights"
+            " the loss then takes"
+        )
+    divergence = objective.divergence
+    if (
+        divergence.kind != "none"
+        and divergence.place == "loss"
+        and (divergence.kind not in KL_LOSSES or divergence.against != "reference")
+    ):
+        yield (
+            f"divergence.kind = {divergence.kind!r} against the {divergence.against} has no counterpart in verl, which"
+            f" computes the KL term by itself; write divergence.kind as one of {', '.join(KL_LOSSES)}, against the"
+            " reference"
+        )
+
+
+def advantage_refusals(objective: Objective) -> Iterator[str]:
+    """Yields a sentence for everything that the advantage of an objective needs and verl does not pass to an
+    estimator.
+    """
+    yield from foreign.advantage_refusals(objective, "verl")
+    if objective.advantage.kind == "per_reward":
+        yield (
+            "advantage.kind = 'per_reward' needs each reward by itself, and verl gives an estimator their sum; write"
+            " register(..., estimator=False) and algorithm.adv_estimator=gdpo of verl's"
+        )
+    if objective.admission.kind not in ("all", "resample"):
+        yield (
+            f"admission.kind = {objective.admission.kind!r} leaves groups out of the counts, which an advantage"
+            " estimator of verl's cannot; write admission.kind = 'all', or 'resample' with algorithm.filter_groups"
+        )
+
+
+def disagreements(objective: Objective, config: Any, prefix: str) -> Iterator[str]:
+    """Yields a sentence for every key of verl's configuration that contradicts the objective.
+
+    Args:
+        objective: the registered objective.
+        config: verl's actor or algorithm configuration, which `prefix` tells apart.
+        prefix: `actor_rollout_ref.actor.` or `algorithm.`.
+    """
+    synonyms = {"kl_loss_type": KL_LOSSES.get(objective.divergence.kind, ()), "kl_penalty": ("kl", "k1")}
+    yield from foreign.disagreements(objective, keys(objective), config, prefix, synonyms)
+
+
+def overrides(objective: Objective, name: str, estimator: bool = True) -> list[str]:
+    """Returns the command-line overrides of verl that go with a registered objective."""
+    name_keys = {"actor_rollout_ref.actor.policy_loss.loss_mode": name} | (
+        {"algorithm.adv_estimator": name} if estimator else {}
+    )
+    return [f"{key}={foreign.plain(value)}" for key, value in (name_keys | keys(objective)).items()]
+
+
+# An objective's advantage as an estimator of verl's.
+
+Estimator = Callable[..., tuple[Tensor, Tensor]]
+
+
+def advantage_estimator(objective: Objective) -> Estimator:
+    """Returns the advantage of an objective with the signature that verl calls: over whole groups of the batch, joined
+    by `index` (verl's `uid`).
+
+    A reward is the sum of an answer's token rewards, so a KL in the reward is verl's (`algorithm.use_kl_in_reward`).
+    Groups that `admission.kind = "resample"` would not admit are verl's to filter (`algorithm.filter_groups`).
+    Advantages and returns are the same numbers, in verl's form `[B, T]`.
+
+    Raises:
+        ValueError: the objective needs something that verl cannot give; when called, a key of verl contradicts the
+            objective.
+
+    Example:
+        >>> import torch
+        >>> from types import SimpleNamespace
+        >>> estimate = advantage_estimator(Objective.preset("dr_grpo"))
+        >>> algorithm = SimpleNamespace(use_kl_in_reward=False)
+        >>> rewards = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
+        >>> estimate(rewards, torch.ones(2, 2), index=["a", "a"], config=algorithm)[0].tolist()
+        [[0.5, 0.5], [-0.5, -0.5]]
+    """
+    problems = list(advantage_refusals(objective))
+    if problems:
+        raise ValueError("; ".join(problems))
+    advantage = group_advantage(objective)
+
+    def estimate(
+        token_level_rewards: Tensor, response_mask: Tensor, index: Any = None, config: Any = None, **settings: Any
+    ) -> tuple[Tensor, Tensor]:
+        contradictions = list(disagreements(objective, config, "algorithm."))
+        if contradictions:
+            raise ValueError("; ".join(contradictions))
+        if index is None:
+            raise ValueError("verl gave no uid to tell groups apart; its data need one (non_tensor_batch['uid'])")
+        values = advantage(token_level_rewards, response_mask, list(index))
+        return values, values
+
+    return estimate
+
+
+# An objective as a policy loss of verl.
+
+PolicyLoss = Callable[..., tuple[Tensor, dict[str, Any]]]
+
+
+def policy_loss(objective: Objective) -> PolicyLoss:
+    """Returns the policy term of an objective with the signature that verl calls.
+
+    The weights are those of the whole optimiser step: its counts of tokens and answers are in verl's
+    `config.global_batch_info`. Where verl gives none, the counts of the micro-batch take their place, as in verl.
+    `rollout_is_weights` multiply each token's term, as `k`. The KL term and the entropy bonus are verl's own.
+
+    Raises:
+        ValueError: the objective needs something that verl cannot give; at the first call, a key of verl contradicts
+            the objective.
+
+    Example:
+        >>> import torch
+        >>> from types import SimpleNamespace
+        >>> loss = policy_loss(Objective.preset("gspo"))
+        >>> actor = SimpleNamespace(
+        ...     loss_agg_mode="seq-mean-token-mean", use_kl_loss=False, entropy_coeff=0, global_batch_info={}
+        ... )
+        >>> live, old = torch.full((2, 2), -1.0, requires_grad=True), torch.full((2, 2), -1.0)
+        >>> value, metrics = loss(old, live, torch.tensor([[1.0, 1.0], [-0.5, -0.5]]), torch.ones(2, 2), config=actor)
+        >>> round(value.item(), 4)
+        -0.25
+    """
+    problems = list(loss_refusals(objective))
+    if problems:
+        raise ValueError("; ".join(problems))
+    # verl computes the divergence and the entropy bonus by itself.
+    share = step_share(policy_term(objective))
+
+    def loss(
+        old_log_prob: Tensor,
+        log_prob: Tensor,
+        advantages: Tensor,
+        response_mask: Tensor,
+        loss_agg_mode: str = "token-mean",
+        config: Any = None,
+        rollout_is_weights: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        contradictions = list(disagreements(objective, config, "actor_rollout_ref.actor."))
+        if contradictions:
+            raise ValueError("; ".join(contradictions))
+        batch_info = getattr(config, "global_batch_info", None)
+        if batch_info is None:
+            raise ValueError(
+                f"verl calls the loss with {type(config).__name__}, which has no global_batch_info, as those of verl"
+                " 0.9 have; write: pip install verl==0.9.1"
+            )
+        step_count = batch_info.get(
+            "batch_num_tokens" if objective.aggregation.kind == "token_mean" else "global_batch_size"
+        )
+        result = share(log_prob, old_log_prob, advantages, response_mask, count=step_count, weight=rollout_is_weights)
+        # verl averages gradients over its data-parallel processes.
+        return result.total * batch_info.get("dp_size", 1), {
+            f"actor/{name}": value for name, value in finish(result.statistics).items() if name != "loss"
+        }
+
+    return loss
 
 
 def register(

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, final
 from pydantic import Field
 
 from groupwise.reward.base import Reward, Value
+from groupwise.reward.completions import Text
 from groupwise.reward.image import as_pil, one_by_one
-from groupwise.reward.text import Text
 
 _BYTES_PER_KB = 1000
 

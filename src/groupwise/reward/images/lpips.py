@@ -9,10 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, final
 
-from groupwise.reward.base import Reward, RewardFunction, Value
-from groupwise.reward.error import RewardError
+from groupwise.reward.base import Reward, RewardError, RewardFunction, Value
+from groupwise.reward.completions import Text
 from groupwise.reward.image import as_array
-from groupwise.reward.text import Text
 
 Network = Literal["alex", "vgg", "squeeze"]
 

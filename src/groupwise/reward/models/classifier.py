@@ -11,13 +11,12 @@ from typing import Annotated, Any, Literal, Self, final
 from pydantic import Field, model_validator
 
 from groupwise.config import ImportPath, user_callable
-from groupwise.config.numbers import PerStep
-from groupwise.reward.base import Reward, RewardFunction, Value
+from groupwise.config.errors import PerStep
+from groupwise.reward.base import Reward, RewardError, RewardFunction, Value
 from groupwise.reward.callable import ENTRY_POINTS
-from groupwise.reward.error import RewardError
+from groupwise.reward.completions import Text
 from groupwise.reward.image import as_array, as_pil, in_batches
-from groupwise.reward.models.folder_model import load_from, place
-from groupwise.reward.text import Text
+from groupwise.reward.models.preference import load_from, place
 
 
 @final

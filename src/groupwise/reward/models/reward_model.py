@@ -8,11 +8,9 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
-from groupwise.config.numbers import Count, PerStep, Positive
-from groupwise.reward.base import Reward, RewardFunction, Value
-from groupwise.reward.error import RewardError
-from groupwise.reward.text import Text, completion_text, content_text, prompt_text
-from groupwise.reward.value_with_event import Noted
+from groupwise.config.errors import Count, PerStep, Positive
+from groupwise.reward.base import Noted, Reward, RewardError, RewardFunction, Value
+from groupwise.reward.completions import Text, completion_text, content_text, prompt_text
 
 
 @final

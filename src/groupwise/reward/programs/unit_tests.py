@@ -13,15 +13,13 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
-from groupwise.config.numbers import Mebibytes, Parallel, PerStep
-from groupwise.reward.base import Reward, Value
-from groupwise.reward.error import RewardError
+from groupwise.config.errors import Mebibytes, Parallel, PerStep
+from groupwise.reward.base import Noted, Reward, RewardError, Value
+from groupwise.reward.completions import Text, completion_text
 from groupwise.reward.programs import isolated_test
 from groupwise.reward.programs.sandbox import LINE, Finished, Limits, python, run_limited
 from groupwise.reward.programs.wall import machine_wall
-from groupwise.reward.scoring.worker import Worker
-from groupwise.reward.text import Text, completion_text
-from groupwise.reward.value_with_event import Noted
+from groupwise.reward.scoring.process import Worker
 
 _FENCE = re.compile(r"^```[ \t]*([\w+-]*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _SECONDS_TO_END = 0.5

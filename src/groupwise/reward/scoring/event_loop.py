@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, final
 
-from groupwise.reward.scoring.worker import Job
+from groupwise.reward.scoring.process import Job
 
 _SECONDS_TO_CANCEL = 1.0
 

@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
-from groupwise.reward.base import MemberLimits
-from groupwise.reward.scoring.columns import arguments_for
+from groupwise.reward.base import MemberLimits, Noted
 from groupwise.reward.scoring.process_child import die_with_parent, error_text, plain
-from groupwise.reward.value_with_event import Noted
+from groupwise.reward.scoring.table import arguments_for
 
 _MEBIBYTE = 1 << 20
 _SIZES = Path("/proc/self/statm")

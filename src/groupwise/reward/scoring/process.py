@@ -2,22 +2,68 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from groupwise.reward.base import Reward
-from groupwise.reward.error import RewardError
-from groupwise.reward.scoring.process_output import Printed
+from groupwise.reward.base import Noted, Reward, RewardError
+from groupwise.reward.completions import Text
 from groupwise.reward.scoring.trainer_arguments import TRAINER_ARGUMENTS
-from groupwise.reward.text import Text
-from groupwise.reward.value_with_event import Noted
+
+_LIMIT = 1 << 16
+
+
+@final
+class Printed:
+    """Passes the bytes of a pipe on to standard error, up to a limit a batch, and reports once that the remaining bytes
+    were left out.
+
+    Args:
+        reader: the pipe's end; it is closed when nobody can write there any more.
+        limit: bytes a batch.
+    """
+
+    def __init__(self, reader: int, limit: int = _LIMIT) -> None:
+        self.reader, self.limit, self._left = reader, limit, limit
+        threading.Thread(target=self._pass_on, name="printed-by-reward", daemon=True).start()
+
+    def begin(self) -> None:
+        """Allows the whole limit again, for the next batch."""
+        self._left = self.limit
+
+    def _pass_on(self) -> None:
+        while chunk := os.read(self.reader, _LIMIT):
+            left = self._left
+            # The number is below zero after the report that bytes were left out.
+            self._left = left - len(chunk)
+            if left >= 0:
+                _print(chunk[:left])
+            if self._left < 0 <= left:
+                _print(
+                    f"\n(a reward's process printed more than {self.limit:,} bytes during a batch; the rest is left"
+                    " out)\n".encode()
+                )
+        os.close(self.reader)
+
+
+def _print(text: bytes) -> None:
+    try:
+        while text:
+            text = text[os.write(2, text) :]
+    # A closed standard error is no failure of the reward.
+    except OSError:
+        pass
+
 
 _PASSED_VARIABLES = frozenset(
     {
@@ -43,7 +89,7 @@ class ProcessReward:
     call.
 
     Example:
-        >>> from groupwise.reward.texts.length import Length
+        >>> from groupwise.reward.texts.style import Length
         >>> with contextlib.closing(ProcessReward(Length(target=2))) as reward:
         ...     reward(["", ""], ["one two", "one"])
         [1.0, 0.5]
@@ -139,3 +185,113 @@ class ProcessReward:
         if "error" in answer:
             raise RuntimeError(answer["error"])
         return answer
+
+
+# A thread that calls a reward, and that can be abandoned when the reward hangs.
+
+_SECONDS_TO_END = 2.0
+_SECONDS_TO_WAKE = 0.5
+
+
+@final
+class Job:
+    """One call: `done` is set as soon as `value` or `error` is; `seconds` is the duration.
+
+    Example:
+        >>> Job(lambda: 4).done.is_set()
+        False
+    """
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.call = call
+        self.done = threading.Event()
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.started = time.monotonic()
+        self.seconds = 0.0
+
+    def ends_within(self, seconds: float | None) -> bool:
+        """Waits for the end of the call, and returns whether it ended in time.
+
+        A signal that arrives just before Python's main thread blocks, or in another thread, is handled when it wakes:
+        it wakes every half second, so that Ctrl-C is heard however long the call takes.
+
+        Args:
+            seconds: counted from the start of the call; None waits without an end.
+
+        Example:
+            >>> Worker("example").start(lambda: 2 + 2).ends_within(5.0)
+            True
+        """
+        while not self.done.is_set():
+            left = _SECONDS_TO_WAKE if seconds is None else self.started + seconds - time.monotonic()
+            if left <= 0:
+                return False
+            self.done.wait(min(left, _SECONDS_TO_WAKE))
+        return True
+
+
+@final
+class Worker:
+    """One daemon thread with one event loop of its own. Daemon: a reward that never returns cannot keep the process
+    from ending.
+
+    Args:
+        name: of the reward, for the thread's name.
+
+    Example:
+        >>> job = Worker("example").start(lambda: 2 + 2)
+        >>> job.done.wait(5), job.value
+        (True, 4)
+    """
+
+    def __init__(self, name: str) -> None:
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+        self._last: Job | None = None
+        self._thread = threading.Thread(target=self._work, name=f"reward-{name}", daemon=True)
+        self._thread.start()
+
+    def start(self, call: Callable[[], Any]) -> Job:
+        """Begins a call; its result is awaited where it is awaitable.
+
+        Returns:
+            the call, which is under way.
+        """
+        job = self._last = Job(call)
+        self._jobs.put(job)
+        return job
+
+    def leave(self) -> None:
+        """Ends the thread after the running call; a call that awaits is cancelled."""
+        self._jobs.put(None)
+        if (running := self._running) is not None:
+            loop, task = running
+            # The loop may have closed in between.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(task.cancel)
+        if self._last is None or self._last.done.is_set():
+            # A thread that ends while the process does, with libraries of C++ behind it, can take the process down with
+            # an abort.
+            self._thread.join(_SECONDS_TO_END)
+
+    def _work(self) -> None:
+        with asyncio.Runner() as runner:
+            while (job := self._jobs.get()) is not None:
+                try:
+                    result = job.call()
+                    job.value = runner.run(self._awaited(result)) if inspect.isawaitable(result) else result
+                # A reward may call sys.exit(): that too is the reward's error and not the end of its thread.
+                except BaseException as error:
+                    job.error = error
+                job.seconds = time.monotonic() - job.started
+                job.done.set()
+
+    async def _awaited(self, result: Any) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        self._running = (asyncio.get_running_loop(), task)
+        try:
+            return await result
+        finally:
+            self._running = None

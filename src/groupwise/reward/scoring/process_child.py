@@ -10,7 +10,7 @@ import signal
 from typing import Any
 
 from groupwise.config import raised_at
-from groupwise.reward.value_with_event import Noted
+from groupwise.reward.base import Noted
 
 _LONGEST = 2000
 

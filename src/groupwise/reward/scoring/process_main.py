@@ -17,11 +17,11 @@ from typing import Any, TextIO
 from pydantic import TypeAdapter
 
 from groupwise.config import ConfigError
+from groupwise.reward.base import RewardError
 from groupwise.reward.config import RewardConfig
-from groupwise.reward.error import RewardError
-from groupwise.reward.scoring.columns import arguments_for
 from groupwise.reward.scoring.members import Members
 from groupwise.reward.scoring.process_child import die_with_parent, error_text, plain
+from groupwise.reward.scoring.table import arguments_for
 from groupwise.reward.scoring.trainer_arguments import RewardLog, TrainerState
 
 

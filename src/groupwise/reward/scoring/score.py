@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,20 +10,64 @@ from numbers import Real
 from typing import Any, Self, final
 
 from groupwise.config import ConfigError, why_failed
-from groupwise.reward.base import Reward, RewardFunction
-from groupwise.reward.completions import CompletionForm, in_form, shape_advice
-from groupwise.reward.components import Follows, Groups, Parted
-from groupwise.reward.content import Content
-from groupwise.reward.error import RewardError
-from groupwise.reward.scoring.columns import arguments_for, check_columns, column_advice, needed_columns
+from groupwise.reward.base import Follows, Groups, Parted, Reward, RewardError, RewardFunction
+from groupwise.reward.completions import CompletionForm, Content, Text, in_form, shape_advice
 from groupwise.reward.scoring.event_loop import EventLoop, is_asynchronous
-from groupwise.reward.scoring.own_copy import own_copy
-from groupwise.reward.scoring.process import ProcessReward
-from groupwise.reward.scoring.table import RewardEvent, RewardTable, joined_logs
+from groupwise.reward.scoring.process import Job, ProcessReward, Worker
+from groupwise.reward.scoring.table import (
+    RewardEvent,
+    RewardTable,
+    arguments_for,
+    check_columns,
+    checked_values,
+    column_advice,
+    joined_logs,
+    needed_columns,
+    split_maps,
+)
 from groupwise.reward.scoring.trainer_arguments import RewardLog, TrainerState
-from groupwise.reward.scoring.values import checked_values, split_maps
-from groupwise.reward.scoring.worker import Job, Worker
-from groupwise.reward.text import Text
+
+# Copies of what a reward is given, so that one that changes it in place changes nothing of the others, of the
+# rollouts and of the data.
+
+_UNCHANGING = frozenset({type(None), bool, int, float, complex, str, bytes})
+
+
+def own_copy(value: Any, copied: dict[int, Any] | None = None) -> Any:
+    """Copies lists, dicts, sets, arrays, tensors and pictures, at every depth. Anything else is given as it is: what
+    never changes, and objects whose copies only their class could make.
+
+    Args:
+        copied: of what was copied before, by identity: what members share is copied once.
+
+    Example:
+        >>> row = {"answer": [4], "key": "a"}
+        >>> first, second = own_copy([row, row])
+        >>> first == row, first is row, first["answer"] is row["answer"], first is second
+        (True, False, False, True)
+    """
+    copied = {} if copied is None else copied
+    if id(value) in copied:
+        return copied[id(value)]
+    if isinstance(value, list | tuple | set) and _UNCHANGING.issuperset(map(type, value)):
+        own: Any = copy.copy(value)
+    elif isinstance(value, list):
+        own = copied[id(value)] = copy.copy(value)
+        own[:] = [own_copy(element, copied) for element in value]
+    elif isinstance(value, dict):
+        own = copied[id(value)] = copy.copy(value)
+        for key, element in value.items():
+            own[key] = own_copy(element, copied)
+    elif type(value) is tuple:
+        own = tuple(own_copy(element, copied) for element in value)
+    elif hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
+        array: Any = value
+        own = array.clone() if hasattr(array, "clone") else array.copy()
+    else:
+        own = copy.copy(value) if isinstance(value, set | bytearray) else value
+    copied[id(value)] = own
+    return own
+
 
 _METHODS_OF_MEMORY = ("follow", "memory", "recall")
 
@@ -159,7 +204,7 @@ def _check_fields(name: str, returned: Any, follows: bool, num_members: int) -> 
     if follows and not isinstance(returned, Parted):
         raise RewardError(
             f"reward {name!r} has follow, which is given the fields of what it returns, and returned a"
-            f" {type(returned).__name__}; return groupwise.reward.components.Parted(values, fields)",
+            f" {type(returned).__name__}; return groupwise.reward.base.Parted(values, fields)",
             reward=name,
         )
     for field, values in returned.fields.items() if isinstance(returned, Parted) else ():
@@ -487,3 +532,67 @@ def needed_by(rewards: Mapping[str, Reward | RewardFunction]) -> dict[str, tuple
         {'exact': ('solution',), 'brief': ()}
     """
     return {name: needed_columns(reward) for name, reward in rewards.items()}
+
+
+# A reward as a judge: measured in evaluation, never trained on.
+
+
+@final
+class Judged:
+    """A function in the role of a judge; its weight is 0.
+
+    Example:
+        >>> judge = Judged(lambda completions: [1.0 for _ in completions])
+        >>> judge.role, judge(prompts=["?"], completions=["a"])
+        ('judge', [1.0])
+    """
+
+    role = "judge"
+    weight = 0.0
+
+    def __init__(self, function: RewardFunction) -> None:
+        self.function = function
+        self.needs = needed_columns(function)
+        self.timeout_seconds: float | None = getattr(function, "timeout_seconds", 60.0)
+        self.on_error: str = getattr(function, "on_error", "raise")
+
+    def __call__(self, **arguments: Sequence[Any]) -> Any:
+        return self.function(**arguments_for(self.function, arguments))
+
+
+def as_judge(reward: Reward | RewardFunction) -> Reward | Judged:
+    """Returns the same reward as a judge: scored only where judges are requested, and excluded from every sum.
+
+    A claim that training helped is worth something when a number that was not the reward went up.
+
+    Example:
+        >>> from groupwise.reward import Length, score
+        >>> rewards = {
+        ...     "brief": Length(target=1),
+        ...     "likes a": as_judge(lambda completions: [float("a" in text) for text in completions]),
+        ... }
+        >>> score(rewards, ["?"], ["a"]).values
+        {'brief': [1.0]}
+        >>> table = score(rewards, ["?"], ["a"], judges=True)
+        >>> table.values["likes a"], table.weights, table.total()
+        ([1.0], {'brief': 1.0, 'likes a': 0.0}, [1.0])
+    """
+    return reward.model_copy(update={"role": "judge"}) if isinstance(reward, Reward) else Judged(reward)
+
+
+def trained_on(rewards: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the names of the rewards that enter the sum: no judges, and no weight of 0.
+
+    Args:
+        rewards: name -> reward.
+
+    Example:
+        >>> from groupwise.reward import Length
+        >>> trained_on({"brief": Length(), "logged": Length(weight=0.0), "judge": as_judge(Length())})
+        ('brief',)
+    """
+    return tuple(
+        name
+        for name, reward in rewards.items()
+        if getattr(reward, "role", "train") != "judge" and getattr(reward, "weight", 1.0) != 0
+    )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, final
 
-from groupwise.reward.error import RewardError
+from groupwise.reward.base import RewardError
 
 TRAINER_ARGUMENTS = frozenset({"trainer_state", "log_metric", "log_extra"})
 """Arguments without an entry a member. `completion_ids`, which has one, is a column that the language domain adds."""

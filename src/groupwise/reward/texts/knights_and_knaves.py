@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, final
 
-from groupwise.reward.base import Reward, Value
-from groupwise.reward.text import Text, completion_text, excerpt
-from groupwise.reward.texts.extract import Extract
-from groupwise.reward.texts.format import follows_tags
-from groupwise.reward.value_with_event import Noted
+from groupwise.reward.base import Noted, Reward, Value
+from groupwise.reward.completions import Text, completion_text, excerpt
+from groupwise.reward.texts.answers import Extract
+from groupwise.reward.texts.style import follows_tags
 
 ROLES = (
     "knight",

@@ -13,13 +13,10 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
-from groupwise.config.numbers import Mebibytes
-from groupwise.reward.base import MemberLimits, Value
-from groupwise.reward.text import excerpt
-from groupwise.reward.texts.answer import Answer
-from groupwise.reward.texts.extract import Extract
-from groupwise.reward.texts.number import last_number, plain, whole_number
-from groupwise.reward.value_with_event import Noted
+from groupwise.config.errors import Mebibytes
+from groupwise.reward.base import MemberLimits, Noted, Value
+from groupwise.reward.completions import excerpt
+from groupwise.reward.texts.answers import Answer, Extract, last_number, plain, whole_number
 
 # Marks of mathematics such as dollar signs, or prose, which would be read as a product of letters.
 _DELIMITER = re.compile(r"\$|\\boxed|\\\(|\\\[|(?<!\\)\b[A-Za-z]{2,}\s+[A-Za-z]{2,}")

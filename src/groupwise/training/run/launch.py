@@ -18,23 +18,26 @@ from groupwise.config import ConfigError, read_json
 from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
 from groupwise.domain.failed_method import naming_failed_method
-from groupwise.domain.first_batch import check_first_batch
 from groupwise.domain.protocol import Tabulates
-from groupwise.domain.returned import checked_tables
+from groupwise.domain.returned import check_first_batch, checked_tables
 from groupwise.processes import is_first_process, is_launched, is_out_of_memory
+from groupwise.reference import ReferencePolicy
 from groupwise.runs import EvaluatedOn, RunFolder
 from groupwise.streams import Streams, seed_everything
-from groupwise.track import MetricsFile, Trackers, open_trackers
+from groupwise.track import MetricsFile, Trackers, open_trackers, read_metrics
 from groupwise.training.device import device_of_process, exact_arithmetic
 from groupwise.training.distributed import World, check_group, connect, disconnect
-from groupwise.training.job import Domains, Job
-from groupwise.training.progress import Progress
-from groupwise.training.run.agreement import agreed_folder, check_same_start
-from groupwise.training.run.controls import run_controls
+from groupwise.training.job import Domains, Job, Progress
 from groupwise.training.run.evaluation import metric_name
-from groupwise.training.run.interrupt import Interrupt, listening
-from groupwise.training.run.loop import Session, save, write_model
-from groupwise.training.run.piece_trial import try_pieces
+from groupwise.training.run.loop import (
+    Interrupt,
+    Session,
+    agreed_folder,
+    check_same_start,
+    listening,
+    save,
+    write_model,
+)
 from groupwise.training.run.preflight import (
     check_configuration,
     check_domain,
@@ -42,15 +45,100 @@ from groupwise.training.run.preflight import (
     check_processes,
     device_of,
     precision_remarks,
+    try_pieces,
 )
-from groupwise.training.run.restart import replay_metrics, restore_newest
-from groupwise.training.run.run_folder import append_environment, check_new, locked, open_existing, write_json
-from groupwise.training.run.stages import START, run_stages
-from groupwise.training.run.summary import summarise
-from groupwise.training.run.tables import write_tables
-from groupwise.training.run.warm_up import begin_at
-from groupwise.training.step.reward_memory import reward_remarks
-from groupwise.training.step.state import TrainState
+from groupwise.training.run.rollout_records import write_tables
+from groupwise.training.run.run_folder import (
+    append_environment,
+    check_new,
+    forget_after,
+    locked,
+    open_existing,
+    summarise,
+    write_json,
+)
+from groupwise.training.run.stages import START, begin_at, run_controls, run_stages
+from groupwise.training.step.collect import reward_remarks
+from groupwise.training.step.state import TrainState, reference_config
+
+# The resumption of a run: its newest whole checkpoint is restored, and its files are cut back to that checkpoint.
+
+
+def restore_newest(store: CheckpointStore, folder: RunFolder, state: TrainState, world: World) -> list[str]:
+    """Restores the newest whole checkpoint, if there is one, into a fresh state.
+
+    Rows of `metrics.jsonl` and files of `rollouts/` after the checkpoint are removed: the run writes them again.
+
+    Args:
+        store: the checkpoints of the run.
+        state: a fresh state, which receives the checkpoint.
+        world: the processes; every process must call this function.
+
+    Returns:
+        sentences for the people who follow the run.
+    """
+    # The contents of large checkpoints are compared with their manifests by one process, for all.
+    damaged = store.damaged() if world.first else []
+    remarks = [
+        f"{path} is not whole (a write was cut off, or it was changed afterwards) and is not used" for path in damaged
+    ]
+    written = store.written()
+    whole = [checkpoint.step for checkpoint in written if checkpoint.path not in damaged]
+    step = world.gather(max(whole, default=None))[0]
+    checkpoint = next((checkpoint for checkpoint in written if checkpoint.step == step), None)
+    steps = world.gather(None if checkpoint is None else checkpoint.step)
+    assert set(steps) == {step}, "processes see different checkpoints"
+    length = 0
+    if checkpoint is None:
+        remarks.append("no whole checkpoint was found: the run starts again from the beginning")
+    else:
+        record = checkpoint.load()
+        try:
+            state.reference = ReferencePolicy(reference_config(record["reference"]), state.learner)
+            state.restore(record, world)
+        except Exception as error:  # a record of another run may fail in any way
+            if is_out_of_memory(error):
+                raise
+            raise ConfigError(
+                f"{checkpoint.path} does not fit this run: {error or type(error).__name__}; resume with what the run"
+                " began with"
+            ) from error
+        if (num_processes := len(record["generators"])) != world.size:
+            remarks.append(
+                f"the checkpoint is of {num_processes} process{'es' * (num_processes > 1)} and this is a run of"
+                f" {world.size}: the run goes on, but dropout draws other numbers and sums round otherwise, so it does"
+                " not repeat the uninterrupted run bit for bit"
+            )
+        length = record["metrics_length"]
+        remarks.append(f"resumed at step {state.progress.step}")
+    world.barrier()
+    if world.first:
+        store.clear_damaged(damaged)
+        remarks += _cut_back(folder, length, state.progress.step)
+        forget_after(folder, -1 if checkpoint is None else state.progress.step)
+    return remarks
+
+
+def _cut_back(folder: RunFolder, length: int, step: int) -> list[str]:
+    """Cuts the rows back to those of a checkpoint; returns a sentence where rows of the checkpoint are lost."""
+    if not MetricsFile(folder.metrics).cut_back(length):
+        return []
+    last_step = [row["step"] for row in read_metrics(folder.metrics)][-1:]
+    loss = (
+        f"the rows after step {last_step[0]} up to step {step} are lost"
+        if last_step
+        else f"the rows up to step {step} are lost"
+    )
+    return [
+        f"{folder.metrics} is shorter than the checkpoint says: {loss}; the run itself goes on as if they were there"
+    ]
+
+
+def replay_metrics(session: Session) -> None:
+    """Gives the existing rows to live diagnosis without repeating the sentences that the run has already said."""
+    if session.metrics is not None and session.watch is not None:
+        for row in read_metrics(session.metrics.path):
+            session.watch.see(row)
 
 
 @final

@@ -5,17 +5,24 @@ domain.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+import inspect
+import os
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from time import perf_counter
+from types import FrameType
 from typing import Any, Literal, final
 
 import torch
 
 from groupwise.checkpoint import CheckpointStore, new_folder
 from groupwise.checkpoint.atomic import storage_error
-from groupwise.config import ConfigError
+from groupwise.config import ConfigError, ImportPath, difference, user_callable, why_failed
 from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Evaluation
@@ -25,22 +32,149 @@ from groupwise.runs import RunFolder
 from groupwise.statistics import finish
 from groupwise.streams import Streams
 from groupwise.track import MetricsFile, Trackers
-from groupwise.training.clock import undelayed_seconds
 from groupwise.training.distributed import World
-from groupwise.training.job import Recipe
-from groupwise.training.run.callbacks import load_callbacks
+from groupwise.training.job import Job, Recipe
+from groupwise.training.roll_call import undelayed_seconds
 from groupwise.training.run.evaluation import PREFIX, evaluate, metric_name, note_score, should_stop, signed_score
-from groupwise.training.run.interrupt import Interrupt
-from groupwise.training.run.pictures import with_files, write_pictures
-from groupwise.training.run.record_retention import remove_old_records
-from groupwise.training.run.rollout_records import rollout_records
-from groupwise.training.run.run_folder import write_records
-from groupwise.training.step.collect import Collected, collect
+from groupwise.training.run.rollout_records import rollout_records, with_files, write_pictures
+from groupwise.training.run.run_folder import remove_old_records, write_records
+from groupwise.training.step.collect import Collected, collect, tell_progress
 from groupwise.training.step.pass_sizes import agree_on_passes
-from groupwise.training.step.reward_memory import tell_progress
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
 from groupwise.training.step.update import Updates, update_policy
+
+# A user's functions, called after every step.
+
+Callback = Callable[[int, Mapping[str, float]], object]
+
+
+def load_callbacks(paths: Sequence[ImportPath]) -> list[Callback]:
+    """Imports functions by import path, `package.module:function`; a module may lie in the working directory.
+
+    Args:
+        paths: import paths, `package.module:function`.
+
+    Returns:
+        the functions, in order; an error that one raises is raised again with the function's path in the message.
+
+    Raises:
+        ConfigError: a module or function does not exist, or the object cannot be called with a step and metrics.
+
+    Example:
+        >>> [function(1, {}) for function in load_callbacks([ImportPath("builtins:max")])]  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: train.callbacks: "builtins:max" raised TypeError: ...; mend it, and go on with `groupwise resume`
+    """
+    write = "a function f(step, metrics)"
+    functions = [user_callable(path, "train.callbacks", write=write) for path in paths]
+    for path, function in zip(paths, functions, strict=True):
+        _check_signature(path, function)
+    return [_with_path_in_errors(path, function) for path, function in zip(paths, functions, strict=True)]
+
+
+def _check_signature(path: str, function: Callback) -> None:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        # Some functions of C have no signature; their call tells.
+        return
+    try:
+        signature.bind(0, {})
+    except TypeError as error:
+        raise ConfigError(
+            f'train.callbacks: "{path}" is called as f(step, metrics), and its signature is {signature}: {error}'
+        ) from error
+
+
+def _with_path_in_errors(path: str, function: Callback) -> Callback:
+    def call(step: int, metrics: Mapping[str, float]) -> object:
+        try:
+            return function(step, metrics)
+        # A user's function may fail in any way.
+        except Exception as error:
+            raise ValueError(
+                f'train.callbacks: "{path}" raised {why_failed(error)}; mend it, and go on with `groupwise resume`'
+            ) from error
+
+    return call
+
+
+# Ctrl-C and a scheduler's SIGTERM: the run finishes the step, saves and ends; a second Ctrl-C ends it at once.
+
+
+@final
+class Interrupt:
+    """A request to end the run, with the number of its signal.
+
+    Example:
+        >>> Interrupt().asked
+        False
+    """
+
+    def __init__(self) -> None:
+        self.signal = 0
+
+    @property
+    def asked(self) -> bool:
+        """True once a request has come."""
+        return self.signal != 0
+
+
+@contextmanager
+def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
+    """Takes SIGINT and SIGTERM as a request to end the run within the block; outside the main thread it changes
+    nothing.
+
+    Args:
+        say: receives one sentence when the request arrives, in a separate thread: the signal may arrive while the main
+            thread writes and waits for a reader, where Python allows no second write to the same file.
+
+    Yields:
+        the request, which is set when a signal comes.
+
+    Raises:
+        KeyboardInterrupt: a second request came.
+
+    Example:
+        >>> sentences = []
+        >>> with listening(sentences.append) as interrupt:
+        ...     signal.raise_signal(signal.SIGTERM)
+        >>> interrupt.asked, sentences
+        (True, ['ending after this step, with a checkpoint; once more ends at once'])
+    """
+    interrupt = Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt
+        return
+    then = "once more ends at once"
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # A second Ctrl-C reaches torchrun alone.
+        then = "torchrun kills what is still there after its --shutdown-timeout, 30 s where it has none"
+    # A second signal may interrupt `put`; the `put` of a SimpleQueue is reentrant.
+    sentences: SimpleQueue[str | None] = SimpleQueue()
+
+    def speak() -> None:
+        for text in iter(sentences.get, None):
+            say(text)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if interrupt.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if interrupt.asked:
+            return
+        interrupt.signal = number
+        sentences.put(f"ending after this step, with a checkpoint; {then}")
+
+    speaker = threading.Thread(target=speak, name="groupwise-interrupt", daemon=True)
+    speaker.start()
+    previous_handlers = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
+        sentences.put(None)
+        speaker.join()
 
 
 @final
@@ -469,3 +603,78 @@ def _peak_memory(device: torch.device) -> dict[str, float]:
         return {"memory/peak_mib": torch.cuda.max_memory_allocated(device) / 2**20}
     peak = peak_memory_bytes()
     return {} if peak is None else {"memory/peak_mib": peak / 2**20}
+
+
+# What several processes of a run have to agree on before it begins: its folder and settings, weights and prompts.
+
+_PROMPTS_COMPARED = 16
+"""Training prompts, evenly spaced, of which processes compare the keys."""
+
+_OF_ONE_PROCESS = frozenset({"name", "description", "track", "objects"})
+"""Settings that may differ between processes: what the first one alone writes, and records of objects, whose hashes
+another process need not find again. Weights and prompts are compared by themselves.
+"""
+
+_OF_A_MACHINE = ("train.callbacks", "train.num_threads", "train.memory_limit_gib")
+"""Keys, of a stage too, that may differ as well: what callbacks of the first process say counts for all, and machines
+have other sizes.
+"""
+
+
+def agreed_folder(job: Job, folder: RunFolder, world: World) -> RunFolder:
+    """Returns the run folder of the first process, under the name that it has on this one: a folder that is named by
+    the time has another name on a process that came a second later, and a shared one may on another machine.
+
+    Args:
+        job: what this process was given.
+        folder: as this process names it.
+        world: the processes; every process must call this function.
+
+    Raises:
+        ConfigError: the processes were given different settings, data or objects.
+    """
+    given = world.gather((str(folder.path), _shared_settings(job)))
+    path, settings = given[0]
+    for rank, (_, others) in enumerate(given):
+        changed = difference(settings, others)
+        for key, (first, other) in changed.items():
+            if key.endswith(_OF_A_MACHINE):
+                continue
+            raise ConfigError(
+                f"process {rank} was given other settings than process 0: {key} = {other!r} ({first!r} there); give all"
+                " processes of a run the same, which share its prompts and draws by themselves"
+            )
+    return folder if folder.config.is_file() else RunFolder(Path(path))
+
+
+def _shared_settings(job: Job) -> dict[str, Any]:
+    return {key: value for key, value in job.resolved.items() if key not in _OF_ONE_PROCESS}
+
+
+def check_same_start(domain: Domain, world: World) -> None:
+    """Refuses processes that hold different weights, or that have read different prompts.
+
+    Args:
+        domain: of this process.
+        world: the processes; every process must call this function.
+
+    Raises:
+        ConfigError: they differ.
+    """
+    if world.size == 1:
+        return
+    num_compared = min(_PROMPTS_COMPARED, domain.num_prompts)
+    places = [place * domain.num_prompts // num_compared for place in range(num_compared)]
+    keys = [prompt.key for prompt in domain.prompts(places)] if places else []
+    starts = world.gather((domain.learner.fingerprint(), (domain.num_prompts, keys)))
+    if len({fingerprint for fingerprint, _ in starts}) > 1:
+        raise ConfigError(
+            "the processes built different initial weights; build the model from the seeded global generators only"
+        )
+    first = starts[0][1]
+    for rank, (_, prompts) in enumerate(starts):
+        if prompts != first:
+            raise ConfigError(
+                f"process {rank} has other training prompts than process 0 ({prompts[0]} and {first[0]} of them); give"
+                " all processes the same, in the same order: they share them by themselves"
+            )

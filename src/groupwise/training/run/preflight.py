@@ -2,25 +2,186 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import torch
+from pydantic import BaseModel
+from torch import Tensor
 
-from groupwise.config import ConfigError, Problem, nearest
+from groupwise.config import ConfigError, PieceError, PieceFromPath, Problem, import_paths, nearest
+from groupwise.config.import_path import may_run
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Matches, RewardsDecisions
-from groupwise.learner.protocol import Learner
+from groupwise.learner.protocol import OFFERS, Learner
 from groupwise.objective import Objective
-from groupwise.objective.matching import NoMatching
+from groupwise.objective.grouped import Deviation
+from groupwise.objective.matching import CopyMatching, NoMatching
 from groupwise.processes import can_spread, num_processes
-from groupwise.records import DECISION_FIELDS
-from groupwise.reference import resolve_reference
-from groupwise.reference.policy import switches_off
+from groupwise.records import DECISION_FIELDS, Rollouts, Scored
+from groupwise.reference import ReferenceRule, resolve_reference, switches_off
+from groupwise.schedule import Value
 from groupwise.streams import Streams
 from groupwise.training.distributed import World
 from groupwise.training.job import Job, Recipe
-from groupwise.training.run.callbacks import load_callbacks
-from groupwise.training.run.offers import check_offers
+from groupwise.training.run.loop import load_callbacks
+
+# The abilities that a run needs of its learner, checked before anything is computed.
+
+
+def check_offers(learner: Learner, recipe: Recipe, world: World) -> None:
+    """Refuses a stage that needs an ability which the learner does not offer.
+
+    Raises:
+        ConfigError: the learner lacks an ability, or names one that does not exist.
+    """
+    unknown = sorted(learner.offers - OFFERS.keys())
+    if unknown:
+        raise ConfigError(f"{_name(learner)}.offers: {unknown[0]!r} is no offer; allowed: {', '.join(OFFERS)}")
+    for offer, (key, cure) in _needs(learner, recipe, world).items():
+        if offer not in learner.offers:
+            raise ConfigError(f"{key}: the learner {_name(learner)} is not one that {OFFERS[offer]}; {cure}")
+
+
+def _needs(learner: Learner, recipe: Recipe, world: World) -> dict[str, tuple[str, str]]:
+    """Returns the offers that the stage needs, each with the key that asks for it and what to write."""
+    train, needs = recipe.train, dict[str, tuple[str, str]]()
+    if recipe.samples:
+        reference = resolve_reference(recipe.reference, required=recipe.needs_reference)
+        key = f"reference.kind = {reference.kind!r}"
+        if reference.present and not switches_off(reference, learner):
+            needs["copies"] = key, "write a method without a reference, for example divergence.kind = none"
+        if reference.mixes:
+            needs["mixing"] = key, "write reference.kind = frozen"
+        if train.l2_to_reference > 0:
+            needs["pull"] = f"train.l2_to_reference = {train.l2_to_reference}", "write 0"
+    if train.weight_average is not None:
+        needs |= dict.fromkeys(("copies", "mixing"), ("train.weight_average", "write null"))
+    if train.max_grad_norm is not None:
+        needs["clipping"] = f"train.max_grad_norm = {train.max_grad_norm}", "write null"
+    if recipe.optimiser.moments == "fresh":
+        needs["moments"] = "optimiser.moments = 'fresh'", "write kept"
+    if recipe.optimiser.source is not None:
+        needs["optimisers"] = f"optimiser.path = {recipe.optimiser.source.path!r}", "write optimiser.kind = adamw"
+    if train.micro_batch_members == "auto":
+        needs["rehearsal"] = "train.micro_batch_members = 'auto'", "write a number of members"
+    if train.sharding == "full":
+        needs["sharding"] = "train.sharding = 'full'", "write none"
+    if world.size > 1:
+        needs["processes"] = f"{world.size} processes", "start one process, without torchrun"
+    return needs
+
+
+def _name(learner: Learner) -> str:
+    return type(learner).__name__
+
+
+# A trial of a user's pieces (slots, schedules, a reference) before anything is computed: each is called once.
+
+_MISTAKES = (TypeError, AttributeError, NameError, ImportError, NotImplementedError)
+"""Exceptions that no rollouts could avoid."""
+_NUM_GROUPS, _NUM_DECISIONS, _NUM_ELEMENTS = 2, 4, 3
+
+
+def try_pieces(job: Job) -> None:
+    """Refuses a piece of a user's own that fails, or returns something else than it should, on two made groups.
+
+    A failure that may come from the made numbers (a `KeyError` for the name of a reward, another number of decisions)
+    is left to the first batch.
+
+    Args:
+        job: the description of a run that can work.
+
+    Raises:
+        ConfigError: names the path of the piece, and what is wrong.
+    """
+    for recipe in [*job.recipes, *(recipe for recipes in job.controls.values() for recipe in recipes)]:
+        configs = (recipe.objective, recipe.optimiser, recipe.reference, *recipe.sampling.values())
+        pieces = [piece for piece in _pieces(configs) if may_run(piece.path)]
+        for piece in pieces:
+            if isinstance(piece, Value):
+                _tried(partial(_first_value, piece), ValueError)
+            if isinstance(piece, ReferenceRule):
+                _tried(partial(piece.follow, 1, 0.0, 0.0), ValueError)
+        if pieces and recipe.samples:
+            _tried(partial(_loss, recipe.objective, recipe.train.group_size))
+
+
+def _pieces(configs: Iterable[BaseModel | None]) -> Iterator[PieceFromPath]:
+    """Yields every user's piece inside configurations."""
+    for config in configs:
+        for place in () if config is None else import_paths(config):
+            if isinstance(place.holder, PieceFromPath) and place.path is place.holder.path:
+                yield place.holder
+
+
+def _tried(attempt: Callable[[], object], *refused: type[Exception]) -> None:
+    """Calls an attempt; of what it raises, only a mistake of a piece is an error.
+
+    Args:
+        attempt: what calls pieces.
+        refused: exceptions of our own words that are errors as well.
+    """
+    try:
+        attempt()
+    except PieceError as error:
+        if isinstance(error.__cause__, _MISTAKES) or (
+            error.__cause__ is None and not _is_of_another_width(error.result)
+        ):
+            raise ConfigError(str(error)) from error
+    # The made numbers are nobody's, and may be refused for what real ones would not be.
+    except Exception as error:
+        if isinstance(error, refused):
+            raise ConfigError(str(error)) from error
+
+
+def _is_of_another_width(result: Any) -> bool:
+    """Returns whether a result is a table of another number of decisions, which may be that of real members."""
+    table = result[0] if isinstance(result, tuple) and result else getattr(result, "value", result)
+    return isinstance(table, Tensor) and table.dim() == 2 and table.shape[1] not in (1, _NUM_DECISIONS)
+
+
+def _first_value(schedule: Value) -> float:
+    return schedule.at(0, schedule.init())
+
+
+def _loss(objective: Objective, group_size: int) -> None:
+    """Computes the loss of two made groups, one of them of equal rewards."""
+    members = _NUM_GROUPS * group_size
+    table = torch.ones(members, _NUM_DECISIONS)
+    mask = table.bool()
+    mask[1::2, -1] = False
+    log_prob = -table - 0.1 * torch.arange(members)[:, None]
+    scored = dict.fromkeys(objective.requires, table * 0.5)
+    scored["log_prob"] = (log_prob - 0.01).requires_grad_()
+    if not isinstance(matching := objective.matching, NoMatching):
+        copies = {name: value.view_as(table) for name, value in _matched(matching, table.numel()).items()}
+        mask, log_prob, scored = torch.ones_like(mask), copies["log_prob"].detach() - 0.01, scored | copies
+    rewards = torch.full((members,), 0.5)
+    rewards[:group_size] = torch.linspace(0.0, 1.0, group_size)
+    recorded: dict[str, Any] = {
+        name: log_prob - 0.1 if name.endswith("_log_prob") else table for name in DECISION_FIELDS
+    }
+    rollouts = Rollouts(
+        torch.arange(_NUM_GROUPS).repeat_interleave(group_size),
+        mask,
+        log_prob,
+        {"reward": rewards},
+        reward_history=torch.full((members, max(1, objective.advantage.history_size)), 0.5),
+        density=not objective.matching.neutral,
+        **recorded,
+    )
+    plan = objective.plan(objective.prepare(rollouts, objective.init()))
+    objective.loss(Scored.from_tensors(scored), plan)
+
+
+def _matched(matching: CopyMatching, num_copies: int) -> Mapping[str, Tensor]:
+    """Returns the fields of made copies with different deviations, on both sides of the old policy's."""
+    old = torch.linspace(-1.0, 1.0, num_copies * _NUM_ELEMENTS).view(num_copies, _NUM_ELEMENTS)
+    time = torch.linspace(0.1, 1.0, num_copies)
+    return matching(Deviation((0.9 * old + 0.05).requires_grad_(), old, time, time))
+
 
 _SAMPLED = frozenset(DECISION_FIELDS) - {"behaviour_log_prob", "reference_log_prob"}
 """The fields of decisions that only a sampler knows: training fills in the two others."""

@@ -4,19 +4,25 @@ change on it.
 
 from __future__ import annotations
 
+import io
+import json
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from groupwise.checkpoint.atomic import write_file
 from groupwise.domain.base import Domain
+from groupwise.domain.image_evaluation import is_picture
+from groupwise.domain.protocol import Cell, Interval, Table
 from groupwise.domain.returned import checked_records
 from groupwise.objective import Objective
-from groupwise.objective.acted import Acted
-from groupwise.objective.decisions import Decisions
+from groupwise.objective.decisions import Acted, Decisions
 from groupwise.training.step.collect import Collected
 from groupwise.training.step.update import Updates
 
@@ -122,3 +128,125 @@ def _token_fields(
                 for value, is_decision in zip(token_values, valid, strict=True)
             ]
     return numbers_by_name
+
+
+# Tables that a domain makes at the end of a run, written into the run folder for programs and for people.
+
+
+def write_tables(folder: Path, tables: Sequence[Table]) -> None:
+    """Writes `folder/NAME.json` and `folder/NAME.md` for each table.
+
+    Args:
+        folder: the folder of the files, which is made for the first table.
+
+    Raises:
+        StorageError: a file could not be written.
+    """
+    for table in tables:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_file(folder / f"{table.name}.json", json.dumps(as_json(table), indent=2, ensure_ascii=False) + "\n")
+        write_file(folder / f"{table.name}.md", as_markdown(table))
+
+
+def as_json(table: Table) -> dict[str, Any]:
+    """Returns the table as JSON-able values; an interval is `{"mean", "low", "high"}`.
+
+    Example:
+        >>> as_json(Table("lead", "A lead", ["by", "1 shot"], [["kNN", Interval(0.1, 0.0, 0.2)]]))["rows"]
+        [['kNN', {'mean': 0.1, 'low': 0.0, 'high': 0.2}]]
+    """
+    rows = [[vars(cell) if isinstance(cell, Interval) else cell for cell in row] for row in table.rows]
+    return {
+        "name": table.name,
+        "title": table.title,
+        "columns": list(table.columns),
+        "rows": rows,
+        "notes": list(table.notes),
+    }
+
+
+def as_markdown(table: Table) -> str:
+    """Returns the table as Markdown.
+
+    Example:
+        >>> print(as_markdown(Table("lead", "A lead", ["by", "1 shot"], [["kNN", 0.25]])))
+        A lead
+        <BLANKLINE>
+        | by | 1 shot |
+        |---|---|
+        | kNN | 0.250 |
+        <BLANKLINE>
+    """
+    lines = [table.title, "", _row(table.columns), "|" + "---|" * len(table.columns)]
+    lines += [_row([as_text(cell) for cell in row]) for row in table.rows]
+    return "\n".join([*lines, *(["", *table.notes] if table.notes else []), ""])
+
+
+def as_text(cell: Cell) -> str:
+    """Returns a cell for people: an interval as `mean [low, high]`, an empty cell as `-`.
+
+    Example:
+        >>> as_text(Interval(0.85, 0.8412, 0.859)), as_text(None)
+        ('0.850 [0.841, 0.859]', '-')
+    """
+    if isinstance(cell, Interval):
+        return f"{cell.mean:.3f} [{cell.low:.3f}, {cell.high:.3f}]"
+    return "-" if cell is None else cell if isinstance(cell, str) else f"{cell:.3f}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+# Images in records: each is written as a PNG file beside the records, and its path replaces it in the record.
+
+
+def write_pictures(folder: Path, pictures: Mapping[str, Tensor]) -> list[Path]:
+    """Writes `folder/NAME.png` for every picture and returns the files, in order.
+
+    Args:
+        folder: the folder of the files, which is made for the first picture.
+        pictures: `uint8` tensors, `[H, W]` or `[H, W, 3]`.
+
+    Raises:
+        ValueError: a picture has another type or shape.
+    """
+    files = []
+    for name, picture in pictures.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        files.append(folder / f"{name}.png")
+        # Pictures are not needed for a resume. Waiting for the disk hundreds of times a step took longer than the step.
+        write_file(files[-1], _png(picture, name), durable=False)
+    return files
+
+
+def with_files(records: Sequence[Mapping[str, Any]], folder: Path, root: Path) -> list[dict[str, Any]]:
+    """Writes every image in the records to `folder/NUMBER-KEY.png`, and returns the records with the path in place of
+    the image, relative to `root`.
+
+    Args:
+        records: records whose values may be images.
+        folder: the folder of the image files.
+        root: the run folder; a moved run folder keeps valid paths.
+    """
+    records_with_paths = []
+    for number, record in enumerate(records):
+        images = {key: value for key, value in record.items() if isinstance(value, Tensor)}
+        files = write_pictures(folder, {f"{number}-{key}": image for key, image in images.items()})
+        records_with_paths.append(
+            {**record, **{key: os.path.relpath(file, root) for key, file in zip(images, files, strict=True)}}
+        )
+    return records_with_paths
+
+
+def _png(picture: Tensor, name: str) -> bytes:
+    if not is_picture(picture):
+        raise ValueError(
+            f"picture {name!r}: {picture.dtype} {tuple(picture.shape)}; a picture is torch.uint8 of shape [H, W] or [H,"
+            " W, 3]"
+        )
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(picture.cpu().numpy()).save(buffer, format="PNG")
+    return buffer.getvalue()

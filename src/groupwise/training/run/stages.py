@@ -4,19 +4,175 @@ checkpoint.
 
 from __future__ import annotations
 
-from groupwise.checkpoint import write_record
-from groupwise.domain.first_batch import check_metric
-from groupwise.reference import AbsentReference, ReferenceConfig, resolve_reference
-from groupwise.reference.policy import ReferencePolicy
-from groupwise.training.job import Domains, Job, Recipe
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from groupwise import streams
+from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError, load_tree, remove_folder, write_record
+from groupwise.config import ConfigError, read_json
+from groupwise.domain.base import Domain
+from groupwise.domain.returned import check_metric
+from groupwise.objective import ObjectiveState
+from groupwise.processes import is_out_of_memory
+from groupwise.reference import AbsentReference, ReferenceConfig, ReferencePolicy, resolve_reference
+from groupwise.runs import RunFolder
+from groupwise.runs.folder import run_to_start_from
+from groupwise.track import MetricsFile, Trackers
+from groupwise.track.tracker import same_decimals
+from groupwise.training.distributed import World
+from groupwise.training.job import Domains, Job, Progress, Recipe
 from groupwise.training.run.evaluation import evaluate, metric_name
 from groupwise.training.run.loop import Session, autocast_of, evaluate_now, keep_best_model, keep_model, run_stage, save
-from groupwise.training.run.warm_up import write_warm_up
+from groupwise.training.run.run_folder import summarise, write_json
+from groupwise.training.step.collect import restore_reward_memory
 from groupwise.training.step.pass_sizes import fit_passes, restore_passes
-from groupwise.training.step.prompt_values import PromptValues
-from groupwise.training.step.reward_history import RewardHistory
-from groupwise.training.step.reward_memory import restore_reward_memory
-from groupwise.training.step.state import TrainState
+from groupwise.training.step.state import PromptValues, RewardHistory, TrainState, reference_config
+
+# The state after the leading stages that sample nothing: every run writes it into its folder, and another run may
+# start from it (`start = "runs/A"`).
+
+
+def write_warm_up(session: Session, job: Job, state: TrainState) -> None:
+    """Writes the state at the end of a run's warm-up into `RUN/warm_up`; every process must call it.
+
+    A run that started at this step has done no warm-up, and writes nothing. On a full disk the run says one sentence
+    and goes on.
+
+    Args:
+        state: the state of the run before the first stage that samples.
+    """
+    progress = state.progress
+    if progress.step == progress.start_step:
+        return
+    stages = [recipe.name for recipe in job.recipes[: progress.stage]]
+    record = {
+        **state.record(session.world, 0),
+        "seed": job.seed,
+        "stages": stages,
+        "vocabulary": session.domain.vocabulary,
+    }
+    try:
+        _store(session.folder).save(progress.step, record, peers=session.world)
+    except StorageError as error:
+        session.say(f"no other run can start from this warm-up, which could not be written: {error}")
+        return
+    if not session.world.first:
+        return
+    start_argument = shlex.quote(f"start={session.folder.path}")
+    session.say(f"the warm-up has ended at step {progress.step}; {start_argument} starts another run here, without it")
+
+
+def begin_at(job: Job, state: TrainState, domain: Domain, world: World) -> list[str]:
+    """Sets a fresh state to the end of the warm-up of the run `job.start`: weights, moments, average and counters. The
+    stages that follow compute what they would have computed in that run.
+
+    Leading stages that sample nothing are left out where the run `job.start` has finished a stage of the same name. Its
+    evaluations are not taken over: the new run measures its start itself.
+
+    Args:
+        state: a fresh state, which receives the warm-up.
+        world: the processes; with another number of processes dropout draws other numbers.
+
+    Returns:
+        sentences for the people who follow the run.
+
+    Raises:
+        ConfigError: the folder holds no warm-up, its model is another one, or no stage is left to train.
+    """
+    assert job.start is not None
+    record = read_warm_up(job.start)
+    finished_stages = set(record["stages"])
+    stage = 0
+    while stage < len(job.recipes) and not job.recipes[stage].samples and job.recipes[stage].name in finished_stages:
+        stage += 1
+    if stage == len(job.recipes):
+        raise ConfigError(
+            f"start = {job.start!r}: that run has done every stage of this one ({', '.join(sorted(finished_stages))});"
+            " add a stage that samples, or leave start out"
+        )
+    _restore_weights(job.start, record, domain)
+    state.average = ReferencePolicy(reference_config(record["average"]), state.learner)
+    state.average.restore(record["average"])
+    progress = Progress.from_record(record["progress"])
+    state.progress = replace(
+        progress,
+        stage=stage,
+        start_step=progress.step,
+        sampled_seconds=0.0,
+        before={},
+        before_step=0,
+        latest={},
+        latest_step=-1,
+        score=None,
+        best=None,
+        best_step=-1,
+        anchor=None,
+        seconds=state.progress.seconds,
+    )
+    objective = job.recipes[stage].objective
+    if stage:
+        previous = job.recipes[stage - 1].objective
+        state.objective = objective.adopt(previous.init(), previous)
+    else:
+        state.objective = objective.init()
+    if record["seed"] == job.seed and len(record["generators"]) == world.size:
+        streams.restore(record["generators"][world.rank])
+    skipped = ", ".join(recipe.name for recipe in job.recipes[:stage])
+    left_out = f"; {skipped} is not trained again" if skipped else ""
+    return [f"this run starts where the warm-up of {job.start} ended, at step {progress.step}{left_out}"]
+
+
+def load_weights(start: str, domain: Domain) -> None:
+    """Gives a domain the weights of the end of a run's warm-up.
+
+    Args:
+        domain: a domain with the same model.
+
+    Raises:
+        ConfigError: the folder holds no warm-up, or that of another model.
+    """
+    _restore_weights(start, read_warm_up(start), domain)
+
+
+def read_warm_up(start: str) -> dict[str, Any]:
+    """Reads the state after the warm-up of a run.
+
+    Raises:
+        ConfigError: the folder holds no run, or no whole warm-up.
+    """
+    folder = run_to_start_from(start)
+    point = _store(folder).latest()
+    if point is None:
+        raise ConfigError(
+            f"start = {start!r}: that run holds no warm-up (no whole {folder.warm_up}); give a run whose first stage"
+            " samples nothing and has ended, or leave start out"
+        )
+    return point.load()
+
+
+def _restore_weights(start: str, record: dict[str, Any], domain: Domain) -> None:
+    """Gives a domain the weights and moments of a record; refuses a record of another model or vocabulary."""
+    if record["vocabulary"] != domain.vocabulary:
+        raise ConfigError(
+            f"start = {start!r}: its tokenizer has other words than the tokenizer of this run; give a run of the same"
+            " data and tokenizer, or leave start out"
+        )
+    try:
+        domain.learner.restore(record["learner"])
+    except Exception as error:  # a learner refuses the weights of another model in words of its own
+        if is_out_of_memory(error):
+            raise
+        reason = " ".join((str(error) or type(error).__name__).split())[:300]
+        raise ConfigError(
+            f"start = {start!r}: its weights do not fit the model of this run ({reason}); give a run of the same model"
+        ) from error
+
+
+def _store(folder: RunFolder) -> CheckpointStore:
+    return CheckpointStore(folder.warm_up, CheckpointConfig(keep_last=1, keep_best=False))
+
 
 START = "start"
 """The name of the folder in `checkpoints/` with the state at the first stage that samples, where controls begin."""
@@ -157,3 +313,127 @@ def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: i
         state.objective = job.recipes[index + 1].objective.adopt(state.objective, recipe.objective)
         keep_model(session, state)
     save(session, state, best=progress.best_step == progress.step)
+
+
+# Controls: stages that train in another way from the same start for the same seconds, so that a run's gain can be
+# compared.
+
+
+def run_controls(session: Session, job: Job, state: TrainState, domains: Domains) -> tuple[float | None, bool]:
+    """Trains every unfinished control in `RUN/controls/NAME`.
+
+    The module has a control's weights afterwards: the caller saves the run's model first.
+
+    Args:
+        state: the state of the run at its end.
+
+    Returns:
+        the score of the first control, and false when an interrupt ended the controls early.
+    """
+    start = session.folder.checkpoints / START
+    evaluated_on = domains.evaluated_on(job.recipes)
+    scores: list[float | None] = []
+    for name, recipes in job.controls.items():
+        folder = session.folder.control(name)
+        if not folder.has_ended:
+            if not start.is_dir():
+                session.say(f"control {name} is left out: the state it starts from is gone")
+                scores.append(None)
+                continue
+            session.say(f"control {name}: the same start, the same {state.progress.sampled_seconds:.0f} s")
+            control = _Control(name, recipes, load_tree(start), state.progress.sampled_seconds)
+            if not _train_control(session, job, domains, control):
+                return None, False
+        summary = read_json(folder.summary)
+        before, after = same_decimals([summary["before"], summary["after"]])
+        session.say(f"control {name}: {evaluated_on.of(summary['metric'])} {before} before, {after} after")
+        scores.append(summary["after"])
+    return (scores[0] if scores else None), True
+
+
+@final
+@dataclass(frozen=True)
+class _Control:
+    """One control and the start that it shares with the run.
+
+    Args:
+        name: the control's name in the configuration.
+        recipes: the stages of the control.
+        start: the record of the run's state at its first stage that samples.
+        seconds: the time of the control's training, shared equally by its stages.
+    """
+
+    name: str
+    recipes: Sequence[Recipe]
+    start: Mapping[str, Any]
+    seconds: float
+
+
+def _train_control(session: Session, job: Job, domains: Domains, control: _Control) -> bool:
+    """Trains one control and writes its summary; returns false when an interrupt ended it early."""
+    folder, is_first_process = session.folder.control(control.name), session.world.first
+    if is_first_process:
+        if folder.path.exists():
+            remove_folder(folder.path)
+        folder.path.mkdir(parents=True)
+    session.world.barrier()
+    state = TrainState(Progress(), ObjectiveState(), domains.base.learner)
+    # The record holds the reference of the run's stage; a control begins with the reference of its first stage.
+    state.restore({**control.start, "reference": state.reference.state(), "generators": []}, session.world)
+    state.progress.seconds = {}
+    previous = job.recipes[first_sampling(job)]
+    control_session = replace(
+        session,
+        folder=folder,
+        store=None,
+        metrics=MetricsFile(folder.metrics) if is_first_process else None,
+        trackers=_PrefixedNotes(session.trackers, f"control {control.name}: "),
+        watch=None,  # faults of a control are not faults of the run; `groupwise doctor RUN/controls/NAME` shows them
+        keep_best=False,
+        model_every=None,
+    )
+    for index, recipe in enumerate(control.recipes):
+        # A control ends by its time, not by its steps: its steps may be cheaper, and then it takes more of them.
+        timed = replace(
+            recipe,
+            train=recipe.train.model_copy(
+                update={"max_seconds": max(control.seconds / len(control.recipes), 1e-3), "num_steps": 10**9}
+            ),
+        )
+        control_session.domain = domains.of(timed)
+        state.learner.checkpoint_activations(timed.train.gradient_checkpointing)
+        state.reference = ReferencePolicy(stage_reference(timed), state.learner)
+        state.begin_average(timed.train.weight_average)
+        state.history = RewardHistory(RewardHistory.needed(timed), state.history.rewards)
+        state.prompt_values = PromptValues()
+        state.objective = timed.objective.adopt(state.objective, previous.objective)
+        progress = state.progress
+        progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index, 0, 0.0, ""
+        progress.group_size = 0
+        if not run_stage(control_session, timed, state):
+            return False
+        previous = timed
+    last = control.recipes[-1]
+    if state.progress.latest_step != state.progress.step:
+        values, _ = evaluate_now(control_session, last, state)
+        control_session.row(state.progress.step, last.name, values)
+    if is_first_process:
+        write_json(
+            folder.summary,
+            summarise(state.progress, metric_name(last.train, state.progress.latest), None, job.seed),
+        )
+    session.world.barrier()
+    return True
+
+
+class _PrefixedNotes(Trackers):
+    """Trackers of a control: its sentences go to the run's trackers, with a prefix. Its numbers go to its
+    `metrics.jsonl`.
+    """
+
+    def __init__(self, run_trackers: Trackers, prefix: str) -> None:
+        super().__init__([])
+        self._run_trackers, self._prefix = run_trackers, prefix
+
+    def note(self, text: str) -> None:
+        self._run_trackers.note(self._prefix + text)

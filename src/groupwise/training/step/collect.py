@@ -5,35 +5,393 @@ that resamples repeats this until the batch is full.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import Any, Protocol, TypeGuard, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
+from groupwise.domain.base import Domain
 from groupwise.domain.protocol import ComparesExactly, Matches, Prompt, Samples
 from groupwise.domain.returned import checked_members, checked_prompts, checked_rewards, checked_samples
 from groupwise.objective import Batch, Objective
 from groupwise.objective.matching import NoMatching
 from groupwise.processes import is_out_of_memory
-from groupwise.records import Scored
-from groupwise.reward import RewardTable
-from groupwise.reward.content import Content
-from groupwise.statistics import Mean, Statistic, Total, add
+from groupwise.records import Rollouts, Scored
+from groupwise.reward import RewardError, Rewards, RewardTable
+from groupwise.reward.completions import Content
+from groupwise.reward.scoring.trainer_arguments import TrainerState
+from groupwise.statistics import Correlation, Mean, Quotient, Statistic, Total, add
 from groupwise.streams import Streams
 from groupwise.training.distributed import World
-from groupwise.training.step.copies import copies_noise
-from groupwise.training.step.draw import draw_prompts
-from groupwise.training.step.members import RewardedMembers
-from groupwise.training.step.micro_batch_size import fit_micro_batch
-from groupwise.training.step.place import place_correlations
-from groupwise.training.step.reward_memory import remember, restore_reward_memory, tell_progress
+from groupwise.training.job import Progress, Recipe
+from groupwise.training.step.pass_sizes import fit_micro_batch
 from groupwise.training.step.state import TrainState
-from groupwise.training.step.step import Step
-from groupwise.training.step.whole_weights import whole_weights
+from groupwise.training.step.step import Step, whole_weights
+
+# The prompts of a step: every epoch is a fresh permutation of the training set, which counters alone determine.
+
+
+def draw_prompts(streams: Streams, num_prompts: int, drawn: int, count: int) -> tuple[list[int], int]:
+    """Draws the next `count` prompts.
+
+    Epoch `e` is the permutation keyed by `("prompts", e)`. A draw never crosses an epoch's end: where too few
+    prompts of an epoch remain, they are left out (different ones in every epoch), so that no draw has a prompt twice.
+
+    Args:
+        streams: the random streams of the run.
+        num_prompts: size of the training set.
+        drawn: the counter that the last draw returned, 0 at first.
+        count: the number of prompts, at most `num_prompts`.
+
+    Returns:
+        places in the training set, and the counter for the next draw.
+
+    Example:
+        >>> first, drawn = draw_prompts(Streams(0), 5, 0, 2)
+        >>> second, drawn = draw_prompts(Streams(0), 5, drawn, 2)
+        >>> len({*first, *second}), drawn
+        (4, 4)
+        >>> third, drawn = draw_prompts(Streams(0), 5, drawn, 2)
+        >>> drawn
+        7
+    """
+    assert 0 < count <= num_prompts
+    epoch, place = divmod(drawn, num_prompts)
+    if place + count > num_prompts:
+        epoch, place = epoch + 1, 0
+    order = streams.numpy("prompts", epoch).permutation(num_prompts)
+    return [int(index) for index in order[place : place + count]], epoch * num_prompts + place + count
+
+
+# Whether rewards follow the place in the batch at which members were scored.
+
+
+def place_correlations(groups: Sequence[int], rewards: Sequence[float | None]) -> dict[str, Statistic]:
+    """Correlates rewards with places. Prompts come in a random order and the members of a group are drawn alike, so
+    that neither a member's place in its group nor that of its group in the batch says anything of a reward that is a
+    function of prompt and answer.
+
+    Args:
+        groups: of each member, in the order in which the rewards were computed.
+        rewards: of each member; members without one are left out.
+
+    Returns:
+        `groups/place_correlation`, of a member's reward and its place, both less their group's mean; and
+        `batch/place_correlation`, of a group's mean reward and its place in the batch. Nothing where all are equal.
+
+    Example:
+        >>> correlations = place_correlations([0, 0, 1, 1], [0.0, 1.0, 2.0, 3.0])
+        >>> [round(statistic.finish("value")["value"], 6) for statistic in correlations.values()]
+        [1.0, 1.0]
+    """
+    by_group: defaultdict[int, list[float]] = defaultdict(list)
+    for group, reward in zip(groups, rewards, strict=True):
+        if reward is not None:
+            by_group[group].append(reward)
+    values = [torch.tensor(earned, dtype=torch.float64) for earned in by_group.values()]
+    if not values:
+        return {}
+    # A flat group says nothing, and its places would only make the correlation smaller.
+    spread = [earned for earned in values if earned.max() > earned.min()]
+    means = torch.stack([earned.mean() for earned in values])
+    between = Correlation.of(_centred(means), _places(len(means)))
+    if not spread:
+        return {"batch/place_correlation": between}
+    inside = Correlation.of(
+        torch.cat([_centred(earned) for earned in spread]), torch.cat([_places(len(earned)) for earned in spread])
+    )
+    return {"groups/place_correlation": inside, "batch/place_correlation": between}
+
+
+def _centred(values: Tensor) -> Tensor:
+    return values - values.mean()
+
+
+def _places(count: int) -> Tensor:
+    return _centred(torch.arange(count, dtype=torch.float64))
+
+
+# Rewarded members: all that is known of samples before their advantages are computed.
+
+_MOST_MEMBERS = 1 << 32
+
+
+@final
+@dataclass(frozen=True)
+class RewardedMembers:
+    """Samples with their rewards, in the order of `samples`.
+
+    Args:
+        samples: `B` members.
+        place: `[B]`, the place of each member's group in the step.
+        table: rewards of the members.
+        reward_history: `[B, H]` earlier rewards of the members' prompts, where a run keeps them.
+    """
+
+    samples: Samples
+    place: Tensor
+    table: RewardTable
+    reward_history: Tensor | None = None
+
+    def rollouts(self, requires: frozenset[str], *, density: bool) -> Rollouts:
+        """Returns the members in the form that the objective reads. A sampler that draws from the full distribution is
+        its own behaviour policy.
+
+        Args:
+            requires: the fields of `Rollouts` that the objective reads.
+            density: true for log-probs of densities, false for those of probabilities.
+        """
+        samples, table = self.samples, self.table
+        behaviour = {"behaviour_log_prob": samples.old_log_prob} if "behaviour_log_prob" in requires else {}
+        return Rollouts(
+            group=self.place,
+            mask=samples.mask,
+            old_log_prob=samples.old_log_prob,
+            rewards={
+                name: _decision_rewards(name, table.maps[name], samples.mask) if name in table.maps else values
+                for name, values in table.values.items()
+            },
+            reward_weights=table.weights,
+            truncated=samples.truncated,
+            member=member_ids(self.place),
+            density=density,
+            auxiliary_count=samples.auxiliary_count,
+            reward_history=self.reward_history,
+            reward_bounds=table.bounds,
+            **behaviour | samples.decision_fields(),
+        )
+
+    def select(self, rows: Tensor) -> RewardedMembers:
+        """Returns the members in `rows`, `[N]`."""
+        return RewardedMembers(
+            self.samples.select(rows),
+            self.place[rows],
+            self.table.select(rows.tolist()),
+            None if self.reward_history is None else self.reward_history[rows],
+        )
+
+    @staticmethod
+    def concatenate(parts: Sequence[RewardedMembers]) -> RewardedMembers:
+        """Joins the members of several rounds; shorter ones are padded."""
+        histories = [part.reward_history for part in parts if part.reward_history is not None]
+        return RewardedMembers(
+            Samples.concatenate([part.samples for part in parts]),
+            torch.cat([part.place for part in parts]),
+            RewardTable.concatenate([part.table for part in parts]),
+            torch.cat(histories) if histories else None,
+        )
+
+
+def member_ids(place: Tensor) -> Tensor:
+    """Returns `[B]` ids that do not depend on the distribution of groups over processes: the group's place in the step,
+    then the member's place inside its group.
+    """
+    order = place.argsort(stable=True)
+    ordered = place[order]
+    within = torch.arange(len(place), device=place.device) - torch.searchsorted(ordered, ordered)
+    return place * _MOST_MEMBERS + torch.empty_like(place).index_copy_(0, order, within)
+
+
+def _decision_rewards(name: str, values: Sequence[Any], mask: Tensor) -> Tensor:
+    """Returns a reward of every decision, `[B, T]`; masked decisions are 0."""
+    for member, numbers in enumerate(values):
+        if np.size(numbers) != mask.shape[1]:
+            raise RewardError(
+                f"reward {name!r} gave a map of {list(np.shape(numbers))} numbers for member {member}, which has"
+                f" {mask.shape[1]} decisions; write one number a member",
+                reward=name,
+            )
+    return torch.tensor(np.asarray(values), dtype=torch.float64, device=mask.device).reshape(mask.shape)
+
+
+# Whether equal members of a group earn the same: what part of the differences inside groups is noise of the reward.
+
+_ROUNDING = 1e-5
+"""Differences of rewards below this share of their size: rounding in a reward that is computed in batches."""
+
+
+def copies_noise(
+    groups: Sequence[int], contents: Sequence[Content], rewards: Sequence[float | None]
+) -> Quotient | None:
+    """Compares equal members of a group with all its members: the mean squared difference of rewards over pairs that
+    are equal, divided by that over all pairs.
+
+    Groups count that have equal members and whose rewards differ. A reward that is a function of prompt and answer
+    gives 0. One that is drawn, or that belongs to other members, gives about 1.
+
+    Args:
+        groups: of each member.
+        contents: of each member.
+        rewards: of each member; members without one are left out.
+
+    Returns:
+        the statistic; `None` where no group has two equal members and rewards that differ.
+
+    Example:
+        >>> yes, no = Content(1), Content(2)
+        >>> copies_noise([0, 0, 0, 0], [yes, yes, no, no], [1.0, 1.0, 0.0, 0.0]).finish("noise")
+        {'noise': 0.0}
+        >>> copies_noise([0, 0, 0, 0], [yes, yes, no, no], [1.0, 0.0, 1.0, 0.0]).finish("noise")
+        {'noise': 1.5}
+    """
+    members: defaultdict[int, defaultdict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for group, content, reward in zip(groups, contents, rewards, strict=True):
+        if reward is not None:
+            members[group][content.digest].append(reward)
+    pairs, equal_pairs = [], []
+    for by_content in members.values():
+        everyone = [reward for copies in by_content.values() for reward in copies]
+        spread = max(everyone) - min(everyone)
+        if len(by_content) == len(everyone) or not spread > _ROUNDING * max(map(abs, everyone)):
+            continue
+        pairs.append(_differences(everyone))
+        equal_pairs += map(_differences, by_content.values())
+    if not pairs:
+        return None
+    (differences, num_pairs), (equal, num_equal) = map(_sums, (pairs, equal_pairs))
+    return Quotient.of(equal, num_equal, differences, num_pairs)
+
+
+def _differences(rewards: Sequence[float]) -> tuple[float, int]:
+    """Returns the sum of squared differences over all pairs, and how many pairs there are."""
+    count = len(rewards)
+    # Less the first, so that equal numbers give exactly 0.
+    moved = [reward - rewards[0] for reward in rewards]
+    return count * math.fsum([value * value for value in moved]) - math.fsum(moved) ** 2, count * (count - 1) // 2
+
+
+def _sums(pairs: Sequence[tuple[float, int]]) -> tuple[float, int]:
+    return math.fsum([difference for difference, _ in pairs]), sum(count for _, count in pairs)
+
+
+# The memory of rewards: values of the training members, gathered from all processes, added once a batch, and saved
+# with the run.
+
+GroupComparisons = list[tuple[int, dict[str, list[dict[str, list[float]]]]]]
+"""Groups as (place in the step, reward -> its comparisons); a comparison is a table of field -> values of members."""
+
+
+class HasRewards(Protocol):
+    """A domain whose rewards may have a memory (`groupwise.reward.base.Follows`)."""
+
+    rewards: Rewards
+    num_prompts: int
+
+
+def _has_rewards(domain: Any) -> TypeGuard[HasRewards]:
+    """Returns whether the attribute `rewards` of a domain is a `Rewards`; in an author's domain it may be something
+    else.
+    """
+    return isinstance(getattr(domain, "rewards", None), Rewards)
+
+
+def reward_remarks(domain: Domain) -> list[str]:
+    """Returns the sentences of a domain's rewards about this machine."""
+    return domain.rewards.remarks if _has_rewards(domain) else []
+
+
+def tell_progress(domain: Domain, progress: Progress, recipe: Recipe) -> None:
+    """Tells a domain's rewards where the run stands, which functions are given as `trainer_state`.
+
+    Args:
+        domain: of the stage.
+        progress: of the run.
+        recipe: the stage; `max_steps` is the step at which it ends.
+    """
+    if _has_rewards(domain):
+        domain.rewards.state = TrainerState(
+            global_step=progress.step,
+            max_steps=progress.step - progress.stage_step + recipe.train.num_steps,
+            epoch=progress.num_drawn / max(domain.num_prompts, 1),
+        )
+
+
+def restore_reward_memory(domain: Domain, state: TrainState) -> None:
+    """Gives a domain's rewards the memory of the run, so that a batch is rewarded by the batches before it, also after
+    a resume or in another stage.
+    """
+    if _has_rewards(domain):
+        domain.rewards.recall(state.reward_memory)
+
+
+def remember(
+    domain: Domain, state: TrainState, rounds: Sequence[tuple[Tensor, RewardTable]], world: World
+) -> dict[str, float]:
+    """Adds a step's rollouts to the memory of the rewards. Every process goes on with that of the first one, which a
+    checkpoint keeps.
+
+    Args:
+        state: the state of the run, whose memory is updated.
+        rounds: for each round the places of the members' groups, and the rewards.
+        world: the processes; every process must call this function.
+
+    Returns:
+        the rewards' metrics of themselves, by name.
+    """
+    if not _has_rewards(domain):
+        return {}
+    local_groups = [group_entry for place, table in rounds for group_entry in group_comparisons(place, table)]
+    groups = sorted(
+        (group_entry for process_groups in world.gather(local_groups) for group_entry in process_groups),
+        key=lambda group_entry: group_entry[0],
+    )
+    names = dict.fromkeys(name for _, fields in groups for name in fields)
+    metrics = domain.rewards.follow(
+        {name: [group for _, fields in groups for group in fields.get(name, [])] for name in names}
+    )
+    # What a reward makes of the batch may be drawn, or round otherwise on another machine.
+    state.reward_memory = world.gather(domain.rewards.memory())[0] if domain.rewards.follows else {}
+    # An evaluation may come before the next batch.
+    domain.rewards.recall(state.reward_memory)
+    return metrics
+
+
+def group_comparisons(place: Tensor, table: RewardTable) -> GroupComparisons:
+    """Returns the fields of a table by group. Where a reward has a value for every decision, the same decision of a
+    group's members makes one comparison.
+
+    Args:
+        place: `[B]`, the place of each member's group in the step.
+        table: rewards, with their fields.
+
+    Example:
+        >>> import torch
+        >>> table = RewardTable({"vqa": [1.0, 0.0, 1.0]}, fields={"vqa": {"correct": [1.0, 0.0, 1.0]}})
+        >>> group_comparisons(torch.tensor([4, 4, 2]), table)
+        [(2, {'vqa': [{'correct': [1.0]}]}), (4, {'vqa': [{'correct': [1.0, 0.0]}]})]
+    """
+    if not table.fields:
+        return []
+    members: dict[int, list[int]] = {}
+    for row, number in enumerate(place.tolist()):
+        members.setdefault(number, []).append(row)
+    return [
+        (number, {name: _comparisons(fields, rows) for name, fields in table.fields.items()})
+        for number, rows in sorted(members.items())
+    ]
+
+
+def _comparisons(fields: Mapping[str, Sequence[Any]], rows: Sequence[int]) -> list[dict[str, list[float]]]:
+    by_field = {
+        field: [value if isinstance(value, list) else [value] for value in (values[row] for row in rows)]
+        for field, values in fields.items()
+    }
+    num_comparisons = max(
+        (len(decision_values) for values in by_field.values() for decision_values in values), default=0
+    )
+    return [
+        {
+            field: [decision_values[place] for decision_values in values if len(decision_values) > place]
+            for field, values in by_field.items()
+        }
+        for place in range(num_comparisons)
+    ]
 
 
 @final

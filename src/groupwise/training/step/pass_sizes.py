@@ -4,16 +4,23 @@ kept in the state of the run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 
+import torch
+from torch import Tensor
+
+from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.pass_sizes import UPDATE
-from groupwise.domain.protocol import CutsPasses
+from groupwise.domain.protocol import CutsPasses, Samples
+from groupwise.memory import available_bytes, peak_bytes
+from groupwise.processes import is_out_of_memory
+from groupwise.statistics import Statistic
 from groupwise.training.distributed import World
-from groupwise.training.progress import Progress
+from groupwise.training.job import Progress
 from groupwise.training.step.state import TrainState
-from groupwise.training.step.step import Step
-from groupwise.training.step.whole_weights import whole_weights
+from groupwise.training.step.step import Step, whole_weights
 
 
 def fit_passes(domain: Domain, state: TrainState, world: World) -> None:
@@ -74,3 +81,188 @@ def halve_passes(step: Step) -> str:
         return ""
     sizes.largest_update = sizes.rows(UPDATE)
     return f"{size} rows in a pass; the update is made again with {size // 2}"
+
+
+# The number of members in a pass: a configured number, or as many as the available memory holds, found by measuring.
+#
+#     size = floor((share * available - optimiser - fixed) / per_member)
+#
+# Two passes, one with a single member and one with a few, give `fixed` and `per_member`.
+#
+# The size changes a gradient only by rounding. It is part of a checkpoint, so that a resumed run cuts its batches in
+# the same way.
+
+PassStatistics = list[dict[str, Statistic]]
+"""The statistics of each pass, by name."""
+
+SHARE = 0.9
+"""The share of the available memory that a pass may take: allocators round up, and leave holes."""
+
+LONGER = 1.1
+"""The factor in length above the measured members from which on members are measured anew."""
+
+_FEW = 4
+
+
+def fit_micro_batch(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[str]) -> str:
+    """Measures the size of a pass, where `micro_batch_members = "auto"` and these members are longer than those
+    measured before.
+
+    The passes are real passes of the longest members; they leave gradients, modes, buffers and random numbers
+    unchanged.
+
+    Args:
+        step: the step of the stage; every process must call this function.
+        samples: at least one member.
+        lengths: `[B]`, decisions of each member.
+        requires: fields that the loss reads.
+
+    Returns:
+        a sentence about the measured size; empty where nothing was measured.
+    """
+    if not step.measures_pass_size:
+        return ""
+    state, world = step.state, step.world
+    longest, most = world.max(int(lengths.max())), world.max(len(samples))
+    if longest <= LONGER * state.progress.measured_decisions:
+        return ""
+    single_bytes, per_member, available = _measure(step, samples, lengths, requires)
+    room = SHARE * available - (single_bytes - per_member)
+    local_size = most if per_member <= 0 else max(1, min(most, int(room // per_member)))
+    size = min(world.gather(local_size))
+    state.progress.micro_batch_members, state.progress.measured_decisions = size, longest
+    remark = (
+        f"micro-batches of {size} members: one pass takes {_mib(single_bytes - per_member)} and {_mib(per_member)} a"
+        f" member, {_mib(available)} are at hand"
+    )
+    return remark if room >= per_member else f"{remark}, which is too little for one; the run goes on and may fail"
+
+
+def retrying(step: Step, accumulate: list[Callable[[], PassStatistics]], say: Callable[[str], None]) -> PassStatistics:
+    """Accumulates a gradient in parts. Where the size of a pass is measured (by this module, or by the domain) and
+    memory runs out on any process, halves the size and begins anew.
+
+    Args:
+        step: the step of the stage.
+        accumulate: functions that add to `.grad` and return their statistics; each does its collective work before its
+            first pass.
+        say: receives a sentence when the size was halved.
+
+    Returns:
+        the statistics of all parts.
+
+    Raises:
+        ConfigError: memory ran out with a fixed size, or with one member in a pass.
+    """
+    state = step.state
+    adapts = step.measures_pass_size or (isinstance(step.domain, CutsPasses) and not step.sharded)
+    while True:
+        statistics: PassStatistics = []
+        failure: BaseException | None = None
+        for accumulate_part in accumulate:
+            try:
+                statistics += accumulate_part()
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                if step.sharded:
+                    # The other processes wait inside the failed pass, where nothing can be agreed on.
+                    raise ConfigError(_advice(step, step.members_at_once)) from error
+                failure = error
+            if any(step.world.gather(failure is not None)) if adapts else failure is not None:
+                break
+        else:
+            return statistics
+        smaller = halve_passes(step) or _halve_members(step)
+        if not smaller:
+            raise ConfigError(_advice(step, step.members_at_once)) from failure
+        state.learner.zero_gradients()
+        # The error keeps the frames of the failed pass, and these keep its tensors in memory.
+        failure = None
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        say(f"memory ran out with {smaller}")
+
+
+def _halve_members(step: Step) -> str:
+    """Takes half of the members of a pass from now on, where their number is measured; returns a sentence on both
+    numbers, empty where there is nothing to halve.
+    """
+    size = step.members_at_once
+    if not step.measures_pass_size or size is None or size == 1:
+        return ""
+    step.state.progress.micro_batch_members = size // 2
+    return f"{size} members in a pass; the update is made again with {size // 2}"
+
+
+def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[str]) -> tuple[float, float, float]:
+    """Returns the bytes of a pass of the longest member, of each further member, and those available beside what the
+    optimiser will still take.
+    """
+    state, device = step.state, samples.mask.device
+    order = _one_member_a_group_first(torch.argsort(lengths, descending=True, stable=True), samples.group)
+    num_several = min(_FEW, len(order))
+
+    def run(count: int) -> None:
+        fields = step.score(samples, order[:count], requires).tensors()
+        total = sum(value.sum() for value in fields.values())
+        if isinstance(total, Tensor) and total.requires_grad:
+            total.backward()
+
+    devices = [device] if device.type == "cuda" else []
+    with torch.enable_grad(), torch.random.fork_rng(devices=devices), state.learner.rehearsal() as optimiser_bytes:
+        try:
+            # The first pass allocates the gradients, which stay allocated in the measured pass.
+            run(1)
+            available = available_bytes(device, step.recipe.train.memory_limit_gib) - optimiser_bytes
+            single_bytes = peak_bytes(lambda: run(1), device)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise ConfigError(_advice(step, 1)) from error
+        if step.sharded:
+            # Memory that ran out in this pass would end the run, and no pass takes more than its members one by one.
+            fitting = int(SHARE * available // max(1, single_bytes))
+            num_several = min(step.world.gather(max(1, min(num_several, fitting))))
+        several_bytes = _several_bytes(lambda: run(num_several), device, step) if num_several > 1 else None
+    # Where a few members do not fit, a further member counts as much as the first one, which is an upper bound.
+    per_member = single_bytes if several_bytes is None else (several_bytes - single_bytes) / (num_several - 1)
+    return single_bytes, per_member, available
+
+
+def _several_bytes(run: Callable[[], None], device: torch.device, step: Step) -> int | None:
+    """Returns the bytes of a pass of a few members; `None` where memory runs out in it."""
+    try:
+        return peak_bytes(run, device)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        if step.sharded:
+            # The other processes wait inside the failed pass.
+            raise ConfigError(_advice(step, _FEW)) from error
+        return None
+
+
+def _one_member_a_group_first(order: Tensor, group: Tensor) -> Tensor:
+    """Orders the members so that one of every group comes first. Members of one group share their prompt, whose memory
+    would otherwise be counted once for all measured members.
+    """
+    seen_groups: set[int] = set()
+    first_members: list[int] = []
+    later_members: list[int] = []
+    for member, group_number in zip(order.tolist(), group[order].tolist(), strict=True):
+        (later_members if group_number in seen_groups else first_members).append(member)
+        seen_groups.add(group_number)
+    return torch.tensor(first_members + later_members, dtype=order.dtype, device=order.device)
+
+
+def _advice(step: Step, size: int | None) -> str:
+    failure = f"memory ran out with {'all members' if size is None else f'{size} members'} in a pass"
+    fewer = "" if step.measures_pass_size else 'train.micro_batch_members = "auto" or a smaller number, '
+    if step.measures_pass_size and step.sharded and size is not None and size > 1:
+        fewer = f"train.micro_batch_members = {size // 2}, "
+    return f"{failure}; write {fewer}{step.domain.memory_remedy}"
+
+
+def _mib(size: float) -> str:
+    return f"{size / 2**20:.1f} MiB"

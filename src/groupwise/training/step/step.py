@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import final
 
+import torch
 from torch import Tensor
 
 from groupwise.domain.base import Domain
@@ -15,8 +18,61 @@ from groupwise.records import Scored
 from groupwise.streams import Streams
 from groupwise.training.distributed import World
 from groupwise.training.job import Recipe
-from groupwise.training.step.micro_batches import micro_batches, num_micro_batches
 from groupwise.training.step.state import TrainState
+
+# Micro-batches of whole members, cut so that neighbours in length stand together and little is padding.
+
+
+def micro_batches(lengths: Tensor, size: int | None, count: int | None = None) -> list[Tensor]:
+    """Returns the rows of each micro-batch, longest members first, so that a batch that does not fit into memory fails
+    at once.
+
+    Args:
+        lengths: `[B]`, valid decisions of each member.
+        size: members in a micro-batch; `None` takes all at once.
+        count: number of micro-batches to return; filler replaces missing ones (`-1`, which stands for member 0 with
+            weight 0).
+
+    Returns:
+        long tensors of rows.
+
+    Example:
+        >>> [rows.tolist() for rows in micro_batches(torch.tensor([3, 9, 1]), 2, 3)]
+        [[1, 0], [2], [-1]]
+    """
+    order = torch.argsort(lengths, descending=True, stable=True)
+    batches = list(order.split(size or max(1, len(order)))) if len(order) else []
+    filler = torch.full((1,), -1, dtype=torch.long, device=lengths.device)
+    return batches + [filler] * max(0, (count or 0) - len(batches))
+
+
+def num_micro_batches(num_members: int, size: int | None) -> int:
+    """Returns the number of micro-batches of so many members.
+
+    Example:
+        >>> num_micro_batches(5, 2), num_micro_batches(5, None), num_micro_batches(0, 2)
+        (3, 1, 0)
+    """
+    return -(-num_members // (size or max(1, num_members)))
+
+
+# The whole weights that sampling and an evaluation need, and their way to a server that draws with them.
+
+
+@contextmanager
+def whole_weights(domain: Domain, world: World) -> Iterator[None]:
+    """Gives every process that draws by itself or sends weights the whole of them within the block, unless the domain
+    draws with shards, and has the domain send them to a server that the processes share.
+
+    Args:
+        domain: of the stage.
+        world: the processes; each must enter the block.
+    """
+    elsewhere = domain.draws_elsewhere
+    gathered = domain.learner.gathered(on_cpu=elsewhere, here=not elsewhere or domain.sends_weights)
+    with nullcontext() if domain.draws_in_shards else gathered:
+        domain.send_weights(world)
+        yield
 
 
 @final

@@ -20,17 +20,16 @@ from groupwise.domain.returned import checked_demonstrations
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import StepNumbers
 from groupwise.objective import Batch, Objective, Plan
-from groupwise.objective.acted import Acted
+from groupwise.objective.decisions import Acted
 from groupwise.records import Scored
 from groupwise.schedule import Constant
 from groupwise.statistics import Mean, Statistic, add, finish
 from groupwise.training.job import Recipe
 from groupwise.training.optimiser_config import OptimiserConfig
 from groupwise.training.step.collect import Collected
-from groupwise.training.step.micro_batch_size import PassStatistics, fit_micro_batch, retrying
-from groupwise.training.step.micro_batches import micro_batches, num_micro_batches
+from groupwise.training.step.pass_sizes import PassStatistics, fit_micro_batch, retrying
 from groupwise.training.step.state import TrainState
-from groupwise.training.step.step import Step
+from groupwise.training.step.step import Step, micro_batches, num_micro_batches
 
 _NOT_FINITE = "log_prob/not_finite"
 

@@ -14,7 +14,7 @@ from groupwise.config import ConfigError, validate
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.domain import DiffusionDomain
 from groupwise.domain.diffusion.model import Pretrained
-from groupwise.domain.diffusion.models.stable_diffusion_3 import StableDiffusion3
+from groupwise.domain.diffusion.models.families import StableDiffusion3
 from groupwise.domain.diffusion.pipeline_adapter import PipelineAdapter
 from groupwise.streams import Streams
 
@@ -127,4 +127,4 @@ def test_an_adapter_for_another_class(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"holds a StableDiffusion3Pipeline, and model.pipeline = .* is for a WanPipel"
     ):
-        domain(folder, tmp_path, "groupwise.domain.diffusion.models.wan:Wan")
+        domain(folder, tmp_path, "groupwise.domain.diffusion.models.families:Wan")

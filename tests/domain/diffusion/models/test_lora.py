@@ -14,11 +14,10 @@ from tests.domain.diffusion.models.tiny import WITH_ADAPTERS, others_slow, saved
 
 from groupwise.config import ConfigError
 from groupwise.domain.diffusion.model import LoraConfig
-from groupwise.domain.diffusion.models.lora import WEIGHTS
+from groupwise.domain.diffusion.models.files import WEIGHTS
 from groupwise.domain.diffusion.models.pipeline import PipelineDenoiser
 from groupwise.learner.local import LocalLearner
-from groupwise.reference import FrozenReference
-from groupwise.reference.policy import ReferencePolicy
+from groupwise.reference import FrozenReference, ReferencePolicy
 
 LORA = LoraConfig(rank=2, alpha=8.0)
 
@@ -77,7 +76,7 @@ def test_weights_in_bfloat16_carry_an_adapter_in_fp32(tmp_path: Path) -> None:
 
 
 def test_activations_are_recomputed_under_an_adapter(tmp_path: Path) -> None:
-    from groupwise.learner.activation_checkpointing import checkpoint_activations
+    from groupwise.learner.local import checkpoint_activations
 
     denoiser = trained(opened(saved("StableDiffusionPipeline", tmp_path), "StableDiffusionPipeline", lora=LORA))
     latents, condition = torch.randn(2, *denoiser.latent_shape), denoiser.encode(prompts("StableDiffusionPipeline"))

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.diffusion.model import Pretrained
-from groupwise.domain.diffusion.models.adapters import SHIPPED
 from groupwise.domain.diffusion.models.open import without_dropout
-from groupwise.domain.diffusion.models.pipeline import PipelineDenoiser, is_pipeline, open_pipeline
+from groupwise.domain.diffusion.models.pipeline import SHIPPED, PipelineDenoiser, is_pipeline, open_pipeline
 from groupwise.domain.diffusion.sampler import ODE, Step
 from groupwise.domain.diffusion.transition import transition
 
@@ -198,7 +197,7 @@ def test_autoencoder_and_encoders_keep_their_precision_while_the_denoiser_is_cas
 
 @pytest.mark.parametrize("name", others_slow(PIPELINES))
 def test_gradient_checkpointing_changes_nothing_but_memory(folders: dict[str, Path], name: str) -> None:
-    from groupwise.learner.activation_checkpointing import checkpoint_activations, offers_checkpointing
+    from groupwise.learner.local import checkpoint_activations, offers_checkpointing
 
     gradients = []
     for wanted in (False, True):

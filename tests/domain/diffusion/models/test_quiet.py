@@ -9,7 +9,7 @@ import pytest
 from diffusers.utils import logging as of_diffusers
 from transformers.utils import logging as of_transformers
 
-from groupwise.domain.diffusion.models.quiet import quiet
+from groupwise.domain.diffusion.models.files import quiet
 
 
 @pytest.mark.parametrize("room", [of_diffusers, of_transformers])

@@ -8,9 +8,8 @@ from diffusers import FlowMatchEulerDiscreteScheduler
 from pydantic import ValidationError
 from tests.domain.diffusion.sampler.toy import at
 
-from groupwise.domain.diffusion.noise_schedule import flow_schedule, read_schedule
 from groupwise.domain.diffusion.sampler import CPS
-from groupwise.domain.diffusion.transition import transition
+from groupwise.domain.diffusion.transition import flow_schedule, read_schedule, transition
 
 
 def test_eta_one_is_the_schedulers_stochastic_sampling() -> None:

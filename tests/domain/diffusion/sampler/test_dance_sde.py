@@ -6,9 +6,8 @@ from diffusers import FlowMatchEulerDiscreteScheduler
 from pydantic import ValidationError
 from tests.domain.diffusion.sampler.toy import at
 
-from groupwise.domain.diffusion.noise_schedule import read_schedule
 from groupwise.domain.diffusion.sampler import DanceSDE
-from groupwise.domain.diffusion.transition import transition
+from groupwise.domain.diffusion.transition import read_schedule, transition
 
 
 def test_a_path_is_the_papers_with_the_schedulers_levels() -> None:

@@ -8,9 +8,8 @@ from diffusers import DDIMScheduler
 from pydantic import ValidationError
 from tests.domain.diffusion.sampler.toy import at
 
-from groupwise.domain.diffusion.noise_schedule import read_schedule
 from groupwise.domain.diffusion.sampler import DDIM, ODE
-from groupwise.domain.diffusion.transition import transition
+from groupwise.domain.diffusion.transition import read_schedule, transition
 
 
 @pytest.mark.parametrize("eta", [0.4, 1.0])

@@ -4,9 +4,8 @@ import torch
 from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
 from tests.domain.diffusion.sampler.toy import at
 
-from groupwise.domain.diffusion.noise_schedule import read_schedule
 from groupwise.domain.diffusion.sampler import ODE
-from groupwise.domain.diffusion.transition import transition
+from groupwise.domain.diffusion.transition import read_schedule, transition
 
 
 def test_a_flow_goes_as_the_scheduler_goes() -> None:

@@ -13,8 +13,8 @@ from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
 from tests.domain.diffusion.sampler.toy import moments
 
 from groupwise.domain.diffusion.config import DiffusionConfig
-from groupwise.domain.diffusion.noise_schedule import flow_schedule, read_schedule
 from groupwise.domain.diffusion.sampler import CPS, DDIM, ODE, Auto, DanceSDE, FlowSDE, Step
+from groupwise.domain.diffusion.transition import flow_schedule, read_schedule
 from groupwise.experiment import load_experiment
 
 # Images N(0.7, 0.4^2). Levels stay off 0, where the last transition is deterministic.

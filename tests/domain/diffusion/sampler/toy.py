@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from groupwise.domain.diffusion.noise_schedule import Schedule
 from groupwise.domain.diffusion.sampler import Step
-from groupwise.domain.diffusion.transition import Transition, transition
+from groupwise.domain.diffusion.transition import Schedule, Transition, transition
 
 
 def at(schedule: Schedule, index: int) -> Step:

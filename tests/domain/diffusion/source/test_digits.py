@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from groupwise.domain.diffusion.source.digits import Digits, load, spoil
+from groupwise.domain.diffusion.source import DigitPrompts as Digits
+from groupwise.domain.diffusion.source import load, spoil
 
 
 def test_labels_are_true_unless_some_are_to_be_wrong() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.domain.language.environment.calculator import calculate
+from groupwise.domain.language.environment import calculate
 
 
 @pytest.mark.parametrize(

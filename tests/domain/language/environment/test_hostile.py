@@ -16,20 +16,20 @@ from groupwise.domain.language.environment import (
     EnvironmentConfig,
     GuessTheNumber,
     Tools,
+    calculate,
 )
-from groupwise.domain.language.environment.calculator import calculate
 from groupwise.domain.language.source.cups import worked
 from groupwise.domain.language.source.hidden_number import patient
 from groupwise.domain.language.writer.countdown import keeps_the_rules
-from groupwise.testing.hostile import TEXTS
+from groupwise.testing.reward import TEXTS
 
 OPEN = {
     "guess_the_number": GuessTheNumber(num_guesses=3),
     "tools": Tools(),
     "chat_tools": ChatTools(
-        tools=("groupwise.domain.language.environment.calculator:calculate",), parser="hermes", max_turns=10_000
+        tools=("groupwise.domain.language.environment:calculate",), parser="hermes", max_turns=10_000
     ),
-    "callable": CallableEnvironment(path="groupwise.domain.language.environment.callable:example"),
+    "callable": CallableEnvironment(path="groupwise.domain.language.environment:example"),
 }
 _CALL = '<tool_call>{"name": "calculate", "arguments": {"expression": "{}"}}</tool_call>'
 WRAPPED = (

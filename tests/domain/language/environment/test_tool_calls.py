@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from groupwise.domain.language.environment.tool_calls import ToolCall, format_of, read_calls
+from groupwise.domain.language.tools import ToolCall, format_of, read_calls
 
 ADD = {"name": "add", "arguments": {"a": 2, "b": [3]}}
 FORMS = {

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from groupwise.domain.language.environment.tool_runner import ToolRunner
+from groupwise.domain.language.tools import ToolRunner
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.domain.language.environment.tool_signature import ToolSignature
+from groupwise.domain.language.tools import ToolSignature
 
 
 class Unit(enum.Enum):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.domain.language.source.files import Files, read
+from groupwise.domain.language.source.base import Files, read
 
 ROWS = [{"prompt": f"{number} + 1 =", "answer": str(number + 1)} for number in range(6)]
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.domain.language.source.hub import Hub
+from groupwise.domain.language.source.base import Hub
 
 
 def test_a_local_folder_is_loaded_by_its_splits(tmp_path, monkeypatch):

@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 
-from groupwise.domain.language.source import kept_rows as module
-from groupwise.domain.language.source.base import Row, distinct
-from groupwise.domain.language.source.kept_rows import kept_rows
-from groupwise.domain.language.source.reasoning_gym import ReasoningGym
+from groupwise.domain.language.source import base as module
+from groupwise.domain.language.source.base import ReasoningGym, Row, distinct, kept_rows
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.domain.language.source.reasoning_gym import ReasoningGym
+from groupwise.domain.language.source.base import ReasoningGym
 from groupwise.reward.texts.reasoning_gym import ReasoningGym as Score
 
 
@@ -63,7 +63,7 @@ def test_signs_and_words_are_parameters():
 
 def test_making_puzzles_for_long_is_said_once(monkeypatch, caplog):
     clock = itertools.count(0.0, 3.0)
-    monkeypatch.setattr("groupwise.domain.language.source.kept_rows.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("groupwise.domain.language.source.base.perf_counter", lambda: next(clock))
     with caplog.at_level("WARNING", logger="groupwise"):
         rows = ReasoningGym(task="countdown").rows(10, seed=2611)
     assert len(rows) == 10

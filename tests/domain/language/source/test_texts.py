@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from groupwise.domain.language.config import DataConfig
 from groupwise.domain.language.data import split
-from groupwise.domain.language.source.texts import Texts
+from groupwise.domain.language.source.base import Texts
 
 
 def test_the_first_prompts_are_held_out():

@@ -9,9 +9,8 @@ from typing import Any
 
 from tests.domain.language.tinker.bigram import Bigram, Datum
 
-from groupwise.domain.language.model import Tinker
-from groupwise.domain.language.tinker.background import Background
-from groupwise.domain.language.tinker.client import Adapter, Service
+from groupwise.domain.language.config import Tinker
+from groupwise.domain.language.tinker.client import Adapter, Background, Service
 
 
 class Training:

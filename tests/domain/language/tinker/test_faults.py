@@ -20,10 +20,9 @@ pytest.importorskip("tinker", reason="the extra `tinker` is not installed")
 from tests.domain.language.tinker.http_standin import BASE, StandIn, listening
 
 from groupwise.config import ConfigError
-from groupwise.domain.language.model import Tinker
+from groupwise.domain.language.config import Tinker
 from groupwise.domain.language.tinker import client
-from groupwise.domain.language.tinker.client import Adapter, Service, TinkerError
-from groupwise.domain.language.tinker.data import Sequenced
+from groupwise.domain.language.tinker.client import Adapter, Sequenced, Service, TinkerError
 
 MEMBERS = [Sequenced([3, 4], [5, 6, 7], [True] * 3)]
 

@@ -5,11 +5,9 @@ import torch
 from tests.domain.language.tinker.standin import dead, service, slow
 
 from groupwise.config import ConfigError
-from groupwise.domain.language.model import Tinker
-from groupwise.domain.language.tinker.client import TinkerError, check_health
-from groupwise.domain.language.tinker.data import Sequenced
-from groupwise.domain.language.tinker.learner import TinkerLearner
-from groupwise.domain.language.tinker.reduction import ServerRules, measure_rules
+from groupwise.domain.language.config import Tinker
+from groupwise.domain.language.tinker.client import Sequenced, TinkerError, check_health
+from groupwise.domain.language.tinker.learner import ServerRules, TinkerLearner, measure_rules
 from groupwise.learner.protocol import StepNumbers
 
 RULES = ("sum", "mean_sequence", "mean_batch")

@@ -18,7 +18,7 @@ from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig
 from groupwise.config import ConfigError
-from groupwise.domain.language.model import Tinker
+from groupwise.domain.language.config import Tinker
 from groupwise.domain.language.tinker.client import Service
 from groupwise.domain.language.tinker.policy import TinkerPolicy
 from groupwise.learner.protocol import StepNumbers

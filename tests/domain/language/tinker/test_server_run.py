@@ -18,9 +18,8 @@ from tests.domain.language.tinker.conftest import Server
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.domain.language.model import Tinker
-from groupwise.domain.language.tinker.client import Service
-from groupwise.domain.language.tinker.data import Sequenced
+from groupwise.domain.language.config import Tinker
+from groupwise.domain.language.tinker.client import Sequenced, Service
 from groupwise.domain.language.tinker.saved import SavedState
 
 pytestmark = pytest.mark.nightly

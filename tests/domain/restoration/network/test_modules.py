@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from groupwise.config import ConfigError
-from groupwise.domain.restoration.network import CallableNetwork, NAFNet, Residual
-from groupwise.domain.restoration.network.modules import NAFBlock
+from groupwise.domain.restoration.network import CallableNetwork, NAFBlock, NAFNet, Residual
 
 
 def test_nafnet_keeps_the_size_of_any_image() -> None:

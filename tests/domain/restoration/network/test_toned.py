@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from groupwise.domain.restoration.network import Toned
-from groupwise.domain.restoration.network.modules import TonedStack
+from groupwise.domain.restoration.network import Toned, TonedStack
 
 
 def opened() -> TonedStack:

@@ -8,7 +8,7 @@ from tests.domain.restoration.small import EVERYTHING, GATED, domain, nudge, sam
 
 from groupwise.config import ConfigError
 from groupwise.domain.restoration.network import Gated, Residual
-from groupwise.domain.restoration.policy.gates import GatePolicy
+from groupwise.domain.restoration.policy import GatePolicy
 
 ROWS = torch.arange(6)
 ONE = {"in_channels": 1, "out_channels": 1, "kernel_size": 1}
@@ -77,7 +77,7 @@ def test_another_gate_changes_the_image() -> None:
 
 
 def test_bands_add_up_to_the_correction() -> None:
-    from groupwise.domain.restoration.network.modules import _bands
+    from groupwise.domain.restoration.network import _bands
 
     value = torch.rand(2, 3, 9, 7, dtype=torch.float64)
     assert torch.allclose(torch.stack(_bands(value, 4)).sum(0), value, atol=1e-14)

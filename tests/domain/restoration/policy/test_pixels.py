@@ -5,8 +5,8 @@ import math
 import torch
 from tests.domain.restoration.small import EVERYTHING, domain, nudge, sampled
 
+from groupwise.domain.restoration.policy import PixelPolicy
 from groupwise.domain.restoration.policy.config import Pixels
-from groupwise.domain.restoration.policy.pixels import PixelPolicy
 from groupwise.streams import Streams
 
 ROWS = torch.arange(6)

@@ -13,10 +13,8 @@ from torch.nn import functional
 
 from groupwise import streams
 from groupwise.domain.image_source.words import draw, word_list
-from groupwise.domain.restoration.word_reader import Reading, reading, reading_loss, trained
-from groupwise.domain.restoration.word_reader.rapidocr import RapidOcr
-from groupwise.domain.restoration.word_reader.reading import edits
-from groupwise.domain.restoration.word_reader.tesseract import Tesseract
+from groupwise.domain.restoration import word_reader
+from groupwise.domain.restoration.word_reader import RapidOcr, Reading, Tesseract, edits, reading_loss
 from groupwise.reward import RewardError
 
 WORDS = [word for word in word_list() if len(word) >= 4][::16]
@@ -39,8 +37,10 @@ def test_edits_are_counted_as_by_hand(left: str, right: str, count: int) -> None
 
 
 def test_the_reward_is_the_share_of_letters_or_the_exact_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading.Tesseract, "is_installed", lambda: True)
-    monkeypatch.setattr(reading.Tesseract, "__call__", lambda self, pictures: ["word", "ward", "", "sixteen letters!"])
+    monkeypatch.setattr(word_reader.Tesseract, "is_installed", lambda: True)
+    monkeypatch.setattr(
+        word_reader.Tesseract, "__call__", lambda self, pictures: ["word", "ward", "", "sixteen letters!"]
+    )
     logged: dict[str, list[str]] = {}
     images = [torch.zeros(16, 64, dtype=torch.uint8)] * 4
     letters = Reading(["tesseract"])(images, images, ["word"] * 4, log_extra=logged.__setitem__)
@@ -53,8 +53,8 @@ def test_the_reward_is_the_share_of_letters_or_the_exact_word(monkeypatch: pytes
 def test_the_first_installed_reader_reads_and_a_fallback_is_announced(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(reading.Tesseract, "is_installed", lambda: False)
-    monkeypatch.setattr(reading.RapidOcr, "is_installed", lambda: True)
+    monkeypatch.setattr(word_reader.Tesseract, "is_installed", lambda: False)
+    monkeypatch.setattr(word_reader.RapidOcr, "is_installed", lambda: True)
     with caplog.at_level(logging.WARNING, "groupwise"):
         assert Reading(["tesseract", "rapidocr"]).name == "rapidocr"
     assert "read by 'rapidocr', for 'tesseract' is not installed (apt install tesseract-ocr)" in caplog.text
@@ -100,16 +100,16 @@ def test_the_trained_reader_comes_from_the_cache_and_leaves_generators_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
-    monkeypatch.setattr(trained, "_NUM_STEPS", 1)
-    monkeypatch.setattr(trained, "_pool", lambda random: [(word, draw(word, "DejaVuSans")) for word in WORDS])
-    trained.trained_network.cache_clear()
+    monkeypatch.setattr(word_reader, "_NUM_STEPS", 1)
+    monkeypatch.setattr(word_reader, "_pool", lambda random: [(word, draw(word, "DejaVuSans")) for word in WORDS])
+    word_reader.trained_network.cache_clear()
     before = streams.capture()
-    first = trained.trained_network(3)
+    first = word_reader.trained_network(3)
     assert streams.capture() == before
     assert [file.name for file in tmp_path.iterdir()] == ["word-reader-1-3.safetensors"]
-    trained.trained_network.cache_clear()
-    monkeypatch.setattr(trained, "_train", lambda *arguments: pytest.fail("trained again"))
-    again = trained.trained_network(3)
+    word_reader.trained_network.cache_clear()
+    monkeypatch.setattr(word_reader, "_train", lambda *arguments: pytest.fail("trained again"))
+    again = word_reader.trained_network(3)
     assert all(torch.equal(left, right) for left, right in zip(first.parameters(), again.parameters(), strict=True))
     images = torch.rand(2, 1, 16, 64, requires_grad=True)
     loss = reading_loss(images, ["word", "owl"], seed=3)
@@ -117,7 +117,7 @@ def test_the_trained_reader_comes_from_the_cache_and_leaves_generators_alone(
     assert images.grad is not None
     assert (images.grad.flatten(1).abs().sum(1) > 0).all()
     assert not any(parameter.requires_grad for parameter in again.parameters())
-    trained.trained_network.cache_clear()
+    word_reader.trained_network.cache_clear()
 
 
 def test_nats_per_letter_are_those_of_all_placements() -> None:
@@ -125,16 +125,16 @@ def test_nats_per_letter_are_those_of_all_placements() -> None:
     log_probs = torch.randn(1, 2, 27, dtype=torch.float64).log_softmax(-1)
     blank, letter = log_probs[0].exp()[:, 0], log_probs[0].exp()[:, 1]
     expected = -(letter[0] * letter[1] + letter[0] * blank[1] + blank[0] * letter[1]).log()
-    assert torch.allclose(trained._nats_per_letter(log_probs, ["a"]), expected[None])
+    assert torch.allclose(word_reader._nats_per_letter(log_probs, ["a"]), expected[None])
     longer = torch.randn(1, 9, 27, dtype=torch.float64).log_softmax(-1)
     whole = functional.ctc_loss(longer.transpose(0, 1), torch.tensor([1, 2]), torch.tensor([9]), torch.tensor([2]))
-    assert torch.allclose(trained._nats_per_letter(longer, ["ab"])[0], whole), "torch's mean divides by the letters"
+    assert torch.allclose(word_reader._nats_per_letter(longer, ["ab"])[0], whole), "torch's mean divides by the letters"
 
 
 @pytest.mark.nightly
 def test_the_trained_reader_reads_clean_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
-    monkeypatch.setattr(trained, "_NUM_STEPS", 600)
-    trained.trained_network.cache_clear()
+    monkeypatch.setattr(word_reader, "_NUM_STEPS", 600)
+    word_reader.trained_network.cache_clear()
     assert np.mean(Reading(["trained"])(WORDS, list(PICTURES), WORDS)) > 0.85
-    trained.trained_network.cache_clear()
+    word_reader.trained_network.cache_clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.domain.selection.reward.running_quantile import RunningQuantile, TimesTen
+from groupwise.domain.selection.reward.adaptive_weights import RunningQuantile, TimesTen
 
 
 def test_before_anything_was_seen_the_source_s_range_stands_in() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupwise.domain.selection.reward import ShotCost, Vqa
-from groupwise.domain.selection.reward.vqa_mode import Soft
+from groupwise.domain.selection.reward.vqa import Soft
 from groupwise.reward import score
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.domain.selection.reward.vqa_accuracy import expected_accuracy, relevance, vqa_accuracy
-from groupwise.domain.selection.reward.vqa_normalise import normalise
+from groupwise.domain.selection.reward.vqa import expected_accuracy, normalise, relevance, vqa_accuracy
 
 
 def ten(matches: int) -> list[str]:

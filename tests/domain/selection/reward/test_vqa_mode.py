@@ -9,7 +9,7 @@ import torch
 
 from groupwise.config import ConfigError, validate
 from groupwise.domain.selection.reward import Vqa
-from groupwise.domain.selection.reward.vqa_mode import Hybrid, Legacy
+from groupwise.domain.selection.reward.vqa import Hybrid, Legacy
 from groupwise.objective import Objective
 from groupwise.records import Rollouts
 from groupwise.reward import score

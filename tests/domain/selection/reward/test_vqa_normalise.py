@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.domain.selection.reward.vqa_normalise import normalise
+from groupwise.domain.selection.reward.vqa import normalise
 
 PAIRS = [
     # Case and articles; a word that contains one stays.

@@ -22,7 +22,7 @@ from transformers import (
 )
 from transformers.utils import is_torchvision_available
 
-from groupwise.causal_lm.scratch import character_tokenizer
+from groupwise.causal_lm.cache import character_tokenizer
 from groupwise.domain.selection.task_model.image_text import ImageTextTaskModel, open_model
 from groupwise.domain.selection.task_model.pretrained_config import ImageText
 from groupwise.domain.selection.task_model.template import TextTemplate

@@ -10,8 +10,8 @@ from textwrap import dedent
 import pytest
 
 from groupwise.reward import UnitTests
+from groupwise.reward.base import Noted
 from groupwise.reward.programs.wall import machine_wall
-from groupwise.reward.value_with_event import Noted
 
 HONEST = {
     """

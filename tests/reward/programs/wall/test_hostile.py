@@ -22,9 +22,9 @@ from tests.reward.programs.wall.conftest import ROADS
 from tests.reward.programs.wall.hostile import CHAPTERS, GOOD, TESTS
 
 from groupwise.reward import UnitTests
+from groupwise.reward.base import Noted
 from groupwise.reward.programs.isolated_test import tester
 from groupwise.reward.programs.wall import machine_wall
-from groupwise.reward.value_with_event import Noted
 
 _SECONDS = 300.0
 _MARKER = 98_765

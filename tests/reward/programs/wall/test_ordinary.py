@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from groupwise.reward import UnitTests
+from groupwise.reward.base import Noted
 from groupwise.reward.programs.sandbox import Finished, Limits, python, run_limited
 from groupwise.reward.programs.wall import machine_wall
-from groupwise.reward.value_with_event import Noted
 
 ORDINARY = {
     "numpy": "import numpy as np\nprint(int((np.arange(10) @ np.arange(10))))",

@@ -16,14 +16,14 @@ from groupwise.config import ConfigError, read_json
 from groupwise.domain.diffusion.denoiser import Condition
 from groupwise.domain.diffusion.model import Scratch
 from groupwise.domain.diffusion.models.files import stored_dtype
-from groupwise.domain.diffusion.noise_schedule import (
+from groupwise.domain.diffusion.pipeline_adapter import PromptImage
+from groupwise.domain.diffusion.transition import (
     Parametrisation,
     Schedule,
     is_flow,
     read_parametrisation,
     read_schedule,
 )
-from groupwise.domain.diffusion.prompt_image import PromptImage
 from groupwise.processes import is_out_of_memory
 
 Spacing = Literal["uniform", "scheduler"]

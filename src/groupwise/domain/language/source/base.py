@@ -3,12 +3,39 @@
 from __future__ import annotations
 
 import json
+import logging
+import random
+import re
+import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from itertools import count, islice
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any, Literal, final
 
-from groupwise.config import Config
+from pydantic import Field, model_validator
+
+from groupwise.checkpoint.atomic import StorageError, write_file
+from groupwise.checkpoint.tree import cache_folder, content_key
+from groupwise.config import (
+    Config,
+    ConfigError,
+    ImportPath,
+    InModule,
+    Problem,
+    check_plain,
+    nearest,
+    read_json_lines,
+    user_object,
+    why_unreadable,
+)
+from groupwise.config.files import read_whole
+from groupwise.processes import is_first_process
 
 Row = dict[str, Any]
 Turns = Sequence[str]
@@ -83,3 +110,483 @@ def new_rows(drawn: Iterator[Row], identity: Callable[[Row], str], seen: set[str
     while new_row := next(((name, row) for row in islice(drawn, REPEATS) if (name := identity(row)) not in seen), None):
         seen.add(new_row[0])
         yield new_row[1]
+
+
+# Rows that a library makes slowly: those that were made are kept, and more are made from where they end.
+
+log = logging.getLogger("groupwise")
+
+WORTH_SECONDS = 1.0
+"""Seconds of making rows from which on they are written to the cache."""
+MOST_ROWS = 200_000
+"""Lists of more rows are not written."""
+_LISTS_IN_MEMORY = 4
+_SILENT_SECONDS = 5.0
+
+
+@dataclass
+class _Made:
+    """The distinct rows of an endless list up to one of its entries.
+
+    Args:
+        rows: the rows, in the order of the list.
+        next_entry: the place in the list of the first entry that was not read.
+        exhausted: whether so many entries gave no new row that there are no others.
+        said: whether this process has said that making them takes long.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    next_entry: int = 0
+    exhausted: bool = False
+    said: bool = False
+
+
+_in_memory: OrderedDict[str, _Made] = OrderedDict()
+
+
+def kept_rows(
+    inputs: Mapping[str, Any],
+    make: Callable[[int], Iterator[Row]],
+    identity: Callable[[Row], str],
+    num: int | None,
+    *,
+    what: str,
+) -> list[Row]:
+    """Returns the first `num` rows of an endless list that differ; fewer where the list has fewer different ones.
+
+    Rows that took longer than a second to make are kept in `$GROUPWISE_CACHE/rows`, and the next call, of this process
+    or another, makes only those that are missing.
+
+    Args:
+        inputs: all that the list depends on, as JSON can hold it.
+        make: returns the entries of the list from a place on; they are of JSON's types.
+        identity: returns the text by which two rows are the same.
+        num: the number of rows; None takes all, until a thousand entries give no new one.
+        what: who makes what, for the line that says once that it takes long.
+
+    Example:
+        >>> def thirds(start):
+        ...     return ({"prompt": place // 3} for place in range(start, 9))
+        >>> kept_rows({"list": "thirds"}, thirds, str, 2, what="this example makes thirds")
+        [{'prompt': 0}, {'prompt': 1}]
+    """
+    key = content_key(inputs)
+    path = cache_folder() / "rows" / f"{key}.jsonl"
+    made = _in_memory.get(key) or _kept_rows_read(path) or _Made()
+    _in_memory[key] = made
+    _in_memory.move_to_end(key)
+    if len(_in_memory) > _LISTS_IN_MEMORY:
+        _in_memory.popitem(last=False)
+    if not made.exhausted and (num is None or len(made.rows) < num):
+        start = perf_counter()
+        _extend(made, make(made.next_entry), identity, num, what)
+        if perf_counter() - start > WORTH_SECONDS and len(made.rows) <= MOST_ROWS and is_first_process():
+            _write(path, made)
+    return [dict(row) for row in made.rows[:num]]
+
+
+def _extend(made: _Made, entries: Iterator[Row], identity: Callable[[Row], str], num: int | None, what: str) -> None:
+    names = {identity(row) for row in made.rows}
+    num_before, start = len(made.rows), perf_counter()
+
+    def counted() -> Iterator[Row]:
+        for entry in entries:
+            made.next_entry += 1
+            yield entry
+
+    fresh = new_rows(counted(), identity, names)
+    while num is None or len(made.rows) < num:
+        if (row := next(fresh, None)) is None:
+            made.exhausted = True
+            return
+        made.rows.append(row)
+        seconds = perf_counter() - start
+        if seconds > _SILENT_SECONDS and not made.said and is_first_process():
+            num_made = len(made.rows)
+            remaining = num and seconds * (num - num_made) / (num_made - num_before)
+            of_all = "" if remaining is None else f" of {num:,}; about {remaining:.0f} s more"
+            log.warning("%s, which are kept for the next run: %s%s", what, f"{num_made:,}", of_all)
+            made.said = True
+
+
+def _kept_rows_read(path: Path) -> _Made | None:
+    """Returns what a file holds; None where there is none, or it is damaged."""
+    try:
+        head, *rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if head["rows"] != len(rows) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError(f"{len(rows)} rows of {head['rows']}")
+        return _Made(rows, int(head["next_entry"]), bool(head["exhausted"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("%s cannot be read (%s); its rows are made again", path, error)
+        return None
+
+
+def _write(path: Path, made: _Made) -> None:
+    head = {"next_entry": made.next_entry, "exhausted": made.exhausted, "rows": len(made.rows)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, "".join(f"{json.dumps(line)}\n" for line in (head, *made.rows)), durable=False)
+    except (OSError, StorageError) as error:
+        log.warning("rows that were made are not kept: %s", error)
+
+
+@final
+class Nothing(Source):
+    """A source without prompts, for a model that is asked something else."""
+
+    kind: Literal["nothing"] = "nothing"
+
+    @property
+    def endless(self) -> bool:
+        return False
+
+    def rows(self, num: int | None, seed: int) -> list[Row]:
+        return []
+
+
+@final
+class Rows(Source):
+    """Rows of a Python object: a list of dicts, a `datasets.Dataset`, anything that gives a dict a row each time it is
+    gone through. `groupwise.train(..., data=rows)` writes this source.
+
+    Args:
+        path: `package.module:name` of the rows.
+        held_out_path: of the rows to evaluate on; where absent, `num_held_out` rows are kept from `path`.
+        streamed: whether the rows have no length, so that `num_train` says how many are read.
+        shuffle: whether the rows are shuffled before they are split; a stream is read in its order.
+
+    Example:
+        >>> Rows(path="package.module:rows").endless
+        False
+    """
+
+    kind: Literal["rows"] = "rows"
+    path: InModule
+    held_out_path: InModule | None = None
+    streamed: bool = False
+    shuffle: bool = True
+
+    @property
+    def endless(self) -> bool:
+        return self.streamed
+
+    def rows(self, num: int | None, seed: int) -> list[Row]:
+        rows = _rows_read(self.path, num if self.streamed else None, "data")
+        if self.shuffle and not self.streamed:
+            random.Random(f"rows {seed}").shuffle(rows)
+        return rows[:num]
+
+    def held_out_rows(self, num: int | None, seed: int) -> list[Row] | None:
+        return None if self.held_out_path is None else _rows_read(self.held_out_path, num, "eval_data")
+
+
+def _rows_read(path: ImportPath, num: int | None, argument: str) -> list[Row]:
+    holder = user_object(path, "data.source.path" if argument == "data" else "data.source.held_out_path")
+    try:
+        rows: list[Any] = list(islice(iter(holder), num))
+    # The rows are the user's and may fail in any way.
+    except Exception as error:
+        raise ConfigError(
+            f"{argument}: the rows of {path} (of type {type(holder).__name__}) cannot be read: {type(error).__name__}:"
+            f" {error}; give a list of dicts, or a datasets.Dataset"
+        ) from error
+    for number, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise ConfigError(
+                f"{argument}: row {number} is of type {type(row).__name__}; a row is a dict such as"
+                ' {"prompt": "2 + 2 =", "answer": "4"}'
+            )
+    return rows
+
+
+# Prompts from JSONL, JSON or Parquet files.
+
+_ENDINGS = (".jsonl", ".json", ".parquet")
+
+
+@final
+class Files(Source):
+    """Rows of files, shuffled once by the data's seed. One row is one JSON object, or one row of a Parquet table.
+
+    Args:
+        paths: `.jsonl`, `.json` (a list of objects) or `.parquet` files.
+        held_out_paths: files to evaluate on; where absent, `num_held_out` rows are kept from `paths`.
+        shuffle: whether the rows are shuffled before they are split.
+
+    Example:
+        >>> Files(paths=("prompts.jsonl",)).endless
+        False
+    """
+
+    kind: Literal["files"] = "files"
+    paths: tuple[str, ...]
+    held_out_paths: tuple[str, ...] = ()
+    shuffle: bool = True
+
+    @property
+    def endless(self) -> bool:
+        return False
+
+    def rows(self, num: int | None, seed: int) -> list[Row]:
+        return _take(self.paths, "paths", num, seed if self.shuffle else None)
+
+    def held_out_rows(self, num: int | None, seed: int) -> list[Row] | None:
+        return (
+            _take(self.held_out_paths, "held_out_paths", num, seed if self.shuffle else None)
+            if self.held_out_paths
+            else None
+        )
+
+
+def _take(paths: tuple[str, ...], key: str, num: int | None, seed: int | None) -> list[Row]:
+    rows = [row for path in paths for row in read(Path(path), f"data.source.{key}")]
+    if seed is not None:
+        random.Random(f"files {seed}").shuffle(rows)
+    return rows[:num]
+
+
+def read(path: Path, key: str = "data.source.paths") -> list[Row]:
+    """Reads the rows of one file.
+
+    Raises:
+        ConfigError: no such file, an ending that is not known, a line that is no JSON object (with its number).
+    """
+    if path.suffix not in _ENDINGS:
+        raise ConfigError(
+            f"{key}: {str(path)!r} ends in {path.suffix!r}; write a file that ends in one of {', '.join(_ENDINGS)}"
+        )
+    if not path.is_file():
+        raise ConfigError(f"{key}: there is no file {str(path)!r} (working directory {str(Path.cwd())!r})")
+    if path.suffix == ".parquet":
+        return _parquet(path, key)
+    if path.suffix == ".jsonl":
+        return [row for _, row in read_json_lines(path, key)]
+    try:
+        rows = json.loads(read_whole(path).decode("utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{key}: {path} is no JSON in UTF-8: {why_unreadable(error)}") from None
+    if not isinstance(rows, list):
+        raise ConfigError(
+            f"{key}: {path} holds a {type(rows).__name__}; a .json file of prompts is a list of objects (or end it in"
+            " .jsonl, one object a line)"
+        )
+    return [_object(row, f"{key}: {path}, item {number}") for number, row in enumerate(rows)]
+
+
+def _object(value: Any, place: str) -> Row:
+    if not isinstance(value, dict):
+        raise ConfigError(
+            f'{place}: is of type {type(value).__name__}; a row is an object such as {{"prompt": "2 + 2 =", "answer":'
+            ' "4"}'
+        )
+    check_plain(value, place, config=False)
+    return value
+
+
+def _parquet(path: Path, key: str) -> list[Row]:
+    import pyarrow.parquet
+
+    try:
+        return pyarrow.parquet.read_table(path).to_pylist()
+    except (
+        pyarrow.ArrowException,
+        OSError,
+        ValueError,
+    ) as error:  # what a damaged file makes of its own schema and texts
+        raise ConfigError(f"{key}: {path} cannot be read as Parquet: {error}") from error
+
+
+@final
+class Hub(Source):
+    """Rows of `datasets.load_dataset(id, name, split=...)`, shuffled once by the data's seed.
+
+    Args:
+        id: id on the hub, or a local folder.
+        name: configuration of the data set, where it has several.
+        split: what is trained on.
+        held_out_split: what is evaluated on; where absent, `num_held_out` rows are kept from `split`.
+        revision: branch, tag or commit; write one for runs that must repeat.
+        shuffle: whether the rows are shuffled before they are split.
+
+    Example:
+        >>> Hub(id="openai/gsm8k", name="main", held_out_split="test").split
+        'train'
+    """
+
+    kind: Literal["hub"] = "hub"
+    id: str
+    name: str | None = None
+    split: str = "train"
+    held_out_split: str | None = None
+    revision: str | None = None
+    shuffle: bool = True
+
+    @property
+    def endless(self) -> bool:
+        return False
+
+    def rows(self, num: int | None, seed: int) -> list[Row]:
+        return self._load(self.split, num, seed)
+
+    def held_out_rows(self, num: int | None, seed: int) -> list[Row] | None:
+        return None if self.held_out_split is None else self._load(self.held_out_split, num, seed)
+
+    def _load(self, split: str, num: int | None, seed: int) -> list[Row]:
+        import datasets
+
+        try:
+            dataset: Any = datasets.load_dataset(self.id, self.name, split=split, revision=self.revision)
+        except Exception as error:  # whatever the library raises, from a wrong name to a missing network
+            raise ConfigError(
+                f"data.source: datasets cannot load {self.id!r} (name {self.name!r}, split {split!r}):"
+                f" {type(error).__name__}: {error}"
+            ) from error
+        if self.shuffle:
+            dataset = dataset.shuffle(seed=seed)
+        return (dataset if num is None else dataset.select(range(min(num, len(dataset))))).to_list()
+
+
+@final
+class Texts(Source):
+    """A list of prompts; the first ones are held out.
+
+    Example:
+        >>> Texts(prompts=("Why is the sky blue?", "Why is grass green?")).rows(1, seed=0)
+        [{'prompt': 'Why is the sky blue?'}]
+    """
+
+    kind: Literal["texts"] = "texts"
+    prompts: Annotated[tuple[str, ...], Field(min_length=2)]
+    """The prompts, in this order."""
+
+    @property
+    def endless(self) -> bool:
+        return False
+
+    def rows(self, num: int | None, seed: int) -> list[Row]:
+        return [{"prompt": prompt} for prompt in self.prompts[:num]]
+
+
+# Any task of the reasoning-gym library, by name.
+
+_PLAIN = re.compile(r"[\w\s.,:+*/%<>=!&|^~-]*")
+
+
+@final
+class ReasoningGym(Source):
+    """Entries of a reasoning-gym task: columns `prompt` (and `question`), `answer`, `metadata`.
+
+    Score them with a reward of kind `reasoning_gym`, which applies the task's own rule.
+
+    Args:
+        task: name of the task, such as `countdown` or `knights_knaves`.
+        parameters: the task's own parameters by name.
+
+    Example:
+        >>> source = ReasoningGym(task="basic_arithmetic", parameters={"max_terms": 2})
+        >>> sorted(source.rows(1, seed=0)[0])
+        ['answer', 'metadata', 'prompt', 'question']
+    """
+
+    kind: Literal["reasoning_gym"] = "reasoning_gym"
+    task: str
+    parameters: Mapping[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _no_expressions(self) -> ReasoningGym:
+        # Tasks put texts of theirs into expressions that the library evaluates; without brackets and quotes an
+        # expression calls nothing.
+        for text in _texts(self.parameters):
+            if not _PLAIN.fullmatch(text):
+                raise ValueError(
+                    f"parameters: {text[:80]!r} could be evaluated as code by reasoning-gym; write words, numbers and"
+                    " signs, no brackets or quotes"
+                )
+        return self
+
+    def rows(self, num: int | None, seed: int) -> list[Row]:
+        # Here, because it loads torch, which a configuration does not.
+
+        inputs = {
+            "task": self.task,
+            "parameters": plain(self.parameters),
+            "seed": seed,
+            "reasoning-gym": _version(),
+            "python": sys.version_info[:2],
+        }
+        what = f"reasoning-gym makes puzzles of {self.task}"
+        return kept_rows(inputs, partial(self._entries, seed), self.identity, num, what=what)
+
+    def _entries(self, seed: int, start: int) -> Iterator[Row]:
+        # Here, because the library's import takes longer than listing all experiments.
+        import reasoning_gym
+        from reasoning_gym.factory import DATASETS
+
+        if self.task not in DATASETS:
+            raise ConfigError(
+                Problem(
+                    f"data.source.task = {self.task!r}",
+                    "is no task of reasoning-gym",
+                    tuple(sorted(DATASETS)),
+                    nearest(self.task, list(DATASETS)),
+                )
+            )
+        try:
+            # The size only bounds the index; entries are made one at a time.
+            entries = reasoning_gym.create_dataset(self.task, seed=seed, size=1 << 30, **self.parameters)
+        except (TypeError, AssertionError, ValueError) as error:
+            raise ConfigError(
+                f"data.source.parameters = {dict(self.parameters)} is refused by reasoning-gym's task {self.task!r}:"
+                f" {error or type(error).__name__}"
+            ) from error
+        for index in count(start):
+            entry = entries[index]
+            metadata = plain(entry["metadata"])
+            # The place of an entry in the endless list says nothing about the puzzle.
+            metadata.pop("source_index", None)
+            yield {
+                "prompt": str(entry["question"]),
+                "question": str(entry["question"]),
+                "answer": plain(entry["answer"]),
+                "metadata": metadata,
+            }
+
+
+def _version() -> str:
+    try:
+        return version("reasoning-gym")
+    except PackageNotFoundError:  # making the first entry says what to install
+        return ""
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from (name, *_texts(inner))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def plain(value: Any) -> Any:
+    """Converts a value to JSON's types: numpy's scalars and strings, tuples and sets become plain ones, anything else
+    its text.
+
+    Example:
+        >>> plain({"a": (1, {2})})
+        {'a': [1, [2]]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(inner) for inner in value]
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    return plain(value.item()) if hasattr(value, "item") and getattr(value, "shape", None) == () else str(value)

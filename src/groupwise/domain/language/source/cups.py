@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
-from groupwise.config.numbers import Length
+from groupwise.config.errors import Length
 from groupwise.domain.language.source.base import Row, Source, Turns, distinct
 
 

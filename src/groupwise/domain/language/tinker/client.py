@@ -2,24 +2,206 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import json
 import os
+import platform
 import re
 import threading
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any, TypeVar, final
+from weakref import WeakSet
 
+from groupwise.checkpoint.tree import cache_folder
 from groupwise.config import ConfigError
-from groupwise.domain.language.model import Tinker
-from groupwise.domain.language.tinker.background import Background
-from groupwise.domain.language.tinker.data import Sequenced
-from groupwise.domain.language.tinker.opened import forget, note, orphans
+from groupwise.domain.language.config import Tinker
 from groupwise.learner.protocol import StepNumbers
+
+_OWNER = contextvars.ContextVar["Background | None"]("_OWNER", default=None)
+
+
+@final
+class Background:
+    """The tasks on the SDK's event loop that began in `owning`, those that such tasks began among them.
+
+    Example:
+        >>> loop, background = asyncio.new_event_loop(), Background()
+        >>> background.follow(loop)
+        >>> async def beat() -> None:
+        ...     await asyncio.sleep(3600)
+        >>> async def begin() -> "asyncio.Task[None]":
+        ...     return asyncio.create_task(beat())
+        >>> with background.owning():
+        ...     heartbeat = loop.run_until_complete(begin())
+        >>> background.end()
+        >>> loop.run_until_complete(asyncio.wait([heartbeat]))[0] == {heartbeat}, heartbeat.cancelled()
+        (True, True)
+        >>> loop.close()
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks = WeakSet[Any]()
+
+    def follow(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Notes from now on which tasks of a loop begin for which owner."""
+        self._loop = loop
+        factory: Any = loop.get_task_factory()
+        if not isinstance(factory, _NotingFactory):
+            loop.set_task_factory(_NotingFactory(factory))
+
+    @contextmanager
+    def owning(self) -> Iterator[None]:
+        """Owns what the calling thread begins within the block."""
+        token = _OWNER.set(self)
+        try:
+            yield
+        finally:
+            _OWNER.reset(token)
+
+    def note(self, task: Any) -> None:
+        """Notes a task that begins; called on the loop's thread."""
+        self._tasks.add(task)
+
+    def end(self) -> None:
+        """Cancels the tasks that have not ended; whoever waits for one of them gets a `CancelledError`."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # The loop is closed.
+                self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+
+@final
+class _NotingFactory:
+    """Makes tasks as a loop makes them, and tells their owner.
+
+    A task inherits the context of what began it, also across threads, and its owner with it.
+    """
+
+    def __init__(self, factory: Callable[..., Any] | None) -> None:
+        self._factory = factory or (lambda loop, work, **settings: asyncio.Task(work, loop=loop, **settings))
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, work: Any, **settings: Any) -> Any:
+        task = self._factory(loop, work, **settings)
+        if (owner := _OWNER.get()) is not None:
+            owner.note(task)
+        return task
+
+
+@final
+@dataclass(frozen=True)
+class Sequenced:
+    """One member as the server scores it.
+
+    Args:
+        prompt: token ids, at least one.
+        tokens: token ids of the completion.
+        mask: true where the policy chose the token.
+
+    Example:
+        >>> Sequenced([5, 6], [7, 8], [True, False]).num_decisions
+        1
+    """
+
+    prompt: Sequence[int]
+    tokens: Sequence[int]
+    mask: Sequence[bool]
+
+    @property
+    def num_decisions(self) -> int:
+        """The number of tokens that the policy chose."""
+        return sum(self.mask)
+
+    @property
+    def key(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Prompt and completion, by which scores are remembered."""
+        return tuple(self.prompt), tuple(self.tokens)
+
+    def columns(self, length_multiple: int, **values: Sequence[float]) -> tuple[list[int], dict[str, list[Any]]]:
+        """Returns the input ids and the per-token columns, `target_tokens` among them.
+
+        A column is 0 on the prompt, where the mask is false and on the padding.
+
+        Args:
+            length_multiple: the number of input ids is filled up to a multiple of this.
+            values: numbers for every token of the completion.
+        """
+        text = [*self.prompt, *self.tokens]
+        padding = -(len(text) - 1) % length_multiple
+        before = [0.0] * (len(self.prompt) - 1)
+        columns: dict[str, list[Any]] = {"target_tokens": [*text[1:], *[0] * padding]}
+        for name, column in {"weights": [1.0] * len(self.tokens), **values}.items():
+            masked = [float(value) if chosen else 0.0 for value, chosen in zip(column, self.mask, strict=True)]
+            columns[name] = [*before, *masked, *[0.0] * padding]
+        return [*text[:-1], *[0] * padding], columns
+
+    def completion(self, log_probs: Sequence[float]) -> list[float]:
+        """Cuts the server's log-probs of all places to those of the completion."""
+        start = len(self.prompt) - 1
+        return list(log_probs[start : start + len(self.tokens)])
+
+
+# Notes on the adapters that processes of this machine have opened, so that those of a killed one can be freed.
+
+
+def note(address: str, model_id: str) -> None:
+    """Writes that this process has opened an adapter; a folder that cannot be written is no error.
+
+    Args:
+        address: of the server.
+        model_id: of the adapter, as the server names it.
+    """
+    table = {"address": address, "model_id": model_id, "host": platform.node(), "process": os.getpid()}
+    with suppress(OSError):
+        path = _path(model_id)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(table), encoding="utf-8")
+
+
+def forget(model_id: str) -> None:
+    """Removes the note of an adapter that is unloaded."""
+    with suppress(OSError):
+        _path(model_id).unlink(missing_ok=True)
+
+
+def orphans(address: str) -> Iterator[str]:
+    """Yields the adapters of this server whose processes on this machine have ended without unloading them."""
+    for path in sorted(_folder().glob("*.json")):
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            table = json.loads(path.read_text(encoding="utf-8"))
+            is_here = (table["address"], table["host"]) == (address, platform.node())
+            if is_here and not _is_alive(int(table["process"])):
+                yield str(table["model_id"])
+
+
+def _folder() -> Path:
+    return cache_folder() / "tinker"
+
+
+def _path(model_id: str) -> Path:
+    return _folder() / f"{''.join(letter if letter.isalnum() else '_' for letter in model_id)}.json"
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # It is another user's.
+        return True
+    return True
+
 
 _T = TypeVar("_T")
 _HEALTH_SECONDS = 10.0

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config
-from groupwise.config.numbers import Width
+from groupwise.config.errors import Width
 
 if TYPE_CHECKING:
-    from groupwise.domain.restoration.policy.base import Policy
+    from groupwise.domain.restoration.policy import Policy
 
 
 @final
@@ -31,7 +31,7 @@ class Pixels(Config):
 
     def open(self) -> Policy:
         """Opens the policy."""
-        from groupwise.domain.restoration.policy.pixels import PixelPolicy
+        from groupwise.domain.restoration.policy import PixelPolicy
 
         return PixelPolicy(self)
 
@@ -49,6 +49,6 @@ class Gates(Config):
 
     def open(self) -> Policy:
         """Opens the policy."""
-        from groupwise.domain.restoration.policy.gates import GatePolicy
+        from groupwise.domain.restoration.policy import GatePolicy
 
         return GatePolicy()

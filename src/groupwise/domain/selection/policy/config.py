@@ -7,7 +7,7 @@ from typing import Annotated, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
-from groupwise.config.numbers import Length, Seed, Width
+from groupwise.config.errors import Length, Seed, Width
 
 
 @final

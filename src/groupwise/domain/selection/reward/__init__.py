@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.domain.selection.reward.shot_cost import ShotCost
-from groupwise.domain.selection.reward.vqa import Vqa
-from groupwise.domain.selection.reward.vqa_accuracy import expected_accuracy, vqa_accuracy
+from groupwise.domain.selection.reward.adaptive_weights import ShotCost
+from groupwise.domain.selection.reward.vqa import Vqa, expected_accuracy, vqa_accuracy
 
 __all__ = ["ShotCost", "Vqa", "expected_accuracy", "vqa_accuracy"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from groupwise.config import ConfigError
 from groupwise.domain.selection.example import Example, Query, Questions, distinct
-from groupwise.domain.selection.reward.vqa_accuracy import Comparison, comparable
+from groupwise.domain.selection.reward.vqa import Comparison, comparable
 
 _LENGTH_TOLERANCE = 1e-3
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
-from groupwise.config.numbers import PerStep, Seed
+from groupwise.config.errors import PerStep, Seed
 from groupwise.domain.selection.example import Example, Query, Questions
 
 if TYPE_CHECKING:

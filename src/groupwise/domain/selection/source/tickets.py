@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
-from groupwise.config.numbers import Count, PerStep, Seed
+from groupwise.config.errors import Count, PerStep, Seed
 from groupwise.domain.selection.embedder import HashedWords
 from groupwise.domain.selection.example import Example, Query, Questions, distinct
 

@@ -10,17 +10,15 @@ from typing import final
 
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine
 from groupwise.causal_lm.continuation import continuation_log_probs
-from groupwise.causal_lm.engine.base import Engine
-from groupwise.causal_lm.engine.builtin import Builtin
-from groupwise.causal_lm.engine.choice import continues_from_keys
-from groupwise.causal_lm.engine.generate import Generate
+from groupwise.causal_lm.engine.base import Builtin, Engine
+from groupwise.causal_lm.engine.server import Generate, continues_from_keys
 from groupwise.causal_lm.loading import LoadedLM
 from groupwise.causal_lm.prompt import encode_prompts, render_chat
 from groupwise.config import ConfigError
 from groupwise.domain.selection.example import Example, Query
-from groupwise.domain.selection.task_model.answer_tokens import Answers
+from groupwise.domain.selection.task_model.cache import Answers
 from groupwise.domain.selection.task_model.template import ChatTemplate, Template, TextTemplate
-from groupwise.learner.hashing import hash_weights
+from groupwise.learner.copy import hash_weights
 
 
 @final

@@ -19,7 +19,7 @@ from torch.nn import functional
 from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.source.digit_rules import NO, YES, digit_images
 from groupwise.domain.selection.task_model.digit_rules_config import DigitRules
-from groupwise.learner.hashing import hash_weights
+from groupwise.learner.copy import hash_weights
 from groupwise.processes import is_first_process
 from groupwise.streams import Streams
 

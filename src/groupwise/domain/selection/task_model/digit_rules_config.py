@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config
-from groupwise.config.numbers import Count, Length, PerStep, Seed, Width
+from groupwise.config.errors import Count, Length, PerStep, Seed, Width
 
 if TYPE_CHECKING:
     from groupwise.domain.selection.task_model.base import TaskModel

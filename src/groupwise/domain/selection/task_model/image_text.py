@@ -24,11 +24,11 @@ from groupwise.causal_lm.prompt import added_tokens, render_chat
 from groupwise.config import ConfigError
 from groupwise.config.files import check_file
 from groupwise.domain.selection.example import Example, Query
-from groupwise.domain.selection.task_model.answer_tokens import Answers
+from groupwise.domain.selection.task_model.cache import Answers
 from groupwise.domain.selection.task_model.pretrained_config import ImageText
 from groupwise.domain.selection.task_model.processor import open_processor
 from groupwise.domain.selection.task_model.template import ChatTemplate, Template
-from groupwise.learner.hashing import hash_weights
+from groupwise.learner.copy import hash_weights
 
 log = logging.getLogger("groupwise")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config, keys_under
-from groupwise.config.numbers import PerStep, Positive
+from groupwise.config.errors import PerStep, Positive
 from groupwise.domain.selection.task_model.template import Template, TextTemplate
 
 if TYPE_CHECKING:

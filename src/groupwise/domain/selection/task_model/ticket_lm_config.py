@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config
-from groupwise.config.numbers import Count, PerStep, Seed, Width
+from groupwise.config.errors import Count, PerStep, Seed, Width
 from groupwise.domain.selection.task_model.template import TextTemplate
 
 if TYPE_CHECKING:

@@ -1,0 +1,259 @@
+"""Objectives inside SkyRL: `register("gspo")` puts the loss and the advantages of one into SkyRL's two registries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from groupwise.integrations import foreign
+from groupwise.integrations.foreign import group_advantage, module_of
+from groupwise.integrations.micro_batch import policy_term, step_share
+from groupwise.objective import Objective
+from groupwise.objective.aggregate import TokenMean
+from groupwise.statistics import finish
+
+# The values that an objective needs in SkyRL's own keys: SkyRL computes the KL term, the entropy bonus, the divisor
+# and the filter of groups outside the policy loss, by these keys.
+
+PREFIX = "trainer.algorithm."
+REDUCTIONS = {"token_mean": "token_mean", "member_mean": "sequence_mean", "fixed_length": "seq_mean_token_sum_norm"}
+KL_LOSSES = ("k1", "abs", "k2", "k3")
+
+
+def keys(objective: Objective) -> dict[str, Any]:
+    """Returns SkyRL's keys that go with an objective, beside the two that hold its name.
+
+    Example:
+        >>> keys(Objective.preset("grpo"))["trainer.algorithm.loss_reduction"]
+        'sequence_mean'
+    """
+    divergence = objective.divergence
+    in_loss = divergence.kind != "none" and divergence.place == "loss"
+    in_reward = divergence.kind != "none" and divergence.place == "reward"
+    entropy = objective.entropy.at(0)
+    table: dict[str, Any] = {
+        "loss_reduction": REDUCTIONS[objective.aggregation.kind],
+        "use_kl_loss": in_loss,
+        "use_kl_in_reward": in_reward,
+        "use_entropy_loss": entropy != 0,
+        "advantage_batch_normalize": False,
+        "zero_variance_filter": objective.admission.kind == "informative",
+        "off_policy_correction.tis_ratio_type": None,
+        "off_policy_correction.sequence_mask_metric": None,
+    }
+    if objective.aggregation.kind == "fixed_length":
+        table["max_seq_len"] = objective.aggregation.length
+    if in_loss:
+        table |= {"kl_estimator_type": divergence.kind, "kl_loss_coef": divergence.beta.at(0)}
+    if in_reward:
+        table |= {"kl_estimator_type": "k1", "kl_ctrl.type": "fixed", "kl_loss_coef": divergence.beta.at(0)}
+    if entropy != 0:
+        table["entropy_loss_coef"] = entropy
+    if objective.admission.resamples:
+        table["dynamic_sampling.type"] = "filter"
+    return {f"{PREFIX}{key}": value for key, value in table.items()}
+
+
+def loss_refusals(objective: Objective) -> Iterator[str]:
+    """Yields a sentence for everything that the loss of an objective needs and SkyRL does not pass to a policy loss."""
+    recorded = frozenset({"reference_log_prob", "behaviour_log_prob", "reward_history"})
+    yield from foreign.loss_refusals(objective, "SkyRL", recorded)
+    if objective.aggregation.kind not in REDUCTIONS:
+        yield (
+            f"aggregation.kind = {objective.aggregation.kind!r} has no counterpart in SkyRL, which folds the weights"
+            f" into the advantages; write one of {', '.join(REDUCTIONS)}"
+        )
+    divergence = objective.divergence
+    if divergence.kind != "none" and divergence.place == "loss":
+        if divergence.kind not in KL_LOSSES or divergence.against != "reference":
+            yield (
+                f"divergence.kind = {divergence.kind!r} against the {divergence.against} has no counterpart in SkyRL,"
+                f" which computes the KL term by itself; write divergence.kind as one of"
+                f" {', '.join(KL_LOSSES)}, against the reference"
+            )
+        if objective.aggregation.kind != "member_mean":
+            yield (
+                "SkyRL averages the KL term over each answer and then over answers, whatever weighs the policy term;"
+                " write aggregation.kind = 'member_mean', or divergence.kind = 'none'"
+            )
+    if divergence.kind != "none" and divergence.place == "reward":
+        yield (
+            "SkyRL's KL in the reward enters the token rewards before its advantage estimator and has a controller of"
+            " its own; write divergence.place = 'loss' with aggregation.kind = 'member_mean'"
+        )
+
+
+def advantage_refusals(objective: Objective) -> Iterator[str]:
+    """Yields a sentence for everything that the advantage of an objective needs and SkyRL does not pass to an
+    estimator.
+    """
+    yield from foreign.advantage_refusals(objective, "SkyRL")
+    if objective.advantage.kind == "per_reward":
+        yield (
+            "advantage.kind = 'per_reward' needs each reward by itself, and SkyRL gives an estimator their sum; write"
+            " another advantage.kind"
+        )
+    if objective.admission.kind not in ("all", "informative", "resample"):
+        yield (
+            f"admission.kind = {objective.admission.kind!r} leaves groups out of the counts, which an advantage"
+            " estimator of SkyRL's cannot; write admission.kind = 'all', 'informative' (zero_variance_filter) or"
+            " 'resample' (dynamic_sampling)"
+        )
+
+
+def disagreements(objective: Objective, config: Any) -> Iterator[str]:
+    """Yields a sentence for every key of SkyRL's algorithm configuration that contradicts the objective."""
+    yield from foreign.disagreements(objective, keys(objective), config, PREFIX, {})
+
+
+def overrides(objective: Objective, name: str, estimator: bool = True) -> list[str]:
+    """Returns the command-line overrides of SkyRL that go with a registered objective."""
+    names = {f"{PREFIX}policy_loss_type": name} | ({f"{PREFIX}advantage_estimator": name} if estimator else {})
+    return [f"{key}={foreign.plain(value)}" for key, value in (names | keys(objective)).items()]
+
+
+# An objective's advantage as an estimator of SkyRL's.
+
+Estimator = Callable[..., tuple[Tensor, Tensor]]
+
+
+def advantage_estimator(objective: Objective) -> Estimator:
+    """Returns the advantage of an objective with the signature that SkyRL calls: over whole groups of the batch, joined
+    by `index` (SkyRL's uids).
+
+    Advantages and returns are the same numbers, in SkyRL's form `[B, T]`; SkyRL scales them by its `loss_reduction`
+    afterwards.
+
+    Raises:
+        ValueError: the objective needs something that SkyRL cannot give; when called, a key of SkyRL contradicts the
+            objective.
+
+    Example:
+        >>> import torch
+        >>> estimate = advantage_estimator(Objective.preset("dr_grpo"))
+        >>> rewards = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
+        >>> estimate(rewards, torch.ones(2, 2), index=["a", "a"])[0].tolist()
+        [[0.5, 0.5], [-0.5, -0.5]]
+    """
+    problems = list(advantage_refusals(objective))
+    if problems:
+        raise ValueError("; ".join(problems))
+    advantage = group_advantage(objective)
+
+    def estimate(
+        token_level_rewards: Tensor, response_mask: Tensor, index: Any, config: Any = None, **settings: Any
+    ) -> tuple[Tensor, Tensor]:
+        if config is not None and (contradictions := list(disagreements(objective, config))):
+            raise ValueError("; ".join(contradictions))
+        values = advantage(token_level_rewards, response_mask, list(index))
+        return values, values
+
+    return estimate
+
+
+# An objective as a policy loss of SkyRL.
+
+PolicyLoss = Callable[..., tuple[Tensor, dict[str, float]]]
+
+
+def policy_loss(objective: Objective) -> PolicyLoss:
+    """Returns the policy term of an objective with the signature that SkyRL calls.
+
+    The advantages of a token arrive multiplied by its weight in the mean over the optimiser step (`loss_reduction`), so
+    that the loss is a sum: surrogates are positively homogeneous in the advantage. The correction for another sampler
+    is the objective's, from `rollout_logprobs`. The KL term and the entropy bonus are SkyRL's own.
+
+    Raises:
+        ValueError: the objective needs something that SkyRL cannot give; at the first call, a key of SkyRL contradicts
+            the objective, or no log-probs of the sampler were passed and the objective corrects for it.
+
+    Example:
+        >>> loss = policy_loss(Objective.preset("gspo"))
+        >>> live, old = torch.full((2, 2), -1.0, requires_grad=True), torch.full((2, 2), -1.0)
+        >>> advantages = torch.tensor([[1.0, 1.0], [-0.5, -0.5]]) / 4
+        >>> value, metrics = loss(live, old, advantages, None, torch.ones(2, 2))
+        >>> round(value.item(), 4)
+        -0.25
+    """
+    problems = list(loss_refusals(objective))
+    if problems:
+        raise ValueError("; ".join(problems))
+    # SkyRL computes the divergence and the entropy bonus by itself, and its advantages hold the weights of the mean.
+    summed = policy_term(objective).model_copy(update={"aggregation": TokenMean()})
+    corrects, share = objective.correction.kind != "none", step_share(summed)
+
+    def loss(
+        log_probs: Tensor,
+        old_log_probs: Tensor,
+        advantages: Tensor,
+        config: Any,
+        loss_mask: Tensor | None = None,
+        rollout_logprobs: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, float]]:
+        if config is not None and (contradictions := list(disagreements(objective, config))):
+            raise ValueError("; ".join(contradictions))
+        if corrects and rollout_logprobs is None:
+            raise ValueError(
+                f"correction.kind = {objective.correction.kind!r} needs the sampler's log-probs, and SkyRL passed none;"
+                " write generator.sampling_params.logprobs=1, or correction.kind = 'none'"
+            )
+        mask = torch.ones_like(log_probs, dtype=torch.bool) if loss_mask is None else loss_mask.bool()
+        result = share(
+            log_probs,
+            old_log_probs,
+            advantages,
+            mask,
+            count=1.0,
+            weight=None if loss_mask is None else loss_mask.double(),
+            behaviour_log_prob=rollout_logprobs,
+        )
+        metrics = finish(result.statistics)
+        return result.total, {name: float(value) for name, value in metrics.items() if name != "loss"}
+
+    return loss
+
+
+# Registering an objective with SkyRL: once, in the program that starts its trainer; SkyRL carries the functions to
+# its workers by itself.
+
+_MODULE = "skyrl.backends.skyrl_train.utils.ppo_utils"
+
+
+def register(
+    objective: str | Objective, edits: Mapping[str, Any] | None = None, name: str | None = None, estimator: bool = True
+) -> list[str]:
+    """Registers an objective as a policy loss and an advantage estimator of SkyRL.
+
+    Args:
+        objective: a preset's name, or an `Objective`.
+        edits: dotted changes of a preset.
+        name: the name in SkyRL; unset takes `groupwise_` and the objective's name.
+        estimator: false registers the loss alone, for use with an advantage estimator of SkyRL.
+
+    Returns:
+        the overrides for SkyRL's command line.
+
+    Raises:
+        ImportError: SkyRL is not installed, or another version of it.
+        ValueError: the objective needs something that SkyRL cannot give.
+    """
+    algorithms = module_of(_MODULE, ("PolicyLossRegistry", "AdvantageEstimatorRegistry"), "skyrl", "skyrl==0.3.0")
+    if isinstance(objective, str):
+        objective = Objective.preset(objective, **(edits or {}))
+    elif edits:
+        raise ValueError(
+            "edits change a preset by its name; write register('grpo', edits=...), or change the Objective itself"
+        )
+    registered_name = name or f"groupwise_{objective.name.replace('+', '_')}"
+    functions: dict[Any, Any] = {algorithms.PolicyLossRegistry: policy_loss(objective)}
+    if estimator:
+        functions[algorithms.AdvantageEstimatorRegistry] = advantage_estimator(objective)
+    for registry, function in functions.items():
+        # SkyRL refuses a name twice, and a notebook registers again on every reload.
+        if registered_name in registry.list_available():
+            registry.unregister(registered_name)
+        registry.register(registered_name, function)
+    return overrides(objective, registered_name, estimator)
