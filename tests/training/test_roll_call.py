@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,29 +144,6 @@ def test_processes_that_came_to_different_exchanges_are_told_and_end(processes: 
     assert sentence.startswith("the processes came to different exchanges: process 0, which is at ")
     assert "waits for values, and process 1, which is at " in sentence
     assert "waits for a sum of 2 float64; every process has to sum equally often; this process cannot" in sentence
-
-
-@pytest.mark.slow
-def test_a_process_ends_in_peace_though_nobody_closed_its_roll_call(tmp_path: Path) -> None:
-    """Three of four of these ends were aborted inside the store, while the thread was not ended. The processes are
-    forked, since importing takes far longer than ending.
-    """
-    program = tmp_path / "leaves.py"
-    program.write_text(
-        "import os, time\n"
-        "from torch.distributed import TCPStore\n"
-        "from groupwise.training.roll_call import RollCall\n"
-        "for _ in range(4):\n"
-        "    child = os.fork()\n"
-        "    if not child:\n"
-        "        store = TCPStore('127.0.0.1', 0, 1, is_master=True)\n"
-        "        calls = RollCall(store, 0, 1, seconds=1e-6)\n"
-        "        time.sleep(0.01)\n"
-        "        break\n"
-        "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)\n"
-    )
-    ended = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout.split(), ended.stderr) == (0, ["0"] * 4, "")
 
 
 def test_who_has_left_is_waited_for_by_nobody() -> None:
