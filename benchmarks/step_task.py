@@ -128,7 +128,7 @@ def _build_packaged(size: Size, lengths: str, num_prompts: int, folder: Path) ->
     """The real model, and additions as the messages of a user."""
     from transformers import AutoModelForCausalLM
 
-    from groupwise.causal_lm.model_folder import plain_folder
+    from groupwise.causal_lm.gguf import plain_folder
 
     plain = plain_folder(f"package:{size.package}")
     (folder / "model").symlink_to(plain)

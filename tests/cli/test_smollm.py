@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from groupwise.causal_lm.model_folder import plain_folder
+from groupwise.causal_lm.gguf import plain_folder
 
 
 @pytest.mark.nightly

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.domain.exported import joined, joined_rows
+from groupwise.domain.joined_rows import joined, joined_rows
 from groupwise.domain.pass_sizes import SAMPLING, PassSizes
 
 VALUES = torch.arange(14, dtype=torch.float64).view(7, 2)

@@ -37,8 +37,8 @@ from groupwise.domain.diffusion.scorer import Scorer
 from groupwise.domain.diffusion.splits import Splits, split
 from groupwise.domain.diffusion.supervised import demonstrations, image_demonstrations, supervised_loss
 from groupwise.domain.diffusion.transition import Transition
-from groupwise.domain.exported import joined, joined_rows
 from groupwise.domain.image_evaluation import as_pictures
+from groupwise.domain.joined_rows import joined, joined_rows
 from groupwise.domain.pass_sizes import DECODING, ENCODING, SAMPLING, UPDATE, PassSizes, pass_budget
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.learner.local import LocalLearner

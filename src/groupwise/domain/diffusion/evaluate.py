@@ -16,7 +16,7 @@ from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.image_prompts import PromptConditions
 from groupwise.domain.diffusion.path import draw, noise_of
 from groupwise.domain.diffusion.scorer import Scorer
-from groupwise.domain.exported import joined
+from groupwise.domain.joined_rows import joined
 from groupwise.domain.pass_sizes import PassSizes
 from groupwise.domain.protocol import Prompt
 from groupwise.reward import RewardTable

@@ -17,7 +17,7 @@ from groupwise.domain.diffusion.config import Reduce
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
 from groupwise.domain.diffusion.sampler import ODE, Sampler, Step
 from groupwise.domain.diffusion.transition import Schedule, Transition, transition
-from groupwise.domain.exported import joined_rows
+from groupwise.domain.joined_rows import joined_rows
 from groupwise.domain.pass_sizes import UPDATE, PassSizes, free_memory
 from groupwise.processes import is_out_of_memory
 from groupwise.streams import Streams

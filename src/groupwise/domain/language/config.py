@@ -529,7 +529,7 @@ class LanguageConfig(DomainConfig):
         dtype, lora = getattr(model, "dtype", "float32"), getattr(model, "lora", None)
         path, config, prompt_tokens = "", None, None
         if isinstance(model, Pretrained):
-            from groupwise.causal_lm.model_folder import plain_folder
+            from groupwise.causal_lm.gguf import plain_folder
 
             path = plain_folder(model.path)
             if (Path(path) / "tokenizer_config.json").is_file() and not isinstance(self.data.source, Hub):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.config import ConfigError
-from groupwise.domain.exported import joined, joined_rows
+from groupwise.domain.joined_rows import joined, joined_rows
 from groupwise.domain.pass_sizes import PassSizes
 from groupwise.domain.restoration.config import TileConfig
 from groupwise.domain.restoration.network import enlarged
