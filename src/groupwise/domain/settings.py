@@ -17,7 +17,7 @@ from groupwise.schedule import Schedule
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
-    from groupwise.domain.pass_sizes import CausalLm, ImageCosts
+    from groupwise.domain.costs import CausalLm, ImageCosts
     from groupwise.streams import Streams
 
 

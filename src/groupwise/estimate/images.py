@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from groupwise.domain.pass_sizes import CPU_BYTES, CUDA_SHARE, MOST_ROWS, ImageCosts, PassCost
+from groupwise.domain.costs import ImageCosts, PassCost
+from groupwise.domain.pass_sizes import CPU_BYTES, CUDA_SHARE, MOST_ROWS
 from groupwise.estimate.machine import SAMPLING_SHARE, UPDATE_SHARE, Gpu
 
 

@@ -11,9 +11,10 @@ import torch
 from tests.domain.restoration import small
 
 from groupwise.config import ConfigError, validate
-from groupwise.domain.degradation import Blur, CallableDegradation, Mixed, check_repeats
+from groupwise.domain.degradation import Blur, CallableDegradation, Mixed
 from groupwise.domain.diffusion.image_prompts import ImagePrompts
 from groupwise.domain.diffusion.source import ImagePairs
+from groupwise.domain.repeats import check_repeats
 from groupwise.streams import capture
 
 IMAGE = np.random.default_rng(0).random((1, 8, 8)).astype("float32")

@@ -23,8 +23,8 @@ from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
 
 if TYPE_CHECKING:
+    from groupwise.domain.costs import ImageCosts
     from groupwise.domain.diffusion.domain import DiffusionDomain
-    from groupwise.domain.pass_sizes import ImageCosts
     from groupwise.streams import Streams
 
 Reduce = Literal["mean", "sum", "sqrt", "per_element"]

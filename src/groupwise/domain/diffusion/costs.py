@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.config import ConfigError
+from groupwise.domain.costs import ImageCosts
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
 from groupwise.domain.diffusion.image_prompts import PromptConditions
@@ -23,7 +24,6 @@ from groupwise.domain.pass_sizes import (
     MOST_ROWS,
     SAMPLING,
     UPDATE,
-    ImageCosts,
     PassSizes,
     num_bytes,
     num_weights,

@@ -17,7 +17,6 @@ from torch import Tensor
 from groupwise.checkpoint import StorageError, cache_folder, content_key
 from groupwise.checkpoint.atomic import write_file
 from groupwise.config import ConfigError
-from groupwise.domain.degradation import check_repeats
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
 from groupwise.domain.diffusion.model import ModelConfig, Scratch
 from groupwise.domain.diffusion.pipeline_adapter import INSTRUCTION, PromptImage
@@ -25,6 +24,7 @@ from groupwise.domain.diffusion.source import ImagePairs
 from groupwise.domain.image_evaluation import answers_in, side_by_side
 from groupwise.domain.image_source.base import Picture, UnreadableImage, as_float, read_image
 from groupwise.domain.protocol import Prompt
+from groupwise.domain.repeats import check_repeats
 from groupwise.reward import RewardTable
 from groupwise.streams import Streams
 

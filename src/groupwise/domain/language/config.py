@@ -24,12 +24,12 @@ from groupwise.causal_lm.config import (
 )
 from groupwise.config import Config, ConfigError, InModule, import_paths, is_object, read_json
 from groupwise.config.errors import Count, PerStep, Positive, Seed
+from groupwise.domain.costs import CausalLm
 from groupwise.domain.exported import Card, DomainObjects, EvaluationObjects, Export, RowsObject
 from groupwise.domain.language.environment import EnvironmentConfig
 from groupwise.domain.language.source import Files, Hub, Source, SourceConfig
 from groupwise.domain.language.source.base import Nothing
 from groupwise.domain.language.tinker.saved import SavedState
-from groupwise.domain.pass_sizes import CausalLm
 from groupwise.domain.settings import DomainConfig
 from groupwise.processes import without_collection
 from groupwise.reward import RewardConfig

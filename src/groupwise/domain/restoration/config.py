@@ -22,7 +22,7 @@ from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
 
 if TYPE_CHECKING:
-    from groupwise.domain.pass_sizes import ImageCosts
+    from groupwise.domain.costs import ImageCosts
     from groupwise.domain.restoration.domain import RestorationDomain
     from groupwise.streams import Streams
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from groupwise.domain.pass_sizes import ImageCosts, num_bytes, num_weights, pass_cost, timed
+from groupwise.domain.costs import ImageCosts
+from groupwise.domain.pass_sizes import num_bytes, num_weights, pass_cost, timed
 from groupwise.domain.restoration.config import RestorationConfig
 from groupwise.domain.restoration.policy import Gates
 from groupwise.streams import Streams

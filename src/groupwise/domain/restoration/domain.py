@@ -16,12 +16,12 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain, in_shares
-from groupwise.domain.degradation import check_repeats
 from groupwise.domain.image_evaluation import as_pictures, images_at_once
 from groupwise.domain.image_source.base import Picture, Pictures, as_float
 from groupwise.domain.joined_rows import joined_rows
 from groupwise.domain.pass_sizes import EVALUATION, SAMPLING, UPDATE, PassSizes, pass_budget
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
+from groupwise.domain.repeats import check_repeats
 from groupwise.domain.restoration import evaluate as evaluate_module
 from groupwise.domain.restoration import loading, network_check
 from groupwise.domain.restoration.config import Distance, RestorationConfig

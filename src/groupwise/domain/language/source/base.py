@@ -20,8 +20,6 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field, model_validator
 
-from groupwise.checkpoint.atomic import StorageError, write_file
-from groupwise.checkpoint.tree import cache_folder, content_key
 from groupwise.config import (
     Config,
     ConfigError,
@@ -170,6 +168,8 @@ def kept_rows(
         >>> kept_rows({"list": "thirds"}, thirds, str, 2, what="this example makes thirds")
         [{'prompt': 0}, {'prompt': 1}]
     """
+    from groupwise.checkpoint.tree import cache_folder, content_key
+
     key = content_key(inputs)
     path = cache_folder() / "rows" / f"{key}.jsonl"
     made = _in_memory.get(key) or _kept_rows_read(path) or _Made()
@@ -224,6 +224,8 @@ def _kept_rows_read(path: Path) -> _Made | None:
 
 
 def _write(path: Path, made: _Made) -> None:
+    from groupwise.checkpoint.atomic import StorageError, write_file
+
     head = {"next_entry": made.next_entry, "exhausted": made.exhausted, "rows": len(made.rows)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
