@@ -71,7 +71,6 @@ def states(tree: Mapping[str, Any], path: Iterable[str]) -> bool:
 
 
 # Overrides `key=value` of a command line as a nested table: keys are dotted, values are TOML, bare words are text.
-
 # Quoted text is matched first, so that words inside it are not quoted again.
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|[^\s,\[\]{}="\']+')
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")

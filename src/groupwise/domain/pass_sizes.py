@@ -26,7 +26,7 @@ from groupwise.domain.costs import PassCost
 from groupwise.memory import available_bytes, peak_bytes
 from groupwise.processes import is_out_of_memory
 
-# The bounds of passes of models that make images. Imports no torch.
+# The bounds of passes of models that make images.
 
 MOST_ROWS = 64
 """Rows of a pass without a gradient, however many fit: larger passes are hardly faster, and hold more."""
@@ -209,9 +209,6 @@ def free_memory() -> None:
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-
-
-# The quantities on which the cost of a step depends, for `groupwise estimate`. Imports no torch.
 
 
 # What a pass costs, counted: operations and bytes a row, and its seconds where it can run here.

@@ -503,7 +503,6 @@ def token_texts(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[list[str]
 
 
 # A tokenizer made from the texts that a model with fresh weights will read and write.
-
 # The pattern takes whole tags, words and punctuation with the space before them, single digits, and any other
 # character, so that the pieces join to the text.
 _PIECES = r" ?</?\w+>| ?[^\W\d_]+| ?\d| ?[^\w\s]|\s|_"
