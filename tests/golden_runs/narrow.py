@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-GIVEN = frozenset({"aten.lift_fresh.default", "aten.unsqueeze.default", "aten._to_copy.default", "aten.abs.default"})
-"""How data come in, which are given in fp32, the same everywhere; `isfinite` of them begins with `abs`."""
+GIVEN = frozenset({"aten.lift_fresh.default", "aten.unsqueeze.default", "aten._to_copy.default"})
+"""How data come in, which are given in fp32, the same everywhere."""
 
 
 class Narrow(TorchDispatchMode):

@@ -237,7 +237,7 @@ def as_pictures(images: Tensor) -> Tensor:
         [[[128, 128]]]
     """
     # Eight bits would turn NaN into black, and infinity into white.
-    if not bool(images.isfinite().all()):
+    if not bool((images.gt(-torch.inf) & images.lt(torch.inf)).all()):
         raise ConfigError("model: the images that it makes hold NaN or infinity, which no picture can show")
     # In bfloat16 255.5 would be 256, which eight bits turn into 0: white into black.
     levels = (images.to(torch.promote_types(images.dtype, torch.float32)).clamp(0, 1) * 255 + 0.5).to(torch.uint8)
