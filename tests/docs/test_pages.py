@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tests.docs.loading import loaded_once
-from tests.domain.selection.small_selector import small_selector
+from tests.selection.small_selector import small_selector
 
 from groupwise.config import ConfigError, merge, restrict_code
 from groupwise.experiment import load_experiment

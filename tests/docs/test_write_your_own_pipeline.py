@@ -17,11 +17,11 @@ from pathlib import Path
 import diffusers
 import pytest
 from tests.docs.test_pages import ROOT, blocks, files
-from tests.domain.diffusion.models.tiny import build
+from tests.images.diffusion.models.tiny import build
 
 from groupwise.config import ConfigError, open_kinds
-from groupwise.domain.diffusion.models.pipeline import adapter_for
 from groupwise.testing import BrokenLaws, check_pipeline
+from groupwise_images.diffusion.models.pipeline import adapter_for
 
 PAGE = ROOT / "docs" / "guide" / "write_your_own_pipeline.md"
 FILES = files(PAGE)
@@ -69,7 +69,7 @@ def test_what_is_not_known_is_told_with_the_door(folder: Path) -> None:
     assert (
         "holds a AuraFlowPipeline, and there is no adapter for it (there are those for StableDiffusionPipe" in message
     )
-    assert "a class that extends groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter" in message
+    assert "a class that extends groupwise_images.diffusion.pipeline_adapter.PipelineAdapter" in message
     assert 'domain.model.pipeline="mine:AuraFlow" (docs/guide/write_your_own_pipeline.md)' in message
 
 

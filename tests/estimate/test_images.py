@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 import torch
-from tests.domain.diffusion import small
-from tests.domain.diffusion.models.tiny import PIPELINES, saved
-from tests.domain.restoration import small as small_restoration
+from tests.images.diffusion import small
+from tests.images.diffusion.models.tiny import PIPELINES, saved
+from tests.images.restoration import small as small_restoration
 
 from groupwise.cli.estimate_images import estimate_span
 from groupwise.config import ConfigError, validate
 from groupwise.domain.costs import ImageCosts, PassCost
-from groupwise.domain.diffusion.config import DiffusionConfig
-from groupwise.domain.diffusion.models.open import open_denoiser
 from groupwise.domain.pass_sizes import CPU_BYTES, MOST_ROWS
 from groupwise.estimate.images import ImageStep, estimate_images
 from groupwise.estimate.machine import GPUS
 from groupwise.experiment import load_experiment
 from groupwise.memory import peak_bytes
 from groupwise.streams import Streams
+from groupwise_images.diffusion.config import DiffusionConfig
+from groupwise_images.diffusion.models.open import open_denoiser
 
 CPU = torch.device("cpu")
 COSTS = ImageCosts(

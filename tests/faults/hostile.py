@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from tests.domain.diffusion.small import TABLE as DIFFUSION
-from tests.domain.restoration.small import TABLE as RESTORATION
-from tests.domain.selection.tiny import TABLE as SELECTION
 from tests.experiment.tiny import TINY
 from tests.faults.mutate import spoil_file, spoil_json, spoil_text, spoiled
+from tests.images.diffusion.small import TABLE as DIFFUSION
+from tests.images.restoration.small import TABLE as RESTORATION
+from tests.selection.tiny import TABLE as SELECTION
 
 from groupwise.config import merge
 

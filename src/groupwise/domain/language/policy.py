@@ -24,7 +24,7 @@ from groupwise.causal_lm.sharded import ShardedLM, check_spreads
 from groupwise.causal_lm.stored_weights import load_stored
 from groupwise.config import ConfigError, keys_under, user_object
 from groupwise.domain.language.chat import build_tokenizer
-from groupwise.domain.language.config import LanguageConfig, ModelObjects, Pretrained, Scratch, Tinker
+from groupwise.domain.language.config import LanguageConfig, ModelObjects, Pretrained, Scratch
 from groupwise.domain.language.data import Splits
 from groupwise.domain.protocol import Peers
 from groupwise.learner.local import LocalLearner
@@ -296,16 +296,12 @@ def open_policy(
         ConfigError: a model that cannot be used, or messages as prompts of a model without a chat template.
     """
     model = config.model
-    if isinstance(model, Tinker):
-        from groupwise.domain.language.tinker.policy import TinkerPolicy, check_config
-
-        check_config(config)
-        seed = streams.seed("model") if model.seed is None else model.seed
-        return TinkerPolicy(model, config.engine, seed)
     if isinstance(model, ModelObjects):
         module, words = user_object(model.model, "model"), user_object(model.tokenizer, "tokenizer")
         return LocalPolicy(prepared(module, words, model.dropout, model.lora, device), config.engine)
-    if not isinstance(model, Scratch):
+    if not isinstance(model, Scratch | Pretrained):
+        return model.open(config, streams)
+    if isinstance(model, Pretrained):
         with keys_under("domain.model"):
             if spreads and (model_config := read_config(checked(model.loading))) is not None:
                 check_spreads(model_config)
