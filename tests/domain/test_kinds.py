@@ -89,7 +89,7 @@ def test_an_installation_without_entry_points_says_what_to_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkout that was never installed, or one installed before there were entry points."""
-    monkeypatch.setattr(open_kinds, "_points", lambda group: ())
+    monkeypatch.setattr(open_kinds, "installed_points", lambda group: ())
     assert DOMAINS.names() == ()
     (tmp_path / "experiment.json").write_text(json.dumps({"domain": {"kind": "language"}}))
     with pytest.raises(ConfigError) as caught:
