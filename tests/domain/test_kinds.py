@@ -16,11 +16,7 @@ from groupwise.experiment.schema import file_schema
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "groupwise"
 SHIPPED = {"language", "diffusion", "restoration", "selection"}
-FILES = [
-    path
-    for room in ("experiment", "training", "cli", "reward", "estimate")
-    for path in sorted((SOURCE / room).rglob("*.py"))
-]
+FILES = [path for room in ("experiment", "training", "cli", "reward") for path in sorted((SOURCE / room).rglob("*.py"))]
 EXPERIMENT = {("cli/estimate.py", "language")}
 """The name of the experiment that is estimated where a command names none."""
 

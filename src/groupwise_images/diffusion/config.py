@@ -23,7 +23,6 @@ from groupwise_images.diffusion.sampler import ODE, Auto, Sampler
 from groupwise_images.diffusion.source import Nothing, SourceConfig
 
 if TYPE_CHECKING:
-    from groupwise.domain.costs import ImageCosts
     from groupwise.streams import Streams
     from groupwise_images.diffusion.domain import DiffusionDomain
 
@@ -194,12 +193,6 @@ class DiffusionConfig(DomainConfig):
         without_prompts = not data and not are_images and isinstance(self.model, Pretrained) and is_pipeline(self.model)
         changes = {"data": self.data.model_copy(update={"source": Nothing()})} if without_prompts else {}
         return self.model_copy(update={"rewards": {}, "demonstrations": None, **changes})
-
-    def image_costs(self, *, streams: Streams, copies: int, checkpointing: bool, time: bool) -> ImageCosts:
-        """Counts the costs of a step from the model's configuration files; no weight is read."""
-        from groupwise_images.diffusion.costs import image_costs
-
-        return image_costs(self, copies=copies, checkpointing=checkpointing, time=time)
 
     @classmethod
     def card(cls, request: Export) -> Card:

@@ -22,7 +22,6 @@ from groupwise_images.restoration.model import ModelConfig, Network
 from groupwise_images.restoration.policy import Gates, Pixels, PolicyConfig
 
 if TYPE_CHECKING:
-    from groupwise.domain.costs import ImageCosts
     from groupwise.streams import Streams
     from groupwise_images.restoration.domain import RestorationDomain
 
@@ -226,12 +225,6 @@ class RestorationConfig(DomainConfig):
             data: whether training prompts are asked for; without them there is nothing to restore.
         """
         return self.model_copy(update={"rewards": {}})
-
-    def image_costs(self, *, streams: Streams, copies: int, checkpointing: bool, time: bool) -> ImageCosts:
-        """Counts the costs of a step; the network is made, and its images are read."""
-        from groupwise_images.restoration.costs import image_costs
-
-        return image_costs(self, streams=streams, checkpointing=checkpointing)
 
     @classmethod
     def card(cls, request: Export) -> Card:

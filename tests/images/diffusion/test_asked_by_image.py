@@ -23,7 +23,6 @@ from groupwise.experiment.runner import open_domain, run
 from groupwise.streams import Streams
 from groupwise.testing import check_domain
 from groupwise_images.diffusion.config import DiffusionConfig
-from groupwise_images.diffusion.costs import image_costs
 from groupwise_images.diffusion.domain import DiffusionDomain
 from groupwise_images.diffusion.image_prompts import EncodedPrompts
 from groupwise_images.diffusion.models.families import InstructPix2Pix, StableDiffusion
@@ -242,7 +241,7 @@ def test_what_an_adapter_of_ones_own_reads_for_a_negative_prompt_is_that_prompts
 def test_guidance_by_the_image_takes_a_third_row_of_the_model(model: Path, pairs: Path) -> None:
     for image_guidance, rows in ((1.0, 2), (IMAGE_GUIDANCE, 3)):
         config = validate(DiffusionConfig, table(model, pairs, model={"image_guidance": image_guidance}))
-        assert image_costs(config, copies=0, checkpointing=False, time=False).rows_of_model == rows
+        assert DiffusionDomain(config, streams=Streams(0)).denoiser.guided_rows == rows
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [

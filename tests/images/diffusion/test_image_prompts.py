@@ -20,7 +20,6 @@ from groupwise.domain.protocol import Prompt
 from groupwise.objective.matching import Mirrored, Velocity
 from groupwise.streams import Streams
 from groupwise.testing import check_domain
-from groupwise_images.diffusion.costs import image_costs
 from groupwise_images.diffusion.domain import DiffusionDomain
 from groupwise_images.diffusion.pipeline_adapter import PromptImage
 
@@ -413,12 +412,6 @@ def test_bad_tables_name_their_line(tmp_path: Path) -> None:
 def files_of_another_size(folder: Path) -> str:
     Image.fromarray(np.zeros((9, 9), "uint8")).save(folder / "large.png")
     return "large.png"
-
-
-def test_costs_are_counted_without_weights() -> None:
-    costs = image_costs(config({"guidance": 2.0}), copies=0, checkpointing=False, time=False)
-    assert costs.name == "DiTTransformer2DModel, images of 8 x 8 pixels"
-    assert costs.rows_of_model == 2
 
 
 RUN = {

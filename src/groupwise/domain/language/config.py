@@ -24,12 +24,11 @@ from groupwise.causal_lm.config import (
 )
 from groupwise.config import Config, ConfigError, InModule, OpenKinds, import_paths, is_object, read_json
 from groupwise.config.errors import Count, PerStep, Positive, Seed
-from groupwise.domain.costs import CausalLm
 from groupwise.domain.exported import Card, DomainObjects, EvaluationObjects, Export, RowsObject
 from groupwise.domain.language.environment import EnvironmentConfig
-from groupwise.domain.language.source import Files, Hub, Source, SourceConfig
+from groupwise.domain.language.source import Files, Source, SourceConfig
 from groupwise.domain.language.source.base import Nothing
-from groupwise.domain.settings import DomainConfig
+from groupwise.domain.settings import CausalLm, DomainConfig
 from groupwise.processes import without_collection
 from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
@@ -512,8 +511,8 @@ class LanguageConfig(DomainConfig):
         return self.model_copy(update={"environment": None})
 
     def costs(self, *, streams: Streams) -> CausalLm:
-        """Describes the costs of a step to `groupwise estimate`. A small model with fresh weights is built, because its
-        data decide its vocabulary; of a model's folder the tokenizer alone is read, and nothing is fetched from a hub.
+        """Describes the model to `groupwise estimate`: of a folder or a hub id config.json alone is read. A small model
+        with fresh weights is built, because its data decide its vocabulary.
         """
         model: Any = self.model
         if not isinstance(model, Pretrained | Scratch | ModelObjects):
@@ -521,34 +520,34 @@ class LanguageConfig(DomainConfig):
                 f"model.kind = {model.kind!r}: the step is computed at {model.address}, whose machine is not known"
                 " here; estimate a local model, `--model FOLDER`"
             )
-        dtype, lora = getattr(model, "dtype", "float32"), getattr(model, "lora", None)
-        path, config, prompt_tokens = "", None, None
+        has_weights, dtype = True, getattr(model, "dtype", "auto")
         if isinstance(model, Pretrained):
             from groupwise.causal_lm.gguf import plain_folder
+            from groupwise.causal_lm.model_folder import read_config
 
             path = plain_folder(model.path)
-            if (Path(path) / "tokenizer_config.json").is_file() and not isinstance(self.data.source, Hub):
-                from groupwise.domain.language.data import mean_tokens
-
-                prompt_tokens = mean_tokens(self.data, self.chat, self.environment, path)
+            config: Any = read_config(model.loading.model_copy(update={"path": path}))
+            if config is None:
+                raise ConfigError(
+                    f"model.path = {model.path!r}: no config.json can be read from it; give a model folder, its"
+                    " config.json, or a hub id"
+                )
+            has_weights = not Path(path).exists() or any(Path(path).glob("*.safetensors"))
         else:
             domain: Any = self.open(streams=streams)
-            try:
-                prompts = domain.prompts(range(min(256, domain.num_prompts)))
-                lengths = [len(domain.prompt_ids(prompt)) for prompt in prompts]
-                config, prompt_tokens = domain.module.config.to_dict(), sum(lengths) / len(lengths)
-            finally:
-                domain.close()
+            config = domain.module.config
+            domain.close()
+        dtype = str(config.dtype).removeprefix("torch.") if dtype == "auto" else dtype
+        engine = self.engine if isinstance(self.engine, VllmEngine) else None
         return CausalLm(
-            path=path,
             config=config,
-            prompt_tokens=prompt_tokens,
             max_new_tokens=self.sampling.max_new_tokens,
-            bfloat16=dtype == "bfloat16",
-            lora_rank=None if lora is None else lora.r,
-            served=isinstance(self.engine, VllmEngine) and self.engine.sync != "none",
-            server_share=self.engine.memory_share if isinstance(self.engine, VllmEngine) else 0.0,
-            server_sleeps=isinstance(self.engine, VllmEngine) and self.engine.sleep,
+            weight_bytes={"bfloat16": 2, "float16": 2, "float64": 8}.get(dtype, 4),
+            lora=getattr(model, "lora", None),
+            has_weights=has_weights,
+            served=engine is not None and engine.sync != "none",
+            server_share=0.0 if engine is None else engine.memory_share,
+            server_sleeps=engine is not None and engine.sleep,
         )
 
     @classmethod

@@ -4,7 +4,7 @@ weights, also where the denoiser is cast.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -15,21 +15,20 @@ from groupwise.config import ConfigError
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Makes the context in which a frozen part computes in the precision of its own weights."""
-    # Tensors without data, whose costs are counted, are never cast.
-    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
+    return torch.autocast(device.type, enabled=False)
 
 
 def check_finite(value: Tensor, what: str) -> None:
     """Refuses what a frozen part returned where it is not finite: eight bits turn NaN into black.
 
     Args:
-        value: returned by the part; without data where costs are counted.
+        value: returned by the part.
         what: the part, and what it does.
 
     Raises:
         ConfigError: names the part.
     """
-    if value.device.type != "meta" and value.is_floating_point() and not bool(value.isfinite().all()):
+    if value.is_floating_point() and not bool(value.isfinite().all()):
         raise ConfigError(
             f"{what} NaN or infinity; its weights in domain.model.path are damaged, or overflow in half precision"
             ' (domain.model.dtype = "float32")'

@@ -257,7 +257,7 @@ class PipelineDenoiser:
         for name, value in [*tensors.items(), *(unconditional or {}).items()]:
             autoencoder.check_finite(value, f"text encoders: they encode prompts ({name}) as")
         condition = Condition(tensors, unconditional)
-        if not self.proven and prompts and self.device.type != "meta":
+        if not self.proven and prompts:
             self.proven = True
             self._check_repeatable(condition)
         return condition
