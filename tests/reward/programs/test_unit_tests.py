@@ -11,8 +11,8 @@ import pytest
 
 from groupwise.reward import RewardError, Rewards, UnitTests, score
 from groupwise.reward.programs.unit_tests import python_code
-from groupwise.reward.programs.wall import machine_wall
-from groupwise.reward.programs.wall.machine_wall import Wall
+from groupwise.reward.wall import machine_wall
+from groupwise.reward.wall.machine_wall import Wall
 
 TESTS = ["assert add(1, 2) == 3", "assert add(-1, 1) == 0", "assert add('a', 'b') == 'ab'"]
 
@@ -124,14 +124,14 @@ def test_data_without_tests_are_an_error(tests: Any) -> None:
 
 def test_a_machine_without_a_wall_is_said_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        machine_wall, "standing", lambda: Wall("none", filtered=False, refused="clone: Operation not permitted")
+        machine_wall, "standing", lambda: Wall("none", filtered=False, refused="bwrap: Operation not permitted")
     )
     with pytest.raises(RewardError, match=r'network = "deny" cannot be kept'):
         Rewards({"code": UnitTests(network="deny")})
     with pytest.raises(
         RewardError,
         match=(
-            r'wall = "required", and this machine refuses it \(clone: Operation not permitted\); allow user namespaces'
+            r'wall = "required", and this machine refuses it \(bwrap: Operation not permitted\); allow user namespaces'
         ),
     ):
         Rewards({"code": UnitTests(wall="required")})

@@ -15,6 +15,7 @@ import pytest
 
 from groupwise.reward import CallableReward, Format, MathVerify, ReasoningGym, RewardError, Rewards, score
 from groupwise.reward.scoring.process import ProcessReward
+from groupwise.reward.wall.usage import descendants
 
 
 @pytest.fixture
@@ -93,7 +94,8 @@ def test_a_reward_of_yours_keeps_the_environment_and_one_of_the_package_does_not
         assert rewards.score(["?"], ["a"]).values["r"] == [7.0]
     reward = ProcessReward(ReasoningGym())
     assert reward._process is not None
-    assert "MY_SECRET_KEY" not in Path(f"/proc/{reward._process.pid}/environ").read_text()
+    for process in (reward._process.pid, *descendants(reward._process.pid)):
+        assert "MY_SECRET_KEY" not in Path(f"/proc/{process}/environ").read_text()
     reward.close()
 
 
@@ -173,16 +175,15 @@ def test_nothing_is_left_when_the_parent_is_killed(reward: str, text: str, tmp_p
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        children = Path(f"/proc/{child}/task/{child}/children")
+        # One that scores member by member stands behind a wall, which is a process too.
+        num_processes = 1 + ("coin" in reward) + (text == "1e999999999")
         if text == "for ever":
             until((tmp_path / "own_process_rewards.held").exists)
-        elif text == "1e999999999":
-            until(lambda: bool(children.read_text()))
-        else:
+        elif text != "1e999999999":
             assert parent.stdout.readline() == "scored\n"
-        family = [child, *map(int, children.read_text().split())]
+        until(lambda: len(descendants(child)) == num_processes - 1)
+        family = [child, *descendants(child)]
         assert alive(child)
-        assert len(family) == 1 + (text == "1e999999999")
         parent.kill()
     until(lambda: not any(map(alive, family)))
 

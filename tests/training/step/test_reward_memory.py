@@ -14,8 +14,8 @@ from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.domain.protocol import Samples
 from groupwise.objective import Objective
 from groupwise.reward import Rewards, RewardTable, UnitTests
-from groupwise.reward.programs.wall import machine_wall
-from groupwise.reward.programs.wall.machine_wall import Wall
+from groupwise.reward.wall import machine_wall
+from groupwise.reward.wall.machine_wall import Wall
 from groupwise.track import read_metrics
 from groupwise.training import train
 from groupwise.training.job import Progress

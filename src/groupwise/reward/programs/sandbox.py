@@ -1,31 +1,29 @@
-"""Runs a program that a model wrote to its end, behind the wall of `groupwise.reward.programs.wall`, within limits on
-all processes that it starts.
+"""Runs a program that a model wrote to its end, behind the wall of `groupwise.reward.wall`, within limits on all
+processes that it starts.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
-import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
-from groupwise.reward.programs.wall import machine_wall
-from groupwise.reward.programs.wall.limits import Limits
-from groupwise.reward.programs.wall.readable_paths import python
+from groupwise.reward.wall import bubblewrap, cgroup, machine_wall, usage
+from groupwise.reward.wall.limits import Limits
+from groupwise.reward.wall.readable_paths import python
 
-__all__ = ["LINE", "Finished", "Limits", "python", "run_limited"]
+__all__ = ["Finished", "Limits", "python", "run_limited"]
 
-LINE = 3
-"""The number under which a program finds the open socket that it is given."""
-_SECONDS_TO_CLEAN = 30.0
-_STATUS_KILLED = -9
+_LOOK = 0.05
+_MAX_FILES = 16384
 
 
 @final
@@ -34,7 +32,7 @@ class Finished:
     """The end of a program: its status, its output, and the limit that stopped it.
 
     Args:
-        status: 0 only where it ended well; 125 where the wall could not be built.
+        status: 0 only where it ended well.
         output: what it printed, up to the limit of a file.
         timed_out: the wall time ended it.
         errors: what it wrote to standard error, up to the same limit.
@@ -48,78 +46,6 @@ class Finished:
     errors: str = field(default="", compare=False)
     limit: str = field(default="", compare=False)
     refused: str = field(default="", compare=False)
-
-
-@final
-class _Keeper:
-    """The process that forks a supervisor for every program. Starting a new Python for every program would take longer
-    than all other work around it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
-        self._owner = 0
-
-    def ask(self, descriptors: Sequence[int]) -> None:
-        """Requests the run of a program.
-
-        Args:
-            descriptors: of the request, of the line back, and of the program.
-        """
-        with self._lock:
-            for is_last_try in (False, True):
-                try:
-                    socket.send_fds(self._opened(), [b"run"], list(descriptors))
-                    return
-                except OSError:
-                    # The process may have been killed in between; it is started a second time, once.
-                    self._close()
-                    if is_last_try:
-                        raise
-
-    def _opened(self) -> socket.socket:
-        # A forked child inherits this object, but must not use the parent's socket.
-        if self._socket is None or self._owner != os.getpid():
-            own_end, keeper_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with keeper_end:
-                null_device = subprocess.DEVNULL
-                environment = {"PATH": os.environ.get("PATH", os.defpath)}
-                self._process = subprocess.Popen(
-                    machine_wall.keeper(keeper_end.fileno()),
-                    pass_fds=[keeper_end.fileno()],
-                    stdin=null_device,
-                    stdout=null_device,
-                    stderr=null_device,
-                    env=environment,
-                    cwd="/",
-                    start_new_session=True,
-                )
-            self._socket, self._owner = own_end, os.getpid()
-        return self._socket
-
-    def _close(self) -> None:
-        process, line, is_owner = self._process, self._socket, self._owner == os.getpid()
-        self._process = self._socket = None
-        if line is not None:
-            line.close()
-        if process is not None and is_owner:
-            # The process ends by itself when its socket is closed.
-            try:
-                process.wait(_SECONDS_TO_CLEAN)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-    def close(self) -> None:
-        """Ends the process."""
-        with self._lock:
-            self._close()
-
-
-_keeper = _Keeper()
-atexit.register(_keeper.close)
 
 
 async def run_limited(
@@ -142,7 +68,7 @@ async def run_limited(
         limits: limits of the program with all its processes.
         files: name -> text of what lies in its folder at the start.
         stdin: text of its standard input.
-        line: an open socket that it gets, as descriptor `LINE`, and that is closed here.
+        line: an open socket that it gets under the same number, and that is closed here.
         readable: paths that it may read beside the usual.
 
     Returns:
@@ -150,58 +76,118 @@ async def run_limited(
             nothing.
 
     Raises:
-        OSError: no supervisor can be started.
+        OSError: no process can be started.
 
     Example:
         >>> asyncio.run(run_limited(["echo", "hello"], Limits()))
         Finished(status=0, output='hello\\n', timed_out=False, errors='', limit='', refused='')
     """
     with contextlib.ExitStack() as stack:
-        if line is not None:
-            stack.enter_context(line)
-        request = machine_wall.request(command, files or {}, limits, readable)
+        passed = [] if line is None else [stack.enter_context(line).fileno()]
         # Files in memory have no name, so that no program can find them and none remains.
-        packed, source, output, errors = (
+        source, output, errors, status = (
             stack.enter_context(os.fdopen(os.memfd_create("program"), "w+b", buffering=0)) for _ in range(4)
         )
-        packed.write(request.packed())
         source.write(stdin.encode(errors="replace"))
         source.seek(0)
-        own_end, supervisor_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        stack.enter_context(own_end)
-        own_end.setblocking(False)
-        with supervisor_end:
-            passed = [packed, supervisor_end, source, output, errors, *([] if line is None else [line])]
-            _keeper.ask([stream.fileno() for stream in passed])
+        # What it writes to a file system in memory counts as memory, and bubblewrap's own process as one of its.
+        group = cgroup.make((limits.memory_mb or 2**20) + limits.disk_mb, limits.num_processes + 1)
+        if group is not None:
+            stack.callback(group.remove)
+        with machine_wall.behind(command, limits, files, readable, status.fileno(), group) as (walled, descriptors):
+            process = subprocess.Popen(
+                walled,
+                pass_fds=[*passed, *descriptors],
+                stdin=source,
+                stdout=output,
+                stderr=errors,
+                env={"PATH": os.environ.get("PATH", os.defpath)},
+                cwd="/",
+            )
         if line is not None:
             line.close()
-        status, limit, refused, leftover = await _answer(own_end, limits)
+        try:
+            limit = await _limit_that_ended(process, limits, group)
+        finally:
+            # This also holds after a cancellation: the program's processes must be gone before the program is given up.
+            await asyncio.shield(_end(process))
         max_bytes = limits.output_mb * 2**20
-        output_text, error_text = (
-            os.pread(stream.fileno(), max_bytes, 0).decode(errors="replace") for stream in (output, errors)
+        output_text, error_text, status_text = (
+            os.pread(stream.fileno(), max_bytes, 0).decode(errors="replace") for stream in (output, errors, status)
         )
+    ended = _ended(status_text)
+    refused = (
+        ""
+        if limit or "exit-code" in ended
+        else error_text.strip().rpartition("\n")[2] or "the wall ended without a word"
+    )
+    limit = limit or ended.get("limit", "")
     return Finished(
-        status, output_text, limit == "wall", error_text, limit, refused or (leftover and f"would not end: {leftover}")
+        ended.get("exit-code", process.returncode), output_text, limit == "wall", error_text, limit, refused
     )
 
 
-async def _answer(line: socket.socket, limits: Limits) -> tuple[int, str, str, str]:
-    """Waits for the supervisor's report, which comes soon after the wall time has passed or after this task is
-    cancelled.
-    """
-    loop = asyncio.get_running_loop()
-    reply = loop.create_task(loop.sock_recv(line, 2**16))
-    limit = ""
-    try:
-        done, _ = await asyncio.wait([reply], timeout=limits.wall_seconds)
-        limit = "" if done else "wall"
-    finally:
-        if not reply.done():
-            line.shutdown(socket.SHUT_WR)
-            # This also holds after a cancellation: the program's processes must be gone before the program is given up.
-            await asyncio.shield(asyncio.wait([reply], timeout=_SECONDS_TO_CLEAN))
-            reply.cancel()
-    if not reply.done() or reply.cancelled() or reply.exception() is not None or not reply.result():
-        return _STATUS_KILLED, limit, "the supervisor of the program ended without a word", ""
-    status, ended_by, refused, leftover = json.loads(reply.result())
-    return status, limit or ("" if ended_by == "stopped" else ended_by), refused, leftover
+def _ended(status: str) -> dict[str, Any]:
+    """Returns the last thing that the wall said about the program."""
+    lines = status.splitlines()
+    return json.loads(lines[-1]) if lines else {}
+
+
+async def _limit_that_ended(process: subprocess.Popen[bytes], limits: Limits, group: cgroup.Cgroup | None) -> str:
+    """Waits for the end of a program or for a limit. Returns the name of the limit, or an empty string."""
+    until = float("inf") if limits.wall_seconds is None else time.monotonic() + limits.wall_seconds
+    while not await _ends_within(_LOOK, process):
+        if time.monotonic() > until:
+            return "wall"
+        if limit := _passed(process.pid, limits, group):
+            return limit
+    return "memory" if group is not None and group.ran_out else ""
+
+
+async def _ends_within(seconds: float, process: subprocess.Popen[bytes]) -> bool:
+    """Waits for the end of a process. Linux before 5.3 has no pidfd; there the end is noticed when the time is over."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            number = os.pidfd_open(process.pid)
+            stack.callback(os.close, number)
+            loop.add_reader(number, ended.set)
+            stack.callback(loop.remove_reader, number)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), seconds)
+    return process.poll() is not None
+
+
+def _passed(process: int, limits: Limits, group: cgroup.Cgroup | None) -> str:
+    if group is not None:
+        memory, cpu, tasks = group.ran_out, group.cpu_seconds, 0
+    else:
+        tasks, megabytes, cpu = usage.used(process, limits.num_processes)
+        memory = limits.memory_mb is not None and megabytes > limits.memory_mb
+    if memory:
+        return "memory"
+    if limits.cpu_seconds is not None and cpu > limits.cpu_seconds:
+        return "cpu"
+    if tasks > limits.num_processes:
+        return "processes"
+    # Only their size is bounded by the file system, and empty files fill the kernel's memory too.
+    for child in usage.descendants(process, 1):
+        with contextlib.suppress(OSError):
+            room = os.statvfs(f"/proc/{child}/root{bubblewrap.WORK}")
+            if room.f_blocks * room.f_frsize == limits.disk_mb * 2**20 and room.f_files - room.f_ffree > _MAX_FILES:
+                return "disk"
+    return ""
+
+
+async def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a program whose wall still stands, and waits for the end of its last process."""
+    while process.poll() is None:
+        if machine_wall.standing().kind == "bubblewrap":
+            # bubblewrap ends when its first child has, and that with all other processes. Ended itself, it would wait
+            # for none of them; before it has a child, it soon will have one.
+            for first in usage.descendants(process.pid, 1)[:1]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(first, signal.SIGKILL)
+        else:
+            process.terminate()
+        await _ends_within(_LOOK, process)

@@ -17,9 +17,9 @@ from groupwise.config.errors import Mebibytes, Parallel, PerStep
 from groupwise.reward.base import Noted, Reward, RewardError, Value
 from groupwise.reward.completions import Text, completion_text
 from groupwise.reward.programs import isolated_test
-from groupwise.reward.programs.sandbox import LINE, Finished, Limits, python, run_limited
-from groupwise.reward.programs.wall import machine_wall
+from groupwise.reward.programs.sandbox import Finished, Limits, python, run_limited
 from groupwise.reward.scoring.process import Worker
+from groupwise.reward.wall import machine_wall
 
 _FENCE = re.compile(r"^```[ \t]*([\w+-]*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _SECONDS_TO_END = 0.5
@@ -78,7 +78,7 @@ class UnitTests(Reward):
     apart).
 
     Every test runs the program in a process and folder of its own, behind the wall that
-    `groupwise.reward.programs.wall` builds: it reads the system's and Python's files and nothing else, writes only
+    `groupwise.reward.wall` builds: it reads the system's and Python's files and nothing else, writes only
     where nothing is kept, has no network, and ends with all that it started. Whatever happens while it is examined is
     its own wrong answer. No program gives `wrong`.
 
@@ -224,7 +224,9 @@ class UnitTests(Reward):
         ends = socket.socketpair()
         roles = zip(("program", "tester"), (code, None), ("", test), ends, strict=True)
         program, tester = (
-            asyncio.ensure_future(self._limited([*python(), *isolated_test.command(role, LINE)], text, stdin, end))
+            asyncio.ensure_future(
+                self._limited([*python(), *isolated_test.command(role, end.fileno())], text, stdin, end)
+            )
             for role, text, stdin, end in roles
         )
         try:

@@ -15,15 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
+from groupwise.config import raised_at
 from groupwise.reward.base import MemberLimits, Noted
-from groupwise.reward.scoring.process_child import die_with_parent, error_text, plain
 from groupwise.reward.scoring.table import arguments_for
 
-_MEBIBYTE = 1 << 20
+_MEBIBYTE, _GIBIBYTE = 1 << 20, 1 << 30
 _SIZES = Path("/proc/self/statm")
 # Share of the batch's time for scoring; the remaining time is for sending the answers.
 _SHARE_OF_BATCH = 0.8
 _QUICK = 0.1
+_LONGEST = 2000
 
 
 @final
@@ -43,13 +44,10 @@ class Members:
 
     Args:
         batch_seconds: for a batch, None without an end.
-        parent: a file descriptor that hangs up when the process that asks is gone.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], limits: MemberLimits, batch_seconds: float | None, parent: int
-    ) -> None:
-        self.function, self.limits, self.batch_seconds, self.parent = function, limits, batch_seconds, parent
+    def __init__(self, function: Callable[..., Any], limits: MemberLimits, batch_seconds: float | None) -> None:
+        self.function, self.limits, self.batch_seconds = function, limits, batch_seconds
 
     def score(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Scores a batch. Returns `values`, one a member, or the `error` that the reward raised for a member.
@@ -137,10 +135,9 @@ class Members:
         process = os.fork()
         if process:
             os.close(writer)
-            return process, _Answers(reader, self.parent)
+            return process, _Answers(reader)
         try:
             os.close(reader)
-            die_with_parent()
             self._confine()
             for member in members:
                 _write(writer, self._scored(batch, member))
@@ -154,11 +151,12 @@ class Members:
         null_device = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null_device, stream)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-        if not _SIZES.exists():
-            return
-        size = int(_SIZES.read_text().split()[0]) * resource.getpagesize()
+        try:
+            size = int(_SIZES.read_text().split()[0]) * resource.getpagesize()
+        except OSError:
+            # There is no /proc behind Landlock.
+            size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + _GIBIBYTE
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         limit = size + self.limits.memory_mb * _MEBIBYTE
         resource.setrlimit(
@@ -191,21 +189,14 @@ def _write(target: int, answer: Mapping[str, Any]) -> None:
 class _Answers:
     """Lines of a pipe, each with a time limit."""
 
-    def __init__(self, reader: int, parent: int) -> None:
+    def __init__(self, reader: int) -> None:
         self.reader, self._rest = reader, b""
-        self._ready = select.poll()
-        self._ready.register(reader, select.POLLIN)
-        # The parent's descriptor is never read: it only reports that the parent hung up.
-        self._ready.register(parent, 0)
 
     def line(self, seconds: float) -> bytes | None:
         """Reads the next line; empty where the writer is gone, None where the time limit has passed."""
         end = time.monotonic() + seconds
         while b"\n" not in self._rest:
-            ready = dict(self._ready.poll(max(0.0, 1000 * (end - time.monotonic()))))
-            if ready.keys() - {self.reader}:
-                os._exit(0)
-            if not ready:
+            if not select.select([self.reader], [], [], max(0.0, end - time.monotonic()))[0]:
                 return None
             if not (chunk := os.read(self.reader, 1 << 16)):
                 return b""
@@ -215,3 +206,31 @@ class _Answers:
 
     def close(self) -> None:
         os.close(self.reader)
+
+
+def plain(value: Any) -> Any:
+    """Converts a reward to JSON's types; a value that is no reward becomes a text, which the check of values refuses.
+
+    Args:
+        value: what a reward returned for one member.
+
+    Example:
+        >>> plain(Noted(None, "judge_failed", "503")), plain(0.5), plain({1})
+        ({'value': None, 'event': 'judge_failed', 'detail': '503'}, 0.5, '{1}')
+    """
+    if isinstance(value, Noted):
+        return {"value": plain(value.value), "event": value.event, "detail": value.detail[:_LONGEST]}
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    # All remaining values are no rewards; as a text they reach the check that refuses them.
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
+
+
+def error_text(error: BaseException) -> str:
+    """Describes an exception in one text: its type, its message, and the place where it was raised.
+
+    Example:
+        >>> error_text(KeyError("colour"))
+        "KeyError: 'colour'"
+    """
+    return f"{type(error).__name__}: {str(error)[:_LONGEST]}{raised_at(error)}"

@@ -19,6 +19,9 @@ from typing import Any, final
 from groupwise.reward.base import Noted, Reward, RewardError
 from groupwise.reward.completions import Text
 from groupwise.reward.scoring.trainer_arguments import TRAINER_ARGUMENTS
+from groupwise.reward.wall.limits import Limits
+from groupwise.reward.wall.machine_wall import behind
+from groupwise.reward.wall.readable_paths import python
 
 _LIMIT = 1 << 16
 
@@ -65,25 +68,17 @@ def _print(text: bytes) -> None:
         pass
 
 
-_PASSED_VARIABLES = frozenset(
-    {
-        "HOME",
-        "LANG",
-        "LANGUAGE",
-        "LD_LIBRARY_PATH",
-        "PATH",
-        "PYTHONHOME",
-        "PYTHONDONTWRITEBYTECODE",
-        "TMPDIR",
-        "TZ",
-        "VIRTUAL_ENV",
-    }
-)
+_SERVED = "groupwise.reward.scoring.process_main"
+# Of a member, not of the process: that one forks all members and evaluates none.
+_UNLIMITED = Limits(cpu_seconds=None, memory_mb=None, wall_seconds=None)
 
 
 @final
 class ProcessReward:
     """Calls a configured reward in another process, by lines of JSON; columns must therefore be JSON-able.
+
+    A shipped reward that is scored member by member evaluates what a policy wrote, so its process runs behind the wall
+    of `groupwise.reward.wall`, and gets none of this process's variables.
 
     The process lives until `close`, a time limit (`cancel`), or the end of this one, and is started again at the next
     call.
@@ -130,41 +125,40 @@ class ProcessReward:
             process, self._process = self._process, None
         if process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        if self._reward.member_limits is not None:
+            # The wall ends everything behind it.
+            process.terminate()
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         # The pipes are left to the garbage collector, because a thread may still be reading.
         process.wait()
 
     close = cancel
 
     def _begin(self) -> subprocess.Popen[str]:
-        # -P keeps the working directory from being searched before every library, as in the command itself.
-        command = [sys.executable, "-P", "-m", "groupwise.reward.scoring.process_main"]
-        # A path from which this process imports may have been added by hand.
-        environment = self._environment() | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         error, printed = os.pipe()
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": printed}
+        pipes |= {"text": True, "encoding": "utf-8", "start_new_session": True}
         try:
-            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": printed}
-            process = subprocess.Popen(
-                command, **pipes, text=True, encoding="utf-8", env=environment, start_new_session=True
-            )
+            if self._reward.member_limits is None:
+                # -P keeps the working directory from being searched before every library, as in the command itself.
+                command = [sys.executable, "-P", "-m", _SERVED]
+                # A path from which this process imports may have been added by hand.
+                environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+                process = subprocess.Popen(command, env=environment, **pipes)
+            else:
+                start = f"import sys; sys.path[:0] = {_imported_from()!r}; from {_SERVED} import main; main()"
+                with behind([*python(), "-c", start], _UNLIMITED, readable=_imported_from()) as (command, passed):
+                    process = subprocess.Popen(
+                        command, pass_fds=passed, env={"PATH": os.environ.get("PATH", os.defpath)}, **pipes
+                    )
         finally:
             os.close(printed)
         self._printed = Printed(error)
         self._process = process
         self._exchange(process, self._reward.model_dump_json())
         return process
-
-    def _environment(self) -> dict[str, str]:
-        """Returns the variables of this process. A shipped reward that is scored member by member receives only a few
-        of them: it needs no key that may be among them.
-        """
-        if self._reward.member_limits is None:
-            return dict(os.environ)
-        # The process forks, so libraries of C++ must not start threads in it.
-        return {
-            name: value for name, value in os.environ.items() if name in _PASSED_VARIABLES or name.startswith("LC_")
-        } | {"OMP_NUM_THREADS": "1"}
 
     def _exchange(self, process: subprocess.Popen[str], line: str) -> dict[str, Any]:
         assert process.stdin is not None
@@ -185,6 +179,14 @@ class ProcessReward:
         if "error" in answer:
             raise RuntimeError(answer["error"])
         return answer
+
+
+def _imported_from() -> list[str]:
+    """Returns the folders of this package and of installed ones, and no other folder from which this process imports:
+    it may hold anything.
+    """
+    own = os.path.dirname(os.path.dirname(os.path.abspath(sys.modules["groupwise"].__file__ or "")))
+    return [path for path in sys.path if path == own or path.endswith("-packages")]
 
 
 # A thread that calls a reward, and that can be abandoned when the reward hangs.

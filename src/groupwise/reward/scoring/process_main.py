@@ -5,10 +5,13 @@ with one line each.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import inspect
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -19,15 +22,16 @@ from pydantic import TypeAdapter
 from groupwise.config import ConfigError
 from groupwise.reward.base import RewardError
 from groupwise.reward.config import RewardConfig
-from groupwise.reward.scoring.members import Members
-from groupwise.reward.scoring.process_child import die_with_parent, error_text, plain
+from groupwise.reward.scoring.members import Members, error_text, plain
 from groupwise.reward.scoring.table import arguments_for
 from groupwise.reward.scoring.trainer_arguments import RewardLog, TrainerState
 
 
 def main() -> None:
     """Serves until standard input ends."""
-    die_with_parent()
+    # The kernel kills this process when its parent has ended, even while it holds the interpreter. Linux only.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     # The reward's output must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -41,9 +45,8 @@ def main() -> None:
         return
     _answer(answers, {"ready": True})
     if (limits := reward.member_limits) is not None:
-        # No thread runs here, because a fork must not inherit a lock that no thread would release. This process runs no
-        # code of a policy, so it notices the end of its input.
-        members = Members(function, limits, reward.timeout_seconds, sys.stdin.fileno())
+        # No thread runs here, because a fork must not inherit a lock that no thread would release.
+        members = Members(function, limits, reward.timeout_seconds)
         for line in sys.stdin:
             _serve(answers, members.score, line)
         return

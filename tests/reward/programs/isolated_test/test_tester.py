@@ -11,7 +11,7 @@ import pytest
 
 from groupwise.reward import UnitTests
 from groupwise.reward.base import Noted
-from groupwise.reward.programs.wall import machine_wall
+from groupwise.reward.wall import machine_wall
 
 HONEST = {
     """

@@ -40,7 +40,10 @@ SYSTEM_CALL = (
     "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\ndef call(*given):\n    result = libc.syscall(*given)\n   "
     " assert result >= 0\n    return result\n"
 )
-SOCKET = "import socket\nsocket = socket.socket(fileno=3)\nheard, said = socket.makefile('r'), socket.makefile('w')\n"
+SOCKET = (
+    "import os, socket, stat\nplace = next(n for n in range(3, 99) if stat.S_ISSOCK(os.fstat(n).st_mode))\n"
+    "socket = socket.socket(fileno=place)\nheard, said = socket.makefile('r'), socket.makefile('w')\n"
+)
 
 # name -> program, tests, what it deserves; `{name}` is filled in with what stands outside: see `Outside` in
 # test_hostile.py.

@@ -15,15 +15,12 @@ from pathlib import Path
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 _SETTINGS = (
     "alternatives",
+    "fonts",
     "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
     "passwd",
     "group",
     "nsswitch.conf",
     "localtime",
-    "timezone",
-    "mime.types",
 )
 _NETWORK = ("hosts", "resolv.conf", "services", "protocols", "gai.conf", "ssl", "pki", "ca-certificates")
 # Python may be installed into a home folder: of such a folder only these entries are readable.
@@ -31,7 +28,7 @@ _OF_PYTHON = ("bin", "lib", "lib64", "share", "ssl", "pyvenv.cfg")
 
 
 @cache
-def readable(network: bool, further: tuple[str, ...] = ()) -> tuple[list[str], list[tuple[str, str]]]:
+def readable_paths(network: bool, further: tuple[str, ...] = ()) -> tuple[list[str], list[tuple[str, str]]]:
     """Returns the paths that a program may read.
 
     Args:
@@ -42,7 +39,7 @@ def readable(network: bool, further: tuple[str, ...] = ()) -> tuple[list[str], l
         Real paths, none inside another, and the path and target of every symbolic link on the way to them.
 
     Example:
-        >>> paths, links = readable(network=False)
+        >>> paths, links = readable_paths(network=False)
         >>> any(sys.base_prefix.startswith(path) for path in paths) or os.path.realpath(
         ...     sys.base_prefix
         ... ) + "/lib" in paths

