@@ -88,10 +88,8 @@ def ours() -> Callable[[], None]:
     from groupwise.streams import Streams
     from groupwise.training.distributed import World
     from groupwise.training.job import Progress
-    from groupwise.training.step.collect import collect
-    from groupwise.training.step.state import TrainState
-    from groupwise.training.step.step import Step
-    from groupwise.training.step.update import update_policy
+    from groupwise.training.step.state import Step, TrainState
+    from groupwise.training.step.step import collect, update_policy
 
     sampler = f'domain.sampler={{kind="cps",eta={ETA}}}'
     # In place of the classifier, which would be computed as well.

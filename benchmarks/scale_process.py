@@ -29,7 +29,7 @@ from groupwise.learner.shards import local_part
 from groupwise.runs import read_lines
 from groupwise.training.distributed import World
 from groupwise.training.run import launch
-from groupwise.training.step import update
+from groupwise.training.step import step
 
 
 class Seconds:
@@ -103,7 +103,7 @@ def watch(sharded: bool) -> None:
     time.
     """
     WORKING.note(LanguageDomain, "sample", "sampling")
-    WORKING.note(update, "policy_gradient", "passes of the update")
+    WORKING.note(step, "policy_gradient", "passes of the update")
     WORKING.note(LocalLearner, "step", "AdamW")
     WORKING.note(World, "sum_gradients", "sum of gradients")
     for name in ("sum", "gather", "barrier"):

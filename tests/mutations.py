@@ -223,7 +223,7 @@ reference.py < reference/test_policy.py
 + return self.decay
 
 # average_decay: the average of the weights takes the share that it should keep
-training/step/update.py < training/test_weight_average.py
+training/step/step.py < training/test_weight_average.py
 - state.average.mix(1 - average.decay_after(
 + state.average.mix(average.decay_after(
 

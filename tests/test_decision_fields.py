@@ -37,7 +37,6 @@ from groupwise.domain.protocol import Samples
 from groupwise.objective.slot import CreditSlot
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
-from groupwise.training.step.collect import RewardedMembers
 
 
 class Believed(CreditSlot):
@@ -59,7 +58,7 @@ short = dataclasses.replace(first, mask=mask[:1, :1], old_log_prob=old[:1, :1], 
 joined = Samples.concatenate([short, second])
 assert joined.credence.tolist() == [[0.5, 0.0], [1.0, 3.0]]
 
-members = RewardedMembers(joined, torch.tensor([0, 0]), RewardTable({"right": [0.0, 1.0]}))
+members = dataclasses.replace(joined, place=torch.tensor([0, 0]), rewards=RewardTable({"right": [0.0, 1.0]}))
 rollouts = members.rollouts(objective.requires_rollouts, density=False)
 plan = objective.plan(objective.prepare(rollouts, objective.init()))
 log_prob = joined.old_log_prob.clone().requires_grad_()

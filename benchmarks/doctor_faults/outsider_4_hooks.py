@@ -191,11 +191,11 @@ def steps_lost_in_bfloat16() -> None:
 
 def loader_begins_anew() -> None:
     """Draws the prompts of every step as those of the first one."""
-    from groupwise.training.step import collect
+    from groupwise.training.step import step
 
-    first = collect.draw_prompts
+    first = step.draw_prompts
 
     def anew(streams: Any, num_prompts: int, drawn: int, count: int) -> tuple[list[int], int]:
         return first(streams, num_prompts, 0, count)[0], drawn + count
 
-    collect.draw_prompts = anew  # pyright: ignore[reportPrivateImportUsage]
+    step.draw_prompts = anew  # pyright: ignore[reportPrivateImportUsage]

@@ -68,10 +68,10 @@ def test_who_waits_before_it_tells(
     assert "the connection to another process broke" in capsys.readouterr().err
     waited.clear()
     # Where another process said that it left, its sentence stands in the place of the connection's.
-    roll_call = SimpleNamespace(left=lambda: "process 2 has left the run: no more", leave=lambda reason: None)
+    meeting = SimpleNamespace(left=lambda: "process 2 has left the run: no more", leave=lambda reason: None)
 
     def breaks() -> None:
-        with World(roll_call=roll_call).telling_end():  # type: ignore[arg-type]
+        with World(meeting=meeting).telling_end():  # type: ignore[arg-type]
             dist.init_process_group("gloo", **alone)
 
     assert report(caught(breaks)) == 1

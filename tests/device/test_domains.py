@@ -167,8 +167,8 @@ def forgetful(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("name", "domain"),
     [
-        ("training.step.collect", "language"),
-        pytest.param("training.step.update", "restoration", marks=pytest.mark.slow),
+        ("training.step.rollouts", "language"),
+        pytest.param("training.step.step", "restoration", marks=pytest.mark.slow),
         ("domain.restoration.policy", "restoration"),
         pytest.param("causal_lm.sampler", "language", marks=pytest.mark.slow),
         pytest.param("causal_lm.scoring", "language", marks=pytest.mark.slow),

@@ -21,10 +21,10 @@ from tests.integration.small import experiment, rows
 from transformers import AutoTokenizer
 
 from groupwise import train
+from groupwise.checkpoint import StorageError
 from groupwise.cli.app import main
 from groupwise.config import ConfigError
 from groupwise.experiment.runner import open_domain, resume
-from groupwise.training.run.run_folder import StorageError
 
 Command = Callable[..., tuple[int, str]]
 

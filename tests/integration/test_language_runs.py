@@ -24,8 +24,7 @@ from groupwise.training.distributed import World
 from groupwise.training.job import Progress
 from groupwise.training.run.loop import autocast_of
 from groupwise.training.step.pass_sizes import _measure
-from groupwise.training.step.state import TrainState
-from groupwise.training.step.step import Step
+from groupwise.training.step.state import Step, TrainState
 
 LOG_PROB = frozenset({"log_prob"})
 KL = ["divergence.kind=k3", "divergence.beta=0.1"]

@@ -6,9 +6,9 @@ A task is a few updates of several objectives, or a whole run; each writes into 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
-import threading
 import time
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from tests.images.diffusion import small
-from tests.training.step.test_reward_memory import Remembering
+from tests.training.step.test_memory import Remembering
 from tests.training.step.test_update import started
 from tests.training.toy import ToyDomain, job, recipe, weights
 
@@ -28,13 +28,11 @@ from groupwise.learner.optimiser import trained_parameters
 from groupwise.reward.scoring.table import RewardEvent, RewardTable
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import TrackConfig
-from groupwise.training import distributed, roll_call, train
+from groupwise.training import meeting, train
 from groupwise.training.distributed import connect, disconnect
-from groupwise.training.roll_call import RollCall
 from groupwise.training.run import launch, run_folder
-from groupwise.training.step.collect import collect
-from groupwise.training.step.step import Step
-from groupwise.training.step.update import update_policy
+from groupwise.training.step.state import Step
+from groupwise.training.step.step import collect, update_policy
 
 
 def only_late(index: int, action: Any) -> float | None:
@@ -112,33 +110,40 @@ def whole(folder: Path) -> None:
 
 
 class Worn(ToyDomain):
-    """A reward that times out on the second process alone, and waits there at its first call until it is asked for."""
+    """A reward that times out on the second process alone, and waits at its first call until the first one has said so.
 
-    def __init__(self, is_asked: threading.Event) -> None:
+    Args:
+        said: the file that the first process makes when it says for whom it waits.
+    """
+
+    def __init__(self, said: Path) -> None:
         super().__init__()
-        self.is_asked = is_asked
+        self.said = said
 
     def reward(self, samples: Any) -> RewardTable:
         events: tuple[RewardEvent, ...] = ()
         if os.environ["RANK"] == "1":
-            assert self.is_asked.wait(60)
+            end = time.monotonic() + 60
+            while not self.said.exists():
+                assert time.monotonic() < end, "nobody waits"
+                time.sleep(0.05)
             events = (RewardEvent("timeout", "right", count=3, detail="on process 1"),)
         return replace(super().reward(samples), events=events)
 
 
 def worn(folder: Path) -> None:
-    is_asked, place = threading.Event(), roll_call.place
+    class Said(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            print(record.getMessage())
+            (folder / "said").touch()
 
-    def asked(frame: Any) -> str:
-        is_asked.set()
-        return place(frame)
-
-    roll_call.place, roll_call._SECONDS_FOR_AN_ANSWER = asked, 60.0
-    distributed.RollCall = partial(RollCall, seconds=0.3)
+    meeting.SECONDS = 0.3
+    logging.getLogger("groupwise").addHandler(Said())
     train(
-        job(recipe(num_steps=2), domain=lambda device: Worn(is_asked), track=TrackConfig(console="lines")),
+        job(recipe(num_steps=2), domain=lambda device: Worn(folder / "said"), track=TrackConfig(console="lines")),
         folder / "run",
     )
+    meeting.SECONDS = 60.0
 
 
 class Broken(ToyDomain):
@@ -155,7 +160,6 @@ class Broken(ToyDomain):
 
 def left(folder: Path) -> None:
     """The program of process 1 catches the error of its run, keeps it, and lives on."""
-    distributed.RollCall = partial(RollCall, grace=0.5)
     try:
         train(job(recipe(num_steps=2), domain=lambda device: Broken()), folder / "run")
     except torch.OutOfMemoryError:

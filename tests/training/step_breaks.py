@@ -14,6 +14,7 @@ from tests.training.step_runs import Case
 
 from groupwise.causal_lm import loading
 from groupwise.domain.language import domain as language
+from groupwise.domain.protocol import Samples
 from groupwise.learner import local
 from groupwise.learner.optimiser import gradient_norm, trained_parameters
 from groupwise.objective import Objective, Plan
@@ -23,25 +24,22 @@ from groupwise.objective.correction import Truncate
 from groupwise.records import Loss, Scored
 from groupwise.reference import ReferencePolicy
 from groupwise.training.optimiser_config import OptimiserConfig
+from groupwise.training.step import state as state_module
 from groupwise.training.step import step as step_module
-from groupwise.training.step import update
-from groupwise.training.step.collect import RewardedMembers
-from groupwise.training.step.step import Step
+from groupwise.training.step.state import Step
 
 Patch = pytest.MonkeyPatch
 
 
 def mask(patch: Patch) -> None:
     """The last decision of every member is left out."""
-    plain = RewardedMembers.rollouts
+    plain = Samples.rollouts
 
-    def shorter(members: RewardedMembers, *arguments: Any, **options: Any) -> Any:
-        samples = members.samples
+    def shorter(samples: Samples, *arguments: Any, **options: Any) -> Any:
         last = torch.arange(samples.mask.shape[1]) == samples.payload["length"][:, None] - 1
-        masked = replace(samples, mask=samples.mask & ~last)
-        return plain(replace(members, samples=masked), *arguments, **options)
+        return plain(replace(samples, mask=samples.mask & ~last), *arguments, **options)
 
-    patch.setattr(RewardedMembers, "rollouts", shorter)
+    patch.setattr(Samples, "rollouts", shorter)
 
 
 def temperature(patch: Patch) -> None:
@@ -70,25 +68,24 @@ def denominator(patch: Patch) -> None:
 
 def order_of_clipping(patch: Patch) -> None:
     """The policy's gradient is clipped before the supervised one joins it."""
-    plain = update.supervised_gradient
+    plain = step_module.supervised_gradient
 
     def late(step: Step, samples: Any) -> Any:
         parameters = trained_parameters(step.domain.module)
         torch.nn.utils.clip_grads_with_norm_(parameters, step.recipe.train.max_grad_norm, gradient_norm(parameters))
         return plain(step, samples)
 
-    patch.setattr(update, "supervised_gradient", late)
+    patch.setattr(step_module, "supervised_gradient", late)
 
 
 def accumulation(patch: Patch) -> None:
     """The last micro-batch is lost."""
-    plain = update.micro_batches
-    for module in (update, step_module):
-        patch.setattr(
-            module,
-            "micro_batches",
-            lambda *arguments: (lambda batches: batches[: max(1, len(batches) - 1)])(plain(*arguments)),
-        )
+    plain = state_module.micro_batches
+    patch.setattr(
+        state_module,
+        "micro_batches",
+        lambda *arguments: (lambda batches: batches[: max(1, len(batches) - 1)])(plain(*arguments)),
+    )
 
 
 def old_log_prob(patch: Patch) -> None:
@@ -117,14 +114,14 @@ def advantage(patch: Patch) -> None:
 
 def dealing(patch: Patch) -> None:
     """Groups are dealt to minibatches in the order in which they were drawn."""
-    plain = update._minibatches
+    plain = step_module._minibatches
 
     class InOrder:
         def numpy(self, *key: Any) -> Any:
             return type("Unshuffled", (), {"permutation": staticmethod(np.arange)})
 
     patch.setattr(
-        update,
+        step_module,
         "_minibatches",
         lambda step, collected, number: plain(replace(step, streams=InOrder()), collected, number),
     )

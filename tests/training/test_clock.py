@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.training import roll_call
+from groupwise.training.run import loop
 
 _WORK = """
 import json, time
-from groupwise.training.roll_call import undelayed_seconds
+from groupwise.training.run.loop import undelayed_seconds
 
 starts = time.perf_counter(), time.process_time(), undelayed_seconds()
 while time.process_time() - starts[1] < .4:
@@ -48,11 +48,11 @@ def test_time_that_other_programs_take_from_the_thread_is_not_counted() -> None:
 
 
 def test_time_without_a_record_of_waiting_is_wall_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(roll_call, "_SCHEDULER", tmp_path / "absent")
-    monkeypatch.setattr(roll_call, "perf_counter", lambda: 12.5)
-    assert roll_call.undelayed_seconds() == 12.5
+    monkeypatch.setattr(loop, "_SCHEDULER", tmp_path / "absent")
+    monkeypatch.setattr(loop, "perf_counter", lambda: 12.5)
+    assert loop.undelayed_seconds() == 12.5
     (tmp_path / "schedstat").write_text("7000000000 2500000000 3\n", encoding="ascii")
-    monkeypatch.setattr(roll_call, "_SCHEDULER", tmp_path / "schedstat")
-    assert roll_call.undelayed_seconds() == 10.0
+    monkeypatch.setattr(loop, "_SCHEDULER", tmp_path / "schedstat")
+    assert loop.undelayed_seconds() == 10.0
     (tmp_path / "schedstat").write_text("no record\n", encoding="ascii")
-    assert roll_call.undelayed_seconds() == 12.5
+    assert loop.undelayed_seconds() == 12.5

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, final, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from groupwise.domain.pass_sizes import PassSizes
 from groupwise.objective.matching import CopyMatching
-from groupwise.records import DECISION_FIELDS, DecisionFields, Scored
-from groupwise.reward import RewardEvent
+from groupwise.records import DECISION_FIELDS, DecisionFields, Rollouts, Scored
+from groupwise.reward import RewardError, RewardEvent, RewardTable
 from groupwise.streams import Streams
 
 CONSISTENCY = "consistency"
@@ -35,7 +36,7 @@ class Prompt:
 @dataclass(frozen=True)
 class Samples(DecisionFields):
     """One batch of sampled members, whole groups. A sampler gives those `DecisionFields` that it knows; training adds
-    the reference's log-probs.
+    the reference's log-probs and the last three fields.
 
     Args:
         prompts: `P` prompts.
@@ -48,6 +49,9 @@ class Samples(DecisionFields):
         auxiliary_count: name -> `[B]`, denominators of auxiliary terms.
         settings: the sampling settings that were used (temperature, ...).
         numbers: metrics of the sampling itself, logged as `sampling/NAME`; those of several batches are added.
+        place: `[B]`, the place of each member's group in the whole step, over all processes; by default `group`.
+        rewards: the rewards of the members; empty before they are rewarded.
+        reward_history: `[B, H]` earlier rewards of the members' prompts, where a run keeps them.
     """
 
     prompts: Sequence[Prompt]
@@ -60,9 +64,44 @@ class Samples(DecisionFields):
     auxiliary_count: Mapping[str, Tensor] = field(default_factory=dict)
     settings: Mapping[str, float] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)
+    place: Tensor = None  # pyright: ignore[reportAssignmentType]
+    rewards: RewardTable = field(default_factory=lambda: RewardTable({}))
+    reward_history: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.place is None:  # pyright: ignore[reportUnnecessaryComparison]
+            object.__setattr__(self, "place", self.group)
 
     def __len__(self) -> int:
         return self.mask.shape[0]
+
+    def rollouts(self, requires: frozenset[str], *, density: bool) -> Rollouts:
+        """Returns rewarded members in the form that the objective compares. A sampler that draws from the full
+        distribution is its own behaviour policy.
+
+        Args:
+            requires: the fields of `Rollouts` that the objective reads.
+            density: true for log-probs of densities, false for those of probabilities.
+        """
+        rewards = self.rewards
+        behaviour = {"behaviour_log_prob": self.old_log_prob} if "behaviour_log_prob" in requires else {}
+        return Rollouts(
+            group=self.place,
+            mask=self.mask,
+            old_log_prob=self.old_log_prob,
+            rewards={
+                name: _decision_rewards(name, rewards.maps[name], self.mask) if name in rewards.maps else values
+                for name, values in rewards.values.items()
+            },
+            reward_weights=rewards.weights,
+            truncated=self.truncated,
+            member=member_ids(self.place),
+            density=density,
+            auxiliary_count=self.auxiliary_count,
+            reward_history=self.reward_history,
+            reward_bounds=rewards.bounds,
+            **behaviour | self.decision_fields(),
+        )
 
     def select(self, rows: Tensor) -> Samples:
         """Selects members in the order of `rows`; `prompts` stay as they are."""
@@ -82,6 +121,9 @@ class Samples(DecisionFields):
             truncated=pick(self.truncated),
             payload={name: pick(value) for name, value in self.payload.items()},
             auxiliary_count={name: value[rows] for name, value in self.auxiliary_count.items()},
+            place=self.place[rows],
+            rewards=self.rewards.select(rows.tolist()),
+            reward_history=pick(self.reward_history),
             **{name: pick(value) for name, value in self.decision_fields().items()},
         )
 
@@ -133,8 +175,36 @@ class Samples(DecisionFields):
             auxiliary_count={
                 name: torch.cat([part.auxiliary_count[name] for part in parts]) for name in parts[0].auxiliary_count
             },
+            place=torch.cat([part.place for part in parts]),
+            rewards=RewardTable.concatenate([part.rewards for part in parts]),
+            reward_history=join([part.reward_history for part in parts]),
             **{name: join([getattr(part, name) for part in parts]) for name in DECISION_FIELDS},
         )
+
+
+_MOST_MEMBERS = 1 << 32
+
+
+def member_ids(place: Tensor) -> Tensor:
+    """Returns `[B]` ids that do not depend on the distribution of groups over processes: the group's place in the step,
+    then the member's place inside its group.
+    """
+    order = place.argsort(stable=True)
+    ordered = place[order]
+    within = torch.arange(len(place), device=place.device) - torch.searchsorted(ordered, ordered)
+    return place * _MOST_MEMBERS + torch.empty_like(place).index_copy_(0, order, within)
+
+
+def _decision_rewards(name: str, values: Sequence[Any], mask: Tensor) -> Tensor:
+    """Returns a reward of every decision, `[B, T]`; masked decisions are 0."""
+    for member, numbers in enumerate(values):
+        if np.size(numbers) != mask.shape[1]:
+            raise RewardError(
+                f"reward {name!r} gave a map of {list(np.shape(numbers))} numbers for member {member}, which has"
+                f" {mask.shape[1]} decisions; write one number a member",
+                reward=name,
+            )
+    return torch.tensor(np.asarray(values), dtype=torch.float64, device=mask.device).reshape(mask.shape)
 
 
 def _pad(value: Tensor, width: int, fill: float) -> Tensor:

@@ -22,7 +22,7 @@ from groupwise.training.run.loop import Interrupt, Session, run_stage
 from groupwise.training.run.preflight import check_configuration, check_domain, check_memory, device_of
 from groupwise.training.run.stages import stage_reference
 from groupwise.training.step.pass_sizes import fit_passes
-from groupwise.training.step.state import RewardHistory, TrainState
+from groupwise.training.step.state import TrainState
 
 
 def measured_step(span: Experiment) -> Mapping[str, float]:
@@ -62,7 +62,7 @@ def measured_step(span: Experiment) -> Mapping[str, float]:
         state.reference = ReferencePolicy(stage_reference(recipe), state.learner)
         state.begin_average(recipe.train.weight_average)
         fit_passes(domain, state, world)
-        state.history = RewardHistory(RewardHistory.needed(recipe))
+        state.memory.begin_stage(recipe)
         run = RunFolder(Path(folder))
         metrics = MetricsFile(run.metrics)
         session = Session(domain, streams, world, device, run, metrics, Trackers([]), None, Interrupt(), watch=None)

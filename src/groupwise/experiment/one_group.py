@@ -13,7 +13,6 @@ from groupwise.domain.base import Domain
 from groupwise.domain.returned import checked_prompts, checked_records, checked_rewards, checked_samples
 from groupwise.experiment.schema import Experiment
 from groupwise.streams import Streams
-from groupwise.training.step.collect import RewardedMembers
 
 
 @final
@@ -78,9 +77,7 @@ def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGrou
     # Before the first step the reference is the policy itself.
     if "reference_log_prob" in objective.requires_rollouts:
         samples = replace(samples, reference_log_prob=samples.old_log_prob)
-    rollouts = RewardedMembers(samples, samples.group, table).rollouts(
-        objective.requires_rollouts, density=domain.density
-    )
+    rollouts = replace(samples, rewards=table).rollouts(objective.requires_rollouts, density=domain.density)
     batch = objective.prepare(rollouts, objective.init())
     lengths = samples.mask.sum(1)
     advantages = torch.where(samples.mask, batch.advantage, 0.0).sum(1) / lengths.clamp(min=1)

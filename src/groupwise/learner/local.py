@@ -113,13 +113,8 @@ class LocalLearner:
         self._whole: nn.Module | None = None
         self._device = torch.device("cpu")
         self._source: OptimiserSource | None = None
-        self.change: float | None = None
-        """Relative size of the newest step, `|w' - w| / |w|`; None before one and of shards."""
-        self.rewritten: float | None = None
-        """The same of what changed between the newest step and the one before: 0 unless something else writes weights.
-        """
-        self.stuck: float | None = None
-        """Share of the weights with a gradient that the newest step left as they were; None where `change` is."""
+        self.step_metrics: dict[str, float] = {}
+        """What the newest step did to the weights, by metric; empty before one and of shards."""
         self._last_change: WeightChange | None = None
 
     @cached_property
@@ -182,9 +177,7 @@ class LocalLearner:
                 torch.nn.utils.clip_grads_with_norm_(parameters, numbers.max_grad_norm, norm)
             change = None if self._whole is not None else WeightChange(parameters, self._last_change)
             self.optimiser.step()
-            self.change = change.relative() if change is not None else None
-            self.rewritten = change.moved_since if change is not None else None
-            self.stuck = change.stuck if change is not None else None
+            self.step_metrics = {} if change is None else change.metrics()
             self._last_change = change
         self.zero_gradients()
         return size

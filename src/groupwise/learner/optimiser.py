@@ -126,17 +126,12 @@ class WeightChange:
         parameters: trained ones, before the step.
         last: the measurement of the step before; unset at the first one, and after weights were loaded.
 
-    Attributes:
-        moved_since: how far the weights have moved since that step ended, relative; 0 unless something else than the
-            optimiser writes them, `None` where it cannot be known.
-        stuck: share of the weights with a gradient that are after the step what they were before.
-
     Example:
         >>> weight = nn.Parameter(torch.ones(4, 4))
         >>> change = WeightChange([weight])
         >>> _ = weight.data.mul_(1.1)
-        >>> round(change.relative(), 3)
-        0.1
+        >>> {name: round(value, 3) for name, value in change.metrics().items()}
+        {'weights/change': 0.1, 'weights/stuck': 0.0}
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], last: WeightChange | None = None) -> None:
@@ -144,19 +139,22 @@ class WeightChange:
         self._matrices = [matrix for matrix in matrices if matrix.is_contiguous()]
         self._before = self._read(self._matrices)
         self._pulled = self._read([_gradient(matrix) for matrix in self._matrices]) != 0
-        self.stuck = 0.0
-        self._after: Tensor | None = None
         after = None if last is None else last._after
-        self.moved_since: float | None = None
+        self._after: Tensor | None = None
+        self._moved_since = 0.0
         if after is not None and after.shape == self._before.shape:
-            self.moved_since = _relative(self._before, after)
+            self._moved_since = _relative(self._before, after)
 
-    def relative(self) -> float:
-        """Returns the size of what has changed since; 0 of weights that are all 0."""
+    def metrics(self) -> dict[str, float]:
+        """Returns `weights/change`, the size of the step; `weights/stuck`, the share of the weights with a gradient
+        that it left as they were; and `weights/rewritten`, how far the weights moved between the step before and this
+        one, where something else than the optimiser writes them.
+        """
         self._after = self._read(self._matrices)
         num_pulled = int(self._pulled.sum())
-        self.stuck = int((self._pulled & (self._after == self._before)).sum()) / num_pulled if num_pulled else 0.0
-        return _relative(self._after, self._before)
+        stuck = int((self._pulled & (self._after == self._before)).sum()) / num_pulled if num_pulled else 0.0
+        metrics = {"weights/change": _relative(self._after, self._before), "weights/stuck": stuck}
+        return metrics | ({"weights/rewritten": self._moved_since} if self._moved_since else {})
 
     @staticmethod
     def _read(matrices: Sequence[Tensor]) -> Tensor:

@@ -140,6 +140,18 @@ class TrainConfig(Config):
             )
         return self
 
+    def signed_score(self, score: float) -> float:
+        """Returns the score with the sign under which more is better.
+
+        Args:
+            score: in the metric's unit.
+
+        Example:
+            >>> TrainConfig(metric_goal="min").signed_score(0.5)
+            -0.5
+        """
+        return score if self.metric_goal == "max" else -score
+
 
 @final
 class Stage(Config):

@@ -8,14 +8,11 @@ identity, nothing is imported and nothing is waited for.
 from __future__ import annotations
 
 import importlib
-import logging
 import os
-import threading
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, final
 
@@ -33,20 +30,13 @@ from groupwise import statistics
 from groupwise.config import ConfigError
 from groupwise.processes import ProcessLeftError, check_launch, is_launched, num_processes, process_rank
 from groupwise.statistics import Statistic
-from groupwise.training.roll_call import MEETING, SECONDS, RollCall, fresh_store
+from groupwise.training.meeting import MEETING, PATIENCE, Meeting, fresh_store
 
 _BUCKET_BYTES = 64 * 2**20
 _ALONE_BYTES = 2**20
 """The size from which a gradient is summed where it lies: to copy it into a bucket and back would cost more CPU time
 than the exchange itself.
 """
-
-PATIENCE = timedelta(hours=24)
-"""The time that a process waits for another, whose rewards may take longer than PyTorch's default of half an hour.
-Who is waited for is said after a minute; see `roll_call`.
-"""
-
-log = logging.getLogger("groupwise")
 
 
 @final
@@ -58,7 +48,7 @@ class World:
         rank: the process's number; process 0 is the only one that prints and writes.
         size: the number of processes.
         local_rank: the process's number on its machine, which chooses its device.
-        roll_call: says who is missing where an exchange takes long; None for a process without peers.
+        meeting: where processes wait for each other before an exchange; None for a process without peers.
         leaves: whether the process leaves its group with the run: not one that the program itself has joined.
 
     Example:
@@ -69,7 +59,7 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
-    roll_call: RollCall | None = None
+    meeting: Meeting | None = None
     leaves: bool = True
 
     @property
@@ -91,8 +81,8 @@ class World:
         if self.size == 1:
             return tensor
         total = tensor.clone().contiguous()
-        with self._exchange(_sum_of(total)):
-            dist.all_reduce(total)
+        self._meet(_sum_of(total))
+        dist.all_reduce(total)
         return total
 
     def max(self, value: int) -> int:
@@ -108,15 +98,14 @@ class World:
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        with self._exchange("values of all processes"):
-            dist.all_gather_object(values, value)
+        self._meet("values of all processes")
+        dist.all_gather_object(values, value)
         return values
 
     def barrier(self) -> None:
         """Waits for every process."""
         if self.size > 1:
-            with self._exchange("all processes to come"):
-                dist.barrier()
+            self._meet("all processes to come")
 
     @contextmanager
     def telling_end(self) -> Iterator[None]:
@@ -129,16 +118,17 @@ class World:
         try:
             yield
         except BaseException as error:
-            if self.roll_call is None:
+            if self.meeting is None:
                 raise
-            sentence = self.roll_call.left()
-            self.roll_call.leave((str(error).strip().splitlines() or [type(error).__name__])[0][:500])
+            sentence = self.meeting.left()
+            self.meeting.leave((str(error).strip().splitlines() or [type(error).__name__])[0][:500])
             if sentence and _of_the_connection(error):
                 raise ProcessLeftError(sentence) from error
             raise
 
-    def _exchange(self, name: str) -> AbstractContextManager[None]:
-        return nullcontext() if self.roll_call is None else self.roll_call.waiting(name)
+    def _meet(self, exchange: str) -> None:
+        if self.meeting is not None:
+            self.meeting.wait_for_all(exchange)
 
     def share(self, count: int) -> range:
         """Returns this process's places of a global list. They are contiguous, and their numbers differ by at most one
@@ -170,12 +160,10 @@ class World:
         ]
         for bucket in _buckets(gradients):
             if len(bucket) == 1 and bucket[0].is_contiguous():
-                with self._exchange(_sum_of(bucket[0])):
-                    dist.all_reduce(bucket[0])
+                dist.all_reduce(bucket[0])
                 continue
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
-            with self._exchange(_sum_of(flat)):
-                dist.all_reduce(flat)
+            dist.all_reduce(flat)
             for gradient, summed in zip(bucket, flat.split([gradient.numel() for gradient in bucket]), strict=True):
                 gradient.copy_(summed.view_as(gradient))
 
@@ -265,13 +253,12 @@ def connect(device: torch.device, *, alone: bool = False) -> World:
             store=PrefixStore("group", store),
             rank=rank,
             world_size=size,
-            timeout=PATIENCE,
         )
     else:
         rank = dist.get_rank()
         store = fresh_store(PrefixStore("groupwise", _get_default_store()), rank, size, PATIENCE)
-    roll_call = RollCall(PrefixStore("roll call", store), rank, size)
-    return World(rank, size, int(os.environ.get("LOCAL_RANK", "0")), roll_call, leaves)
+    meeting = Meeting(PrefixStore("meeting", store), rank, size)
+    return World(rank, size, int(os.environ.get("LOCAL_RANK", "0")), meeting, leaves)
 
 
 def _meeting_place() -> Store:
@@ -283,25 +270,18 @@ def _meeting_place() -> Store:
     place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} (MASTER_ADDR, MASTER_PORT)"
     process = f"process {process_rank()} of {num_processes()}"
     holds_it = process_rank() == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    waits_for = "the other processes, which have to come to" if holds_it else "an answer from"
-    told = f"{process} has waited {SECONDS:g} s for {waits_for} {place}, where processes meet"
-    warning = threading.Timer(SECONDS, log.warning, [told])
-    warning.daemon = True
-    warning.start()
     try:
         store, _, _ = next(rendezvous("env://", timeout=MEETING))
     except dist.DistError as error:
         reason = str(error).strip().partition("\n")[0][:300]
         failed = "waited in vain for the other processes at" if holds_it else "does not reach"
         raise RuntimeError(f"{process} {failed} {place}, where processes meet: {reason}") from error
-    finally:
-        warning.cancel()
     return store
 
 
 def disconnect(world: World) -> None:
-    """Leaves the process group that `connect` joined, and ends the threads of gloo and of the roll call: a thread that
-    is at work while Python ends aborts the process (exit code -6).
+    """Leaves the process group that `connect` joined, and ends the threads of gloo: a thread that is at work while
+    Python ends aborts the process (exit code -6).
 
     Args:
         world: what `connect` returned.
@@ -309,8 +289,6 @@ def disconnect(world: World) -> None:
     Example:
         >>> disconnect(connect(torch.device("cpu")))
     """
-    if world.roll_call is not None:
-        world.roll_call.close()
     if world.leaves and dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
 

@@ -28,10 +28,11 @@ from groupwise.training import Recipe
 from groupwise.training.distributed import World
 from groupwise.training.job import Progress
 from groupwise.training.run.stages import stage_reference
-from groupwise.training.step.collect import Collected, collect
+from groupwise.training.step.gradient import step_demonstrations
+from groupwise.training.step.rollouts import Collected
+from groupwise.training.step.state import Step as TrainStep
 from groupwise.training.step.state import TrainState
-from groupwise.training.step.step import Step as TrainStep
-from groupwise.training.step.update import step_demonstrations, update_policy
+from groupwise.training.step.step import collect, update_policy
 from groupwise_images.restoration.domain import RestorationDomain
 
 SIGMA, BLOCK, RATE = 0.2, 4, 0.02

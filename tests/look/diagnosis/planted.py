@@ -28,10 +28,10 @@ from groupwise.objective.slot import AdmissionSlot, AdvantageSlot
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.track import TrackConfig
-from groupwise.training import Recipe, roll_call
+from groupwise.training import Recipe
 from groupwise.training import job as job_module
 from groupwise.training.run import loop
-from groupwise.training.step import collect
+from groupwise.training.step import step
 
 QUIET = TrackConfig(console="none", rollouts_every=0)
 WIDE: dict[str, Any] = {"prompts_per_step": 8, "group_size": 8}
@@ -281,13 +281,13 @@ def after_the_first_three(folder: Path) -> None:
 
 def drawn_anew(folder: Path) -> None:
     """A run whose iterator over the prompts is made in every step."""
-    draw = collect.draw_prompts
+    draw = step.draw_prompts
 
     def anew(streams: Any, num_prompts: int, drawn: int, count: int) -> tuple[list[int], int]:
         return draw(streams, num_prompts, 0, count)[0], drawn + count
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collect, "draw_prompts", anew)
+        patch.setattr(step, "draw_prompts", anew)
         toy(grpo(num_steps=10, rate=0.01, **WIDE), domain=lambda: ToyDomain(num_prompts=64))(folder)
 
 
@@ -302,7 +302,7 @@ def slow_rewards(folder: Path) -> None:
             return super().reward(samples)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (roll_call, loop, job_module):
+        for module in (loop, job_module):
             patch.setattr(module, "perf_counter", lambda: time.perf_counter() + 60 * minutes)
         toy(grpo(num_steps=3), domain=SlowReward)(folder)
 

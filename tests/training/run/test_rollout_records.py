@@ -15,7 +15,7 @@ from groupwise.objective.decisions import Decisions
 from groupwise.objective.slot import CreditSlot
 from groupwise.training import OptimiserConfig, Recipe
 from groupwise.training.run.rollout_records import rollout_records
-from groupwise.training.step.update import update_policy
+from groupwise.training.step.step import update_policy
 
 TOKENS = ("token_log_prob", "token_log_ratio", "token_credit")
 

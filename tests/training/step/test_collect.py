@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.training.step.test_update import gathered, started, step_of
 from tests.training.toy import ToyDomain, recipe
 
@@ -15,8 +17,7 @@ from groupwise.config import ConfigError
 from groupwise.objective.grouped import Grouped, Running
 from groupwise.objective.slot import AdvantageSlot
 from groupwise.streams import Streams
-from groupwise.training.step.collect import collect, draw_prompts
-from groupwise.training.step.update import update_policy
+from groupwise.training.step.step import collect, draw_prompts, update_policy
 
 RESAMPLE = {"admission.kind": "resample", "admission.max_rounds": 8}
 
@@ -37,7 +38,7 @@ def test_resampling_fills_the_batch_with_the_first_admitted_groups() -> None:
     assert collected.numbers["num_rounds"] >= 2
     assert len(collected.samples) == 4 * 8
     assert (collected.samples.payload["index"] % 2 == 0).all()
-    assert collected.place.unique().tolist() == sorted(collected.place.unique().tolist())
+    assert collected.samples.place.unique().tolist() == sorted(collected.samples.place.unique().tolist())
     assert collected.batch.admitted.all()
     assert collected.remarks == []
     assert state.progress.num_drawn == collected.numbers["num_prompts_drawn"]
@@ -107,8 +108,8 @@ def test_too_few_groups_train_and_are_said() -> None:
         reward_of=lambda index, action: float(action[0] % 2) if index < 1 else 0.0,
     )
     assert collected.numbers["num_rounds"] == 8
-    assert 0 < len(collected.place.unique()) < 4
-    num_kept = len(collected.place.unique())
+    assert 0 < len(collected.samples.place.unique()) < 4
+    num_kept = len(collected.samples.place.unique())
     assert collected.remarks == [
         f"8 rounds of sampling gave {num_kept} of 4 groups that may train; the step trains those"
     ]
@@ -144,7 +145,7 @@ def test_a_prompt_met_again_in_a_later_round_is_sampled_afresh() -> None:
     )
     collected = collect(step_of(toy, chosen, started(toy, chosen)))
     index, action = collected.samples.payload["index"], collected.samples.payload["action"]
-    groups = [action[collected.place == place].tolist() for place in collected.place.unique()]
+    groups = [action[collected.samples.place == place].tolist() for place in collected.samples.place.unique()]
     assert (index == 3).all()
     assert len(groups) >= 2
     assert groups[0] != groups[1]
@@ -166,7 +167,7 @@ def test_members_carry_the_same_ids_however_groups_are_dealt_out() -> None:
     collected = gathered(recipe(group_size=3))[2]
     ids = collected.batch.acted.member
     assert ids.unique().numel() == len(ids)
-    assert torch.equal(ids >> 32, collected.place)
+    assert torch.equal(ids >> 32, collected.samples.place)
     assert sorted((ids & 0xFFFF).tolist()) == sorted([0, 1, 2] * 4)
 
 
@@ -175,3 +176,25 @@ def test_a_batch_of_several_rounds_is_as_discrete_as_its_domain() -> None:
     collected = gathered(recipe(objective=objective, group_size=8), num_prompts=24, reward_of=only_even)[2]
     assert collected.numbers["num_rounds"] >= 2
     assert collected.batch.admitted.all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(size=st.integers(1, 20), counts=st.lists(st.integers(1, 20), min_size=1, max_size=12), seed=st.integers(0, 5))
+def test_no_draw_and_no_epoch_holds_a_prompt_twice(size: int, counts: list[int], seed: int) -> None:
+    prompts_of_epoch: dict[int, list[int]] = {}
+    drawn = 0
+    for count in (min(count, size) for count in counts):
+        indices, drawn = draw_prompts(Streams(seed), size, drawn, count)
+        assert len(set(indices)) == count
+        prompts_of_epoch.setdefault((drawn - 1) // size, []).extend(indices)
+    assert all(
+        len(set(indices)) == len(indices) and set(indices) <= set(range(size)) for indices in prompts_of_epoch.values()
+    )
+
+
+def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+    order_of_epoch, drawn = draw_prompts(Streams(0), 50, 0, 50)
+    second, _ = draw_prompts(Streams(0), 50, drawn, 50)
+    other_order, _ = draw_prompts(Streams(1), 50, 0, 50)
+    assert sorted(order_of_epoch) == list(range(50))
+    assert len({tuple(order_of_epoch), tuple(second), tuple(other_order)}) == 3

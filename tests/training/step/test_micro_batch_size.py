@@ -16,7 +16,7 @@ from groupwise.streams import seed_everything
 from groupwise.track import TrackConfig, read_metrics
 from groupwise.training import TrainConfig, train
 from groupwise.training.step import pass_sizes
-from groupwise.training.step.step import Step
+from groupwise.training.step.state import Step
 
 AUTO = {"micro_batch_members": "auto", "memory_limit_gib": 1000.0}
 

@@ -18,10 +18,10 @@ from groupwise.streams import Streams, seed_everything
 from groupwise.training import Recipe
 from groupwise.training.distributed import World
 from groupwise.training.job import Progress
-from groupwise.training.step.collect import Collected, collect
-from groupwise.training.step.state import TrainState
-from groupwise.training.step.step import Step
-from groupwise.training.step.update import policy_gradient, step_demonstrations, supervised_gradient, update_policy
+from groupwise.training.step.gradient import step_demonstrations, supervised_gradient
+from groupwise.training.step.rollouts import Collected
+from groupwise.training.step.state import Step, TrainState
+from groupwise.training.step.step import collect, policy_gradient, update_policy
 
 
 def started(domain: ToyDomain, chosen: Recipe) -> TrainState:
@@ -236,6 +236,6 @@ def test_gradients_are_clipped_by_their_global_norm() -> None:
 def test_a_checkpoint_of_an_earlier_version_is_refused_by_what_it_is() -> None:
     _, state, _ = gathered(recipe(method="grpo"))
     record = state.record(World(), 0)
-    record["weights"] = record.pop("learner")
+    record["history"] = record.pop("memory")
     with pytest.raises(ValueError, match="an earlier Groupwise saved it"):
         state.restore(record, World())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from groupwise.training.distributed import World
-from groupwise.training.step.step import whole_weights
+from groupwise.training.step.state import whole_weights
 
 
 class Spread:

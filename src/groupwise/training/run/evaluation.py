@@ -21,8 +21,7 @@ from groupwise.training.config import TrainConfig
 from groupwise.training.distributed import World
 from groupwise.training.job import Progress
 from groupwise.training.step.pass_sizes import agree_on_passes
-from groupwise.training.step.state import TrainState
-from groupwise.training.step.step import whole_weights
+from groupwise.training.step.state import TrainState, whole_weights
 
 PREFIX = "eval/"
 """The prefix of metrics of evaluations in `metrics.jsonl`."""
@@ -80,19 +79,6 @@ def metric_name(config: TrainConfig, metrics: dict[str, float]) -> str | None:
     return next(iter(metrics), None) if config.metric is None else config.metric
 
 
-def signed_score(config: TrainConfig, score: float) -> float:
-    """Returns the score with the sign under which more is better.
-
-    Args:
-        score: in the metric's unit.
-
-    Example:
-        >>> signed_score(TrainConfig(metric_goal="min"), 0.5)
-        -0.5
-    """
-    return score if config.metric_goal == "max" else -score
-
-
 def note_score(progress: Progress, config: TrainConfig, score: float | None) -> bool:
     """Updates the counters by a new score; returns whether the score is the best of the run so far.
 
@@ -109,12 +95,12 @@ def note_score(progress: Progress, config: TrainConfig, score: float | None) -> 
     progress.score = score
     if score is None:
         return False
-    signed, gain = signed_score(config, score), 0.0 if config.early_stopping is None else config.early_stopping.min_gain
+    signed, gain = config.signed_score(score), 0.0 if config.early_stopping is None else config.early_stopping.min_gain
     # A gain is measured from the last gain that counted, not from the best score, so that small gains add up.
-    counts_as_gain = progress.anchor is None or signed - signed_score(config, progress.anchor) > gain
+    counts_as_gain = progress.anchor is None or signed - config.signed_score(progress.anchor) > gain
     progress.evaluations_without_gain = 0 if counts_as_gain else progress.evaluations_without_gain + 1
     progress.anchor = score if counts_as_gain else progress.anchor
-    is_best = progress.best is None or signed > signed_score(config, progress.best)
+    is_best = progress.best is None or signed > config.signed_score(progress.best)
     if is_best:
         progress.best, progress.best_step = score, progress.step
     return is_best

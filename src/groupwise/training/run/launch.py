@@ -4,8 +4,8 @@ or killed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack, closing, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -58,7 +58,7 @@ from groupwise.training.run.run_folder import (
     write_json,
 )
 from groupwise.training.run.stages import START, begin_at, run_controls, run_stages
-from groupwise.training.step.collect import reward_remarks
+from groupwise.training.step.memory import rewards_of
 from groupwise.training.step.state import TrainState, reference_config
 
 # The resumption of a run: its newest whole checkpoint is restored, and its files are cut back to that checkpoint.
@@ -197,7 +197,7 @@ def train(job: Job, path: Path | str) -> Result:
             write_json(folder.config, job.resolved, replace=False)
         except FileExistsError:
             check_new(folder.path)  # Another process began a run in the folder since the check above.
-    return _on_device(job, folder, resumed=False)
+    return _run(job, folder, resumed=False)
 
 
 def resume(job: Job, path: Path | str) -> Result:
@@ -223,7 +223,7 @@ def resume(job: Job, path: Path | str) -> Result:
     check_group()
     check_configuration(job)
     folder = open_existing(Path(path))
-    return _ended(job, folder) if folder.summary.is_file() else _on_device(job, folder, resumed=True)
+    return _ended(job, folder) if folder.summary.is_file() else _run(job, folder, resumed=True)
 
 
 def _ended(job: Job, folder: RunFolder) -> Result:
@@ -272,40 +272,62 @@ class _Process:
     store: CheckpointStore
 
 
-def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
+def _run(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
+    """Runs the stages that are not finished, saves the model, trains the controls, and writes the summary."""
+    with _on_process(job, folder) as process, _opened(job, process, resumed=resumed) as (session, job, state, domains):
+        folder, gather = session.folder, session.world.gather
+        if not run_stages(session, job, state, domains):
+            save(session, state)
+            session.say(f"ended at step {state.progress.step}; {_resume_command(folder)} goes on")
+            return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
+        if gather(not folder.model.exists())[0]:
+            write_model(session, domains.base, state, folder.model)
+        _tabulate(session, job, state, domains)
+        baseline, ended = run_controls(session, job, state, domains)
+        if not ended:
+            session.say(
+                f"ended during the controls; the model is saved, and {_resume_command(folder)} goes on with them"
+            )
+            return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
+        return _finish(session, job, state, baseline)
+
+
+@contextmanager
+def _on_process(job: Job, folder: RunFolder) -> Iterator[_Process]:
+    """Joins the processes of the run, takes the device of this one, and locks the folder."""
+    train = job.recipes[0].train
     device = device_of(job.recipes[0])
-    world = connect(device, alone=job.recipes[0].train.sharding == "full")
+    world = connect(device, alone=train.sharding == "full")
     if device.type == "cpu":
-        torch.set_num_threads(job.recipes[0].train.num_threads)
+        torch.set_num_threads(train.num_threads)
     try:
         with world.telling_end():
             device = device_of_process(device, world)
             folder = agreed_folder(job, folder, world)
             store = CheckpointStore(folder.checkpoints, job.checkpoint)
-            process = _Process(folder, device, world, Streams(job.seed), store)
-            # The first process alone writes the folder. What it found there counts for all: another process may have
-            # looked after it wrote.
-            return _in_folder(job, process, resumed=world.gather(resumed)[0])
+            try:
+                with exact_arithmetic(train, device), locked(folder) if world.first else nullcontext():
+                    if world.first:
+                        clear_unfinished_writes(folder.path)
+                    yield _Process(folder, device, world, Streams(job.seed), store)
+            except StorageError as error:
+                saved = store.safety_note()
+                if saved in str(error):
+                    raise
+                raise StorageError(f"{error} {saved}") from error
     finally:
         disconnect(world)
 
 
-def _in_folder(job: Job, process: _Process, *, resumed: bool) -> Result:
-    folder, first = process.folder, process.world.first
-    try:
-        with exact_arithmetic(job.recipes[0].train, process.device), locked(folder) if first else nullcontext():
-            if first:
-                clear_unfinished_writes(folder.path)
-            return _run(job, process, resumed=resumed)
-    except StorageError as error:
-        saved = process.store.safety_note()
-        if saved in str(error):
-            raise
-        raise StorageError(f"{error} {saved}") from error
-
-
-def _run(job: Job, process: _Process, *, resumed: bool) -> Result:
+@contextmanager
+def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Session, Job, TrainState, Domains]]:
+    """Builds the domains and the state, restores what a run that goes on had saved, and opens its trackers. At an error
+    the run says from where it can go on.
+    """
     folder, world, store = process.folder, process.world, process.store
+    # The first process alone writes the folder. What it found there counts for all: another process may have looked
+    # after it wrote.
+    resumed = world.gather(resumed)[0]
     progress = Progress()
     with ExitStack() as opened:
         with progress.timed("setup"):
@@ -322,7 +344,7 @@ def _run(job: Job, process: _Process, *, resumed: bool) -> Result:
                 seed=job.seed,
                 device=process.device,
                 num_processes=world.size,
-                remarks=reward_remarks(domain),
+                remarks=rewards.remarks if (rewards := rewards_of(domain)) is not None else [],
                 evaluated_on=evaluated_on,
             )
         trackers = _trackers(job, process, state, evaluated_on)
@@ -338,45 +360,32 @@ def _run(job: Job, process: _Process, *, resumed: bool) -> Result:
             session.say(remark)
         if resumed:
             replay_metrics(session)
-        try:
-            # The others are told before anything is closed, which may take long, and whose method it was.
-            with world.telling_end(), naming_failed_method(domain):
-                return _to_the_end(session, job, state, domains)
-        except StorageError:
-            raise
-        except KeyboardInterrupt:
-            written = store.written()
-            goes_on = f"goes on from step {written[-1].step}" if written else "begins again: nothing was saved yet"
-            session.say(f"ended at once, after step {state.progress.step}; {_resume_command(folder)} {goes_on}")
-            raise
-        except Exception:
-            if written := store.written():
-                session.say(
-                    f"an error ended the run after step {state.progress.step}; {_resume_command(folder)} goes on from"
-                    f" step {written[-1].step}"
-                )
-            raise
+        # The others are told before anything is closed, which may take long, and whose method it was.
+        with _saying_where_it_goes_on(session, state), world.telling_end(), naming_failed_method(domain):
+            yield session, job, state, domains
+
+
+@contextmanager
+def _saying_where_it_goes_on(session: Session, state: TrainState) -> Iterator[None]:
+    """Says at an error, or at a second interrupt, from which step the run goes on."""
+    assert session.store is not None
+    try:
+        yield
+    except StorageError:
+        raise
+    except (KeyboardInterrupt, Exception) as error:
+        written, step = session.store.written(), state.progress.step
+        goes_on = f"goes on from step {written[-1].step}" if written else "begins again: nothing was saved yet"
+        at_once = isinstance(error, KeyboardInterrupt)
+        if at_once or written:
+            ended = f"ended at once, after step {step};" if at_once else f"an error ended the run after step {step};"
+            session.say(f"{ended} {_resume_command(session.folder)} {goes_on}")
+        raise
 
 
 def _resume_command(folder: RunFolder) -> str:
     launcher = "torchrun ... -m " if is_launched() else ""
     return f"`{launcher}groupwise resume {folder.path}`"
-
-
-def _to_the_end(session: Session, job: Job, state: TrainState, domains: Domains) -> Result:
-    folder = session.folder
-    if not run_stages(session, job, state, domains):
-        save(session, state)
-        session.say(f"ended at step {state.progress.step}; {_resume_command(folder)} goes on")
-        return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
-    if session.world.gather(not folder.model.exists())[0]:
-        write_model(session, domains.base, state, folder.model)
-    _tabulate(session, job, state, domains)
-    baseline, ended = run_controls(session, job, state, domains)
-    if not ended:
-        session.say(f"ended during the controls; the model is saved, and {_resume_command(folder)} goes on with them")
-        return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
-    return _finish(session, job, state, baseline)
 
 
 def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -> None:
@@ -463,11 +472,7 @@ def _session(job: Job, process: _Process, domain: Domain, trackers: Trackers, in
         store=process.store,
         interrupt=interrupt,
         watch=None if (watch := find("Watch")) is None else watch(job.resolved),
-        rollouts_every=job.track.rollouts_every,
-        num_rollouts=job.track.num_rollouts,
-        keep_records=job.track.keep_records,
-        model_every=job.checkpoint.model_every,
-        keep_best=job.checkpoint.keep_best,
+        track=job.track,
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
 from types import FrameType
-from typing import Any, Literal, Protocol, final
+from typing import Any, Final, Literal, Protocol, final
 
 import torch
 
@@ -28,20 +28,50 @@ from groupwise.domain.protocol import Evaluation
 from groupwise.processes import peak_memory_bytes
 from groupwise.reward import RewardEvent
 from groupwise.runs import RunFolder
-from groupwise.statistics import finish
 from groupwise.streams import Streams
-from groupwise.track import MetricsFile, Trackers
+from groupwise.track import MetricsFile, TrackConfig, Trackers
 from groupwise.training.distributed import World
 from groupwise.training.job import Job, Recipe
-from groupwise.training.roll_call import undelayed_seconds
-from groupwise.training.run.evaluation import PREFIX, evaluate, metric_name, note_score, should_stop, signed_score
+from groupwise.training.run.evaluation import PREFIX, evaluate, metric_name, note_score, should_stop
 from groupwise.training.run.rollout_records import rollout_records, with_files, write_pictures
 from groupwise.training.run.run_folder import remove_old_records, write_records
-from groupwise.training.step.collect import Collected, collect, tell_progress
-from groupwise.training.step.pass_sizes import agree_on_passes
-from groupwise.training.step.state import TrainState
-from groupwise.training.step.step import Step
-from groupwise.training.step.update import Updates, update_policy
+from groupwise.training.step.memory import ready_rewards
+from groupwise.training.step.rollouts import Collected
+from groupwise.training.step.state import Step, TrainState
+from groupwise.training.step.step import Updates, train_step
+
+# The clock by which a stage and its controls are given equal time.
+
+_SCHEDULER: Final = Path("/proc/thread-self/schedstat")
+
+
+def undelayed_seconds() -> float:
+    """Reads a clock of wall time that stands still while the calling thread waits for a processor which others use.
+
+    On a busy machine a run and its control then get equal amounts of work from equal seconds. Time in which the thread
+    waits for a GPU, a server or a file counts as on every clock. Where the system does not say how long a thread
+    waited (anywhere but on Linux), this is wall time.
+
+    Returns:
+        seconds since a moment that does not change while the thread lives; only differences mean something.
+
+    Example:
+        >>> start = undelayed_seconds()
+        >>> undelayed_seconds() >= start
+        True
+    """
+    # The delay is read first: a wait between the two readings then lengthens the time instead of turning it back.
+    delay = _seconds_without_processor()
+    return perf_counter() - delay
+
+
+def _seconds_without_processor() -> float:
+    """Returns how many seconds the calling thread has waited in a processor's queue since it began."""
+    try:
+        return int(_SCHEDULER.read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
 
 # A user's functions, called after every step.
 
@@ -200,14 +230,10 @@ class Session:
         folder: the run folder.
         metrics: `metrics.jsonl`, on the first process; `None` on the others.
         trackers: the receivers of metrics and sentences.
-        store: the checkpoints; `None` for a control, which saves none.
+        store: the checkpoints and models; `None` for a control, which saves none.
         interrupt: a person's or a scheduler's request to end the run.
         watch: live diagnosis, which `groupwise_look` brings; `None` for a control.
-        rollouts_every: steps between files of rollouts; 0 writes none.
-        num_rollouts: members in a file of rollouts.
-        keep_records: number of the newest record files that stay; `None` keeps all.
-        model_every: steps between loadable model folders; `None` writes none.
-        keep_best: whether the best model is written as a folder.
+        track: how often rollouts are written, and how many records stay.
         announced: the keys of sentences that were said once and are not repeated.
     """
 
@@ -221,11 +247,7 @@ class Session:
     store: CheckpointStore | None
     interrupt: Interrupt
     watch: Watch | None = None
-    rollouts_every: int = 0
-    num_rollouts: int = 0
-    keep_records: int | None = None
-    model_every: int | None = None
-    keep_best: bool = False
+    track: TrackConfig = field(default_factory=TrackConfig)
     announced: set[object] = field(default_factory=set)
 
     def say(self, text: str) -> None:
@@ -298,9 +320,14 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
         # A signal may reach the processes in different steps, so that a request to one of them counts for all.
         if any(session.world.gather(session.interrupt.asked)):
             return False
-        start, undelayed_start = perf_counter(), undelayed_seconds()
+        start, undelayed_start, seconds_before = perf_counter(), undelayed_seconds(), dict(progress.seconds)
+        step = Step(session.domain, recipe, state, session.streams, session.world)
         with autocast():
-            values = _one_step(session, recipe, state)
+            values, collected, updates = train_step(step)
+            _report_step(session, step, collected, updates)
+        for name, total in progress.seconds.items():
+            if (seconds := total - seconds_before.get(name, 0.0)) > 0:
+                values[f"seconds/{name}"] = seconds
         spent, undelayed = session.world.gather((perf_counter() - start, undelayed_seconds() - undelayed_start))[0]
         progress.step += 1
         progress.stage_step += 1
@@ -339,7 +366,7 @@ def evaluate_now(
         the metrics as `eval/...`, and whether the score is the best so far.
     """
     progress = state.progress
-    tell_progress(session.domain, progress, recipe)
+    ready_rewards(session.domain, state.memory, progress, recipe)
     with (autocast or autocast_of(recipe, session.device))(), state.averaged():
         evaluation = evaluate(session.domain, progress, session.streams, session.world)
     metrics = dict(evaluation.metrics)
@@ -364,7 +391,7 @@ def keep_best_model(session: Session, state: TrainState) -> None:
     Args:
         state: the state with the model.
     """
-    if session.keep_best and state.progress.num_updates:
+    if session.store is not None and session.store.config.keep_best and state.progress.num_updates:
         write_model(session, session.domain, state, session.folder.best)
 
 
@@ -374,7 +401,7 @@ def keep_model(session: Session, state: TrainState) -> None:
     Args:
         state: the state with the model.
     """
-    if session.model_every:
+    if session.store is not None and session.store.config.model_every:
         write_model(session, session.domain, state, session.folder.model_at(state.progress.step))
 
 
@@ -400,60 +427,21 @@ def save(session: Session, state: TrainState, *, best: bool = False) -> None:
         session.world.barrier()
 
 
-def _one_step(session: Session, recipe: Recipe, state: TrainState) -> dict[str, float]:
-    """Runs one step without its evaluation and returns its metrics."""
-    domain, progress, world = session.domain, state.progress, session.world
-    step = Step(domain, recipe, state, session.streams, world)
-    seconds_before = dict(progress.seconds)
-    weight = recipe.objective.policy_weight.at(state.objective.step)
-    values: dict[str, float] = {"learning_rate": recipe.optimiser.rate(progress.stage_step), "lambda_pg": weight}
-    if (supervised := recipe.objective.auxiliary.get("supervised")) is not None:
-        values["lambda_sup"] = supervised.at(state.objective.step)
-    collected: Collected | None = None
-    if weight != 0:
-        state.learner.eval()
-        collected = collect(step)
-        values |= finish(world.sum_statistics(collected.statistics)) | collected.numbers
-        for remark in collected.remarks:
-            session.say(f"step {progress.step + 1}: {remark}")
-        if (rule := recipe.train.dynamic_group_size) is not None:
-            progress.group_size = rule.next(step.group_size, values["groups/flat"])
-        _say_events(session, state, collected)
-    state.learner.train()
-    with progress.timed("update" if recipe.samples else "warm_up"):
-        updates = update_policy(step, collected)
-    agree_on_passes(domain, progress, world)
-    for remark in updates.remarks:
-        session.say(f"step {progress.step + 1}: {remark}")
-    if recipe.train.micro_batch_members == "auto":
-        values["micro_batch_members"] = progress.micro_batch_members
-    _count_updates(session, recipe, state, updates)
-    outcome = _update_reference(session, recipe, state) if updates.taken else ""
-    values |= updates.mean()
-    values |= {
-        "updates/taken": updates.taken,
-        "updates/skipped": updates.skipped,
-        "updates/not_finite": updates.not_finite,
-    }
-    if state.reference.present:
-        values |= {"reference/mixed": float(outcome == "mixed"), "reference/refused": float(outcome == "refused")}
-        values["reference/steps_since_mixed"] = progress.step + 1 - progress.reference_mixed
-        if state.reference.holds_weights:
-            values["reference/distance"] = state.reference.distance()
+def _report_step(session: Session, step: Step, collected: Collected | None, updates: Updates) -> None:
+    """Says what happened in a step, and writes its rollouts."""
+    number = step.state.progress.step + 1
+    for remark in [*(collected.remarks if collected is not None else []), *updates.remarks]:
+        session.say(f"step {number}: {remark}")
     if collected is not None:
-        values["epoch"] = progress.num_drawn / domain.num_prompts
-        values |= {f"settings/{name}": value for name, value in collected.samples.settings.items()}
-        _write_rollouts(session, recipe, state, collected, updates)
-    step_seconds = {name: total - seconds_before.get(name, 0.0) for name, total in progress.seconds.items()}
-    values |= {f"seconds/{name}": spent for name, spent in step_seconds.items() if spent > 0}
-    return values
+        _say_events(session, number, collected)
+        _write_rollouts(session, step, collected, updates)
 
 
-def _say_events(session: Session, state: TrainState, collected: Collected) -> None:
+def _say_events(session: Session, step: int, collected: Collected) -> None:
     """Says the first failure of each kind in the computation of rewards, from any process. The metrics of every step
     have the counts.
     """
-    process_events = session.world.gather(_count_events(collected.table.events))
+    process_events = session.world.gather(_count_events(collected.samples.rewards.events))
     # Events are those of all rounds, of which the table has only the members that are trained on.
     num_members = round(collected.numbers["num_prompts_drawn"] * collected.numbers["group_size"])
     for key in dict.fromkeys(key for events in process_events for key in events):
@@ -462,7 +450,7 @@ def _say_events(session: Session, state: TrainState, collected: Collected) -> No
         text = f"reward {reward!r}: {name} for {sum(count for count, _, _ in occurrences)} of {num_members} members" + (
             f", {occurrences[0][1]}" if occurrences[0][1] else ""
         )
-        session.say_once(key, f"step {state.progress.step + 1}: {text}; later ones are only counted")
+        session.say_once(key, f"step {step}: {text}; later ones are only counted")
 
 
 def _evaluation_events(session: Session, step: int, evaluation: Evaluation) -> dict[str, float]:
@@ -491,43 +479,6 @@ def _count_events(events: Sequence[RewardEvent]) -> dict[tuple[str, str], tuple[
     return counts
 
 
-def _count_updates(session: Session, recipe: Recipe, state: TrainState, updates: Updates) -> None:
-    progress = state.progress
-    progress.num_updates += updates.taken
-    progress.num_skipped += updates.skipped
-    progress.num_not_finite += updates.not_finite
-    if updates.not_finite:
-        session.say(
-            f"step {progress.step + 1}: {updates.not_finite} of {len(updates.metrics)} updates had a gradient that was"
-            " not finite and were left out"
-        )
-    progress.skipped_in_a_row = 0 if updates.taken else progress.skipped_in_a_row + updates.skipped
-    if (
-        progress.skipped_in_a_row >= recipe.train.patience
-        and progress.skipped_in_a_row - updates.skipped < recipe.train.patience
-    ):
-        session.say(
-            f"step {progress.step + 1}: {progress.skipped_in_a_row} updates in a row had nothing to learn from (every"
-            " group's rewards were equal and no other term is active); try easier or harder prompts, a reward with"
-            " more levels, or a higher temperature"
-        )
-
-
-def _update_reference(session: Session, recipe: Recipe, state: TrainState) -> str:
-    progress = state.progress
-    progress.reference_step += 1
-    score = None if progress.score is None else signed_score(recipe.train, progress.score)
-    outcome = state.reference.observe(progress.reference_step, score)
-    if outcome == "mixed":
-        progress.reference_mixed = progress.step + 1
-    if outcome == "refused":
-        session.say(
-            f"step {progress.step + 1}: the reference was not mixed with the policy, whose score in the evaluations has"
-            " fallen below it"
-        )
-    return outcome
-
-
 def _write_evaluation(folder: RunFolder, step: int, evaluation: Evaluation) -> None:
     path = folder.evaluation_at(step)
     write_pictures(path.with_suffix(""), evaluation.pictures)
@@ -535,46 +486,44 @@ def _write_evaluation(folder: RunFolder, step: int, evaluation: Evaluation) -> N
         write_records(path, with_files(evaluation.records, path.with_suffix("") / "members", folder.path))
 
 
-def _write_rollouts(
-    session: Session, recipe: Recipe, state: TrainState, collected: Collected, updates: Updates
-) -> None:
-    step = state.progress.step + 1
-    if not session.rollouts_every or (step % session.rollouts_every and state.progress.stage_step):
+def _write_rollouts(session: Session, step: Step, collected: Collected, updates: Updates) -> None:
+    number = step.state.progress.step + 1
+    every, most = session.track.rollouts_every, session.track.num_rollouts
+    if not every or (number % every and step.state.progress.stage_step):
         return
     # The file has members of all processes in the order of their groups: a file of the first process's members would
     # look like a file of the whole step.
     local_records = (
-        rollout_records(session.domain, recipe.objective, collected, updates, session.num_rollouts)
-        if len(collected.samples)
-        else []
+        rollout_records(session.domain, step.objective, collected, updates, most) if len(collected.samples) else []
     )
     everyone = [record for records in session.world.gather(local_records) for record in records]
-    records = sorted(everyone, key=lambda record: record["group"])[: session.num_rollouts]
+    records = sorted(everyone, key=lambda record: record["group"])[:most]
     if session.world.first and records:
-        path = session.folder.rollouts_at(step)
-        session.trackers.members(step, "rollouts", records, {})
+        path = session.folder.rollouts_at(number)
+        session.trackers.members(number, "rollouts", records, {})
         write_records(path, with_files(records, path.with_suffix("") / "members", session.folder.path))
-        _remove_old_records(session, step, "step")
+        _remove_old_records(session, number, "step")
 
 
 def _remove_old_records(
     session: Session, step: int, kind: Literal["step", "evaluation"], always: Collection[int] = ()
 ) -> None:
-    if session.keep_records is not None and remove_old_records(
-        session.folder.rollouts, kind, session.keep_records, always
-    ):
+    newest = session.track.keep_records
+    if newest is not None and remove_old_records(session.folder.rollouts, kind, newest, always):
         text = (
-            f"keeps the newest {session.keep_records} files of rollouts and of evaluations, and of those before as many"
+            f"keeps the newest {newest} files of rollouts and of evaluations, and of those before as many"
             " evenly over the run"
         )
         session.say_once("thinned", f"step {step}: {session.folder.rollouts} {text} (track.keep_records)")
 
 
 def _save_when_due(session: Session, state: TrainState, best: bool) -> None:
-    step = state.progress.step
-    if session.model_every and step % session.model_every == 0:
+    if session.store is None:
+        return
+    step, config = state.progress.step, session.store.config
+    if config.model_every and step % config.model_every == 0:
         keep_model(session, state)
-    if session.store is not None and (best or step % session.store.config.every == 0):
+    if best or step % config.every == 0:
         save(session, state, best=best)
 
 

@@ -23,8 +23,8 @@ from groupwise.domain.returned import checked_records
 from groupwise.objective import Objective
 from groupwise.objective.decisions import Acted, Decisions
 from groupwise.reward.image import is_picture
-from groupwise.training.step.collect import Collected
-from groupwise.training.step.update import Updates
+from groupwise.training.step.rollouts import Collected
+from groupwise.training.step.step import Updates
 
 
 def rollout_records(
@@ -41,15 +41,16 @@ def rollout_records(
     `token_log_prob` (nats, when it was sampled), `token_log_ratio` (nats, at the last scoring; left out where all are
     0) and `token_credit` (advantage times credit; left out where it is the member's advantage everywhere).
     """
-    rows = torch.arange(min(limit, len(collected.samples)), device=collected.samples.mask.device)
-    described = checked_records(domain.describe(collected.samples, rows), len(rows))
+    samples, rewards, place = collected.samples, collected.samples.rewards, collected.samples.place
+    rows = torch.arange(min(limit, len(samples)), device=samples.mask.device)
+    described = checked_records(domain.describe(samples, rows), len(rows))
     totals = (
-        collected.table.total(objective.partial_rewards, collected.place.tolist())
-        if any(weight != 0 for weight in collected.table.weights.values())
-        else [None] * len(collected.samples)
+        rewards.total(objective.partial_rewards, place.tolist())
+        if any(weight != 0 for weight in rewards.weights.values())
+        else [None] * len(samples)
     )
     advantage = None if collected.batch is None else collected.batch.advantage.mean(1).tolist()
-    lengths = collected.samples.mask.sum(1)
+    lengths = samples.mask.sum(1)
     log_ratios = (updates.log_ratio.sum(1) / lengths.clamp(min=1)).tolist()
     fields = (
         decision_fields(objective, collected, updates, rows) if any("tokens" in record for record in described) else {}
@@ -58,18 +59,18 @@ def rollout_records(
     for row, record in zip(rows.tolist(), described, strict=True):
         member_record = {
             **record,
-            "group": int(collected.place[row]),
-            "rewards": {name: values[row] for name, values in collected.table.values.items()},
+            "group": int(place[row]),
+            "rewards": {name: values[row] for name, values in rewards.values.items()},
             "reward": totals[row],
             "advantage": None if advantage is None else advantage[row],
             "num_decisions": int(lengths[row]),
             "log_ratio": log_ratios[row],
         }
-        if collected.table.extras:
-            member_record["logged"] = {column: entries[row] for column, entries in collected.table.extras.items()}
+        if rewards.extras:
+            member_record["logged"] = {column: entries[row] for column, entries in rewards.extras.items()}
         if "tokens" in record:
             member_record |= _token_fields(
-                fields, row, len(record["tokens"]), collected.samples.mask[row], member_record["advantage"]
+                fields, row, len(record["tokens"]), samples.mask[row], member_record["advantage"]
             )
         records.append(member_record)
     return records

@@ -20,27 +20,13 @@ from typing import Any, Literal, final
 import torch
 
 from groupwise import file_lock
-from groupwise.checkpoint import StorageError, is_empty, write_file
+from groupwise.checkpoint import is_empty, write_file
 from groupwise.checkpoint.atomic import check_writable
 from groupwise.config import ConfigError, read_json
 from groupwise.processor import processor
 from groupwise.runs import RunFolder
 from groupwise.runs.run import NOTED, EvaluatedOn
 from groupwise.training.job import Progress
-
-__all__ = [
-    "FolderTakenError",
-    "StorageError",
-    "append_environment",
-    "check_new",
-    "environment",
-    "forget_after",
-    "locked",
-    "open_existing",
-    "write_json",
-    "write_records",
-]
-
 
 _LIBRARIES = (
     "groupwise",

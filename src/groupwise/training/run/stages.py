@@ -26,9 +26,9 @@ from groupwise.training.job import Domains, Job, Progress, Recipe
 from groupwise.training.run.evaluation import evaluate, metric_name
 from groupwise.training.run.loop import Session, autocast_of, evaluate_now, keep_best_model, keep_model, run_stage, save
 from groupwise.training.run.run_folder import summarise, write_json
-from groupwise.training.step.collect import restore_reward_memory
+from groupwise.training.step.memory import ready_rewards
 from groupwise.training.step.pass_sizes import fit_passes, restore_passes
-from groupwise.training.step.state import PromptValues, RewardHistory, TrainState, reference_config
+from groupwise.training.step.state import TrainState, reference_config
 
 # The state after the leading stages that sample nothing: every run writes it into its folder, and another run may
 # start from it (`start = "runs/A"`).
@@ -195,7 +195,7 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
         state.learner.checkpoint_activations(recipe.train.gradient_checkpointing)
         if "optimisers" in state.learner.offers:
             state.learner.use_optimiser(recipe.optimiser.source)
-        restore_reward_memory(session.domain, state)
+        ready_rewards(session.domain, state.memory, state.progress, recipe)
         if not fresh:
             restore_passes(session.domain, state.progress)
         if fresh:
@@ -234,8 +234,7 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
         progress.reference_step, progress.reference_mixed = 0, progress.step
     state.begin_average(recipe.train.weight_average)
     fit_passes(session.domain, state, session.world)
-    state.history = RewardHistory(RewardHistory.needed(recipe), state.history.rewards)
-    state.prompt_values = PromptValues()
+    state.memory.begin_stage(recipe)
     is_measured_differently = _is_measured_differently(session, job, state, index)
     if job.tries_domain:
         # A domain of ours leaves a metric out where its reward is missing everywhere, which later evaluations may mend.
@@ -283,10 +282,10 @@ def _metrics_before(session: Session, job: Job, state: TrainState, index: int, d
     if last.measures == job.recipes[index].measures:
         return stage_metrics
     domain = domains.of(last)
-    restore_reward_memory(domain, state)
+    ready_rewards(domain, state.memory, progress, last)
     with autocast_of(last, session.device)(), state.averaged():
         evaluation = evaluate(domain, progress, session.streams, session.world)
-    restore_reward_memory(session.domain, state)
+    ready_rewards(session.domain, state.memory, progress, job.recipes[index])
     progress.latest = stage_metrics
     if evaluation.metrics != stage_metrics:
         session.say(
@@ -389,8 +388,6 @@ def _train_control(session: Session, job: Job, domains: Domains, control: _Contr
         metrics=MetricsFile(folder.metrics) if is_first_process else None,
         trackers=_PrefixedNotes(session.trackers, f"control {control.name}: "),
         watch=None,  # faults of a control are not faults of the run; `groupwise doctor RUN/controls/NAME` shows them
-        keep_best=False,
-        model_every=None,
     )
     for index, recipe in enumerate(control.recipes):
         # A control ends by its time, not by its steps: its steps may be cheaper, and then it takes more of them.
@@ -404,8 +401,7 @@ def _train_control(session: Session, job: Job, domains: Domains, control: _Contr
         state.learner.checkpoint_activations(timed.train.gradient_checkpointing)
         state.reference = ReferencePolicy(stage_reference(timed), state.learner)
         state.begin_average(timed.train.weight_average)
-        state.history = RewardHistory(RewardHistory.needed(timed), state.history.rewards)
-        state.prompt_values = PromptValues()
+        state.memory.begin_stage(timed)
         state.objective = timed.objective.adopt(state.objective, previous.objective)
         progress = state.progress
         progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index, 0, 0.0, ""

@@ -19,8 +19,7 @@ from groupwise.processes import is_out_of_memory
 from groupwise.statistics import Statistic
 from groupwise.training.distributed import World
 from groupwise.training.job import Progress
-from groupwise.training.step.state import TrainState
-from groupwise.training.step.step import Step, whole_weights
+from groupwise.training.step.state import Step, TrainState, whole_weights
 
 
 def fit_passes(domain: Domain, state: TrainState, world: World) -> None:

@@ -1,8 +1,8 @@
-"""The state of a run, with its record for a checkpoint."""
+"""What a step works with: the state of a run, with its record for a checkpoint, and the passes of a step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -12,165 +12,18 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from groupwise import streams
+from groupwise.domain.base import Domain
+from groupwise.domain.protocol import Samples
+from groupwise.domain.returned import check_scored
 from groupwise.learner.protocol import Learner
-from groupwise.objective import ObjectiveState
+from groupwise.objective import Objective, ObjectiveState
+from groupwise.records import Scored
 from groupwise.reference import AbsentReference, EmaReference, ReferenceConfig, ReferencePolicy
+from groupwise.streams import Streams
 from groupwise.training.distributed import World
 from groupwise.training.job import Progress, Recipe
+from groupwise.training.step.memory import RewardMemory
 from groupwise.training.weight_average import WeightAverage
-
-_VISITS = 3
-"""Draws of a prompt before it is counted."""
-_NEAR = 1e-9
-
-
-@final
-class PromptValues:
-    """How often each prompt of a stage was drawn, and the one value that all its members earned.
-
-    All processes hold the same values: they are gathered before they are added.
-
-    Example:
-        >>> values = PromptValues()
-        >>> for step in range(3):
-        ...     values.add([(7, [0.0, 0.0]), (2, [0.0, float(step)])])
-        >>> values.metrics()
-        {'prompts/revisited': 2.0, 'prompts/one_value': 0.5}
-    """
-
-    def __init__(self, values: Mapping[int, tuple[int, float | None]] | None = None) -> None:
-        self._values: dict[int, tuple[int, float | None]] = dict(values or {})
-        counted = [value for visits, value in self._values.values() if visits >= _VISITS]
-        self._num_revisited, self._num_single = len(counted), sum(value is not None for value in counted)
-
-    def add(self, earned: Iterable[tuple[int, Sequence[float]]]) -> None:
-        """Adds the rewards of a step.
-
-        Args:
-            earned: place of a prompt -> rewards of its members, in one entry a draw.
-        """
-        for place, rewards in earned:
-            if not rewards:
-                continue
-            visits, value = self._values.get(place, (0, rewards[0]))
-            if visits >= _VISITS:
-                self._num_revisited, self._num_single = self._num_revisited - 1, self._num_single - (value is not None)
-            if value is not None and any(abs(reward - value) > _NEAR * max(1.0, abs(value)) for reward in rewards):
-                value = None
-            self._values[place] = visits + 1, value
-            if visits + 1 >= _VISITS:
-                self._num_revisited, self._num_single = self._num_revisited + 1, self._num_single + (value is not None)
-
-    def metrics(self) -> dict[str, float]:
-        """Returns how many prompts were drawn three times or more, and the share of them that earned one value alone;
-        nothing before there is one.
-        """
-        if not self._num_revisited:
-            return {}
-        return {
-            "prompts/revisited": float(self._num_revisited),
-            "prompts/one_value": self._num_single / self._num_revisited,
-        }
-
-    def record(self) -> dict[str, Any]:
-        """Returns plain values for a checkpoint."""
-        return {str(place): list(entry) for place, entry in self._values.items()}
-
-    @staticmethod
-    def from_record(record: Mapping[str, Any]) -> PromptValues:
-        """Restores the values of `record`.
-
-        Args:
-            record: the return value of the method `record`.
-
-        Example:
-            >>> values = PromptValues({7: (3, 0.5)})
-            >>> PromptValues.from_record(values.record()).metrics() == values.metrics()
-            True
-        """
-        return PromptValues({int(place): (int(visits), value) for place, (visits, value) in record.items()})
-
-
-@final
-class RewardHistory:
-    """The last `size` rewards (weighted sums) of each prompt, by its place in the training set.
-
-    All processes hold the same rewards: they are gathered before they are added.
-
-    Example:
-        >>> history = RewardHistory(size=3)
-        >>> history.add([(7, [0.0, 1.0]), (2, [5.0])])
-        >>> history.add([(7, [2.0, 3.0])])
-        >>> history.rewards
-        {7: [1.0, 2.0, 3.0], 2: [5.0]}
-        >>> history.of([2, 7, 4]).tolist()
-        [[nan, nan, 5.0], [1.0, 2.0, 3.0], [nan, nan, nan]]
-    """
-
-    def __init__(self, size: int = 0, rewards: Mapping[int, Sequence[float]] | None = None) -> None:
-        self.size = size
-        self.rewards: dict[int, list[float]] = {place: list(values) for place, values in (rewards or {}).items()}
-
-    @staticmethod
-    def needed(recipe: Recipe) -> int:
-        """Returns the number of rewards that a stage reads of each prompt's past; 0 where it reads none."""
-        sizes = [0]
-        if "reward_history" in recipe.objective.requires_rollouts:
-            sizes.append(recipe.objective.advantage.history_size)
-        if recipe.train.adaptive_sampling is not None:
-            sizes.append(recipe.train.adaptive_sampling.memory)
-        if recipe.train.worst_first is not None:
-            sizes.append(recipe.train.worst_first.memory)
-        return max(sizes)
-
-    def add(self, earned: Iterable[tuple[int, Sequence[float]]]) -> None:
-        """Adds rewards to the prompts' pasts, the newest last.
-
-        Args:
-            earned: place of a prompt -> rewards of its members.
-        """
-        for place, values in earned:
-            newest = [*self.rewards.get(place, []), *values][-self.size :] if self.size else []
-            if newest:
-                self.rewards[place] = newest
-
-    def of(self, places: Sequence[int]) -> Tensor:
-        """Returns `[B, size]` fp64, the past of each prompt, oldest first, NaN where the past is shorter.
-
-        Args:
-            places: `B` prompts, by place in the training set.
-        """
-        rows = [self.rewards.get(place, [])[-self.size :] if self.size else [] for place in places]
-        padded = [[float("nan")] * (self.size - len(row)) + row for row in rows]
-        return torch.tensor(padded, dtype=torch.float64).reshape(len(places), self.size)
-
-    def gain(self, earned: Iterable[tuple[int, Sequence[float]]]) -> tuple[float, int]:
-        """Returns how far the means of these rewards are above the means of their prompts' pasts, as a sum over
-        prompts, and the number of prompts with a past.
-
-        Args:
-            earned: place of a prompt -> rewards of its members.
-        """
-        total, count = 0.0, 0
-        for place, values in earned:
-            past = self.rewards.get(place)
-            if past and values:
-                total += sum(values) / len(values) - sum(past) / len(past)
-                count += 1
-        return total, count
-
-    def record(self) -> dict[str, Any]:
-        """Returns plain values for a checkpoint."""
-        return {"size": self.size, "rewards": {str(place): values for place, values in self.rewards.items()}}
-
-    @staticmethod
-    def from_record(record: Mapping[str, Any]) -> RewardHistory:
-        """Restores a history from the values of `record`.
-
-        Args:
-            record: the return value of the method `record`.
-        """
-        return RewardHistory(record["size"], {int(place): values for place, values in record["rewards"].items()})
 
 
 @final
@@ -184,9 +37,7 @@ class TrainState:
         learner: the owner of weights and optimiser.
         reference: the reference policy; absent before a stage begins.
         average: the running average of the weights; absent where the stage keeps none.
-        history: the last rewards of each prompt; empty where nothing reads them.
-        prompt_values: which prompts of the stage have earned one value alone.
-        reward_memory: the memories of rewards, by reward, JSON-able; empty where no reward has one.
+        memory: what prompts earned lately, and what rewards remember.
     """
 
     progress: Progress
@@ -194,9 +45,7 @@ class TrainState:
     learner: Learner
     reference: ReferencePolicy = field(init=False)
     average: ReferencePolicy = field(init=False)
-    history: RewardHistory = field(default_factory=RewardHistory)
-    prompt_values: PromptValues = field(default_factory=PromptValues)
-    reward_memory: dict[str, Any] = field(default_factory=dict)
+    memory: RewardMemory = field(default_factory=RewardMemory)
 
     def __post_init__(self) -> None:
         self.reference = ReferencePolicy(AbsentReference(), self.learner)
@@ -231,9 +80,7 @@ class TrainState:
             "learner": self.learner.record(),
             "reference": {**self.reference.state(), "config": self.reference.config.model_dump(mode="json")},
             "average": {**self.average.state(), "config": self.average.config.model_dump(mode="json")},
-            "history": self.history.record(),
-            "prompt_values": self.prompt_values.record(),
-            "reward_memory": self.reward_memory,
+            "memory": self.memory.record(),
             "generators": world.gather(streams.capture()),
             "metrics_length": metrics_length,
         }
@@ -249,19 +96,17 @@ class TrainState:
             world: the processes of this start.
 
         Raises:
-            ValueError: the record is of another model, or of a version without learners.
+            ValueError: the record is of another model, or of an earlier version.
         """
-        if "learner" not in record:
-            raise ValueError("an earlier Groupwise saved it, which kept weights and optimiser by other names")
+        if "memory" not in record:
+            raise ValueError("an earlier Groupwise saved it, which kept its state by other names")
         self.learner.restore(record["learner"])
         self.progress = Progress.from_record(record["progress"])
         self.objective = ObjectiveState.model_validate(record["objective"])
         self.reference.restore(record["reference"])
         self.average = ReferencePolicy(reference_config(record["average"]), self.learner)
         self.average.restore(record["average"])
-        self.history = RewardHistory.from_record(record["history"])
-        self.prompt_values = PromptValues.from_record(record.get("prompt_values", {}))
-        self.reward_memory = dict(record["reward_memory"])
+        self.memory = RewardMemory.from_record(record["memory"])
         if len(record["generators"]) == world.size:
             streams.restore(record["generators"][world.rank])
 
@@ -277,3 +122,133 @@ def reference_config(record: Mapping[str, Any]) -> ReferenceConfig:
         'frozen'
     """
     return TypeAdapter(ReferenceConfig).validate_python(record["config"])
+
+
+@final
+@dataclass(frozen=True)
+class Step:
+    """Everything that one step works with; made once a step.
+
+    Args:
+        domain: the policy and its data, with the stage's settings.
+        recipe: the stage with its settings resolved.
+        state: the state of the run, the only field that a step changes.
+        streams: the random streams of the run.
+        world: the processes; every process must call a function that gathers or sums.
+    """
+
+    domain: Domain
+    recipe: Recipe
+    state: TrainState
+    streams: Streams
+    world: World
+
+    @property
+    def objective(self) -> Objective:
+        """The stage's objective."""
+        return self.recipe.objective
+
+    @property
+    def group_size(self) -> int:
+        """Present number of members in a group: the one that follows the rewards, where the stage has a dynamic group
+        size; otherwise the configured one.
+        """
+        train = self.recipe.train
+        return (self.state.progress.group_size if train.dynamic_group_size is not None else 0) or train.group_size
+
+    @property
+    def sharded(self) -> bool:
+        """True where the weights are spread over the processes, so that all of them make the same passes."""
+        return self.recipe.train.sharding == "full" and self.world.joined
+
+    def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
+        """Scores members by the domain, and checks what it returned.
+
+        Args:
+            samples: as the domain sampled them.
+            rows: `[N]`, the members to score.
+            requires: names of the fields that are read.
+
+        Raises:
+            Fault: a field is missing, or of another shape, dtype or device.
+        """
+        scored = self.domain.score(samples, rows, requires)
+        check_scored("score", scored, _shaped(samples, rows), requires)
+        return scored
+
+    def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
+        """Accumulates a gradient by the domain, and checks the fields that it returned.
+
+        Args:
+            samples: as the domain sampled them.
+            rows: `[N]`, the members to score.
+            cotangents: the loss's derivative by each field, `[N, T]`.
+
+        Raises:
+            Fault: there is no log-prob, or a field is of another shape, dtype or device.
+        """
+        scored = self.domain.backward(samples, rows, cotangents)
+        check_scored("backward", scored, _shaped(samples, rows))
+        return scored
+
+    def passes(self, lengths: Tensor) -> list[Tensor | None]:
+        """Returns the members of each pass of this process. Where the weights are spread, all processes make equally
+        many passes: one with fewer members gets `None`, a pass that it only joins. Every process must call this method.
+
+        Args:
+            lengths: `[B]`, decisions of each member.
+        """
+        batches: list[Tensor | None] = [*micro_batches(lengths, self.members_at_once)]
+        if self.sharded:
+            batches += [None] * (self.world.max(len(batches)) - len(batches))
+        return batches
+
+    @property
+    def measures_pass_size(self) -> bool:
+        """True where the number of members in a pass is found by measuring."""
+        return self.recipe.train.micro_batch_members == "auto"
+
+    @property
+    def members_at_once(self) -> int | None:
+        """Members in a pass; `None` takes all. Before a measurement one."""
+        size = self.recipe.train.micro_batch_members
+        return (self.state.progress.micro_batch_members or 1) if size == "auto" else size
+
+
+def _shaped(samples: Samples, rows: Tensor) -> Tensor:
+    """Returns a view of the shape and device that fields of these members have. Its values say nothing: the members'
+    own would be a copy in every pass.
+    """
+    return samples.mask[:1].expand(len(rows), -1)
+
+
+def micro_batches(lengths: Tensor, size: int | None) -> list[Tensor]:
+    """Returns the rows of each micro-batch, longest members first, so that a batch that does not fit into memory fails
+    at once. Neighbours in length stand together, and little is padding.
+
+    Args:
+        lengths: `[B]`, valid decisions of each member.
+        size: members in a micro-batch; `None` takes all at once.
+
+    Example:
+        >>> [rows.tolist() for rows in micro_batches(torch.tensor([3, 9, 1]), 2)]
+        [[1, 0], [2]]
+    """
+    order = torch.argsort(lengths, descending=True, stable=True)
+    return list(order.split(size or len(order))) if len(order) else []
+
+
+@contextmanager
+def whole_weights(domain: Domain, world: World) -> Iterator[None]:
+    """Gives every process that draws by itself or sends weights the whole of them within the block, unless the domain
+    draws with shards, and has the domain send them to a server that the processes share.
+
+    Args:
+        domain: of the stage.
+        world: the processes; each must enter the block.
+    """
+    elsewhere = domain.draws_elsewhere
+    gathered = domain.learner.gathered(on_cpu=elsewhere, here=not elsewhere or domain.sends_weights)
+    with nullcontext() if domain.draws_in_shards else gathered:
+        domain.send_weights(world)
+        yield

@@ -1,172 +1,451 @@
-"""One step of a stage: everything that collecting, measuring and updating work with, in one record."""
+"""One training step, from top to bottom in the order in which it happens:
+
+    draw prompts, sample a group of answers to each, reward every answer, compare the rewards inside each group
+    (`sample_round`); then, for each update on these rollouts: plan the weights, score the answers again, compute the
+    loss and its gradient (`policy_gradient`), update the weights (`_optimise`); log what happened (`train_step`).
+
+What only some runs need is called by its name and lives beside this page: several rounds of sampling and the reference
+(`rollouts`), gradients by cotangents and of demonstrations (`gradient`), measured sizes of passes (`pass_sizes`), what
+is remembered of rewards (`memory`), statistics of a round (`measures`).
+
+Every process of a run makes the same step on its share of the prompts. `step.world` sums and gathers over processes;
+with one process both give back what they are given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import torch
 from torch import Tensor
 
-from groupwise.domain.base import Domain
-from groupwise.domain.protocol import Samples
-from groupwise.domain.returned import check_scored
-from groupwise.objective import Objective
-from groupwise.records import Scored
+from groupwise.domain.base import require_gradient
+from groupwise.domain.returned import checked_prompts, checked_rewards
+from groupwise.learner.local import LocalLearner
+from groupwise.learner.protocol import StepNumbers
+from groupwise.objective.decisions import Acted
+from groupwise.objective.matching import NoMatching
+from groupwise.statistics import Mean, add, finish
 from groupwise.streams import Streams
-from groupwise.training.distributed import World
-from groupwise.training.job import Recipe
-from groupwise.training.step.state import TrainState
+from groupwise.training.optimiser_config import OptimiserConfig
+from groupwise.training.step.gradient import (
+    by_cotangents,
+    join_pass,
+    pass_statistics,
+    score_without_gradient,
+    scored_share,
+    step_demonstrations,
+    supervised_gradient,
+)
+from groupwise.training.step.measures import round_statistics
+from groupwise.training.step.memory import ready_rewards
+from groupwise.training.step.pass_sizes import PassStatistics, agree_on_passes, fit_micro_batch, retrying
+from groupwise.training.step.rollouts import (
+    Collected,
+    admitted_groups,
+    beside_reference,
+    check_running,
+    noised_again,
+    num_prompts_to_draw,
+    sample_groups,
+    scored_by_reference,
+    scored_by_trainer,
+)
+from groupwise.training.step.state import Step
 
-# Micro-batches of whole members, cut so that neighbours in length stand together and little is padding.
-
-
-def micro_batches(lengths: Tensor, size: int | None, count: int | None = None) -> list[Tensor]:
-    """Returns the rows of each micro-batch, longest members first, so that a batch that does not fit into memory fails
-    at once.
-
-    Args:
-        lengths: `[B]`, valid decisions of each member.
-        size: members in a micro-batch; `None` takes all at once.
-        count: number of micro-batches to return; filler replaces missing ones (`-1`, which stands for member 0 with
-            weight 0).
-
-    Returns:
-        long tensors of rows.
-
-    Example:
-        >>> [rows.tolist() for rows in micro_batches(torch.tensor([3, 9, 1]), 2, 3)]
-        [[1, 0], [2], [-1]]
-    """
-    order = torch.argsort(lengths, descending=True, stable=True)
-    batches = list(order.split(size or max(1, len(order)))) if len(order) else []
-    filler = torch.full((1,), -1, dtype=torch.long, device=lengths.device)
-    return batches + [filler] * max(0, (count or 0) - len(batches))
-
-
-def num_micro_batches(num_members: int, size: int | None) -> int:
-    """Returns the number of micro-batches of so many members.
-
-    Example:
-        >>> num_micro_batches(5, 2), num_micro_batches(5, None), num_micro_batches(0, 2)
-        (3, 1, 0)
-    """
-    return -(-num_members // (size or max(1, num_members)))
-
-
-# The whole weights that sampling and an evaluation need, and their way to a server that draws with them.
-
-
-@contextmanager
-def whole_weights(domain: Domain, world: World) -> Iterator[None]:
-    """Gives every process that draws by itself or sends weights the whole of them within the block, unless the domain
-    draws with shards, and has the domain send them to a server that the processes share.
-
-    Args:
-        domain: of the stage.
-        world: the processes; each must enter the block.
-    """
-    elsewhere = domain.draws_elsewhere
-    gathered = domain.learner.gathered(on_cpu=elsewhere, here=not elsewhere or domain.sends_weights)
-    with nullcontext() if domain.draws_in_shards else gathered:
-        domain.send_weights(world)
-        yield
+_NOT_FINITE = "log_prob/not_finite"
 
 
 @final
-@dataclass(frozen=True)
-class Step:
-    """Everything that one step works with; made once a step.
+@dataclass
+class Updates:
+    """The outcome of the optimiser steps in one step of the loop.
 
     Args:
-        domain: the policy and its data, with the stage's settings.
-        recipe: the stage with its settings resolved.
-        state: the state of the run, the only field that a step changes.
-        streams: the random streams of the run.
-        world: the processes; every process must call a function that gathers or sums.
+        log_ratio: `[B, T]` nats, of each decision at its last scoring; 0 where all its updates were on-policy.
+        metrics: one dictionary an optimiser step, reduced over processes.
+        taken, skipped, not_finite: numbers of optimiser steps by outcome.
+        remarks: sentences for the people who follow the run.
     """
 
-    domain: Domain
-    recipe: Recipe
-    state: TrainState
-    streams: Streams
-    world: World
+    log_ratio: Tensor
+    metrics: list[dict[str, float]] = field(default_factory=list)
+    taken: int = 0
+    skipped: int = 0
+    not_finite: int = 0
+    remarks: list[str] = field(default_factory=list)
 
-    @property
-    def objective(self) -> Objective:
-        """The stage's objective."""
-        return self.recipe.objective
-
-    @property
-    def group_size(self) -> int:
-        """Present number of members in a group: the one that follows the rewards, where the stage has a dynamic group
-        size; otherwise the configured one.
-        """
-        train = self.recipe.train
-        return (self.state.progress.group_size if train.dynamic_group_size is not None else 0) or train.group_size
-
-    @property
-    def sharded(self) -> bool:
-        """True where the weights are spread over the processes, so that all of them make the same passes."""
-        return self.recipe.train.sharding == "full" and self.world.joined
-
-    def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
-        """Scores members by the domain, and checks what it returned.
-
-        Args:
-            samples: as the domain sampled them.
-            rows: `[N]`, the members to score.
-            requires: names of the fields that are read.
-
-        Raises:
-            Fault: a field is missing, or of another shape, dtype or device.
-        """
-        scored = self.domain.score(samples, rows, requires)
-        check_scored("score", scored, _shaped(samples, rows), requires)
-        return scored
-
-    def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
-        """Accumulates a gradient by the domain, and checks the fields that it returned.
-
-        Args:
-            samples: as the domain sampled them.
-            rows: `[N]`, the members to score.
-            cotangents: the loss's derivative by each field, `[N, T]`.
-
-        Raises:
-            Fault: there is no log-prob, or a field is of another shape, dtype or device.
-        """
-        scored = self.domain.backward(samples, rows, cotangents)
-        check_scored("backward", scored, _shaped(samples, rows))
-        return scored
-
-    def passes(self, lengths: Tensor) -> list[Tensor]:
-        """Returns the members of each pass of this process. Where the weights are spread, a process with fewer passes
-        than another gets fillers (`-1`); every process must call this method.
-
-        Args:
-            lengths: `[B]`, decisions of each member.
-        """
-        size = self.members_at_once
-        count = self.world.max(num_micro_batches(len(lengths), size)) if self.sharded else None
-        return micro_batches(lengths, size, count)
-
-    @property
-    def measures_pass_size(self) -> bool:
-        """True where the number of members in a pass is found by measuring."""
-        return self.recipe.train.micro_batch_members == "auto"
-
-    @property
-    def members_at_once(self) -> int | None:
-        """Members in a pass; `None` takes all. Before a measurement one."""
-        size = self.recipe.train.micro_batch_members
-        return (self.state.progress.micro_batch_members or 1) if size == "auto" else size
+    def mean(self) -> dict[str, float]:
+        """Returns the mean of every metric over the optimiser steps that have it."""
+        values: dict[str, list[float]] = {}
+        for metrics in self.metrics:
+            for name, value in metrics.items():
+                values.setdefault(name, []).append(value)
+        return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
 
 
-def _shaped(samples: Samples, rows: Tensor) -> Tensor:
-    """Returns a view of the shape and device that fields of these members have. Its values say nothing: the members'
-    own would be a copy in every pass.
+def train_step(step: Step) -> tuple[dict[str, float], Collected | None, Updates]:
+    """Makes one step of training.
+
+    Returns:
+        the metrics of the step, its rollouts (none in a stage that samples nothing), and its updates.
     """
-    return samples.mask[:1].expand(len(rows), -1)
+    recipe, state, progress = step.recipe, step.state, step.state.progress
+    policy_weight = recipe.objective.policy_weight.at(state.objective.step)
+    values: dict[str, float] = {"learning_rate": recipe.optimiser.rate(progress.stage_step), "lambda_pg": policy_weight}
+    if (supervised := recipe.objective.auxiliary.get("supervised")) is not None:
+        values["lambda_sup"] = supervised.at(state.objective.step)
+    # Draw, sample, reward, compare.
+    collected = None
+    if policy_weight != 0:
+        state.learner.eval()
+        collected = collect(step)
+        values |= finish(step.world.sum_statistics(collected.statistics)) | collected.numbers
+        if recipe.train.dynamic_group_size is not None:
+            progress.group_size = recipe.train.dynamic_group_size.next(step.group_size, values["groups/flat"])
+    # Plan, score, loss, update: once for each minibatch of each pass over the rollouts.
+    state.learner.train()
+    with progress.timed("update" if recipe.samples else "warm_up"):
+        updates = update_policy(step, collected)
+    agree_on_passes(step.domain, progress, step.world)
+    _count_updates(step, updates)
+    reference_outcome = _move_reference(step, updates) if updates.taken else ""
+    # Log.
+    if step.measures_pass_size:
+        values["micro_batch_members"] = progress.micro_batch_members
+    values |= updates.mean()
+    values |= {f"updates/{name}": getattr(updates, name) for name in ("taken", "skipped", "not_finite")}
+    if state.reference.present:
+        values |= {f"reference/{name}": float(reference_outcome == name) for name in ("mixed", "refused")}
+        values["reference/steps_since_mixed"] = progress.step + 1 - progress.reference_mixed
+        if state.reference.holds_weights:
+            values["reference/distance"] = state.reference.distance()
+    if collected is not None:
+        values["epoch"] = progress.num_drawn / step.domain.num_prompts
+        values |= {f"settings/{name}": value for name, value in collected.samples.settings.items()}
+    return values, collected, updates
+
+
+def collect(step: Step) -> Collected:
+    """Samples until the batch is full: one round, or several where groups without a comparison are replaced.
+
+    An admission that resamples fills the batch with the first admitted groups in the order in which they were drawn,
+    whatever the number of processes; other admissions keep every group and mark those that do not train.
+    """
+    world, admission = step.world, step.objective.admission
+    num_groups = step.recipe.train.prompts_per_step
+    rounds: list[Collected] = []
+    admitted: list[int] = []
+    num_drawn, num_compared = 0, 0
+    for number in range(admission.rounds):
+        num_prompts = num_prompts_to_draw(num_groups, len(admitted), num_drawn)
+        rounds.append(sample_round(step, number, num_drawn, num_prompts))
+        num_drawn += num_prompts
+        samples, batch = rounds[-1].samples, rounds[-1].batch
+        assert batch is not None
+        groups = samples.place[batch.admitted].unique().tolist()
+        pairs = int((torch.bincount(batch.prompt[batch.sampled]) > 1).sum())
+        processes = world.gather((groups, batch.state.running.model_dump(), pairs))
+        check_running(step.objective, [running for _, running, _ in processes])
+        admitted += [place for places, _, _ in processes for place in places]
+        num_compared = sum(pairs for _, _, pairs in processes)
+        if not admission.resamples or len(admitted) >= num_groups:
+            break
+    numbers = {"num_rounds": float(len(rounds)), "num_prompts_drawn": float(num_drawn)}
+    numbers["group_size"] = float(step.group_size)
+    for part in rounds:
+        for name, value in part.samples.numbers.items():
+            numbers[f"sampling/{name}"] = numbers.get(f"sampling/{name}", 0.0) + value
+    memory = step.state.memory
+    numbers |= memory.add([entry for part in rounds for earned in world.gather(part.earned) for entry in earned])
+    numbers |= memory.follow(step.domain, [part.samples for part in rounds], world)
+    whole = admitted_groups(step, rounds, admitted) if admission.resamples else rounds[0]
+    remarks = [remark for part in rounds for remark in part.remarks]
+    remarks += whole.remarks if admission.resamples else []
+    if not admission.resamples and step.objective.advantage.group_baseline and not num_compared:
+        assert whole.batch is not None
+        whole = replace(whole, batch=replace(whole.batch, admitted=torch.zeros_like(whole.batch.admitted)))
+        remarks.append(
+            "no group has two members with all their rewards: nothing is compared, and the step has no policy term"
+        )
+    return replace(whole, statistics=add([part.statistics for part in rounds]), numbers=numbers, remarks=remarks)
+
+
+def sample_round(step: Step, number: int, first_place: int, count: int) -> Collected:
+    """Draws prompts, samples a group for each, rewards its members and compares them.
+
+    Args:
+        number: of the round in the step.
+        first_place: the place of its first group in the step.
+        count: the number of prompts, over all processes.
+    """
+    domain, state, objective, progress = step.domain, step.state, step.objective, step.state.progress
+    # Draw. Every process draws the same prompts and takes its share of them; one without a share samples the first
+    # prompt, so that its records have the right form, and drops the members below.
+    rule = step.recipe.train.adaptive_sampling or step.recipe.train.worst_first
+    counters = (domain.num_prompts, progress.num_drawn, count)
+    drawn, progress.num_drawn = (
+        draw_prompts(step.streams, *counters) if rule is None else rule.draw(step.streams, state.memory.last, *counters)
+    )
+    share = step.world.share(count)
+    asked = [drawn[place] for place in share] or drawn[:1]
+    prompts = checked_prompts(domain.prompts(asked), len(asked))
+    # In a small training set a later round may draw a prompt again; the round is part of the key of its draws.
+    streams = step.streams if number == 0 else Streams(step.streams.seed("round", number))
+
+    # Sample.
+    with progress.timed("sampling"):
+        samples = sample_groups(step, prompts, streams)
+
+    # Reward.
+    with progress.timed("rewards"):
+        ready_rewards(domain, state.memory, progress, step.recipe)
+        rewards = checked_rewards(domain.reward(samples), len(samples))
+
+    # Add what else the loss will read of these members.
+    if not isinstance(objective.matching, NoMatching):
+        samples = noised_again(step, samples, streams)
+    if step.recipe.compares:
+        samples = beside_reference(step, samples)
+    with progress.timed("update"):
+        size_remark = fit_micro_batch(step, samples, samples.mask.sum(1), objective.requires)
+    if domain.draws_elsewhere:
+        samples = scored_by_trainer(step, samples)
+    if "reference_log_prob" in objective.requires_rollouts:
+        samples = scored_by_reference(step, samples)
+
+    # Compare: advantages from the rewards inside each group, and which groups may train.
+    filler = samples.select(torch.zeros(1, dtype=torch.long, device=samples.mask.device))
+    if not share:
+        samples = samples.select(torch.zeros(0, dtype=torch.long, device=samples.mask.device))
+        rewards = replace(rewards.select([]), events=())
+    places = samples.group + share.start
+    prompt_places = [drawn[place] for place in places.tolist()]
+    past = state.memory.past(prompt_places)
+    history = None if past is None else past.to(samples.mask.device)
+    samples = replace(samples, place=places + first_place, rewards=rewards, reward_history=history)
+    rollouts = samples.rollouts(objective.requires_rollouts, density=domain.density)
+    batch = objective.prepare(rollouts, state.objective, step.world.sum)
+    totals = samples.rewards.total(objective.partial_rewards, samples.place.tolist())
+    earned: dict[int, list[float]] = {place: [] for place in prompt_places}
+    for place, total in zip(prompt_places, totals, strict=True):
+        if total is not None:
+            earned[place].append(total)
+    statistics = round_statistics(samples, batch, totals, density=domain.density)
+    return Collected(
+        samples, batch, filler, [*earned.items()], statistics, remarks=[size_remark] if size_remark else []
+    )
+
+
+def draw_prompts(streams: Streams, num_prompts: int, drawn: int, count: int) -> tuple[list[int], int]:
+    """Draws the next `count` prompts, all different.
+
+    Epoch `e` is the permutation keyed by `("prompts", e)`. A draw never crosses an epoch's end: where too few prompts
+    of an epoch remain, they are left out (different ones in every epoch).
+
+    Args:
+        num_prompts: size of the training set.
+        drawn: the counter that the last draw returned, 0 at first.
+        count: the number of prompts, at most `num_prompts`.
+
+    Returns:
+        places in the training set, and the counter for the next draw.
+
+    Example:
+        >>> first, drawn = draw_prompts(Streams(0), 5, 0, 2)
+        >>> second, drawn = draw_prompts(Streams(0), 5, drawn, 2)
+        >>> len({*first, *second}), drawn
+        (4, 4)
+        >>> third, drawn = draw_prompts(Streams(0), 5, drawn, 2)
+        >>> drawn
+        7
+    """
+    assert 0 < count <= num_prompts
+    epoch, place = divmod(drawn, num_prompts)
+    if place + count > num_prompts:
+        epoch, place = epoch + 1, 0
+    order = streams.numpy("prompts", epoch).permutation(num_prompts)
+    return [int(index) for index in order[place : place + count]], epoch * num_prompts + place + count
+
+
+def update_policy(step: Step, collected: Collected | None) -> Updates:
+    """Makes all optimiser steps of one step of the loop: `updates_per_batch` passes over the rollouts, each in
+    `minibatches` parts of whole groups; without rollouts one optimiser step of the auxiliary terms alone.
+    """
+    updates = Updates(torch.zeros(0) if collected is None else torch.zeros_like(collected.samples.old_log_prob))
+    if collected is None or collected.batch is None:
+        _optimise(step, None, None, updates)
+        return updates
+    step.state.objective = collected.batch.state
+    for number in range(step.recipe.train.updates_per_batch):
+        for rows in _minibatches(step, collected, number):
+            _optimise(step, collected, rows, updates)
+    return updates
+
+
+def _minibatches(step: Step, collected: Collected, number: int) -> list[Tensor]:
+    """Returns this process's rows of each minibatch. Groups are dealt by their place in the step, in the same way for
+    any number of processes.
+    """
+    place, minibatches = collected.samples.place, step.recipe.train.minibatches
+    if minibatches == 1:
+        return [torch.arange(len(place), device=place.device)]
+    places = sorted({place for places in step.world.gather(place.unique().tolist()) for place in places})
+    order = step.streams.numpy("minibatches", step.state.progress.step, number).permutation(len(places))
+    bounds = [round(bucket * len(places) / minibatches) for bucket in range(minibatches + 1)]
+    dealt = [[places[index] for index in order[start:end]] for start, end in itertools.pairwise(bounds)]
+    return [torch.isin(place, place.new_tensor(chosen)).nonzero()[:, 0] for chosen in dealt if chosen]
+
+
+def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, updates: Updates) -> None:
+    """Makes one optimiser step: accumulates the gradient of every term, sums it over processes, and lets the learner
+    clip it and step. A gradient that is 0 or not finite changes no weight.
+    """
+    recipe, state, world, learner = step.recipe, step.state, step.world, step.state.learner
+    on_policy = updates.taken == 0
+    learner.zero_gradients()
+    accumulate: list[Callable[[], PassStatistics]] = []
+    if collected is not None and rows is not None:
+        accumulate.append(lambda: policy_gradient(step, collected, rows, updates.log_ratio, on_policy=on_policy))
+    if (demonstrations := step_demonstrations(step, len(updates.metrics))) is not None:
+        counts = demonstrations.auxiliary_count["supervised"]
+        size_remark = fit_micro_batch(step, demonstrations, counts, frozenset({"log_prob"}))
+        updates.remarks += [size_remark] if size_remark else []
+        accumulate.append(lambda: supervised_gradient(step, demonstrations))
+    statistics = retrying(step, accumulate, updates.remarks.append)
+    learner.reduce_gradients(world)
+    pull = recipe.train.l2_to_reference if recipe.samples else 0.0
+    pull_loss = state.reference.pull(pull) if pull else None
+    gradient_norm = learner.step(_optimiser_numbers(step))
+    metrics = finish(world.sum_statistics(add(statistics))) | {"grad_norm": gradient_norm}
+    if pull_loss is not None:
+        metrics |= {"loss_l2": pull_loss, "loss": metrics.get("loss", 0.0) + pull_loss}
+    if num_not_finite := metrics.get(_NOT_FINITE, 0.0):
+        updates.remarks.append(
+            f"{num_not_finite:.0f} decisions had a log-prob under the policy that was not finite and were left out"
+        )
+    # An update in which every decision is left out as not finite has the gradient 0.
+    if not math.isfinite(gradient_norm) or (num_not_finite and gradient_norm == 0.0):
+        updates.not_finite += 1
+        metrics = {_NOT_FINITE: num_not_finite} if num_not_finite else {}
+    elif gradient_norm == 0.0:
+        # Every group was flat and no other term is active: a step would only apply the optimiser's momentum and decay.
+        updates.skipped += 1
+    else:
+        updates.taken += 1
+        if isinstance(learner, LocalLearner):
+            metrics |= learner.step_metrics
+        if (average := recipe.train.weight_average) is not None:
+            state.progress.average_step += 1
+            state.average.mix(1 - average.decay_after(state.progress.average_step))
+    state.objective = recipe.objective.observe(state.objective, metrics)
+    updates.metrics.append(metrics)
+
+
+def policy_gradient(
+    step: Step, collected: Collected, rows: Tensor, log_ratio: Tensor, *, on_policy: bool
+) -> PassStatistics:
+    """Accumulates the gradient of the policy's terms over some members and returns the statistics of its passes.
+
+    There are two ways to the same gradient. One scores with gradient, micro-batch by micro-batch, as below. The other
+    (`by_cotangents`) computes the loss's gradient by each scored field before the model runs. In the first update the
+    fields that the sampler recorded allow it, and no scoring is needed; the scope `batch`, and a learner that does not
+    differentiate in this process, require it.
+
+    Args:
+        rows: `[R]`, the places of the members in `collected.samples`.
+        log_ratio: `[B, T]`, which receives how far the policy has moved on each decision.
+        on_policy: whether this is the first update on the rollouts.
+    """
+    assert collected.batch is not None
+    objective, recorded = step.objective, collected.samples.recorded
+    # Plan: the weight of every decision, from counts over all processes.
+    batch = collected.batch.select(rows)
+    plan = objective.plan(batch, step.state.objective, step.world.sum, not_finite="counted")
+    statistics: PassStatistics = [{"on_policy_share": Mean.number(float(on_policy))}]
+    # Where a process has no member, it joins the passes of the others with one that it does not train on.
+    samples = collected.samples if len(collected.samples) else collected.filler
+    if on_policy and recorded is not None and objective.requires <= set(recorded.tensors()) and not plan.auxiliary:
+        scored = recorded.select(rows).detach()
+        return statistics + by_cotangents(step, samples, rows, plan, scored, on_policy=on_policy)
+    if objective.scope == "batch" or not step.state.learner.differentiates:
+        scored = score_without_gradient(step, samples, rows, objective.requires)
+        _note_log_ratio(log_ratio, rows, scored.log_prob, batch.acted)
+        return statistics + by_cotangents(step, samples, rows, plan, scored, on_policy=on_policy)
+    # With the policy term alone a member of advantage 0 has no gradient, unless the term pulls back to the sampler.
+    alive = torch.arange(len(plan), device=plan.acted.mask.device)
+    if not (objective.matching.pulls or plan.beta != 0 or plan.entropy != 0 or plan.auxiliary):
+        alive = (plan.acted.mask & (plan.advantage != 0)).any(1).nonzero()[:, 0]
+    lengths = batch.acted.mask.sum(1)
+    statistics.append({"scored_share": scored_share(len(alive), len(plan))})
+    for chosen in step.passes(lengths[alive]):
+        if chosen is None:
+            join_pass(step, samples, objective.requires)
+            continue
+        # Score the members of this pass under the live policy, and add the gradient of their part of the loss.
+        members = alive[chosen]
+        scored = step.score(samples, rows[members], objective.requires)
+        require_gradient(step.domain, scored)
+        loss = objective.loss(scored, plan.select(members))
+        if loss.total.requires_grad:
+            loss.backward()
+        elif step.sharded:
+            torch.autograd.backward([scored.log_prob], [torch.zeros_like(scored.log_prob)])
+        scored, acted = scored.detach(), batch.acted
+        _note_log_ratio(log_ratio, rows[members], scored.log_prob, acted.select(members))
+        passed = pass_statistics(scored, acted, members, lengths[members], on_policy=on_policy)
+        statistics.append({**loss.statistics, **passed})
+    return statistics
+
+
+def _note_log_ratio(log_ratio: Tensor, rows: Tensor, log_prob: Tensor, acted: Acted) -> None:
+    log_ratio[rows] = torch.where(acted.mask, log_prob - acted.old_log_prob, 0.0).to(log_ratio.dtype)
+
+
+def _optimiser_numbers(step: Step) -> StepNumbers:
+    """Returns the optimiser's numbers at the present step of the stage."""
+    config = step.recipe.optimiser
+    rate, max_grad_norm = config.rate(step.state.progress.stage_step), step.recipe.train.max_grad_norm
+    if not isinstance(config, OptimiserConfig):
+        return StepNumbers(rate, max_grad_norm=max_grad_norm)
+    return StepNumbers(rate, config.beta1, config.beta2, config.eps, config.weight_decay, max_grad_norm)
+
+
+def _count_updates(step: Step, updates: Updates) -> None:
+    """Counts the updates of a step by their outcome, and remarks on those that were left out."""
+    progress, patience = step.state.progress, step.recipe.train.patience
+    progress.num_updates += updates.taken
+    progress.num_skipped += updates.skipped
+    progress.num_not_finite += updates.not_finite
+    if updates.not_finite:
+        updates.remarks.append(
+            f"{updates.not_finite} of {len(updates.metrics)} updates had a gradient that was not finite and were left"
+            " out"
+        )
+    skipped_before = progress.skipped_in_a_row
+    progress.skipped_in_a_row = 0 if updates.taken else skipped_before + updates.skipped
+    if progress.skipped_in_a_row >= patience > progress.skipped_in_a_row - updates.skipped:
+        updates.remarks.append(
+            f"{progress.skipped_in_a_row} updates in a row had nothing to learn from (every group's rewards were equal"
+            " and no other term is active); try easier or harder prompts, a reward with more levels, or a higher"
+            " temperature"
+        )
+
+
+def _move_reference(step: Step, updates: Updates) -> str:
+    """Lets the reference follow the policy; returns `mixed`, `refused` or nothing."""
+    progress = step.state.progress
+    progress.reference_step += 1
+    score = None if progress.score is None else step.recipe.train.signed_score(progress.score)
+    outcome = step.state.reference.observe(progress.reference_step, score)
+    if outcome == "mixed":
+        progress.reference_mixed = progress.step + 1
+    if outcome == "refused":
+        updates.remarks.append(
+            "the reference was not mixed with the policy, whose score in the evaluations has fallen below it"
+        )
+    return outcome
