@@ -115,12 +115,13 @@ def experiment_pages() -> Iterator[tuple[str, str]]:
     """Yields the page of the experiment's own keys and a page for each of its tables."""
     from groupwise.domain.kinds import DOMAINS
     from groupwise.experiment.schema import Experiment
+    from groupwise.objective.objective import Slots
     from groupwise.plugins import is_shipped
     from groupwise.schedule import AnySchedule
 
     tables: dict[str, tuple[str, list[Any]]] = {}
     for name, field in Experiment.model_fields.items():
-        models = [model for model in configurations(field.annotation) if name not in ("objective", "domain")]
+        models = [] if name in ("domain", *Slots.model_fields) else configurations(field.annotation)
         if models:
             tables[name] = (f"`[{name}]`", models)
     for kind in DOMAINS.names():
@@ -140,7 +141,7 @@ def experiment_pages() -> Iterator[tuple[str, str]]:
             [
                 "# The experiment",
                 "Every key of an experiment file. `groupwise schema` writes the same for editors.",
-                field_table(Experiment),
+                field_table(Experiment, without=set(Slots.model_fields)),
                 "## Its tables",
                 "The slots of [the objective](objective.md) and [the rewards](rewards.md) have pages of their own.",
                 table(("table", "kinds"), listed),

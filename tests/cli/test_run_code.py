@@ -1,5 +1,5 @@
-"""Every verb, on a run folder of somebody else's: what names code is asked about, what needs none does not ask, and
-nothing runs before the word.
+"""Run folders of a stranger: no verb runs their code without `--run-code`, and what is refused names the place and what
+to write.
 """
 
 from __future__ import annotations
@@ -7,22 +7,55 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.test_restored import DIGITS
 
-ASKED_AT_ONCE = ["evaluate", "resume", "train config.json", "sample"]
-ASKED = [
-    *ASKED_AT_ONCE,
-    "estimate",
-    "check",
-    "train",
-    "compare",
-    "evaluate --experiment",
-]
-SILENT = ["sample --prompt", "export", "report", "doctor"]
+TRAP = "open({marker!r}, 'w')\nclass Domain: ...\ndef f(*_, **__): ...\n"
+COMMAND = {"kind": "callable", "path": "subprocess:check_call", "arguments": {"args": ["touch", "PWNED"]}}
+Change = Callable[[Path, dict[str, Any]], Any]
+
+
+def code_in_the_model(run: Path, table: dict[str, Any]) -> None:
+    shutil.copy(run / "trap.py", run / "model" / "trap.py")
+    for name, classes in {"config": ["AutoModelForCausalLM"], "tokenizer_config": ["AutoTokenizer"]}.items():
+        file = run / "model" / f"{name}.json"
+        auto_map = dict.fromkeys([*classes, "AutoConfig"], "trap.Domain")
+        file.write_text(json.dumps({**json.loads(file.read_text()), "auto_map": auto_map}))
+
+
+def hostile_tokenizer(run: Path, table: dict[str, Any]) -> None:
+    file = run / "model" / "tokenizer_config.json"
+    template = "{{ ''.__class__.__mro__[1].__subclasses__()[0].__init__.__globals__['os'].system('touch PWNED') }}"
+    settings = {"chat_template": template, "tokenizer_class": "trap.Domain"}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+
+
+HOSTILE: dict[str, tuple[str, Change]] = {
+    "map": ("domain.data.map = trap:f", lambda run, table: table["domain"]["data"].update(map="trap:f")),
+    "callback": ("train.callbacks[0] = os:abort", lambda run, table: table["train"].update(callbacks=["os:abort"])),
+    "trust": (
+        "trust.path = trap:Domain",
+        lambda run, table: table.update(trust={"kind": "callable", "path": "trap:Domain"}),
+    ),
+    "domain": (
+        "domain.path = trap:Domain",
+        lambda run, table: table.update(domain={"kind": "callable", "path": "trap:Domain"}),
+    ),
+    "modules": (
+        "domain.rewards.r.path = numpy:f",
+        lambda run, table: table["domain"]["rewards"].update(r={"kind": "callable", "path": "numpy:f"}),
+    ),
+    "auto_map": ("", code_in_the_model),
+    "tokenizer": ("", hostile_tokenizer),
+    "start": ("", lambda run, table: table.update(start="started")),
+}
+"""What a folder does -> what the refusal names; empty where nothing is refused, since nothing would run."""
+
+SILENT = {"report", "doctor", "export"}
 
 
 def words(verb: str, run: Path) -> list[str]:
@@ -38,57 +71,67 @@ def words(verb: str, run: Path) -> list[str]:
 
 
 @pytest.fixture
-def theirs(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A finished run that names commands in place of functions: as its map, after its steps, as its trust region, as a
-    reward and as a judge.
-    """
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def copied(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A finished run, with modules in its folder that leave a mark when they are imported."""
     monkeypatch.delenv("GROUPWISE_RUN_CODE", raising=False)
     run = tmp_path / "theirs"
     shutil.copytree(finished, run)
-    table = json.loads((run / "config.json").read_text())
-    change(table["domain"])
-    table["train"]["callbacks"] = ["os:abort"]
-    table["objective"]["trust"] = {
-        "kind": "callable",
-        "path": "subprocess:Popen",
-        "settings": {"args": ["touch", "PWNED"]},
-    }
-    (run / "config.json").write_text(json.dumps(table))
-    (tmp_path / "rows.jsonl").write_text('{"touch": 1, "PWNED": 2}\n' * 99)
+    for name in ("trap", "numpy", "groupwise"):
+        (run / f"{name}.py").write_text(TRAP.format(marker=str(tmp_path / "PWNED")))
+    shutil.copy(run / "trap.py", tmp_path / "trap.py")
     return run
 
 
-def change(domain: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_folder_runs_nothing(groupwise, copied: Path, tmp_path: Path, name: str) -> None:
+    refusal, change = HOSTILE[name]
+    table = json.loads((copied / "config.json").read_text())
+    change(copied, table)
+    (copied / "config.json").write_text(json.dumps(table))
+    for verb in ("report", "doctor", "sample --prompt", "sample", "evaluate", "export", "resume"):
+        ended = groupwise(*words(verb, copied))
+        assert not (tmp_path / "PWNED").exists(), verb
+        assert ended.err.count("\n") <= 1, ended
+        if verb in SILENT:
+            assert ended.status in (0, 3), (verb, ended)
+        elif verb in ("evaluate", "resume") and refusal:
+            assert ended.status == 2, (verb, ended)
+            assert refusal in ended.err
+            assert "write --run-code (GROUPWISE_RUN_CODE=1 in a job's template)" in ended.err
+
+
+@pytest.fixture
+def theirs(copied: Path, tmp_path: Path) -> Path:
+    """A finished run that names commands in place of functions, at many places."""
+    table = json.loads((copied / "config.json").read_text())
+    domain = table["domain"]
     domain["data"] |= {"map": "subprocess:check_call", "source": {"kind": "files", "paths": ["rows.jsonl"]}}
-    command = {"kind": "callable", "path": "subprocess:check_call", "arguments": {"args": ["touch", "PWNED"]}}
-    domain["rewards"] |= {"r": command, "j": {**command, "role": "judge"}}
+    domain["rewards"] |= {"r": COMMAND, "j": {**COMMAND, "role": "judge"}}
+    table["train"]["callbacks"] = ["os:abort"]
+    table["trust"] = {"kind": "callable", "path": "subprocess:Popen", "settings": {"args": ["touch", "PWNED"]}}
+    (copied / "config.json").write_text(json.dumps(table))
+    (tmp_path / "rows.jsonl").write_text('{"touch": 1, "PWNED": 2}\n' * 99)
+    return copied
 
 
 @pytest.mark.parametrize(
     "verb",
-    [verb if verb in ASKED_AT_ONCE else pytest.param(verb, marks=pytest.mark.slow) for verb in ASKED],
+    [
+        "train config.json",
+        *(
+            pytest.param(verb, marks=pytest.mark.slow)
+            for verb in ("estimate", "check", "train", "compare", "estimate --against", "evaluate --experiment")
+        ),
+    ],
 )
-def test_a_verb_that_would_run_code_names_all_of_it_and_runs_none(groupwise, theirs: Path, tmp_path: Path, verb: str):
+def test_a_verb_that_would_run_code_names_all_of_it(groupwise, theirs: Path, tmp_path: Path, verb: str):
     ended = groupwise(*words(verb, theirs))
     assert ended.status == 2, ended
-    assert "domain.data.map = subprocess:check_call" in ended.err
-    assert "write --run-code (GROUPWISE_RUN_CODE=1 in a job's template)" in ended.err
-    if verb != "sample":
-        assert all(
-            f"{key} = " in ended.err
-            for key in ("trust.path", "train.callbacks[0]", "domain.rewards.r.path", "domain.rewards.j.path")
-        )
+    keys = ("domain.data.map", "trust.path", "train.callbacks[0]", "domain.rewards.r.path", "domain.rewards.j.path")
+    assert all(f"{key} = " in ended.err for key in keys)
     assert ended.err.count("\n") == 1
     assert not (tmp_path / "PWNED").exists()
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize("verb", SILENT)
-def test_a_verb_that_needs_no_code_asks_nothing_and_runs_none(groupwise, theirs: Path, tmp_path: Path, verb: str):
-    ended = groupwise(*words(verb, theirs))
-    assert (ended.status, ended.err) == (0, ""), ended
-    assert not (tmp_path / "PWNED").exists()
 
 
 def test_with_the_word_it_runs(groupwise, theirs: Path, tmp_path: Path):
@@ -120,8 +163,6 @@ def test_what_sample_may_run_is_what_it_needs(groupwise, theirs: Path, tmp_path:
     ended = groupwise("sample", theirs, "--run-code")
     assert (ended.status, ended.err) == (0, ""), ended
     assert ended.out.count("sort ") == 3
-    # Once told, not again.
-    assert groupwise("sample", theirs).out == ended.out
     assert not (tmp_path / "PWNED").exists()
 
 
@@ -142,7 +183,6 @@ class Net(torch.nn.Module):
 def test_a_network_that_is_code_is_asked_about_with_its_folder(
     groupwise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "nets_of_mine.py").write_text(NETWORK)
     custom = '[domain.model.network]\nkind = "callable"\npath = "nets_of_mine:Net"\nchannels = 1\n'
@@ -150,12 +190,10 @@ def test_a_network_that_is_code_is_asked_about_with_its_folder(
     (tmp_path / "mine.toml").write_text(DIGITS.replace(plain, custom))
     assert groupwise("train", "mine.toml", "train.num_steps=1", "--out", "run").status == 0
     for verb in ("sample", "evaluate"):
-        ended = groupwise(verb, "run")
+        ended = groupwise(verb, "run", "--run-code")
         assert (ended.status, ended.err) == (0, ""), ended
-    shutil.copytree("run", "theirs")
-    asked = groupwise("sample", "theirs")
-    assert asked.err.count("domain.model.network.path = nets_of_mine:Net") == asked.err.count("nets_of_mine:Net") == 1
-    # What the model's folder alone says is asked about in one's own run too.
+    asked = groupwise("sample", "run")
+    assert asked.err.count("network.json.network.path = nets_of_mine:Net") == asked.err.count("nets_of_mine:Net") == 1
     saved = json.loads((tmp_path / "run" / "model" / "network.json").read_text())
     saved["network"] |= {"path": "subprocess:check_call", "arguments": {"popenargs": ["touch", "PWNED"]}}
     (tmp_path / "run" / "model" / "network.json").write_text(json.dumps(saved))

@@ -1,11 +1,10 @@
-"""What a stranger's folder names is asked about, all of it, before any of it is imported; what a user wrote himself is
-not.
+"""Code that a run folder names needs `--run-code`: all of it is named before any of it is imported. Code that the user
+wrote into a file or behind the command needs none.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,7 @@ PLACES: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
         lambda c: c["domain"].update(environment={"kind": "tools", "tools": {"t": "trap:f"}}),
     ),
     "callback": ("train.callbacks[0]", lambda c: c["train"].update(callbacks=["trap:f"])),
-    "trust": ("trust.path", lambda c: c["objective"].update(trust={"kind": "callable", "path": "trap:f"})),
+    "trust": ("trust.path", lambda c: c.update(trust={"kind": "callable", "path": "trap:f"})),
     "stage": (
         "stages.grpo.set.train.callbacks[0]",
         lambda c: c["stages"][1]["set"].update(train={"callbacks": ["trap:f"]}),
@@ -70,11 +69,8 @@ PLACES: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Makes a working directory with a module that leaves a file when it is imported, and an empty list of trusted
-    files.
-    """
+    """Makes a working directory with a module that leaves a file when it is imported."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("GROUPWISE_RUN_CODE", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(__import__("sys").modules, "trap", raising=False)
@@ -122,31 +118,16 @@ def test_all_places_are_named_at_once_however_the_run_is_named(workspace: Path) 
     assert not (workspace / "PWNED").exists()
 
 
-def test_what_may_run_is_not_asked_about_again_where_it_lies(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_word_holds_for_one_command(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = foreign(workspace, PLACES["map"][1])
     assert load_experiment(run, run_code=True).domain.data.map == "trap:f"
-    assert load_experiment(run).domain.data.map == "trap:f"
-    shutil.move(run, workspace / "moved")
-    with pytest.raises(ConfigError, match=r"domain\.data\.map = trap:f"):
-        load_experiment(workspace / "moved")
-    monkeypatch.setenv("GROUPWISE_RUN_CODE", "0")
-    with pytest.raises(ConfigError, match="--run-code"):
-        load_experiment(workspace / "moved")
+    for said in (None, "0"):
+        if said is not None:
+            monkeypatch.setenv("GROUPWISE_RUN_CODE", said)
+        with pytest.raises(ConfigError, match=r"domain\.data\.map = trap:f; .* --run-code"):
+            load_experiment(run)
     monkeypatch.setenv("GROUPWISE_RUN_CODE", "1")
-    load_experiment(workspace / "moved")
-
-
-def test_what_was_edited_is_asked_about_again(workspace: Path) -> None:
-    run = foreign(workspace, PLACES["map"][1])
-    load_experiment(run, run_code=True)
-    table = json.loads((run / "config.json").read_text())
-    # The same, written another way.
-    (run / "config.json").write_text(json.dumps(table, indent=7))
     load_experiment(run)
-    table["seed"] = 5
-    (run / "config.json").write_text(json.dumps(table))
-    with pytest.raises(ConfigError, match="--run-code"):
-        load_experiment(run)
 
 
 def test_keys_that_stand_twice_are_read_once(workspace: Path) -> None:
@@ -158,27 +139,6 @@ def test_keys_that_stand_twice_are_read_once(workspace: Path) -> None:
     (run / "config.json").write_text(text.replace('"map": null', '"map": null, "map": "trap:f"'))
     with pytest.raises(ConfigError, match=r"domain\.data\.map = trap:f"):
         load_experiment(run)
-
-
-def test_in_a_run_folder_its_own_files_are_no_modules_of_the_users(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = foreign(workspace, PLACES["map"][1])
-    load_experiment(run, run_code=True)
-    for place in (run, run / "rollouts"):
-        place.mkdir(exist_ok=True)
-        monkeypatch.chdir(place)
-        with pytest.raises(ConfigError, match="the working directory lies in a run folder"):
-            load_experiment(run)
-    load_experiment(run, run_code=True)
-    # Another run's folder is no better.
-    second_run = workspace / "other"
-    shutil.copytree(run, second_run)
-    monkeypatch.chdir(second_run)
-    with pytest.raises(ConfigError, match="the working directory lies in a run folder"):
-        load_experiment(run)
-    monkeypatch.chdir(workspace)
-    load_experiment(run)
 
 
 def test_a_file_of_the_users_is_not_asked_about(workspace: Path) -> None:
@@ -248,7 +208,6 @@ def test_a_shipped_experiment_is_not_asked_about_as_a_run_folder(workspace: Path
     (run / "config.json").write_text(json.dumps(load_experiment("language_countdown").table()))
     (run / "metrics.jsonl").write_text("")
     assert code_of(load_experiment(run))
-    assert not (workspace / "state").exists(), "where nothing is asked, nothing is noted"
 
 
 def test_hostile_names_stay_in_one_line(workspace: Path) -> None:
@@ -290,10 +249,4 @@ def test_a_models_folder_that_names_its_network_is_asked_about(workspace: Path) 
         load_experiment("restoration", changes)
     assert "network.json.network.path = trap:f" in str(caught.value)
     load_experiment("restoration", changes, run_code=True)
-    load_experiment("restoration", changes)
-    (model / "network.json").write_text(
-        json.dumps({"kind": "network", "network": {"kind": "callable", "path": "trap:f", "arguments": {"x": 1}}})
-    )
-    with pytest.raises(ConfigError, match="--run-code"):
-        load_experiment("restoration", changes)
     assert not (workspace / "PWNED").exists()

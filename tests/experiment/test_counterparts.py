@@ -99,7 +99,7 @@ def test_every_key_of_every_table_is_answered_by_its_own_system() -> None:
         systems = {part.partition("'s ")[0] for part in (answer or "").split("; ")}
         return answer is not None and "\n" not in answer and (row.system in systems or " is written " in answer)
 
-    answers = [(row, counterpart(row.written, row.value)) for row in rows()]
+    answers = [(row, counterpart(row.written(), row.value)) for row in rows()]
     assert len(answers) > 300
     assert {named(row): answer for row, answer in answers if not is_answered(row, answer)} == {}
 

@@ -6,7 +6,7 @@ import pytest
 
 from groupwise.config import ConfigError
 from groupwise.experiment.layers import refuse_length, stack
-from groupwise.experiment.slots import preset_slots
+from groupwise.experiment.schema import preset_slots
 
 STAGES = {
     "stages": [
@@ -38,7 +38,7 @@ def test_a_length_that_stages_would_ignore_is_an_error():
     refuse_length([STAGES, {"stages": [], "train": {"num_steps": 3}}])
     refuse_length([{"train": {"num_steps": 3}}, STAGES])
     # A run's config.json states every key.
-    refuse_length([{**STAGES, "train": {"num_steps": 3}, "objective": {"name": "grpo"}}])
+    refuse_length([{**STAGES, "train": {"num_steps": 3}, **preset_slots("grpo")}])
 
 
 def test_stages_that_are_none_are_left_for_the_validation_to_say():

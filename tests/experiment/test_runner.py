@@ -4,7 +4,6 @@ behind.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +14,6 @@ import torch
 
 from groupwise.config import ConfigError
 from groupwise.domain.language.config import Pretrained
-from groupwise.experiment import runner
 from groupwise.experiment.loading import load_experiment
 from groupwise.experiment.runner import job_of, open_domain, remarks, resume, run, with_model
 from groupwise.reward import RewardError
@@ -125,10 +123,12 @@ def test_a_folder_in_which_another_process_begins_meanwhile_stays_its_own(
     """Two starts of one command at the same time: each finds no folder, and one of them writes its file first."""
     others = RunFolder(tmp_path / "run").config
 
-    def note(file: Path, tables: list[Any]) -> None:
+    def other_process_first(folder: Path) -> None:
+        check_new(folder)
         others.write_text("{}")
 
-    monkeypatch.setattr(runner, "job_of", lambda experiment: dataclasses.replace(job_of(experiment), note=note))
+    check_new = launch.check_new
+    monkeypatch.setattr(launch, "check_new", other_process_first)
     with pytest.raises(ConfigError, match="it holds a run already"):
         run(load_experiment(tiny), tmp_path / "run")
     assert others.read_text() == "{}"
@@ -170,12 +170,14 @@ def test_a_reward_that_fails_in_the_first_evaluation_leaves_no_folder_and_later_
     CALLS.clear()
     with pytest.raises(RewardError, match="reward 'own' raised KeyError"):
         run(experiment, tmp_path / "run", controls=False)
-    sentence = f"an error ended the run after step 2; `groupwise resume {tmp_path / 'run'}` goes on from step 1"
+    sentence = (
+        f"an error ended the run after step 2; `groupwise resume {tmp_path / 'run'} --run-code` goes on from step 1"
+    )
     assert sentence in capsys.readouterr().out
     FAILS_FROM[0] = 1000
-    assert resume(tmp_path / "run").summary["steps"] == 5
+    assert resume(tmp_path / "run", run_code=True).summary["steps"] == 5
     ended = (tmp_path / "run" / "summary.json").read_bytes()
-    again = resume(tmp_path / "run")
+    again = resume(tmp_path / "run", run_code=True)
     assert (again.summary["steps"], again.before_step, again.after_step) == (5, 3, 5)
     assert (tmp_path / "run" / "summary.json").read_bytes() == ended, "a run that has ended is left as it is"
 

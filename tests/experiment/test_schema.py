@@ -8,23 +8,21 @@ from typing import Any
 
 import pytest
 
-from groupwise.experiment import load_experiment
-from groupwise.experiment.runner import job_of
+from groupwise.config import validate
+from groupwise.experiment import load_experiment, loading, runner, schema
+from groupwise.experiment.code_consent import code_of
 from groupwise.experiment.schema import Experiment, file_schema
 
 
 def test_an_experiment_file_may_write_slots_at_the_top_and_leave_everything_else_out():
-    schema = file_schema()
-    properties = schema["properties"]
+    read = file_schema()
+    properties = read["properties"]
     assert {"extends", "method", "trust", "credit", "domain", "stages", "controls"} <= set(properties)
-    assert "required" not in schema
-    assert schema["additionalProperties"] is False
+    assert "required" not in read
+    assert read["additionalProperties"] is False
     assert properties["method"]["description"].startswith("a preset")
-    assert json.loads(json.dumps(schema)) == schema
-    kinds = {
-        reference["$ref"].rpartition("/")[2]
-        for reference in schema["$defs"]["Objective"]["properties"]["trust"]["anyOf"]
-    }
+    assert json.loads(json.dumps(read)) == read
+    kinds = {reference["$ref"].rpartition("/")[2] for reference in properties["trust"]["anyOf"]}
     assert {"Clip", "Gaussian", "Cispo"} <= kinds
 
 
@@ -50,7 +48,7 @@ def test_a_control_with_a_method_of_its_own_is_not_changed_by_the_experiments_ed
     """
     edited = load_experiment("language", ["smoothing.kind=ema"])
     assert edited.spans[-1].objective.smoothing.kind == "ema"
-    (control,) = edited.control("rejection_sampling")
+    (control,) = edited.plan.controls["rejection_sampling"]
     assert control.objective.name == "rejection_sampling"
 
 
@@ -71,22 +69,23 @@ def test_every_count_of_an_experiment_has_an_upper_bound() -> None:
     assert list(unbounded(file_schema(), "")) == []
 
 
-def test_a_stage_is_read_once_and_again_only_in_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    read_stages = []
-    changed = Experiment._changed
+def test_an_experiment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two stages and two controls are five validations, of which a run repeats none; they were 17."""
+    validated = []
 
-    def counted(self: Experiment, source: str, *arguments: Any, **more: Any) -> Experiment:
-        read_stages.extend([source] if source.startswith("stages.") else [])
-        return changed(self, source, *arguments, **more)
+    def counted(model: type[Any], tree: Any, source: str = "") -> Any:
+        validated.extend([source] if model is Experiment else [])
+        return validate(model, tree, source)
 
-    monkeypatch.setattr(Experiment, "_changed", counted)
+    for module in (schema, loading, runner):
+        monkeypatch.setattr(module, "validate", counted)
     experiment = load_experiment("language")
-    job_of(experiment)
-    assert read_stages == ["stages.warm_up", "stages.grpo"]
-    spans = experiment.spans
-    spans.clear()
-    assert [span.seed for span in experiment.spans] == [0, 0]
+    stages, controls = ["stages.warm_up", "stages.grpo"], ["controls.supervised", "controls.rejection_sampling"]
+    assert validated == ["language", *stages, *controls]
+    runner.job_of(experiment)
+    code_of(experiment)
+    assert len(validated) == 5
     copy = experiment.model_copy(update={"seed": 7})
-    assert [span.seed for span in copy.spans] == [7, 7]
-    assert len(read_stages) == 4
+    assert [stage.seed for stage in copy.plan.stages] == [7, 7]
+    assert [stage.seed for stage in experiment.plan.stages] == [0, 0]
     assert experiment.model_copy() == experiment

@@ -1,6 +1,4 @@
-"""A run folder of somebody else's, in processes as a user starts them: nothing of it runs before the word, and one's
-own goes on without a question.
-"""
+"""A run folder that names code, in processes as a user starts them: nothing of it runs without `--run-code`."""
 
 from __future__ import annotations
 
@@ -36,7 +34,6 @@ def note(step, metrics):
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("GROUPWISE_RUN_CODE", raising=False)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "mine.toml").write_text(TINY.replace("[train]\n", '[train]\ncallbacks = ["mine:note"]\n'))
     (tmp_path / "tiny.toml").write_text(TINY)
@@ -129,57 +126,28 @@ def test_the_children_of_a_comparison_and_of_rewards_import_nothing_of_the_folde
 
 
 @pytest.mark.slow
-def test_ones_own_run_goes_on_without_a_question_after_a_kill(here: Path) -> None:
+def test_a_run_with_code_goes_on_after_a_kill(here: Path) -> None:
     (here / "kill").write_text("")
     assert call("train", "mine.toml", "--out", "run", cwd=here).returncode == -signal.SIGKILL
-    ended = call("resume", "run", cwd=here)
+    asked = call("resume", "run", cwd=here)
+    assert asked.returncode == 2, asked
+    assert "train.callbacks[0] = mine:note" in asked.stderr
+    ended = call("resume", "run", "--run-code", cwd=here)
     assert (ended.returncode, ended.stderr) == (0, ""), ended
     assert (here / "run" / "summary.json").is_file()
     steps = [int(line.split()[1]) for line in (here / "steps.txt").read_text().splitlines()]
     assert steps[:5] == [1, 2, 3, 4, 4]
-    # Somebody else's copy of it, with a module of theirs in it, is another folder.
-    shutil.copytree(here / "run", here / "theirs")
-    (here / "theirs" / "mine.py").write_text("open('PWNED', 'w')\ndef note(*_): ...\n")
-    for cwd, name in ((here, "theirs"), (here / "theirs", "."), (here / "theirs" / "rollouts", "..")):
-        asked = call("resume", name, cwd=cwd)
-        assert asked.returncode == 2, asked
-        assert "train.callbacks[0] = mine:note" in asked.stderr
-    # A module that was put into one's own is not looked for there either.
-    (here / "run" / "mine.py").write_text("open('PWNED', 'w')\ndef note(*_): ...\n")
-    assert "the working directory lies in a run folder" in call("resume", ".", cwd=here / "run").stderr
-    assert call("resume", "run", cwd=here).returncode == 0
-    assert not marked(here, 0.3)
 
 
 @pytest.mark.nightly
-def test_a_run_that_is_killed_before_its_first_step_is_ones_own(here: Path) -> None:
-    process = subprocess.Popen(
-        [*COMMAND, "train", "mine.toml", "--out", "run"], cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    while not (here / "run" / "config.json").exists():
-        assert process.poll() is None
-        time.sleep(0.001)
-    process.kill()
-    process.wait()
-    ended = call("resume", "run", cwd=here)
-    assert (ended.returncode, ended.stderr) == (0, ""), ended
-
-
-@pytest.mark.nightly
-def test_two_processes_go_on_without_a_question(here: Path) -> None:
+def test_two_processes_are_refused_in_one_sentence_and_go_on(here: Path) -> None:
     (here / "kill").write_text("")
     assert torchrun("train", "mine.toml", "--out", "run", cwd=here).returncode != 0
-    assert not (here / "run" / "summary.json").exists()
-    ended = torchrun("resume", "run", cwd=here)
+    refused = torchrun("resume", "run", cwd=here)
+    assert refused.stderr.count("write --run-code") == 1, refused
+    ended = torchrun("resume", "run", "--run-code", cwd=here)
     assert ended.returncode == 0, ended
     assert {line.split()[0] for line in (here / "steps.txt").read_text().splitlines()} == {"0", "1"}
-    assert len((here / "state" / "groupwise" / "own").read_bytes().splitlines()) == 1
-    # Somebody else's is refused in each process, and told once.
-    shutil.copytree(here / "run", here / "theirs")
-    refused = torchrun("resume", "theirs", cwd=here)
-    assert refused.stderr.count("write --run-code") == 1, refused
-    assert torchrun("resume", "theirs", "--run-code", cwd=here).returncode == 0
-    assert call("resume", "theirs", cwd=here).returncode == 0
 
 
 @pytest.mark.nightly
@@ -190,8 +158,6 @@ def test_a_comparison_goes_on_without_a_question(here: Path) -> None:
     assert first.returncode == 1, first
     again = call(*command, cwd=here)
     assert again.returncode == 0, again
-    for cell in (here / "compared").glob("*/seed-0"):
-        assert call("check", cell, cwd=here).returncode == 0
     # What lies in another's comparison is not run because its folder is continued.
     shutil.copytree(here / "compared", here / "theirs")
     (cell,) = (here / "theirs").glob("*=2/seed-0")

@@ -48,9 +48,7 @@ Prompts = Annotated[
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random, in place of the experiment's.")]
 RunCode = Annotated[
     bool,
-    typer.Option(
-        "--run-code", help="Let the code run that a run folder names, which you did not make; it is named before."
-    ),
+    typer.Option("--run-code", help="Let the code run that a run folder names."),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Threads on a CPU; one is usually the fastest.")]
 

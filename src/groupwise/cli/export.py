@@ -167,8 +167,11 @@ def model_card(
     """
     from importlib.metadata import version
 
+    from groupwise.objective.preset import resolved_slots
+
     asked = (evaluated_on or EvaluatedOn()).called(card.prompts)
-    objective = config["objective"]
+    preset = resolved_slots(config["method"])
+    edited = "+edited" if any(config.get(slot, value) != value for slot, value in preset.items()) else ""
     lines = [
         *card_head(config, card),
         "",
@@ -176,7 +179,7 @@ def model_card(
         "",
         (
             f"Trained with Groupwise {version('groupwise')}: experiment `{config['name']}`, method"
-            f" `{objective['name']}`, seed {config['seed']} ({which} weights)."
+            f" `{config['method']}{edited}`, seed {config['seed']} ({which} weights)."
         ),
         "",
         config.get("description", ""),

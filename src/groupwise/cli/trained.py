@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from groupwise.config import ConfigError, read_json
-from groupwise.runs.folder import RunFolder, natural
+from groupwise.runs.folder import RunFolder, natural, with_slots_at_top
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
@@ -40,16 +40,15 @@ def trained(place: Path, experiment: str | None, which: str, *, run_code: bool =
 
     Raises:
         ConfigError: the place is neither a run nor a model with an experiment named, the run has no such model, or
-            there is code to be asked about.
+            the folder names code and `run_code` is not set.
     """
     from groupwise.experiment import load_experiment
-    from groupwise.experiment.code_consent import code_of, code_of_model_folders, require_consent
+    from groupwise.experiment.code_consent import code_of_model_folders, require_consent
     from groupwise.experiment.runner import with_model
 
     name, model = _parts(place, experiment, which)
-    loaded = load_experiment(name, run_code=run_code)
-    replaced = with_model(loaded, model)
-    require_consent(code_of_model_folders(replaced, allowed=code_of(loaded)), run_code)
+    replaced = with_model(load_experiment(name, run_code=run_code), model)
+    require_consent(code_of_model_folders(replaced), run_code)
     return replaced
 
 
@@ -101,28 +100,9 @@ def to_sample(
         elif not data and (prompt := _recorded_prompt(RunFolder(place))) is not None:
             settings = settings.asked_like(prompt)
     source, beside = find(name), list(code_of_model_folders(settings))
-    # A network's class is named by the configuration and by the model's folder; where they say the same, it is asked
-    # about once.
-    folders = [import_path for says in beside for import_path in says.code]
-    model_code = [
-        import_path
-        for import_path in import_paths(loaded.domain, "domain")
-        if import_path.key.startswith("domain.model.")
-    ]
-    network = [
-        import_path
-        for import_path in model_code
-        if import_path.holder in [folder_code.holder for folder_code in folders]
-    ]
-    named_code = [*network, *import_paths(settings, "domain")]
-    require_consent(
-        [
-            *([code_of_source(source, named_code, {})] if is_foreign(source) else []),
-            *code_of_model_folders(settings, named_code),
-        ],
-        run_code,
-    )
-    with restrict_code([import_path.path for import_path in (*named_code, *folders)]):
+    named_code = list(import_paths(settings, "domain"))
+    require_consent([*([code_of_source(source, named_code, {})] if is_foreign(source) else []), *beside], run_code)
+    with restrict_code([code.path for code in (*named_code, *(code for file in beside for code in file.code))]):
         settings.require_extra()
         domain: Any = settings.open(streams=Streams(loaded.seed), device="cpu")
     return domain
@@ -193,8 +173,8 @@ def run_config(folder: Path) -> dict[str, Any]:
         ConfigError: it is no run folder, or its `config.json` is damaged or states not every key.
     """
     require_run(folder)
-    table = read_json(RunFolder(folder).config)
-    missing = [key for key in ("name", "method", "seed", "objective", "domain") if key not in table]
+    table = with_slots_at_top(read_json(RunFolder(folder).config))
+    missing = [key for key in ("name", "method", "seed", "trust", "domain") if key not in table]
     if missing:
         raise ConfigError(
             f"{RunFolder(folder).config} lacks {', '.join(missing)}: it is not what `groupwise train` wrote; repeat the"

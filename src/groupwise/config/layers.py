@@ -6,7 +6,7 @@ import copy
 import datetime
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from groupwise.config.errors import ConfigError
@@ -168,35 +168,54 @@ def parse_overrides(items: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(
                 f"the key {_cut(key)} cannot be read; write names joined by dots, for example trust.sigma=0.3"
             ) from None
-        key_names: list[str] = []
+        names: list[str] = []
         check_plain(nested)
         while isinstance(nested, dict):
             (name, nested), *_ = nested.items()
-            key_names.append(name)
-        node = tree
-        for name in key_names[:-1]:
-            # A word is the kind of its table: `trust=gaussian trust.sigma=0.3`.
-            if isinstance(word := node.setdefault(name, {}), str):
-                node[name] = {"kind": word}
-            node = node[name]
-            if not isinstance(node, dict):
-                raise ConfigError(
-                    f"{override!r} needs {name!r} to be a table, but another override made it a value; keep one of them"
-                )
-        value = parse_value(text)
-        if isinstance(node.get(key_names[-1]), dict) and isinstance(value, str):
-            value = {"kind": value}
-        if isinstance(node.get(key_names[-1]), dict) and not isinstance(value, dict):
-            raise ConfigError(
-                f"{override!r} makes {key_names[-1]!r} a value, but another override made it a table; keep one of them"
-            )
-        node[key_names[-1]] = (
-            {**node[key_names[-1]], **value}
-            if isinstance(value, dict) and isinstance(node.get(key_names[-1]), dict)
-            else value
-        )
+            names.append(name)
+        lay(tree, names, parse_value(text), override)
     check_plain(tree)
     return tree
+
+
+def lay(tree: Tree, names: Sequence[str], value: Any, said: str, *, once: bool = False) -> None:
+    """Writes a value into nested tables. Tables are joined, and a word where a table stands is the table's kind.
+
+    Args:
+        tree: the tables, which are changed.
+        names: the key's parts.
+        value: what is written there.
+        said: the key or the override, for errors.
+        once: whether a key may not be written again; otherwise the later value wins.
+
+    Raises:
+        ConfigError: a value stands in the place of a table, or a table in the place of a value.
+
+    Example:
+        >>> tree = {"trust": "gaussian"}
+        >>> lay(tree, ["trust", "sigma"], 0.3, "trust.sigma")
+        >>> tree
+        {'trust': {'kind': 'gaussian', 'sigma': 0.3}}
+    """
+    *above, last = names
+    for name in above:
+        if isinstance(word := tree.setdefault(name, {}), str):
+            tree[name] = {"kind": word}
+        tree = tree[name]
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{_cut(said)} needs {name!r} to be a table, and it is written as a value too; keep one")
+    below = tree.get(last)
+    if isinstance(below, dict) and isinstance(value, str):
+        value = {"kind": value}
+    if isinstance(below, dict) and isinstance(value, Mapping):
+        for name, inner in value.items():
+            lay(below, [name], inner, f"{said}.{name}", once=once)
+    elif isinstance(below, dict):
+        raise ConfigError(f"{_cut(said)} makes {last!r} a value, and it is written as a table too; keep one")
+    elif once and last in tree:
+        raise ConfigError(f"{said}: is written twice, {below!r} and {value!r}; write it once")
+    else:
+        tree[last] = value
 
 
 def _cut(text: str) -> str:

@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, Pydanti
 
 from groupwise.config.errors import ConfigError, Problem, nearest
 from groupwise.config.import_path import why_failed
-from groupwise.plugins import absent, installed_points
+from groupwise.plugins import absent, installed_points, is_shipped
 
 # Objects that installed packages bring by entry points. The code of a package is loaded only for the name that is
 # written.
@@ -49,7 +49,7 @@ def installed_names(group: str) -> tuple[str, ...]:
 
 def has_shipped_names(group: str) -> bool:
     """Tells whether this package's own entry points of a group are there; a checkout has none until it is installed."""
-    return any(point.dist and point.dist.name == PACKAGE for point in installed_points(group))
+    return any(is_shipped(point.module) for point in installed_points(group))
 
 
 def load_installed(name: str, group: str, key: str) -> Installed:

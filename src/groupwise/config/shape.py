@@ -14,6 +14,7 @@ import textwrap
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal, Union, final, get_args, get_origin
 
 from pydantic import BaseModel
@@ -47,6 +48,14 @@ def _is_model(branch: Any) -> bool:
     return isinstance(branch, type) and issubclass(branch, BaseModel)
 
 
+@cache
+def _fields(model: type[BaseModel]) -> dict[str, tuple[Any, ...]]:
+    """Returns key -> plain types of the fields of a class, under their names and their aliases."""
+    by_alias = {field.alias: _field_branches(field) for field in model.model_fields.values() if field.alias}
+    return by_alias | {name: _field_branches(field) for name, field in model.model_fields.items()}
+
+
+@cache
 def _kinds(model: type[BaseModel]) -> tuple[str, ...]:
     field = model.model_fields.get("kind")
     if field is None:
@@ -197,10 +206,7 @@ class Shape:
 
     def _inside_branch(self, branch: Any, part: str | int) -> tuple[Any, ...]:
         if _is_model(branch):
-            fields = branch.model_fields.items()
-            return tuple(
-                inner for name, field in fields if part in (name, field.alias) for inner in _field_branches(field)
-            )
+            return _fields(branch).get(str(part), ())
         origin, arguments = get_origin(branch), list(get_args(branch))
         if not isinstance(origin, type) or not arguments:
             return ()

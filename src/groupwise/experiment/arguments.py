@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from groupwise.config import ConfigError, ImportPath, object_path
+from groupwise.config import ConfigError, ImportPath, check_plain, object_path
+from groupwise.config.layers import lay
 from groupwise.domain.exported import EvaluationObjects, RowsObject
 from groupwise.experiment.object_record import DOMAIN_INSTANCE, MODULE, Arguments, import_path_of, record_of, type_name
 from groupwise.reward import Reward
@@ -50,9 +51,7 @@ def read_domain(arguments: Arguments, domain: Any) -> None:
     settings = _settings_of(domain)
     path = import_path_of(type(domain))
     arguments.objects[DOMAIN_INSTANCE] = domain
-    # A resume compares this hash with that of a new domain of the class, to tell whether the class alone suffices.
-    initial_weights = domain.checked().learner.fingerprint()
-    arguments.records[DOMAIN_INSTANCE] = record_of(domain, "domain").model_copy(update={"hash": initial_weights})
+    arguments.records[DOMAIN_INSTANCE] = record_of(domain.checked(), "domain")
     if path is None or settings is None:
         arguments.records["domain"] = record_of(domain, "domain")
         arguments.objects["domain"] = _class_of(domain)
@@ -417,3 +416,53 @@ def _is_module(value: Any) -> bool:
     from torch import nn
 
     return isinstance(value, nn.Module)
+
+
+# Further keyword arguments of `groupwise.train`: keys of the experiment, as nested tables.
+
+_DEEPEST = 64
+
+
+def nested_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns changes as nested tables: `{"train.num_steps": 3}` and `train=dict(num_steps=3)` say the same.
+
+    Args:
+        changes: keys of an experiment, dotted or nested, with their values.
+
+    Raises:
+        ConfigError: a value of a type that no configuration holds, or a key that is written twice.
+
+    Example:
+        >>> nested_changes({"train.num_steps": 3, "train": {"group_size": 4}, "seed": 1})
+        {'train': {'num_steps': 3, 'group_size': 4}, 'seed': 1}
+    """
+    tree: dict[str, Any] = {}
+    for key, value in changes.items():
+        if not all(names := key.split(".")):
+            message = f"the key {key!r} cannot be read; write names joined by dots, for example 'train.num_steps'"
+            raise ConfigError(message)
+        lay(tree, names, _plain(value, key), key, once=True)
+    check_plain(tree, "changes")
+    return tree
+
+
+def _plain(value: Any, key: str, depth: int = 0) -> Any:
+    """Returns a value as a configuration holds it: tables, lists, texts, numbers, flags, None."""
+    if depth > _DEEPEST:
+        raise ConfigError(f"{key}: tables and lists lie deeper inside each other than {_DEEPEST} levels; write fewer")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner, f"{key}.{name}", depth + 1) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner, f"{key}[{place}]", depth + 1) for place, inner in enumerate(value)]
+    if callable(getattr(value, "item", None)) and getattr(value, "ndim", None) == 0:
+        return value.item()
+    raise ConfigError(
+        f"{key}: an object of type {type(value).__qualname__} was given; a setting is a number, a text, a flag, None, a"
+        " list or a dict; functions go to rewards= or callbacks=, rows to data="
+    )

@@ -14,7 +14,7 @@ from typing import Any, final
 
 from groupwise.config import ConfigError, Problem, merge, nearest, read_json, read_toml
 from groupwise.plugins import folders
-from groupwise.runs.folder import RunFolder
+from groupwise.runs.folder import RunFolder, with_slots_at_top
 
 _PRESETS = Path(__file__).resolve().parents[1] / "presets"
 FROM_MODEL = _PRESETS / "from_model.toml"
@@ -157,7 +157,7 @@ def _read(path: Path, through: tuple[Path, ...]) -> Source:
             " `extends`"
         )
     resolved = path.suffix == ".json"
-    tree = read_json(path) if resolved else with_null(read_toml(path))
+    tree = with_slots_at_top(read_json(path)) if resolved else with_null(read_toml(path))
     name = str(tree.get("name") or (path.stem if not resolved else path.parent.name))
     below = tree.pop("extends", None)
     layers: tuple[Mapping[str, Any], ...] = (tree,)

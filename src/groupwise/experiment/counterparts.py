@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -47,10 +48,37 @@ class Row:
         """Our keys with the values that the row states."""
         return dict(self.table.get("set", {}))
 
-    @property
-    def written(self) -> str:
-        """The key in the spelling of its system, with the dashes of a flag."""
-        return f"{'--' if self.flag else ''}{self.key}"
+    def written(self, value: Any = None) -> str:
+        """The key in the spelling of its system, with its value where one is given."""
+        name = f"{'--' if self.flag else ''}{self.key}"
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        return name if value is None else f"{name}{' ' if self.flag else '='}{text}"
+
+    def places(self, key: str | None = None) -> set[str]:
+        """Our keys that take the value of a key, or of any key of the row."""
+        takes = self.table.get("takes", {})
+        taking = takes.values() if key is None else [takes.get(key, [])]
+        return {path for paths in taking for path in ([paths] if isinstance(paths, str) else paths)}
+
+    def states(self, value: Any) -> bool:
+        """Returns whether the row's assignments hold for this value: the row states the value, or is about a switch
+        that the value turns on.
+        """
+        if self.value is not None:
+            same = None not in (number := _number(value), _number(self.value)) and number == _number(self.value)
+            return same or self.value.lower() == str(value).lower()
+        is_switch = self.only_key and all(_number(stated) is None for stated in self.assigned.values())
+        return (self.flag and value is None) or (is_switch and str(value).lower() == "true")
+
+    def with_value(self, value: Any) -> dict[str, Any] | None:
+        """Returns the assignments with another value in them; None where the table does not say how."""
+        number, places = _number(value), self.places(self.key)
+        if not places and _number(self.value) is not None:
+            places = {path for path, stated in self.assigned.items() if _number(stated) == _number(self.value)}
+        if number is None or not places:
+            return None
+        others = self.places() - places
+        return {path: number if path in places else own for path, own in self.assigned.items() if path not in others}
 
 
 def counterpart(key: str, value: Any = None) -> str | None:
@@ -70,12 +98,15 @@ def counterpart(key: str, value: Any = None) -> str | None:
         >>> counterpart("nothing_of_this_name") is None
         True
     """  # noqa: E501
-    answers = [_answer(rows, value) for rows in _by_system(_matching(key)).values()]
+    systems: dict[str, list[Row]] = {}
+    for row in _matching(key):
+        systems.setdefault(row.system, []).append(row)
+    answers = [_answer(system_rows, value) for system_rows in systems.values()]
     # Equal answers of two systems are given once.
     distinct = list({answer.partition("'s ")[2]: answer for answer in reversed(answers)}.values())[::-1]
     # Answers that can be copied word for word come first.
     distinct.sort(key=lambda answer: " is written " not in answer)
-    return "; ".join(distinct[:_MOST]) if distinct else None
+    return "; ".join(distinct[:_MOST]) or None
 
 
 def counterparts(key: str, value: Any) -> str | None:
@@ -106,14 +137,13 @@ def flags(arguments: Iterable[str]) -> list[str]:
         >>> flags(["--grpo", "--grpo_group", "4", "--seed", "7"])[1]
         "source 001's --grpo_group 4 is written train.group_size=4 here"
     """
-    command, answers = list(arguments), []
-    for place, argument in enumerate(command):
+    command, names = list(arguments), {row.written() for row in rows() if row.flag}
+    answers = []
+    for argument, following in zip(command, [*command[1:], "--"], strict=True):
         name, equals, value = argument.partition("=")
-        next_argument = (
-            command[place + 1] if place + 1 < len(command) and not command[place + 1].startswith("--") else None
-        )
-        if name.startswith("--") and any(row.flag and row.written == name for row in rows()):
-            answers.append(counterpart(name, value if equals else next_argument) or "")
+        if name in names:
+            after = None if following.startswith("--") else following
+            answers.append(counterpart(name, value if equals else after) or "")
     return answers
 
 
@@ -163,100 +193,32 @@ def _matching(key: str) -> list[Row]:
     return [row for row in candidates if row.key.endswith(f".{name}")] if "." not in name else []
 
 
-def _by_system(matches: Iterable[Row]) -> dict[str, list[Row]]:
-    systems: dict[str, list[Row]] = {}
-    for row in matches:
-        systems.setdefault(row.system, []).append(row)
-    return systems
-
-
 def _answer(system_rows: list[Row], value: Any) -> str:
-    stated = [row for row in system_rows if _states(row, value)]
-    row = stated[0] if stated else system_rows[0]
-    assignment = row.written if value is None else f"{row.written}{' ' if row.flag else '='}{_text(value)}"
-    head, note = f"{row.system}'s {assignment}", f": {row.table['note']}".rstrip(".") if "note" in row.table else ""
-    if "metrics" in row.table:
-        logged = [row.key] if row.key in row.table["metrics"] else row.table["metrics"]
-        return f"{row.system}'s {row.written} is no setting; it is logged as {', '.join(logged)}"
+    stated = next((row for row in system_rows if row.states(value)), None)
+    row = stated or system_rows[0]
+    name, head = f"{row.system}'s {row.written()}", f"{row.system}'s {row.written(value)}"
+    note = f": {row.table['note']}".rstrip(".") if "note" in row.table else ""
+    if metrics := row.table.get("metrics"):
+        return f"{name} is no setting; it is logged as {row.key if row.key in metrics else ', '.join(metrics)}"
     if "ours" in row.table:
-        return f"{row.system}'s {row.written} is {row.table['ours']} here{note}"
+        return f"{name} is {row.table['ours']} here{note}"
     if not row.assigned:
-        return f"{row.system}'s {row.written} has no counterpart{note}"
-    if (translated := row.assigned if stated else _translated(row, value)) is not None:
+        return f"{name} has no counterpart{note}"
+    if (translated := row.assigned if stated else row.with_value(value)) is not None:
         return f"{head} is written {_assignments(translated)} here"
-    values = [stated_value.value for stated_value in system_rows if stated_value.value is not None]
-    if str(value).lower() in ("false", "none", "null") and [stated_value.lower() for stated_value in values] == [
-        "true"
-    ]:
+    values = list(dict.fromkeys(each.value for each in system_rows if each.value is not None))
+    if str(value).lower() in ("false", "none", "null") and [known.lower() for known in values] == ["true"]:
         return f"{head} is what holds without {_assignments(row.assigned)}; leave it out"
     if len(values) > 1:
-        return (
-            f"{row.system}'s {row.written} has counterparts for {', '.join(dict.fromkeys(values))}, for example"
-            f" {_assignments(row.assigned)}"
-        )
-    example = row.written if row.value is None else f"{row.written}{' ' if row.flag else '='}{row.value}"
-    return f"{row.system}'s {example} is, for example, {_assignments(row.assigned)} here{note}"
-
-
-def _translated(row: Row, value: Any) -> dict[str, Any] | None:
-    """Returns the row's assignments with another value in them; None where the table does not say how."""
-    number = _number(value)
-    if number is None:
-        return None
-    takes = row.table.get("takes", {}).get(row.key)
-    places = [takes] if isinstance(takes, str) else takes
-    if places is None and row.value is not None and _number(row.value) is not None:
-        places = [
-            path
-            for path, stated in row.assigned.items()
-            if not isinstance(stated, bool | str | list) and stated == _number(row.value)
-        ]
-    if not places:
-        return None
-    other_places = {
-        path for taken in row.table.get("takes", {}).values() for path in ([taken] if isinstance(taken, str) else taken)
-    }
-    return {
-        path: number if path in places else stated
-        for path, stated in row.assigned.items()
-        if path in places or path not in other_places
-    }
-
-
-def _states(row: Row, value: Any) -> bool:
-    """Returns whether the row's assignments hold for this value: the row states the value, or is about a switch that
-    the value turns on.
-    """
-    if row.value is not None:
-        return _same(row.value, value)
-    switch = row.only_key and not any(
-        isinstance(stated, int | float) and not isinstance(stated, bool) for stated in row.assigned.values()
-    )
-    return (row.flag and value is None) or (switch and str(value).lower() == "true")
-
-
-def _same(stated: str, value: Any) -> bool:
-    stated_number, number = _number(stated), _number(value)
-    return (
-        stated_number == number
-        if stated_number is not None and number is not None
-        else stated.lower() == str(value).lower()
-    )
+        return f"{name} has counterparts for {', '.join(values)}, for example {_assignments(row.assigned)}"
+    return f"{row.system}'s {row.written(row.value)} is, for example, {_assignments(row.assigned)} here{note}"
 
 
 def _number(value: Any) -> int | float | None:
-    if isinstance(value, bool) or value is None:
-        return None
     for kind in (int, float):
-        try:
-            return kind(str(value))
-        except ValueError:
-            continue
+        with suppress(ValueError):
+            return None if isinstance(value, bool) else kind(str(value))
     return None
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _assignments(keys: Mapping[str, Any]) -> str:

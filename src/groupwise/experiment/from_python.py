@@ -8,15 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from groupwise.config import ConfigError, holding, merge, nearest, read_json
+from groupwise.config import ConfigError, Problem, holding, merge, nearest, read_json
 from groupwise.domain.exported import DomainObjects
 from groupwise.domain.kinds import DOMAINS
-from groupwise.experiment.arguments import read_arguments
+from groupwise.experiment.arguments import nested_changes, read_arguments
 from groupwise.experiment.catalogue import FROM_MODEL, Source, find
 from groupwise.experiment.loading import load_source
 from groupwise.experiment.object_record import DOMAIN_INSTANCE, Arguments, check_objects, objects_of, type_name
 from groupwise.experiment.same_settings import check_same_settings
-from groupwise.experiment.schema import Experiment, nested_changes
+from groupwise.experiment.schema import Experiment
 from groupwise.runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def train(
         if not RunFolder(Path(out)).config.is_file():
             return runner.run(experiment, out, controls=controls, remarks=remarks)
         changed = check_same_settings(runner.with_controls(experiment, controls), Path(out))
-        return _go_on(Path(out), arguments, run_code, changed)
+        # The program names the same code as the folder, so that the folder asks for no consent.
+        return _go_on(Path(out), arguments, run_code=True, remarks=changed)
 
 
 def resume(
@@ -120,7 +121,7 @@ def resume(
     Args:
         model, domain, rewards, data, eval_data, callbacks, tools: the objects that `groupwise.train` took and that no file
             describes, as `train` took them; other arguments need not be repeated.
-        run_code: allows the code that the folder names, where this user did not make the folder.
+        run_code: allows the code that the folder names by import path.
 
     Returns:
         the result that `train` would have returned; a run that has ended is left as it is.
@@ -150,12 +151,12 @@ def resume(
         return _go_on(Path(folder), arguments, run_code)
 
 
-def _go_on(folder: Path, arguments: Arguments, run_code: bool, changed: Sequence[str] = ()) -> Result:
+def _go_on(folder: Path, arguments: Arguments, run_code: bool, remarks: Sequence[str] = ()) -> Result:
     from groupwise.experiment import runner
 
     file = folder / "config.json"
     records = objects_of(read_json(file), str(file)) if file.is_file() else {}
-    remarks = [*changed, *check_objects(folder, records, arguments)]
+    check_objects(folder, records, arguments)
     return runner.resume(folder, run_code=run_code, remarks=remarks)
 
 
@@ -244,9 +245,8 @@ def _table(source: Source, arguments: Arguments, changes: Mapping[str, Any]) -> 
         kinds = (domain, domain_changes if isinstance(domain_changes, Mapping) else {}, source.tree.get("domain", {}))
         kind = next((table["kind"] for table in kinds if "kind" in table), "")
         if kind not in DOMAINS.names():
-            raise ConfigError(
-                f"domain = {kind!r}: no such kind; allowed: {', '.join(DOMAINS.names())}{_meant(kind, DOMAINS.names())}"
-            )
+            names = DOMAINS.names()
+            raise ConfigError(Problem(f"domain = {kind!r}", "no such kind", names, nearest(kind, names)))
         config: Any = DOMAINS.config(kind)
         domain = merge(domain, config.on_objects(objects))
     if domain:
@@ -270,8 +270,3 @@ def _replaced(source: Source, arguments: Arguments) -> list[str]:
     if arguments.callbacks is not None and (paths := source.tree.get("train", {}).get("callbacks")):
         sentences.append(f"callbacks: the argument replaces train.callbacks of {source.name} ({', '.join(paths)})")
     return sentences
-
-
-def _meant(name: str, allowed: tuple[str, ...]) -> str:
-    near = nearest(name, allowed)
-    return f"; did you mean {near}?" if near else ""

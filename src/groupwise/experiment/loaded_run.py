@@ -84,7 +84,7 @@ class LoadedRun:
 
         Args:
             domain, rewards, data, eval_data: the objects that `groupwise.train` took and that no file describes.
-            run_code: allows the code that the folder names, where this user did not make the folder.
+            run_code: allows the code that the folder names.
 
         Raises:
             ConfigError: the run has not ended, or its folder names code that needs consent.

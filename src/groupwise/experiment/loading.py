@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import ConfigError, check_plain, difference, parse_overrides, restrict_code
+from groupwise.config import ConfigError, check_plain, difference, parse_overrides, restrict_code, validate
 from groupwise.experiment.catalogue import Source, find
 from groupwise.experiment.code_consent import (
     code_of,
@@ -18,9 +18,9 @@ from groupwise.experiment.code_consent import (
     require_consent,
 )
 from groupwise.experiment.counterparts import with_counterparts
-from groupwise.experiment.layers import refuse_length, stack, unfold, with_method_files
-from groupwise.experiment.schema import Experiment, read, stage_overrides
-from groupwise.experiment.slots import is_resolved, preset_slots, without_preset, written
+from groupwise.experiment.layers import refuse_length, stack, unfold
+from groupwise.experiment.schema import Experiment, preset_slots, stage_overrides
+from groupwise.objective.objective import Slots
 from groupwise.processes import is_first_process
 from groupwise.runs.folder import RunFolder, require_known_version
 
@@ -41,7 +41,7 @@ def load_experiment(
     Args:
         name: a shipped experiment (`groupwise experiments`), a `.toml` file, a run folder or its `config.json`.
         overrides: `key=value` items, or a nested table.
-        run_code: allows the code that a run folder names, from now on.
+        run_code: allows the code that a run folder names.
 
     Returns:
         the experiment, with every key stated.
@@ -64,7 +64,7 @@ def load_source(source: Source, over: Mapping[str, Any], label: str, *, run_code
         source: the experiment as its files state it.
         over: a nested table of changes.
         label: the name of the experiment with its changes in an error.
-        run_code: allows the code that a run folder names, from now on.
+        run_code: allows the code that a run folder names.
 
     Raises:
         ConfigError: as `load_experiment`.
@@ -136,31 +136,15 @@ def _found(name: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> tu
 
 
 def _read(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
-    try:
-        return _loaded(source, over, label)
-    except ConfigError as error:
-        answered = with_counterparts(error, (*source.layers, over), label)
-        raise with_method_files(answered, (*source.layers, over), _folders(source)) from None
-
-
-def _loaded(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
     tables = (*source.layers, over)
-    refuse_length(tables)
-    layers = [
-        layer
-        for table, folder in zip(tables, _folders(source), strict=True)
-        for layer in unfold(written(table), folder)
-    ]
-    methods = {str(layer["method"]) for layer in layers if "method" in layer}
-    if is_resolved(tables[0]) and len(methods) > 1:
-        # A run's record states every slot. Where the method changes, the slots of the old method's preset are dropped.
-        layers[0] = without_preset(layers[0])
-    return read({"name": source.name, **stack(layers)}, label)
-
-
-def _folders(source: Source) -> list[Path]:
-    """Returns the folders to which the paths of each table are relative; those of changes to the working directory."""
-    return [*(file.parent for file in source.files), Path()]
+    # Paths in the changes are relative to the working directory.
+    folders = [*(file.parent for file in source.files), Path()]
+    try:
+        refuse_length(tables)
+        layers = [layer for table, folder in zip(tables, folders, strict=True) for layer in unfold(table, folder)]
+        return validate(Experiment, {"name": source.name, **stack(layers)}, label)
+    except ConfigError as error:
+        raise with_counterparts(error, tables, label) from None
 
 
 def edits(experiment: Experiment) -> dict[str, tuple[Any, Any]]:
@@ -170,4 +154,6 @@ def edits(experiment: Experiment) -> dict[str, tuple[Any, Any]]:
         >>> edits(load_experiment("language", ["method=dapo", "divergence.kind=none", "trust.high=0.3"]))["trust.high"]
         (0.28, 0.3)
     """
-    return difference(preset_slots(experiment.method), experiment.objective.model_dump(mode="json", exclude={"name"}))
+    return difference(
+        preset_slots(experiment.method), experiment.model_dump(mode="json", include=set(Slots.model_fields))
+    )

@@ -1,20 +1,20 @@
-"""Records of Python objects that no configuration can describe: type, place of definition, and hash."""
+"""Python objects that a program hands to a run and that no configuration can describe: their records, and the sources
+of the code that a run works with.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import hashlib
 import inspect
-import json
-import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from types import CodeType
 from typing import Any, final
 
-from groupwise.config import Config, ConfigError, ImportPath, object_path, validate
+from groupwise.config import Config, ConfigError, ImportPath, Named, held_object, is_object, object_path, validate
 from groupwise.domain.exported import DomainObjects, EvaluationObjects, RowsObject
 
 
@@ -26,17 +26,15 @@ class ObjectRecord(Config):
         argument: the argument of `groupwise.train` that is the object, for example `rewards["correct"]`.
         type: the name of the object's type; for a function or class, with its own name.
         where: the file and line of its definition; unset where Python does not know them.
-        hash: the hash of its source, of a model's weights, or of rows; unset where it cannot be computed.
 
     Example:
-        >>> ObjectRecord(argument="data", type="list of 3").hash is None
-        True
+        >>> str(ObjectRecord(argument="data", type="list of 3"))
+        'data (list of 3)'
     """
 
     argument: str
     type: str
     where: str | None = None
-    hash: str | None = None
 
     def __str__(self) -> str:
         return f"{self.argument} ({self.type}{f', {self.where}' if self.where else ''})"
@@ -67,7 +65,7 @@ def import_path_of(code: Any) -> str | None:
 
 
 def record_of(value: Any, argument: str) -> ObjectRecord:
-    """Describes an object by its type, the place of its definition and a hash.
+    """Describes an object by its type and the place of its definition.
 
     Args:
         argument: the argument of `groupwise.train` that is the object.
@@ -78,17 +76,14 @@ def record_of(value: Any, argument: str) -> ObjectRecord:
     """
     code = _code_of(value)
     name = getattr(value, "__qualname__", None)
-    kind = ("class" if inspect.isclass(value) else type(value).__qualname__) + (
-        f" {name}" if isinstance(name, str) else _size(value)
-    )
-    # The place and the source are recorded of the user's own code only: a library's class does not tell its objects
-    # apart.
-    user_code = code is value or inspect.isfunction(code) or import_path_of(code) is None
+    kind = "class" if inspect.isclass(value) else type(value).__qualname__
+    size = f" of {len(value)}" if hasattr(value, "__len__") and not callable(value) else ""
+    # A library's class does not distinguish its objects, so only the user's own code has a place.
+    is_own = code is value or inspect.isfunction(code) or import_path_of(code) is None
     return ObjectRecord(
         argument=argument,
-        type=kind[:200],
-        where=_where(code) if user_code and code.__module__ != "builtins" else None,
-        hash=_hash_of_content(value) or (_hash_of_source(code) if user_code else None),
+        type=f"{kind} {name}"[:200] if isinstance(name, str) else kind + size,
+        where=_where(code) if is_own else None,
     )
 
 
@@ -100,69 +95,47 @@ def _code_of(value: Any) -> Any:
     return value if inspect.isfunction(value) or inspect.isclass(value) else type(value)
 
 
-def _size(value: Any) -> str:
-    try:
-        return f" of {len(value)}" if not callable(value) else ""
-    except TypeError:
-        return ""
-
-
 def _where(code: Any) -> str | None:
     try:
-        file = inspect.getsourcefile(code) or inspect.getfile(code)
-        line = code.__code__.co_firstlineno if inspect.isfunction(code) else inspect.getsourcelines(code)[1]
+        file, (_, line) = Path(inspect.getfile(code)), inspect.getsourcelines(code)
     except (OSError, TypeError):
         return None
-    working_directory = Path.cwd()
-    place = Path(file).relative_to(working_directory) if working_directory in Path(file).parents else file
-    return f"{place}:{line}"
+    return f"{file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file}:{line}"
 
 
-def _hash_of_content(value: Any) -> str | None:
-    """Returns a hash of weights, rows or a vocabulary; None for an object of another sort."""
-    if inspect.isclass(value) or inspect.isfunction(value):
-        return None
-    if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "parameters", None)):
-        from groupwise.learner.copy import hash_weights
+def sources_of(references: Iterable[Named]) -> dict[str, str]:
+    """Returns import path -> source text of the code that an experiment names. Code whose text cannot be read is left
+    out, and so are a model and its tokenizer, which are no code of the user's.
 
-        return hash_weights(value)
-    if isinstance(fingerprint := getattr(value, "_fingerprint", None), str):
-        return fingerprint
-    if isinstance(value, list | tuple):
-        return _digest(json.dumps(value, sort_keys=True, default=_without_address))
-    if callable(getattr(value, "get_vocab", None)):
-        return _digest(json.dumps(sorted(value.get_vocab().items())))
+    Args:
+        references: the places at which the experiment names code.
+
+    Example:
+        >>> from groupwise.config import import_paths
+        >>> class Hooks(Config):
+        ...     after: ImportPath
+        >>> sources_of(import_paths(Hooks(after=ImportPath("colorsys:rgb_to_hsv"))))["colorsys:rgb_to_hsv"][:20]
+        'def rgb_to_hsv(r, g,'
+    """
+    named = {reference.path for reference in references if not _is_model(reference)}
+    return {str(path): text for path in sorted(named) if (text := _source(path)) is not None}
+
+
+def _is_model(reference: Named) -> bool:
+    return is_object(reference.path) and reference.key.startswith("domain.model.")
+
+
+def _source(path: ImportPath) -> str | None:
+    """Returns the text of a function or class; of code that this process does not import, that of its whole file."""
+    code = held_object(path.name) if is_object(path) else sys.modules.get(path.module)
+    for name in () if is_object(path) else path.name.split("."):
+        code = getattr(code, name, None)
+    with contextlib.suppress(OSError, TypeError, ImportError, ValueError):
+        if code is not None:
+            return inspect.getsource(_code_of(code))
+        if path.name and (spec := find_spec(path.module)) is not None and spec.origin is not None:
+            return Path(spec.origin).read_text(encoding="utf-8")
     return None
-
-
-def _hash_of_source(code: Any) -> str | None:
-    if inspect.isfunction(code) and code.__name__ == "<lambda>":
-        # The source of a lambda is the whole statement around it.
-        return _digest(_instructions(code.__code__))
-    try:
-        return _digest(inspect.getsource(code))
-    except (OSError, TypeError):
-        return _digest(_instructions(code.__code__)) if inspect.isfunction(code) else None
-
-
-def _instructions(code: CodeType) -> str:
-    """Returns a function's instructions, names and constants as a text, where its source is not known."""
-    constants = [_instructions(value) if isinstance(value, CodeType) else _constant(value) for value in code.co_consts]
-    return repr((code.co_code, code.co_names, code.co_varnames, constants))
-
-
-def _constant(value: Any) -> str:
-    """Returns a constant as a text that is the same in every process: a set has another order in each."""
-    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
-
-
-def _without_address(value: Any) -> str:
-    """Returns an object as a text that is the same in every process, which says nothing of where it lies in memory."""
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 # The objects of a program in a run, and the configuration keys that refer to them.
@@ -238,7 +211,7 @@ def type_name(value: Any) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-# Objects that a run asks for again: those that are missing, and those that changed.
+# Objects that a run asks for again.
 
 MOST_SHOWN = 5
 
@@ -259,20 +232,17 @@ def objects_of(config: Mapping[str, Any], where: str) -> dict[str, ObjectRecord]
     return {str(name): validate(ObjectRecord, record, f"{where}: objects.{name}") for name, record in records.items()}
 
 
-def check_objects(folder: Path, records: Mapping[str, ObjectRecord], arguments: Arguments) -> list[str]:
+def check_objects(folder: Path, records: Mapping[str, ObjectRecord], arguments: Arguments) -> None:
     """Refuses a run whose objects were not handed over again, and objects that the run does not know.
 
     Args:
         records: the objects that the run asks for.
         arguments: the objects of this call.
 
-    Returns:
-        a sentence for each object that differs from the object of the same name in the record.
-
     Raises:
         ConfigError: an object is missing or unknown; the message names all of them, and how to hand them over.
     """
-    missing = [record for name, record in records.items() if name not in (*arguments.objects, DOMAIN_INSTANCE)]
+    missing = [record for name, record in records.items() if name not in arguments.objects]
     if missing:
         raise ConfigError(
             f"run folder {folder}: it was trained with Python objects that no file describes:"
@@ -286,12 +256,6 @@ def check_objects(folder: Path, records: Mapping[str, ObjectRecord], arguments: 
             f"run folder {folder}: it has no use for {', '.join(map(str, unknown[:MOST_SHOWN]))}{more(unknown)}; its"
             f" objects: {', '.join(map(str, records.values())) or 'none'}"
         )
-    return [
-        f"{record.argument} is another one than when the run began ({_place(record)} before, {_place(current)} now):"
-        " the run goes on with it, and may not repeat the uninterrupted run"
-        for name, record in records.items()
-        if (current := arguments.records.get(name)) is not None and current.hash != record.hash
-    ]
 
 
 def _keywords(records: list[ObjectRecord]) -> str:
@@ -301,10 +265,6 @@ def _keywords(records: list[ObjectRecord]) -> str:
         names = {"model": None} | {name: None for name in names if name != "tokenizer"}
         return ", ".join("model=(model, tokenizer)" if name == "model" else f"{name}=..." for name in names)
     return ", ".join(f"{name}=..." for name in names)
-
-
-def _place(record: ObjectRecord) -> str:
-    return f"{record.type} of {record.where}" if record.where else record.type
 
 
 def more(entries: Sequence[Any]) -> str:

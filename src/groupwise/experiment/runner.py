@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from groupwise.config import ConfigError, difference, held_object, merge, object_path, user_object
+from groupwise.config import ConfigError, difference, held_object, merge, object_path, user_object, validate
 from groupwise.domain.callable import is_users
-from groupwise.experiment.code_consent import needs_consent, remember
+from groupwise.experiment.code_consent import code_of, shipped_code
 from groupwise.experiment.loaded_run import check_start
 from groupwise.experiment.loading import edits, load_experiment
-from groupwise.experiment.object_record import DOMAIN_INSTANCE, MODULE
+from groupwise.experiment.object_record import DOMAIN_INSTANCE, MODULE, sources_of
 from groupwise.experiment.same_settings import check_same_settings
-from groupwise.experiment.schema import Experiment, read
-from groupwise.experiment.slots import written
+from groupwise.experiment.schema import Experiment
 from groupwise.processes import can_spread
 from groupwise.runs.folder import RunFolder
 
@@ -112,7 +111,7 @@ def resume(folder: str | Path, *, run_code: bool = False, remarks: Sequence[str]
     """Goes on with a run. The caller holds the objects that the run asks for (`groupwise.config.holding`).
 
     Args:
-        run_code: allows the code that the folder names, where this user did not make the folder.
+        run_code: allows the code that the folder names.
         remarks: further sentences to print at the start.
 
     Returns:
@@ -180,6 +179,11 @@ def open_domain(experiment: Experiment, device: str | torch.device = "cpu", *, s
 
     experiment.domain.require_extra()
     instance: Domain | None = held_object(DOMAIN_INSTANCE)
+    if instance is None and DOMAIN_INSTANCE in experiment.objects:
+        raise ConfigError(
+            f"domain: the run began with an object ({experiment.objects[DOMAIN_INSTANCE].type}), whose weights no file"
+            " holds; hand it over again: groupwise.resume(FOLDER, domain=...)"
+        )
     if instance is not None:
         domain: Domain = instance.checked()
     else:
@@ -190,12 +194,6 @@ def open_domain(experiment: Experiment, device: str | torch.device = "cpu", *, s
             )
         opened = experiment.domain.open_to_spread if spreads else experiment.domain.open
         domain = opened(streams=Streams(experiment.seed), device=str(device))
-        recorded = experiment.objects.get(DOMAIN_INSTANCE)
-        if recorded is not None and recorded.hash != domain.learner.fingerprint():
-            raise ConfigError(
-                f"domain: the run began with an object ({recorded.type}) of other weights than its class makes; hand it"
-                " over again: groupwise.resume(FOLDER, domain=...)"
-            )
     if MODULE in experiment.objects:
         domain.module = user_object(object_path(MODULE), "model").to(device)
     return domain
@@ -211,12 +209,11 @@ def with_model(experiment: Experiment, model: str | Path) -> Experiment:
         >>> with_model(load_experiment("language"), "runs/a/model").domain.model.path
         'runs/a/model'
     """
-    final = experiment.spans[-1]
+    final = experiment.plan.stages[-1].table()
     # A domain that a program built is left out, since its weights are replaced by those of the model.
-    objects = {name: record for name, record in experiment.objects.items() if name != DOMAIN_INSTANCE}
-    final = final.model_copy(update={"objects": objects})
-    tree = merge({**written(final.table()), "name": experiment.name}, {"domain": final.domain.on_model(str(model))})
-    return read(tree, f"{experiment.name} with the model {model}")
+    final.get("objects", {}).pop(DOMAIN_INSTANCE, None)
+    changes = {"name": experiment.name, "domain": experiment.plan.stages[-1].domain.on_model(str(model))}
+    return validate(Experiment, merge(final, changes), f"{experiment.name} with the model {model}")
 
 
 def job_of(experiment: Experiment) -> Job:
@@ -231,22 +228,22 @@ def job_of(experiment: Experiment) -> Job:
     """
     from groupwise.training.job import Job
 
-    spreads = experiment.spans[0].train.sharding == "full" and can_spread()
+    plan = experiment.plan
+    spreads = plan.stages[0].train.sharding == "full" and can_spread()
+    own_code = [named for named in code_of(experiment) if named.path not in shipped_code()]
     return Job(
         name=experiment.name,
         seed=experiment.seed,
-        recipes=[_recipe(span, experiment) for span in experiment.spans],
+        recipes=[_recipe(stage, experiment) for stage in plan.stages],
         build_domain=lambda device: open_domain(experiment, device, spreads=spreads),
         resolved=experiment.table(),
         checkpoint=experiment.checkpoint,
         track=experiment.track,
-        controls={
-            name: [_recipe(span, experiment) for span in experiment.control(name)] for name in experiment.controls
-        },
+        controls={name: [_recipe(stage, experiment) for stage in stages] for name, stages in plan.controls.items()},
         start=experiment.start,
         remarks=remarks(experiment),
         tries_domain=is_users(experiment.domain),
-        note=remember if needs_consent(experiment) else None,
+        sources=lambda: sources_of(own_code),
     )
 
 
@@ -267,7 +264,7 @@ def remarks(experiment: Experiment) -> list[str]:
     changed = edits(experiment)
     if changed:
         sentences[f"method {experiment.objective.name}: {', '.join(_listed(experiment, changed))}"] = None
-    for span in experiment.spans:
+    for span in experiment.plan.stages:
         if span.samples:
             updates = span.train.updates_per_batch * span.train.minibatches
             sentences |= dict.fromkeys(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from groupwise.config import ConfigError, difference, read_json
-from groupwise.experiment.code_consent import code_of, needs_consent, remember
+from groupwise.experiment.code_consent import code_of
 from groupwise.experiment.loading import read_experiment
 from groupwise.experiment.object_record import MOST_SHOWN, more
 from groupwise.experiment.schema import Experiment
@@ -68,8 +68,6 @@ def check_same_settings(experiment: Experiment, folder: Path, *, patience_second
             f" {', '.join(OF_MEMORY)} may differ), or another folder for another run"
         )
     if changed and not run.summary.is_file():
-        if needs_consent(experiment):
-            remember(run.config, [wanted])
         # A process that trains holds a lock on the file, which a new one would be without. Whichever of the processes
         # of this run comes first writes it, so that none reads the old one.
         with locked(run, patience_seconds):

@@ -174,32 +174,9 @@ def _sentences(place: str, piece: Slot, method: str, objective: Objective) -> li
 _LOSS_SLOTS = ("matching", "smoothing", "ratio", "trust", "correction", "divergence")
 
 
-@final
-class Objective(Config):
-    """A group-relative objective, which is its own configuration.
+class Slots(Config):
+    """The slots of an objective, which stand at the top of an experiment."""
 
-    Example:
-        >>> objective = Objective.preset("grpo", **{"trust.high": 0.28})
-        >>> state = objective.init()
-        >>> rollouts = Rollouts(
-        ...     group=torch.tensor([0, 0]),
-        ...     mask=torch.ones(2, 3, dtype=torch.bool),
-        ...     old_log_prob=torch.full((2, 3), -1.0),
-        ...     rewards={"correct": torch.tensor([1.0, 0.0])},
-        ...     reference_log_prob=torch.full((2, 3), -1.0),
-        ... )
-        >>> batch = objective.prepare(rollouts, state)
-        >>> [round(a, 4) for a in batch.advantage[:, 0].tolist()]
-        [0.7071, -0.7071]
-        >>> plan = objective.plan(batch)
-        >>> log_prob = torch.full((2, 3), -1.0, requires_grad=True)
-        >>> objective.loss(Scored(log_prob), plan).backward()
-        >>> [round(g, 4) for g in log_prob.grad[:, 0].tolist()]
-        [-0.1179, 0.1179]
-    """
-
-    name: str = "custom"
-    """The name of the preset, with `+edited` where a key was changed."""
     advantage: Advantage = ZScore()
     admission: Admission = Everything()
     matching: Matching = NoMatching()
@@ -231,6 +208,34 @@ class Objective(Config):
     """
     compat: Literal["verl_rl"] | None = None
     """The original computation of source 000, for ablation."""
+
+
+@final
+class Objective(Slots):
+    """A group-relative objective, which is its own configuration.
+
+    Example:
+        >>> objective = Objective.preset("grpo", **{"trust.high": 0.28})
+        >>> state = objective.init()
+        >>> rollouts = Rollouts(
+        ...     group=torch.tensor([0, 0]),
+        ...     mask=torch.ones(2, 3, dtype=torch.bool),
+        ...     old_log_prob=torch.full((2, 3), -1.0),
+        ...     rewards={"correct": torch.tensor([1.0, 0.0])},
+        ...     reference_log_prob=torch.full((2, 3), -1.0),
+        ... )
+        >>> batch = objective.prepare(rollouts, state)
+        >>> [round(a, 4) for a in batch.advantage[:, 0].tolist()]
+        [0.7071, -0.7071]
+        >>> plan = objective.plan(batch)
+        >>> log_prob = torch.full((2, 3), -1.0, requires_grad=True)
+        >>> objective.loss(Scored(log_prob), plan).backward()
+        >>> [round(g, 4) for g in log_prob.grad[:, 0].tolist()]
+        [-0.1179, 0.1179]
+    """
+
+    name: str = "custom"
+    """The name of the preset, with `+edited` where a key was changed."""
 
     @model_validator(mode="after")
     def _sound(self) -> Self:

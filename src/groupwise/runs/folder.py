@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -154,6 +154,24 @@ def run_to_start_from(start: str) -> RunFolder:
     return folder
 
 
+def with_slots_at_top(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a run's configuration with the slots of the objective at its top; earlier versions wrote them below
+    `objective`.
+
+    Args:
+        config: the content of `config.json`.
+
+    Example:
+        >>> with_slots_at_top({"seed": 1, "objective": {"name": "grpo", "trust": {"kind": "clip"}}})
+        {'seed': 1, 'trust': {'kind': 'clip'}}
+    """
+    slots = config.get("objective")
+    if not isinstance(slots, Mapping):
+        return dict(config)
+    other_keys = {key: value for key, value in config.items() if key != "objective"}
+    return other_keys | {key: slot for key, slot in slots.items() if key != "name"}
+
+
 # The order in which people sort names with numbers.
 
 
@@ -275,7 +293,7 @@ def written_by(folder: RunFolder) -> str | None:
     start = starts[-1] if isinstance(starts, list) and starts else None
     versions = start.get("versions") if isinstance(start, dict) else None
     value = versions.get("groupwise") if isinstance(versions, dict) else None
-    return value if isinstance(value, str) and _numbers(value) else None
+    return value if isinstance(value, str) and numbers(value) else None
 
 
 def require_known_version(folder: RunFolder, installed: str | None = None) -> None:
@@ -293,9 +311,9 @@ def require_known_version(folder: RunFolder, installed: str | None = None) -> No
         >>> require_known_version(RunFolder(Path("nowhere")))
     """
     theirs, ours = written_by(folder), installed or version("groupwise")
-    if theirs is None or FIRST_READ <= _numbers(theirs) <= _numbers(ours):
+    if theirs is None or FIRST_READ <= numbers(theirs) <= numbers(ours):
         return
-    if _numbers(theirs) > _numbers(ours):
+    if numbers(theirs) > numbers(ours):
         raise ConfigError(
             f"{folder.path} was written by Groupwise {theirs}, and {ours} is installed; install {theirs} or later to go"
             " on with the run (groupwise report and doctor read it)"
@@ -307,7 +325,8 @@ def require_known_version(folder: RunFolder, installed: str | None = None) -> No
     )
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def numbers(text: str) -> tuple[int, ...]:
+    """Returns the major and minor number of a version."""
     return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 

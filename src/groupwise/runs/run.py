@@ -13,7 +13,16 @@ from typing import Any, Literal, TypeGuard, final
 from groupwise import file_lock
 from groupwise.config import ConfigError, read_json
 from groupwise.config.files import MOST_TABLE_BYTES, check_file, read_whole
-from groupwise.runs.folder import RunFolder, each_line, is_run, parse, read_lines
+from groupwise.runs.folder import (
+    RunFolder,
+    each_line,
+    is_run,
+    numbers,
+    parse,
+    read_lines,
+    with_slots_at_top,
+    written_by,
+)
 
 NOTED = "evaluated_on"
 """The entry of a start in `environment.json` that holds the counts."""
@@ -318,10 +327,12 @@ def read_run(path: Path) -> Run:
             " train` printed"
         )
     remarks: list[str] = []
-    config = _document(folder.config, "how the run was configured is unknown", remarks) or {}
+    config = with_slots_at_top(_document(folder.config, "how the run was configured is unknown", remarks) or {})
     environment = _document(folder.environment, "what it ran on is unknown", remarks) or {}
     starts = [start for start in _as_list(environment.get("starts")) if isinstance(start, dict)]
-    remarks += _newer_version_remarks(starts)
+    installed, wrote = metadata.version("groupwise"), written_by(folder)
+    if wrote is not None and numbers(wrote) > numbers(installed):
+        remarks.append(f"groupwise {wrote} wrote this run and {installed} reads it: what is new in it is not shown")
     lines = read_lines(folder.metrics)
     remarks += lines.remarks
     summary = _document(folder.summary, None, remarks)
@@ -385,30 +396,6 @@ def _document(path: Path, lost: str | None, remarks: list[str]) -> dict[str, Any
 
 def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _newer_version_remarks(starts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns a sentence where a later version wrote the run than the one that reads it."""
-    versions = [start.get("versions") for start in starts]
-    written_by = [
-        str(libraries["groupwise"])
-        for libraries in versions
-        if isinstance(libraries, dict) and "groupwise" in libraries
-    ]
-    installed = metadata.version("groupwise")
-    newer_versions = [version for version in written_by if _numbers(version) > _numbers(installed)]
-    return (
-        [f"groupwise {newer_versions[-1]} wrote this run and {installed} reads it: what is new in it is not shown"]
-        if newer_versions
-        else []
-    )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    release = version.split("+")[0].split(".")
-    return tuple(
-        int(digits) for segment in release[:3] if (digits := "".join(char for char in segment if char in "0123456789"))
-    )
 
 
 def is_training(path: Path) -> bool:

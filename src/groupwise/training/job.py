@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from time import perf_counter
 from typing import Any, final
 
@@ -156,8 +155,7 @@ class Job:
         remarks: sentences to say once at the start (doubtful but legal settings).
         tries_domain: whether one small batch is sampled, scored, rewarded and checked before a new run begins
             (`groupwise.domain.returned`), as for a domain that somebody else wrote.
-        note: called with the path of `config.json` and the configuration before the file is written, so that a later
-            command recognises the configuration as this user's.
+        sources: returns import path -> source text of the user's code, which every start of the run records.
 
     Example:
         >>> job = Job(
@@ -181,7 +179,7 @@ class Job:
     start: str | None = None
     remarks: Sequence[str] = ()
     tries_domain: bool = False
-    note: Callable[[Path, Any], None] | None = None
+    sources: Callable[[], Mapping[str, str]] = dict
 
     def on(self, *, density: bool) -> Job:
         """Returns the run for decisions of this kind (`Objective.on`).

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, final
 
+from groupwise.runs.folder import with_slots_at_top
 from groupwise_look.diagnosis.series import WINDOW, Column, Series, Spread, Windows
 
 Row = Mapping[str, Any]
@@ -53,7 +54,7 @@ class Stage:
         self._reads = reads or (lambda metric: True)
         self._takers: dict[str, Taker | None] = {}
         self._pending: list[Row] = []
-        self.settings = settings or {}
+        self.settings = with_slots_at_top(settings or {})
         self.num_steps = 0
         self.earlier: frozenset[str] = frozenset()
         """The metrics of the stages before."""
@@ -222,14 +223,14 @@ class Stage:
         """Returns a value of the configuration, as this stage sets it or as the run does; `None` where it is not known.
 
         Args:
-            key: dotted, for example `objective.trust.low`.
+            key: dotted, for example `trust.low`.
 
         Example:
             >>> settings = {
-            ...     "objective": {"trust": {"kind": "clip", "low": 0.2}},
+            ...     "trust": {"kind": "clip", "low": 0.2},
             ...     "stages": [{"name": "b", "set": {"trust": {"low": 0.1}}}],
             ... }
-            >>> Stage("a", settings).setting("objective.trust.low"), Stage("b", settings).setting("objective.trust.low")
+            >>> Stage("a", settings).setting("trust.low"), Stage("b", settings).setting("trust.low")
             (0.2, 0.1)
         """
         changes = self._table().get("set")
@@ -321,8 +322,8 @@ def _finite(value: Any) -> float | None:
 
 def _in_set(changes: Any, key: str) -> Any:
     """Returns the value of a key in a `set`, which has slots at its top, and in records of 0.1 below `objective`."""
-    value = _at(changes, key.removeprefix("objective."))
-    return _at(changes, key) if value is None else value
+    value = _at(changes, key)
+    return _at(changes, f"objective.{key}") if value is None else value
 
 
 def _at(table: Any, key: str) -> Any:

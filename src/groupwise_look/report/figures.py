@@ -121,7 +121,7 @@ def beta_comparison(variants: Sequence[Variant]) -> Figure | str:
     by_beta = {}
     for variant in variants:
         settings = flatten(variant.runs[0].config)
-        beta = settings.get("objective.smoothing.beta")
+        beta = settings.get("smoothing.beta")
         # A warm-up has the settings and smooths nothing.
         if isinstance(beta, int | float) and variant.series("ema/variance_reduction_ratio"):
             by_beta.setdefault(float(beta), []).append(variant)

@@ -271,10 +271,8 @@ def _distinguishing_name(index: int, tables: Sequence[Mapping[str, Any]]) -> str
     changed = _differing(tables)
     leading = [key for key in ("name", "method") if key in changed]
     same_method = [table for table in tables if all(table.get(key) == tables[index].get(key) for key in leading)]
-    # The name of the method states its objective, so that keys of the objective's name add nothing.
-    setting_keys = [key for key in _differing(same_method) if key not in (*leading, "objective.name")]
     settings = [str(tables[index].get(key)) for key in leading] + [
-        f"{key.removeprefix('objective.')}={tables[index].get(key)}" for key in setting_keys
+        f"{key}={tables[index].get(key)}" for key in _differing(same_method) if key not in leading
     ]
     return ", ".join(settings[:MOST_SETTINGS]) + (
         f" and {len(settings) - MOST_SETTINGS} more" if len(settings) > MOST_SETTINGS else ""

@@ -43,11 +43,10 @@ def record(folder: Path, command: str) -> dict[str, Any]:
         if is_read(name) and (not name.startswith("eval/") or name.rpartition("/")[2] in rewards)
     ]
     names += [name for name in run.metrics if re.fullmatch("eval/[^/]+/reward", name)]
-    objective = run.config["objective"]
     return {
         "command": command,
         "rows_of_the_run": len(run.rows),
-        "objective": {slot: objective[slot] for slot in ("advantage", "ratio", "trust")},
+        "objective": {slot: run.config[slot] for slot in ("advantage", "ratio", "trust")},
         "roles": {name: reward["role"] for name, reward in rewards.items()},
         "step": [row["step"] for row in rows],
         "stage": [row["stage"] for row in rows],

@@ -53,8 +53,8 @@ def test_a_row_of_an_evaluation_alone_counts_no_step() -> None:
 
 
 def test_settings_by_dotted_key() -> None:
-    assert stage(1).setting("objective.trust.low") == 0.1
-    assert stage(1).setting("objective.trust.low.deeper") is None
+    assert stage(1).setting("trust.low") == 0.1
+    assert stage(1).setting("trust.low.deeper") is None
 
 
 def test_rewards_by_their_weight() -> None:
@@ -64,10 +64,7 @@ def test_rewards_by_their_weight() -> None:
 
 def test_settings_that_are_no_table_set_nothing() -> None:
     for stages in (3, "grpo", [None, {"name": "grpo", "set": 7}], {"name": "grpo"}, None):
-        assert (
-            Stage("grpo", {"stages": stages, "objective": {"trust": {"low": 0.2}}}).setting("objective.trust.low")
-            == 0.2
-        )
+        assert Stage("grpo", {"stages": stages, "objective": {"trust": {"low": 0.2}}}).setting("trust.low") == 0.2
 
 
 def test_a_stage_that_changes_a_kind_has_none_of_the_old_keys() -> None:
@@ -75,9 +72,9 @@ def test_a_stage_that_changes_a_kind_has_none_of_the_old_keys() -> None:
         "objective": {"trust": {"kind": "clip", "low": 0.2}},
         "stages": [{"name": "b", "set": {"objective": {"trust": {"kind": "gaussian"}}}}],
     }
-    assert Stage("b", settings).setting("objective.trust.low") is None
-    assert Stage("b", settings).setting("objective.trust.kind") == "gaussian"
-    assert Stage("a", settings).setting("objective.trust.low") == 0.2
+    assert Stage("b", settings).setting("trust.low") is None
+    assert Stage("b", settings).setting("trust.kind") == "gaussian"
+    assert Stage("a", settings).setting("trust.low") == 0.2
 
 
 def test_what_a_stage_measures_where_it_begins_takes_the_place_of_what_the_one_before_measured() -> None:

@@ -49,7 +49,7 @@ def test_runs_side_by_side_are_on_one_page(compared_runs: list[Run], tmp_path: P
     assert [run["name"] for run in page_data["runs"]] == ["grpo, seed 0", "grpo, seed 1", "ema, seed 0", "ema, seed 1"]
     assert [len(data(page, f"groups-{place}")["groups"]) for place in range(4)] == [9, 9, 9, 9]
     text = " ".join(Reader(page).texts)
-    assert "objective.smoothing.kind" in text
+    assert "smoothing.kind" in text
     assert "The cups game." in text
     assert list(out.parent.iterdir()) == [out], "nothing else is left"
 

@@ -29,10 +29,10 @@ def test_seeds_trackers_and_threads_make_no_variant() -> None:
 
 
 def test_a_method_is_named_without_the_objective_that_follows_from_it() -> None:
-    grpo = run("a", name="x", method="grpo", objective={"name": "grpo", "trust": {"low": 0.2}})
-    dapo = run("b", name="x", method="dapo", objective={"name": "dapo", "trust": {"low": 0.3}})
+    grpo = run("a", name="x", method="grpo", trust={"low": 0.2})
+    dapo = run("b", name="x", method="dapo", trust={"low": 0.3})
     assert [name for name, _ in names(grpo, dapo)] == ["grpo", "dapo"]
-    edited = run("c", name="x", method="grpo", objective={"name": "grpo+edited", "trust": {"low": 0.4}})
+    edited = run("c", name="x", method="grpo", trust={"low": 0.4})
     assert [name for name, _ in names(grpo, edited)] == ["trust.low=0.2", "trust.low=0.4"]
     assert [name for name, _ in names(dapo, grpo, edited)] == ["dapo", "grpo, trust.low=0.2", "grpo, trust.low=0.4"]
 

@@ -26,7 +26,7 @@ from groupwise.reward.scoring.table import RewardEvent
 from groupwise.runs import RunFolder
 from groupwise.track import MetricsFile, TrackConfig, read_metrics
 from groupwise.training import EarlyStopping, resume, train
-from groupwise.training.run.launch import _resume_command
+from groupwise.training.run.launch import _resume
 from groupwise.training.run.run_folder import locked
 
 
@@ -499,10 +499,10 @@ def test_rows_are_on_the_disk_before_the_checkpoint_that_counts_on_them(
 def test_a_process_that_a_launcher_started_alone_goes_on_under_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run in shards would be refused without the launcher."""
     folder = RunFolder(Path("runs/one"))
-    assert _resume_command(folder) == "`groupwise resume runs/one`"
+    assert _resume(folder, job(recipe())) == "`groupwise resume runs/one`"
     for name, value in (("WORLD_SIZE", "1"), ("RANK", "0"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "29500")):
         monkeypatch.setenv(name, value)
-    assert _resume_command(folder) == "`torchrun ... -m groupwise resume runs/one`"
+    assert _resume(folder, job(recipe())) == "`torchrun ... -m groupwise resume runs/one`"
 
 
 def test_failures_are_counted_over_the_members_of_all_rounds(

@@ -190,9 +190,6 @@ def train(job: Job, path: Path | str) -> Result:
     folder = RunFolder(Path(path))
     if is_first_process():
         check_new(folder.path)
-        if job.note is not None:
-            # The note comes before the file: a run that is killed at any moment is resumed without a question.
-            job.note(folder.config, [job.resolved])
         try:
             write_json(folder.config, job.resolved, replace=False)
         except FileExistsError:
@@ -278,16 +275,14 @@ def _run(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
         folder, gather = session.folder, session.world.gather
         if not run_stages(session, job, state, domains):
             save(session, state)
-            session.say(f"ended at step {state.progress.step}; {_resume_command(folder)} goes on")
+            session.say(f"ended at step {state.progress.step}; {_resume(folder, job)} goes on")
             return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
         if gather(not folder.model.exists())[0]:
             write_model(session, domains.base, state, folder.model)
         _tabulate(session, job, state, domains)
         baseline, ended = run_controls(session, job, state, domains)
         if not ended:
-            session.say(
-                f"ended during the controls; the model is saved, and {_resume_command(folder)} goes on with them"
-            )
+            session.say(f"ended during the controls; the model is saved, and {_resume(folder, job)} goes on with them")
             return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
         return _finish(session, job, state, baseline)
 
@@ -346,6 +341,7 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Ses
                 num_processes=world.size,
                 remarks=rewards.remarks if (rewards := rewards_of(domain)) is not None else [],
                 evaluated_on=evaluated_on,
+                sources=job.sources(),
             )
         trackers = _trackers(job, process, state, evaluated_on)
         opened.pop_all()  # The block below closes the domains.
@@ -361,12 +357,12 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Ses
         if resumed:
             replay_metrics(session)
         # The others are told before anything is closed, which may take long, and whose method it was.
-        with _saying_where_it_goes_on(session, state), world.telling_end(), naming_failed_method(domain):
+        with _saying_where_it_goes_on(session, job, state), world.telling_end(), naming_failed_method(domain):
             yield session, job, state, domains
 
 
 @contextmanager
-def _saying_where_it_goes_on(session: Session, state: TrainState) -> Iterator[None]:
+def _saying_where_it_goes_on(session: Session, job: Job, state: TrainState) -> Iterator[None]:
     """Says at an error, or at a second interrupt, from which step the run goes on."""
     assert session.store is not None
     try:
@@ -379,13 +375,13 @@ def _saying_where_it_goes_on(session: Session, state: TrainState) -> Iterator[No
         at_once = isinstance(error, KeyboardInterrupt)
         if at_once or written:
             ended = f"ended at once, after step {step};" if at_once else f"an error ended the run after step {step};"
-            session.say(f"{ended} {_resume_command(session.folder)} {goes_on}")
+            session.say(f"{ended} {_resume(session.folder, job)} {goes_on}")
         raise
 
 
-def _resume_command(folder: RunFolder) -> str:
-    launcher = "torchrun ... -m " if is_launched() else ""
-    return f"`{launcher}groupwise resume {folder.path}`"
+def _resume(folder: RunFolder, job: Job) -> str:
+    launcher, consent = "torchrun ... -m " if is_launched() else "", " --run-code" if job.sources() else ""
+    return f"`{launcher}groupwise resume {folder.path}{consent}`"
 
 
 def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -> None:

@@ -166,14 +166,16 @@ def append_environment(
     num_processes: int,
     remarks: Sequence[str] = (),
     evaluated_on: EvaluatedOn | None = None,
+    sources: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Adds one entry to `environment.json` at every start of the run: versions, device, threads, seed, and a hash of
-    the configuration.
+    """Adds one entry to `environment.json` at every start of the run: versions, device, threads, seed, the source of
+    the user's code, and a hash of the configuration.
 
     Args:
         num_processes: number of processes that train together.
         remarks: the sentences of this start, for the report.
         evaluated_on: the counts of evaluated prompts and of those trained on, by which a result is called held-out.
+        sources: import path -> source text of the user's functions and classes.
 
     Returns:
         a sentence for each difference from the previous start that may change results.
@@ -193,6 +195,7 @@ def append_environment(
         "configuration": digest,
         **evaluation_entry,
         **({"remarks": list(remarks)} if remarks else {}),
+        **({"sources": dict(sources)} if sources else {}),
     }
     write_json(folder.environment, {"starts": [*entries, entry]})
     previous = entries[-1] if entries and isinstance(entries[-1], dict) else {}
@@ -201,6 +204,13 @@ def append_environment(
         changes.append(
             f"{folder.config} was changed since the start before: the run goes on by what it says now, and is no longer"
             " the one that began"
+        )
+    before = previous.get("sources")
+    before = before if isinstance(before, Mapping) else {}
+    if other := [path for path, text in (sources or {}).items() if before.get(path, text) != text]:
+        changes.append(
+            f"the source of {', '.join(other)} differs from the start before: the run goes on with it, and may"
+            " not repeat the uninterrupted run"
         )
     changed = _changed(previous, entry) if previous else []
     if not changed:

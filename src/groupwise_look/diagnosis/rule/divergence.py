@@ -58,7 +58,7 @@ def _allowed(stage: Stage) -> float | None:
         `upper` of a multiplicative coefficient, `target` of an adaptive one, None of any other.
     """
     for key in ("upper", "target"):
-        limit = stage.setting(f"objective.divergence.beta.{key}")
+        limit = stage.setting(f"divergence.beta.{key}")
         if isinstance(limit, int | float) and not isinstance(limit, bool):
             return float(limit)
     return None
@@ -95,8 +95,8 @@ def _look_below_zero(stage: Stage) -> Seen | None:
     # From the policy that acted, a mean over what it sampled is below 0 wherever the policy has moved.
     # So it is of the estimator k1 where a reference follows the policy and a batch has several updates.
     share = stage.last("on_policy_share", _DIVERGENCE_FEW)
-    off_policy = stage.setting("objective.divergence.kind") == "k1" and share is not None and share.mean < 1
-    if stage.setting("objective.divergence.against") == "behaviour" or off_policy:
+    off_policy = stage.setting("divergence.kind") == "k1" and share is not None and share.mean < 1
+    if stage.setting("divergence.against") == "behaviour" or off_policy:
         return None
     newest, before = stage.last("kl", _DIVERGENCE_FEW), stage.before("kl", _DIVERGENCE_FEW, _DIVERGENCE_FEW)
     if newest is None or before is None or max(*newest.values, *before.values) > -_NEGATIVE:

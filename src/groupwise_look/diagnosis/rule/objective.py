@@ -30,7 +30,7 @@ def _flat_alone(stage: Stage, admitted: Series, flat: Series) -> Seen | None:
     loss, spread = stage.last("loss_pg"), stage.last("advantages_std")
     if loss is None or spread is None or any(loss.values) or spread.mean == 0:
         return None
-    if stage.setting("objective.admission.kind") in (None, "all") or any(map(stage.count, _SIDES)):
+    if stage.setting("admission.kind") in (None, "all") or any(map(stage.count, _SIDES)):
         return None
     if any(trained > alike for trained, alike in zip(admitted.values, flat.values, strict=True)):
         return None
@@ -67,7 +67,7 @@ _OTHERS = ("loss_kl", "loss_sup", "loss_cons", "loss_l2")
 
 def _one_sided(stage: Stage) -> Seen | None:
     # Ones and zeros: it counts what was accepted, and has no baseline.
-    if stage.setting("objective.advantage.kind") == "accepted":
+    if stage.setting("advantage.kind") == "accepted":
         return None
     mean, spread = stage.last("advantages_mean"), stage.last("advantages_std")
     if mean is None or spread is None or spread.mean <= 0 or abs(mean.mean) <= 0.5 * spread.mean:
@@ -205,7 +205,7 @@ def _mostly(stage: Stage) -> Seen | None:
     if off_policy is None or (share := min(1.0, off_policy[0].mean / off_policy[1])) <= _MOST:
         return None
     sentence = f"In the last {WINDOW} steps {share:.0%} of the decisions of off-policy updates were beyond the clip"
-    kind = stage.setting("objective.ratio.kind")
+    kind = stage.setting("ratio.kind")
     if kind not in _WHOLE or off_policy[0].mean > _MOST:
         return Seen(f"{sentence}, and {off_policy[0].mean:.0%} of all decisions.", [off_policy[0]])
     return Seen(
@@ -268,7 +268,7 @@ def _width(stage: Stage) -> float:
     bounds = [
         bound
         for side in ("low", "high")
-        if isinstance(bound := stage.setting(f"objective.trust.{side}"), int | float) and bound > 0
+        if isinstance(bound := stage.setting(f"trust.{side}"), int | float) and bound > 0
     ]
     return min(bounds, default=_WIDTH)
 

@@ -167,7 +167,7 @@ def _randomness_look(stage: Stage) -> Seen | None:
         return None
     reward = stage.ends("reward", _FEW)
     sentence = f"The surprisal of what is sampled rose from {number(start.mean)} to {number(last.mean)} nats a decision"
-    coefficient = stage.setting("objective.entropy")
+    coefficient = stage.setting("entropy")
     paid = isinstance(coefficient, int | float) and coefficient > 0
     return Seen(
         f"{sentence}, and the reward did not rise"

@@ -137,7 +137,7 @@ def _reach(stage: Stage) -> float | None:
     kind = stage.setting("reference.kind")
     if kl is None or length is None or kind not in (None, "frozen"):
         return None
-    if stage.setting("objective.divergence.against") == "behaviour":
+    if stage.setting("divergence.against") == "behaviour":
         return None
     return math.sqrt(2 * max(kl.mean, 0.0) * max(length.mean, 1.0))
 
