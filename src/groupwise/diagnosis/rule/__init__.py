@@ -1,18 +1,23 @@
-"""Every rule. A rule is one entry of a table in a file beside; adding it there is the whole registration."""
+"""Every rule: its words in `rules.toml`, and its looks in the tables of the files beside."""
 
-from groupwise.diagnosis.rule import compare, data, evaluation, policy, progress, rewards, steps, texts, updates
+import tomllib
+from importlib import resources
+
+from groupwise.diagnosis.rule import data, policy, progress, rewards, steps
 from groupwise.diagnosis.rule.base import Rule, Seen
 
-RULES: tuple[Rule, ...] = (
-    *compare.RULES,
-    *updates.RULES,
-    *texts.RULES,
-    *data.RULES,
-    *evaluation.RULES,
-    *progress.RULES,
-    *rewards.RULES,
-    *policy.RULES,
-    *steps.RULES,
+LOOKS = {**data.LOOKS, **progress.LOOKS, **rewards.LOOKS, **policy.LOOKS, **steps.LOOKS}
+_ENDED = {
+    # Later epochs only hide it.
+    "prompts_come_back": lambda stage: False,
+    # What later updates do without a bound may have ended them: a stage of flat groups has none.
+    "ratio_always_one": lambda stage: False,
+    "reward_flat": progress.is_no_longer_flat,
+}
+_WORDS = tomllib.loads((resources.files(__name__) / "rules.toml").read_text(encoding="utf-8"))
+
+RULES: tuple[Rule, ...] = tuple(
+    Rule(name, LOOKS[name], ended=_ENDED.get(name), **words) for name, words in _WORDS.items()
 )
 
 __all__ = ["RULES", "Rule", "Seen"]

@@ -1,6 +1,4 @@
-"""A rule: a question that people ask, the metrics it reads, when it speaks, its meaning and its advice; and the
-predicates that rules share.
-"""
+"""A rule: its words and its looks; and the predicates that looks share."""
 
 from __future__ import annotations
 
@@ -51,46 +49,36 @@ class Rule:
 
     Args:
         name: what findings and the documentation call it.
+        looks: judge a stage, one after another; the first that sees something counts.
         question: what people ask who meet it.
-        metrics: those it reads, separated by spaces.
+        phrase: the finding as a clause, for a headline.
+        reads: the metrics it reads.
         speaks: when it speaks, in words, with its thresholds.
         advice: what to set, by key.
-        phrase: the finding as a clause, for a headline.
-        looks: judge a stage, one after another; the first that sees something counts.
-        causes: names of rules whose findings may be the cause of this one, separated by spaces.
+        follows: names of rules whose findings may be the cause of this one.
         steps: what the advice does to the size of updates; a run is never told both, and smaller ones win, since that
             the policy moved too far is seen, while that it could move further is supposed.
         ended: returns whether what was seen is over. Unset, a finding is over where no look sees it any longer; a rule
             that shows the absence of something sets it, since noise alone may hide that again.
 
     Example:
-        >>> silent = Rule("silent", "note", "Why?", "reward", "never", "nothing", "nothing", "it is silent", [])
-        >>> silent.judge(Stage()) is None
+        >>> words = {"question": "Why?", "phrase": "", "reads": [], "speaks": "", "means": "", "advice": ""}
+        >>> Rule("silent", [lambda stage: None], "note", **words).judge(Stage()) is None
         True
     """
 
     name: str
+    looks: Sequence[Look]
     severity: Severity
     question: str
-    metrics: str
+    phrase: str
+    reads: Sequence[str]
     speaks: str
     means: str
     advice: str
-    phrase: str
-    looks: Sequence[Look]
-    causes: str = ""
+    follows: Sequence[str] = ()
     steps: Literal["smaller", "larger"] | None = None
     ended: Callable[[Stage], bool] | None = None
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The metrics it reads."""
-        return tuple(self.metrics.split())
-
-    @property
-    def follows(self) -> tuple[str, ...]:
-        """The rules from which it may follow."""
-        return tuple(self.causes.split())
 
     def judge(self, stage: Stage) -> Finding | None:
         """Returns the finding of the rows so far, or `None`.

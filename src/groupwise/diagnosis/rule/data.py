@@ -1,9 +1,9 @@
-"""Prompts and members that teach nothing: what is drawn, how much of it, and how it is sampled."""
+"""Prompts and members that teach nothing, and evaluations that are unlike training or use other weights."""
 
 from __future__ import annotations
 
-from groupwise.diagnosis.rule.base import Rule, Seen, first_of, need, newest, newest_of, present, rewards_rise, sees
-from groupwise.diagnosis.rule.rising import FEW, start_gap
+from groupwise.diagnosis.rule.base import Seen, first_of, need, newest, newest_of, present, rewards_rise, sees
+from groupwise.diagnosis.rule.rising import CLOSED, FEW, evaluations_rise, start_gap
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
 
@@ -114,112 +114,99 @@ def _hot(stage: Stage) -> Seen | None:
     return Seen(f"Members are sampled at temperature {hot}, and the reward has not risen{risen}.", [hot])
 
 
-RULES = (
-    Rule(
-        "prompts_of_one_value",
-        "note",
-        "Do my prompts teach anything?",
-        "prompts/one_value prompts/revisited",
-        "of the prompts that were drawn three times or more (at least 20 prompts), at least 50% gave all their members"
-        " the same value each time",
-        "These prompts are too easy or too hard for this policy, or their answers in the data are wrong. They cost"
-        " time and teach nothing.",
-        "Leave them out, or let admission.kind = resample (method dapo) or train.adaptive_sampling pass them over. In"
-        " rollouts/, look at those that earn nothing.",
-        "many prompts only ever earn one value",
-        [
-            sees(
-                "{share:.0%} of the {count:.0f} prompts that were drawn three times or more always earned the same"
-                " value, whatever was answered.",
-                lambda s: s.count.mean >= 20 and s.share.mean >= 0.5,
-                share=newest("prompts/one_value", 1),
-                count=newest("prompts/revisited", 1),
-            ),
-        ],
-    ),
-    Rule(
-        "prompts_never_earn",
-        "warning",
-        "Why does my reward stop half way?",
-        "groups/all_wrong groups/all_right",
-        "at least 25% of the groups of the last 20 steps earn nothing, and this share is within two standard errors of"
-        " that of the first 5 and of the first 20 steps; the share of groups in which all are right has grown by 20%"
-        " and by 4 standard errors, and these are 80% of all groups that earn something",
-        "The policy has learnt what it could, but not from these prompts. Their answers in the data are wrong, or have"
-        " another form than the reward compares with (a unit, another spelling), or they are out of this policy's"
-        " reach.",
-        "In rollouts/, look at groups that earn nothing: would you accept what they say? Then bring the answers of the"
-        " data into one form, or let the reward forgive the difference (domain.rewards.NAME). Otherwise take easier"
-        " prompts.",
-        "a part of the prompts never earns anything",
-        [_never_earn],
-        causes=(
-            "learning_rate_too_high ratio_always_one ratio_not_one generator_drifts weights_rewritten"
-            " samples_alike entropy_collapse all_truncated limit_teaches_brevity prompts_truncated"
-            " judge_disagrees judge_falls reward_is_noise reward_follows_place reward_ignores_answer"
-        ),
-    ),
-    Rule(
-        "prompts_come_back",
-        "warning",
-        "Is my whole training set used?",
-        "epoch prompts/revisited num_prompts_drawn",
-        "by epoch 2 at least 0.5 as many prompts as a step draws were drawn three times or more. The rule is silent"
-        " with train.adaptive_sampling and train.worst_first",
-        "An epoch draws every prompt once, so no prompt can come a third time before the third epoch. Something begins"
-        " anew: an iterator that is made in every step, or a seed that is set again. The policy is trained on a few"
-        " prompts, however many the data set holds, and learns them by heart.",
-        "Make the iterator over the prompts once, seed it once, and let it go on between steps. Print the prompts of"
-        " two steps side by side. If some prompts should come more often, use train.adaptive_sampling.",
-        "the same prompts are drawn again and again",
-        [
-            _come_back,
-        ],
-        ended=lambda stage: False,  # Later epochs only hide it.
-    ),
-    Rule(
-        "too_few_members",
-        "warning",
-        "Are my batches large enough?",
-        "group_size num_prompts_drawn frac_reward_zero_std reward",
-        "over 20 steps at most 4 members a step are compared, and the reward has not risen",
-        "A step moves the policy by the luck of a few members: most groups are flat, and the rest is noise.",
-        "Raise train.prompts_per_step and train.group_size, to at least 8 members of 8 prompts. If memory is short,"
-        " train.micro_batch_members bounds what is computed at once.",
-        "steps see too few members",
-        [_too_few],
-    ),
-    Rule(
-        "admission_rejects",
-        "fault",
-        "Why are nearly all my groups thrown away?",
-        "groups/admitted frac_reward_zero_std loss_pg advantages_std zero_gradient_fraction/positive"
-        " zero_gradient_fraction/negative",
-        "over 20 steps at most 10% of the groups are admitted, while at most 50% are flat. Or, with an admission other"
-        " than all, no more groups are admitted than are flat in every step, no decision of a better or worse member"
-        " has ever trained, and the policy's loss is exactly 0",
-        "The admission throws away groups that could teach something: its threshold does not fit the rewards.",
-        "Set admission.kind = all, or informative, which leaves out flat groups alone; or fit the thresholds of"
-        " admission to the range of the rewards.",
-        "the admission throws nearly all groups away",
-        [_rejects],
-    ),
-    Rule(
-        "exploration_too_strong",
-        "warning",
-        "Is my sampling too random?",
-        "reward reward_std rewards_std eval/NAME settings/temperature",
-        "either of two things. Every evaluation of the reward exceeds the mean reward of the first 5 steps, plus two"
-        " standard errors, by 0.75 of the spread inside groups, by a fifth of the larger of the two values and by 3"
-        " standard errors of an evaluation; it has not fallen; and after 20 steps the reward has risen by less than"
-        " 10% of that gap (of texts, only at a temperature above 1). Or the temperature is 3 or more, and the reward"
-        " has not risen or lies below the first evaluation",
-        "Members are drawn so far from what the policy would do that their rewards hardly depend on the policy: groups"
-        " compare noise. This is also found if evaluated prompts are far easier than trained ones.",
-        "Lower domain.sampling.temperature (domain.temperature of a selector) to about 1, or lower domain.policy.sigma"
-        " or the sampler's noise, until members earn nearly what the evaluation does.",
-        "sampling is too random",
-        [_noisy, _hot],
-        causes="reward_ignores_answer reward_constant reward_missing samples_alike all_truncated",
-    ),
-)
+def _training_unlike(stage: Stage) -> Seen | None:
+    gap = need(start_gap(stage))
+    if stage.num_steps < WINDOW or gap.is_closing(stage) or not gap.has_fallen:
+        return None
+    if not gap.is_wide(stage, gap.start, 0.5):
+        return None
+    name, now = gap.evaluation.metric.removeprefix("eval/"), gap.evaluation.values[-1]
+    return Seen(
+        f"In the first {FEW} steps training prompts earned {gap.reward} on average. In the evaluation before, the same"
+        f" policy earned {gap.start:.3g} ({name}, {now:.3g} now). The training reward has not risen.",
+        gap.evidence,
+    )
+
+
+def _held_out_unlike(stage: Stage) -> Seen | None:
+    gap, [last] = need(start_gap(stage, side=-1)), newest_of(stage, FEW, "reward")
+    if stage.num_steps < WINDOW or not gap.is_wide(stage, gap.start, 0.25, 0.1):
+        return None
+    width, now = gap.sampled - gap.start, gap.evaluation.values[-1]
+    # Where the training reward has fallen as well, the policy is broken; where the evaluation rises, it follows, unless
+    # the reward runs away from it all the same.
+    narrowed = now - gap.start > CLOSED * width and last.mean - now < width
+    if narrowed or gap.reward.mean - last.mean > 0.5 * width:
+        return None
+    return Seen(
+        f"In the first {FEW} steps training prompts earned {gap.reward} on average. In the evaluation before, the same"
+        f" policy earned {gap.start:.3g} ({gap.evaluation.metric.removeprefix('eval/')}). Now training prompts earn"
+        f" {last} and evaluated ones {now:.3g}.",
+        [*gap.evidence, last],
+    )
+
+
+def _average_lags(stage: Stage) -> Seen | None:
+    decay, (start, last) = stage.setting("train.weight_average.decay"), need(stage.ends("reward", WINDOW // 2))
+    if not isinstance(decay, int | float) or stage.setting("train.weight_average.warm_up") is not False:
+        return None
+    if not last.above(start) or not stage.evaluated_rewards() or evaluations_rise(stage):
+        return None
+    updates = stage.num_steps
+    for name in ("updates_per_batch", "minibatches"):
+        count = stage.setting(f"train.{name}")
+        updates *= count if isinstance(count, int) else 1
+    share = float(decay) ** updates
+    if share <= 0.5:
+        return None
+    return Seen(
+        f"After {updates} updates the average of the weights (train.weight_average.decay = {float(decay):.3g}) is still"
+        f" made up to {100 * share:.3g} % of the weights that the stage began with. The reward rose from {start} to"
+        f" {last}; the evaluations, which use the average, did not rise.",
+        [start, last],
+    )
+
+
+def _repeats(stage: Stage) -> Seen | None:
+    (start, last), [spread] = need(stage.ends("reward", WINDOW // 2)), first_of(stage, WINDOW // 2, "reward_std")
+    again = [seen for seen in stage.evaluated if len(seen) > 1]
+    if any(len(set(seen.values)) > 1 for seen in again):
+        return None
+    if not last.above(start, errors=4.0) or last.mean - start.mean <= 0.5 * spread.mean:
+        return None
+    # None and all of the prompts, or the limit of the length, may well come again.
+    partial = [seen for seen in again if not seen.values[0].is_integer()]
+    low = [seen for seen in partial if seen.metric.endswith("/reward") and seen.values[0] < last.mean]
+    if len(partial) < 2 or not low:
+        return None
+    seen = low[0]
+    # What rose before the first evaluation says nothing about later ones.
+    if seen.steps[-1] <= last.steps[0] or seen.steps[0] > start.steps[-1]:
+        return None
+    return Seen(
+        f"{len(seen)} evaluations gave the same numbers to the last digit ({seen.values[0]:.3g} for"
+        f" {seen.metric.removeprefix('eval/')}), while the reward rose from {start} to {last}.",
+        [seen, start, last],
+    )
+
+
+LOOKS = {
+    "prompts_of_one_value": [
+        sees(
+            "{share:.0%} of the {count:.0f} prompts that were drawn three times or more always earned the same"
+            " value, whatever was answered.",
+            lambda s: s.count.mean >= 20 and s.share.mean >= 0.5,
+            share=newest("prompts/one_value", 1),
+            count=newest("prompts/revisited", 1),
+        )
+    ],
+    "prompts_never_earn": [_never_earn],
+    "prompts_come_back": [_come_back],
+    "too_few_members": [_too_few],
+    "admission_rejects": [_rejects],
+    "exploration_too_strong": [_noisy, _hot],
+    "training_unlike_held_out": [_training_unlike],
+    "held_out_unlike_training": [_held_out_unlike],
+    "average_lags": [_average_lags],
+    "evaluation_repeats": [_repeats],
+}

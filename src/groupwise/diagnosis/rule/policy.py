@@ -1,11 +1,23 @@
-"""A policy that collapses, wanders from its reference, or is held by other terms of the loss."""
+"""A policy that collapses, wanders from its reference or is held by other terms of the loss; and its texts."""
 
 from __future__ import annotations
 
-from groupwise.diagnosis.rule.base import Rule, Seen, first_of, has_grown, need, newest_of, number, rewards_rise
+from groupwise.diagnosis.rule.base import (
+    Seen,
+    first,
+    first_of,
+    has_grown,
+    need,
+    newest,
+    newest_of,
+    number,
+    present,
+    rewards_rise,
+    sees,
+)
 from groupwise.diagnosis.rule.movement import CHANGE, UNMOVED, entropy, first_loss, last_loss, unused
 from groupwise.diagnosis.rule.rising import evaluations_stay, rise
-from groupwise.diagnosis.series import WINDOW
+from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
 
 
@@ -179,149 +191,93 @@ def _drowned(stage: Stage) -> Seen | None:
     )
 
 
-RULES = (
-    Rule(
-        "entropy_collapse",
-        "warning",
-        "Why did learning stop half way? Why are all members of a group alike?",
-        "entropy surprisal groups/best reward",
-        "entropy (or surprisal) has fallen to a tenth of its start, and the reward has risen by less than a quarter of"
-        " the distance from its start to what the best member of a group earned then",
-        "The members of a group are nearly copies of each other. The policy tries nothing new, and groups become flat"
-        " whether their answer is right or wrong.",
-        "Lower optimiser.learning_rate, raise trust.high (as method dapo does), set entropy = 0.001 or more or"
-        " divergence.beta above 0, or take a larger train.group_size.",
-        "the policy has collapsed",
-        [_collapsed],
-        causes=(
-            "learning_rate_too_high judge_falls judge_disagrees reward_dominates weight_decay_too_high"
-            " decisions_left_out ratio_always_one"
-        ),
-        steps="smaller",
-    ),
-    Rule(
-        "length_creep",
-        "warning",
-        "Why do the answers get longer and longer?",
-        "completions/mean_length reward",
-        "the mean length of the last 20 steps is at least 1.5 times that of the first 20, and the reward has not risen",
-        "If the loss is a mean over each member's decisions, a long wrong answer costs little per token, so length"
-        " grows by itself. Length also grows if a reward pays for it by accident.",
-        "Set aggregation.kind = token_mean or fixed_length (as methods dapo and dr_grpo do), add a reward of kind"
-        " soft_overlong, or look at the rewards of long answers.",
-        "answers grow longer",
-        [_length_creeps],
-        causes="reward_follows_length weight_decay_too_high policy_becomes_random",
-    ),
-    Rule(
-        "reference_elsewhere",
-        "warning",
-        "Is my reference the model that I began with?",
-        "kl on_policy_share reward",
-        "before the first update the KL is 0.1 nats a decision or more (it is read at the first step, if all its"
-        " updates were on-policy), and after 10 steps the reward has not risen. The rule is silent if an earlier stage"
-        " measured a KL, or trained an adapter that the reference lacks",
-        "The policy that training begins with is usually its own reference, and its KL is 0 before the first update."
-        " This reference is another policy: its weights were not loaded, or it is another model or adapter. The"
-        " divergence pulls the policy towards it.",
-        "Load the reference from the folder that training begins with, or let it be made from the policy"
-        " (reference.kind = frozen). Then compare the log-probs of both on one batch: they are equal at the start.",
-        "the reference is another policy than the one that training began with",
-        [_apart_at_start],
-        causes="ratio_not_one generator_drifts",
-    ),
-    Rule(
-        "divergence_negative",
-        "fault",
-        "Why is my KL negative?",
-        "kl",
-        "in each of the last 10 steps the KL is -0.05 nats a decision or less, and it falls. The rule is silent with"
-        " divergence.against = behaviour, and for k1 if updates are off-policy",
-        "A divergence is never below 0, apart from the noise of its estimate. Its sign is turned, or policy and"
-        " reference have changed places. The loss then pays the policy for leaving its reference.",
-        "Correct the sign in the divergence's code: it is E[log policy - log reference] under the policy. Or take"
-        " divergence.kind = k3, which cannot be negative.",
-        "the divergence is negative and pays the policy for leaving its reference",
-        [_below_zero],
-    ),
-    Rule(
-        "kl_runaway",
-        "warning",
-        "Why does my KL explode?",
-        "kl reward reward_std completions/mean_length",
-        "from step 40 on, the KL is above 1 nat a decision, or it is above 0.001 and grew three times as much in the"
-        " last third of the steps as before. If beta adapts, the KL is also above its target or upper bound. And from"
-        " the first to the last third of the steps the reward has gained less than 0.15 of the spread inside groups,"
-        " even with two standard errors added",
-        "The policy moves away from its reference and earns no more for it.",
-        "Lower optimiser.learning_rate, raise divergence.beta or set divergence.beta.kind = adaptive, narrow the trust"
-        " region, or lower train.max_grad_norm.",
-        "the policy runs away from its reference",
-        [_runs_away],
-        causes="reference_elsewhere learning_rate_too_high weight_decay_too_high policy_becomes_random",
-        steps="smaller",
-    ),
-    Rule(
-        "policy_becomes_random",
-        "warning",
-        "Why does my model write nonsense after some steps?",
-        "surprisal reward",
-        "the surprisal of the last 5 steps is at least 2 times that of the first 5 and at least 0.5 nats a decision,"
-        " and the reward has not risen",
-        "The policy samples more and more at random. Something other than the reward moves it: an entropy bonus,"
-        " weight decay, or steps that are too large.",
-        "Lower entropy, optimiser.weight_decay or optimiser.learning_rate, whichever is unusually high, or set"
-        " divergence.beta above 0.",
-        "the policy becomes random",
-        [_random],
-        causes=(
-            "reference_elsewhere divergence_negative advantage_turned learning_rate_too_high"
-            " weight_decay_too_high generator_drifts ratio_not_one"
-        ),
-        steps="smaller",
-    ),
-    Rule(
-        "weight_decay_too_high",
-        "fault",
-        "Does weight decay destroy my model?",
-        "learning_rate weights/change reward",
-        "the product of optimiser.weight_decay and the learning rate is at least 0.001 an update and at least 0.3 over"
-        " all updates so far, and the reward has not risen",
-        "In each update, AdamW's decay multiplies every weight by 1 - learning_rate * weight_decay, whatever the"
-        " gradient says. The model forgets what it could do.",
-        "Set optimiser.weight_decay to 0, or to at most 0.1.",
-        "weight decay takes the weights away",
-        [_decays],
-    ),
-    Rule(
-        "divergence_holds",
-        "warning",
-        "Does the divergence hold my policy back?",
-        "loss_kl kl advantages_std frac_reward_zero_std reward",
-        "from step 20 on, over 10 steps, the spread of the advantages divided by the divergence's coefficient is below"
-        " 0.1 nats, and the reward has not risen",
-        "A log-prob moves until the divergence pulls it back as strongly as the advantages push it. This quotient is"
-        " about how far that is: the policy may not leave its reference.",
-        "Take a hundredth of divergence.beta (0.001 to 0.1 is usual), or divergence.kind = none.",
-        "the divergence holds the policy",
-        [_holds],
-    ),
-    Rule(
-        "policy_term_drowned",
-        "warning",
-        "Does another term of the loss decide alone?",
-        "loss_sup loss_cons loss_l2 lambda_sup advantages_std frac_reward_zero_std reward rewards_std eval/NAME",
-        "from step 20 on, over 10 steps, an auxiliary term of the loss is at least 20 times the spread of the"
-        " advantages of groups that differ, and the reward has not risen; or the supervised loss, without its"
-        " coefficient, has fallen to 0.25 of its value in the first 5 steps, and neither the reward nor an evaluation"
-        " has risen",
-        "The gradient is that of the auxiliary term, so the reward has hardly any part in what is learnt. If the term"
-        " is learnt and earns nothing, its targets may not be what the reward wants.",
-        "Look at the targets of the auxiliary term: does a policy that repeats the demonstrations earn anything? Lower"
-        " auxiliary.supervised, auxiliary.consistency or train.l2_to_reference until the term is about as large as the"
-        " advantages, or raise policy_weight.",
-        "another term of the loss drowns the reward",
-        [_drowned],
-        causes="learning_rate_too_high",
-    ),
+_CAUSES = "Either the reward pays for length, or the policy has collapsed and no longer ends its answers"
+_HOLD = (
+    "Look in rollouts/ at the rewards of long answers. A reward of kind soft_overlong or a lower"
+    " optimiser.learning_rate stops the growth; a higher domain.sampling.max_new_tokens would only feed it."
 )
+_ROOM = "Raise domain.sampling.max_new_tokens, or write stop strings that fit the model's format."
+
+
+def _all_truncated(stage: Stage) -> Seen | None:
+    [cut] = newest_of(stage, WINDOW, "completions/clipped_ratio")
+    if cut.mean < 0.9:
+        return None
+    sentence = f"{cut:.0%} of the members of the last {WINDOW} steps were cut off by the length limit."
+    start, lengths = stage.first("completions/clipped_ratio", 5), _lengths(stage)
+    # The limit hides what grows beyond it.
+    if start is None or (start.mean > 0.5 and not has_grown(*lengths)):
+        return Seen(sentence, [cut], advice=_ROOM)
+    grown = f", and answers have grown from {lengths[0]} to {lengths[1]} decisions" if all(lengths) else ""
+    means = f"In the first 5 steps {start:.0%} were cut off{grown}. {_CAUSES}."
+    return Seen(sentence, [start, cut], means=means, advice=_HOLD)
+
+
+def _lengths(stage: Stage) -> tuple[Series | None, Series | None]:
+    return stage.first("completions/mean_length", 5), stage.last("completions/mean_length")
+
+
+def _teaches_brevity(stage: Stage) -> Seen | None:
+    cut = present(stage.first("completions/clipped_ratio", 5), stage.last("completions/clipped_ratio"))
+    length = present(*_lengths(stage))
+    if len(cut) < 2 or len(length) < 2 or stage.num_steps < 2 * WINDOW:
+        return None
+    fewer = cut[0].mean >= 0.2 and cut[1].mean <= 0.25 * cut[0].mean
+    if not fewer or not length[0].above(length[1]) or unused(stage, 5, 0.25) is None:
+        return None
+    return Seen(
+        f"In the first 5 steps {cut[0]:.0%} of the members were cut off by the length limit, and now {cut[1]:.0%} are."
+        f" Members have shrunk from {length[0]} to {length[1]} decisions.",
+        [*cut, *length],
+    )
+
+
+def _left_out(stage: Stage) -> Seen | None:
+    lengths, cut = need(stage.first("completions/mean_length", 5)), stage.first("completions/clipped_ratio", 5)
+    evaluated = need(next((seen for seen in stage.evaluated if seen.metric == "eval/sampled/length"), None))
+    if evaluated.steps[0] >= lengths.steps[0]:
+        return None
+    limit = stage.setting("domain.sampling.max_new_tokens")
+    # Beyond this share of members that are cut off, it is the length limit that makes them short.
+    if cut is not None and cut.mean > 0.2 and isinstance(limit, int) and lengths.mean >= 0.5 * limit:
+        return None
+    # Answers of several turns are measured with the words of others between them, which nobody trains on.
+    if stage.setting("domain.environment") or lengths.mean + 2 * lengths.error >= 0.5 * evaluated.values[0]:
+        return None
+    return Seen(
+        f"In the first 5 steps a member had {lengths} decisions to train on. In the evaluation before, a sampled answer"
+        f" had {evaluated.values[0]:.3g} tokens.",
+        [lengths, evaluated],
+    )
+
+
+LOOKS = {
+    "entropy_collapse": [_collapsed],
+    "length_creep": [_length_creeps],
+    "reference_elsewhere": [_apart_at_start],
+    "divergence_negative": [_below_zero],
+    "kl_runaway": [_runs_away],
+    "policy_becomes_random": [_random],
+    "weight_decay_too_high": [_decays],
+    "divergence_holds": [_holds],
+    "policy_term_drowned": [_drowned],
+    "all_truncated": [_all_truncated],
+    "limit_teaches_brevity": [_teaches_brevity],
+    "texts_repeat": [
+        sees(
+            "{last:.0%} of the three-word phrases occurred earlier in the same text; in the first 5 steps"
+            " {start:.0%} did.",
+            lambda s: s.last.mean >= max(0.4, s.start.mean + 0.25),
+            start=first("completions/repetition", 5),
+            last=newest("completions/repetition"),
+        )
+    ],
+    "prompts_truncated": [
+        sees(
+            "{cut:.0%} of the training prompts are too long, and were cut on the left.",
+            lambda s: s.cut.mean >= 0.2,
+            cut=newest("settings/truncated_prompts", 1),
+        )
+    ],
+    "decisions_left_out": [_left_out],
+}

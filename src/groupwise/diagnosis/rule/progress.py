@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groupwise.diagnosis.rule.base import Rule, Seen, first_of, need, newest_of
+from groupwise.diagnosis.rule.base import Seen, first_of, need, newest_of
 from groupwise.diagnosis.rule.movement import CHANGE, dwindled, stands_still
 from groupwise.diagnosis.rule.rising import Rise, evaluations_stay, rise
 from groupwise.diagnosis.series import WINDOW, Series
@@ -185,7 +185,7 @@ def _rise(stage: Stage) -> Rise | None:
     return rise(stage, 2 * WINDOW if stage.count("reward") >= _LONG else WINDOW)
 
 
-def _is_no_longer_flat(stage: Stage) -> bool:
+def is_no_longer_flat(stage: Stage) -> bool:
     """Returns whether a rise is seen, in training or in evaluations, or groups no longer differ. A reward that was
     shown to be flat is so until then: the newest steps may be too noisy to show it once more.
     """
@@ -222,159 +222,13 @@ def _evaluations_fall(stage: Stage) -> Seen | None:
     return None
 
 
-RULES = (
-    Rule(
-        "rewards_are_slow",
-        "note",
-        "Why are my steps slow?",
-        "step_time seconds/rewards",
-        "over 3 steps of 1 s or more, rewards take at least 75% of the time. This is a warning if `train.max_seconds`"
-        " ends the stage before half of its steps",
-        "The policy waits for its rewards: they are computed one after another, or by a slow or distant service.",
-        "Score a batch in one call, or answer the calls of a batch at the same time (an async function). Cache what"
-        " repeats. Or raise train.max_seconds.",
-        "rewards take nearly all of the time",
-        [_slow],
-    ),
-    Rule(
-        "stopped_early",
-        "warning",
-        "Why did my run end so early?",
-        "eval/NAME",
-        "`train.early_stopping` is set, and as many evaluations as its patience have passed in which the metric never"
-        " exceeded its first value by more than min_gain; or in which it never exceeded its best value, while the"
-        " reward of the evaluations rose by more than 0.01 of its value",
-        "Early stopping ends the stage before anything has counted as a gain. The policy has hardly been trained, or"
-        " the metric cannot gain as much as is asked.",
-        "Write train.early_stopping.min_gain in the unit of train.metric (0.01 for a hundredth), raise"
-        " train.early_stopping.patience, or evaluate less often (train.evaluate_every).",
-        "early stopping ends the run too soon",
-        [_stopped],
-        causes=(
-            "learning_rate_too_low learning_rate_too_high weights_unchanged weights_rewritten no_update"
-            " reward_constant reward_ignores_answer reward_is_noise reward_follows_place reward_flat"
-            " training_unlike_held_out judge_falls all_flat samples_alike exploration_too_strong divergence_holds"
-            " policy_term_drowned"
-        ),
-    ),
-    Rule(
-        "learns_by_heart",
-        "warning",
-        "Why does my reward rise and the evaluation not?",
-        "epoch reward reward_std eval/NAME",
-        "after 5 passes over the prompts the reward has risen by more than two standard errors and by 0.25 of its"
-        " first spread inside groups, but the reward of the evaluations is not above its first value",
-        "The policy learns these prompts by heart: what it learns does not carry over to prompts that it has not seen.",
-        "Train on more prompts, stop at the step of the best evaluation (`best/`), or set divergence.beta above 0.",
-        "the policy learns its prompts by heart",
-        [_by_heart],
-        causes=(
-            "held_out_unlike_training average_lags judge_falls judge_disagrees prompts_come_back evaluation_repeats"
-        ),
-    ),
-    Rule(
-        "generator_drifts",
-        "fault",
-        "Is the server sampling from the model that is trained?",
-        "sampling/sampling_logp_difference/mean",
-        "in each of the last 3 steps, the log-probs of the sampler and of the trained policy differ by at least 10"
-        " times as much as in the first step and by 0.02 nats",
-        "The generator does not receive the trained weights: an older policy earns the rewards, and updates change a"
-        " policy that does not sample.",
-        'Leave domain.engine.sync unset, so that the servers receive the weights. With domain.engine.sync = "none",'
-        " send them yourself after every update, or correct for the lag with method = METHOD+tis.",
-        "the generator does not sample from the trained weights",
-        [_drifts],
-    ),
-    Rule(
-        "ratio_not_one",
-        "fault",
-        "Why is the ratio not 1 at the first update?",
-        "sampling/rescoring_difference/mean on_policy_share ratio/p1 ratio/p99",
-        "over 3 steps the log-probs of the first update differ from the recorded ones by more than fp32 rounding"
-        " (1e-06) and by more than a tenth of the trust region's width (0.2 if it has none); or, with one update a"
-        " batch, 1 % of the ratios are below 0.95, or 1 % above 1.05",
-        "The sampler and the trainer do not have the same policy. The causes are dropout while training, another"
-        " temperature or template, stale weights in a server, or lower precision. Every ratio is wrong by this"
-        " difference, so the clip acts on the wrong decisions.",
-        "Set dropout to 0, score at the sampling temperature, send the sampler the newest weights, or set"
-        " train.autocast = none. Or correct for the difference: method=NAME+tis.",
-        "the first update is not on the policy that sampled",
-        [_rescored_apart, _ratios_apart],
-        causes="generator_drifts",
-    ),
-    Rule(
-        "ratio_always_one",
-        "fault",
-        "Why is the ratio 1 in every update?",
-        "on_policy_share on_policy_fraction weights/change surprisal",
-        "in each of the last 3 steps at most 90% of the updates were the first on their batch, at least 99% of the"
-        " log-ratios were exactly 0, and updates changed the weights by 1e-05 of their size (silent at a surprisal"
-        " below 0.001 nats a decision, where a sure policy's log-probs stay exactly 0)",
-        "The ratio compares the policy with itself: the old log-probs are not those of the time of sampling, but are"
-        " computed anew in every update. So no trust region acts, and nothing bounds how far later updates of a batch"
-        " move the policy.",
-        "Compute the log-probs of the samples once, before the first update on them, and compare every update with"
-        " these. Or set train.updates_per_batch = 1 and train.minibatches = 1.",
-        "the ratio compares the policy with itself",
-        [
-            _always_one,
-        ],
-        # What later updates do without a bound may have ended them: a stage of flat groups has none.
-        ended=lambda stage: False,
-    ),
-    Rule(
-        "reward_flat",
-        "warning",
-        "Why is my reward flat?",
-        "reward reward_std rewards_std kl completions/mean_length eval/NAME learning_rate grad_norm weights/change",
-        "groups differ and the policy moves, but the reward has not risen. From step 100 on: even with two standard"
-        " errors added, the rewards of the last 40 steps exceed those of the first 40 by less than 0.1 of the spread"
-        " inside groups (with a KL to a frozen reference: by less than 0.15 of the spread, times sqrt(2 KL of a"
-        " member) if that is below 1). From step 40 on: the same holds between the first and the last 20 steps, their"
-        " difference is within two standard errors, and the newest evaluations of the reward exceed the first by no"
-        " more than a hundredth or 2 standard errors. This is only a note if updates per unit of learning rate have"
-        " shrunk to a tenth, while the gradient is at least half as large as at first",
-        "Groups differ and the policy changes, but the reward does not rise: noise drowns the gradient, or the reward"
-        " pays for something that cannot be learnt.",
-        "Take more members (train.group_size or train.prompts_per_step), a reward with more levels, or an"
-        " optimiser.learning_rate that is three times higher or lower. Look at members with `groupwise check` and in"
-        " rollouts/.",
-        "the reward does not rise",
-        [
-            _flat,
-        ],
-        causes=(
-            "learning_rate_too_low advantage_turned decisions_left_out reference_elsewhere divergence_negative"
-            " prompts_truncated reward_follows_place reward_is_noise training_unlike_held_out weights_unchanged"
-            " weights_rewritten admission_rejects exploration_too_strong divergence_holds policy_term_drowned"
-            " too_few_members policy_becomes_random reward_dominates all_flat no_update all_truncated"
-            " reward_missing generator_drifts ratio_not_one ratio_always_one steps_round_away clip_mostly_acts"
-            " entropy_collapse"
-        ),
-        ended=_is_no_longer_flat,
-    ),
-    Rule(
-        "reward_falls",
-        "warning",
-        "Why did my reward collapse?",
-        "reward reward_std eval/NAME",
-        "the reward of the last 20 steps lies below that of the best 20 by four standard errors, by half of what was"
-        " gained, and by a quarter of the first spread inside groups; or the reward of the evaluations has fallen from"
-        " its first value by more than a tenth of it and by more than that spread",
-        "The policy has lost what it had learnt. The cause is nearly always steps that are too large, and sometimes a"
-        " reward or prompts that changed during the run.",
-        "Lower optimiser.learning_rate (or let its schedule fall), lower train.max_grad_norm, take fewer"
-        " train.updates_per_batch, or set divergence.beta above 0. `best/` holds the best model.",
-        "the reward falls",
-        [_falls, _evaluations_fall],
-        causes=(
-            "weights_rewritten advantage_turned decisions_left_out reference_elsewhere divergence_negative"
-            " held_out_unlike_training learning_rate_too_high training_unlike_held_out prompts_truncated"
-            " reward_follows_place reward_is_noise reward_flat weight_decay_too_high policy_becomes_random"
-            " policy_term_drowned too_few_members samples_alike exploration_too_strong not_finite"
-            " generator_drifts ratio_not_one ratio_always_one prompts_come_back entropy_collapse all_truncated"
-        ),
-        steps="smaller",
-    ),
-)
+LOOKS = {
+    "rewards_are_slow": [_slow],
+    "stopped_early": [_stopped],
+    "learns_by_heart": [_by_heart],
+    "generator_drifts": [_drifts],
+    "ratio_not_one": [_rescored_apart, _ratios_apart],
+    "ratio_always_one": [_always_one],
+    "reward_flat": [_flat],
+    "reward_falls": [_falls, _evaluations_fall],
+}

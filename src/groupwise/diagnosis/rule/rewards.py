@@ -1,10 +1,10 @@
-"""Rewards that pay for something else than was meant: one drowns the others, is missing, or parts from the judge."""
+"""Rewards that compare nothing or pay for something else than was meant."""
 
 from __future__ import annotations
 
 import math
 
-from groupwise.diagnosis.rule.base import Rule, Seen, first_of, has_grown, need, number, present
+from groupwise.diagnosis.rule.base import Seen, first_of, has_grown, need, newest_of, number, present
 from groupwise.diagnosis.rule.rising import EVALUATION_ERRORS, judged, luck, num_evaluated
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
@@ -215,101 +215,160 @@ def _alike(stage: Stage) -> Seen | None:
     )
 
 
-RULES = (
-    Rule(
-        "reward_dominates",
-        "warning",
-        "Why does one of my rewards not improve?",
-        "rewards/NAME/share rewards/NAME/std rewards/NAME/weight rewards/NAME/mean",
-        "over 20 steps one of several weighted rewards makes more than 95 % of the variance inside groups, while"
-        " another still varies; or one did over the first 5 steps, and another has not risen since",
-        "Advantages compare the weighted sum of the rewards. A reward of small spread has hardly any effect beside one"
-        " of large spread, however important it is.",
-        "Choose domain.rewards.NAME.weight so that weight times spread is similar for all rewards, or set"
-        " advantage.kind = per_reward (method gdpo), which divides each reward by its own spread.",
-        "one reward drowns the others",
-        [_dominates, _dominated],
-    ),
-    Rule(
-        "reward_missing",
-        "warning",
-        "Why is the reward missing for many members?",
-        "rewards/NAME/missing",
-        "more than 20 % of the members of 20 steps have no value of a reward (it returned none, timed out or raised)",
-        "Members without this reward are compared by the other rewards alone, or not at all; those that still have it"
-        " may be a biased selection.",
-        "Raise domain.rewards.NAME.timeout_seconds, look at the reward's other settings, and run `groupwise check`: it"
-        " scores one group and shows the values.",
-        "rewards are missing",
-        [_missing],
-    ),
-    Rule(
-        "judge_falls",
-        "warning",
-        "Is the reward being hacked?",
-        "reward rewards_std rewards/JUDGE/mean eval/NAME",
-        "from the first to the last 20 steps the reward rose by more than two standard errors, and one of these fell:"
-        " a judge (weight 0), by more than two standard errors and a quarter of its spread; a judge of the"
-        " evaluations, by a tenth of its first value while the reward of the evaluations did not fall; or the same, by"
-        " a fifth of its best value and 2 standard errors while that reward rose. Or the reward rose by more than one"
-        " standard error, that of the evaluations did not fall by 2, and a judge of the evaluations lost 0.5 of its"
-        " first value and 2 standard errors. `train.metric` counts as a judge if it is no reward",
-        "The policy has found a way to earn that you did not intend: a higher reward no longer means a better answer.",
-        "Look at rollouts/ and mend the reward, let the reward pay for what the judge measures, raise divergence.beta,"
-        " or stop at the step at which the judge was best.",
-        "the judge falls while the reward rises",
-        [_judge_falls, _evaluated_judge_falls, _judge_collapses],
-        causes=(
-            "held_out_unlike_training judge_disagrees reward_follows_length reward_dominates length_creep"
-            " prompts_come_back"
-        ),
-    ),
-    Rule(
-        "judge_disagrees",
-        "warning",
-        "Does the reward pay for the opposite of what I want?",
-        "rewards/JUDGE/agreement",
-        "over 20 steps the correlation inside groups of the reward with a judge (weight 0) is -0.2 or less, and two"
-        " standard errors below 0",
-        "Every update makes more likely what the judge likes less. This shows, before the judge falls, that the reward"
-        " does not pay for the goal.",
-        "Look at a group in rollouts/ with the judge's value beside the reward. Mend the reward, or also train on what"
-        " the judge sees, with a reward of its own (domain.rewards.NAME.weight).",
-        "the reward prefers what the judge likes less",
-        [_judge_disagrees],
-        causes="reward_dominates reward_follows_length",
-    ),
-    Rule(
-        "reward_follows_length",
-        "warning",
-        "Is length what my reward pays for?",
-        "groups/length_correlation completions/mean_length completions/clipped_ratio",
-        "over the first 20 steps the correlation inside groups of reward and number of decisions is at least 0.9 (0.5"
-        " if most members now end at the length limit and hardly any did at first), and the mean length of the last 20"
-        " steps is at least 1.25 times that of the first. The rule is silent if judges are measured and none has"
-        " fallen",
-        "The longer member earns more, whatever it says, so the policy learns to be long. This is right only if the"
-        " task itself wants long answers.",
-        "Look at the longest members in rollouts/. If length is not the goal, take it out of the reward, or add a"
-        " reward with domain.rewards.NAME.kind = soft_overlong. A reward with role = 'judge' measures the goal and is"
-        " not trained on.",
-        "the reward pays for length",
-        [_follows_length],
-        causes="reward_dominates",
-    ),
-    Rule(
-        "samples_alike",
-        "warning",
-        "Why are the members of a group copies of each other from the start?",
-        "surprisal frac_reward_zero_std completions/distinct group_size",
-        "over the first 5 steps at least 90 % of the groups are flat, and either a group has at most 1.5 different"
-        " members on average or the surprisal is below 0.01 nats a decision",
-        "Copies earn the same, so no group compares anything. Sampling is close to greedy, or the policy that the"
-        " stage began with is sure of one answer.",
-        "Sample more randomly: domain.sampling.temperature = 1, top_p = 1 and top_k = 0 for texts, a larger"
-        " domain.policy.sigma or sampler.noise for images. Or begin with an earlier model, for example after a shorter"
-        " supervised stage.",
-        "members are copies of each other from the start",
-        [_alike],
-    ),
+def _loss_is_zero(stage: Stage) -> Seen | None:
+    loss, norm, spread = first_of(stage, 5, "loss_pg", "grad_norm", "advantages_std")
+    size = max(map(abs, loss.values))
+    if min(norm.values) <= 0 or spread.mean <= 0 or size > 1e-3 * spread.mean:
+        return None
+    return Seen(
+        f"The policy loss of the first 5 steps is {number(size)} at most in size, with a gradient of norm {norm}.",
+        [loss, norm],
+    )
+
+
+def _constant(stage: Stage) -> Seen | None:
+    names = stage.rewards(weighted=True)
+    constants = {name: means for name in names if (means := _only_value(stage, name))}
+    if not constants:
+        return None
+    said = " and ".join(f"{name} has given every member {means[0]}" for name, means in constants.items())
+    sentence, evidence = (
+        f"Reward {said} since the stage began.",
+        [mean for means in constants.values() for mean in means],
+    )
+    if len(constants) == len(names):
+        return Seen(sentence, evidence)
+    return Seen(sentence, evidence, "note", "This reward compares nothing: the other rewards decide.")
+
+
+def _only_value(stage: Stage, name: str) -> list[Series]:
+    """Returns the first and the newest means of a reward where no member ever earned another value."""
+    means, spreads = (
+        present(stage.first(f"rewards/{name}/{what}"), stage.last(f"rewards/{name}/{what}")) for what in ("mean", "std")
+    )
+    if len(means) < 2 or len(spreads) < 2:
+        return []
+    values = [*means[0].values, *means[1].values]
+    near = 1e-9 * max(1.0, max(map(abs, values)))
+    varies = max(values) - min(values) > near or max(*spreads[0].values, *spreads[1].values) > near
+    return [] if varies else means
+
+
+def _ignores_answer(stage: Stage) -> Seen | None:
+    flat, reward = first_of(stage, 10, "frac_reward_zero_std", "reward")
+    [last_flat] = newest_of(stage, 10, "frac_reward_zero_std")
+    # Too easy and too hard prompts earn all or nothing.
+    at_the_bounds = present(*(stage.first(name, 10) for name in ("groups/all_right", "groups/all_wrong")))
+    if min(*flat.values, *last_flat.values) < 0.99 or sum(share.mean for share in at_the_bounds) > 0.5:
+        return None
+    spread, distinct, surprisal = (
+        stage.first(name, 10) for name in ("groups/mean_std", "completions/distinct", "surprisal")
+    )
+    between_steps = max(reward.values) - min(reward.values)
+    if max(between_steps, spread.mean if spread else 0.0) <= max(map(abs, reward.values)) * 1e-6:
+        return None
+    if distinct and distinct.mean < 0.5 and (surprisal is None or surprisal.mean < 0.1):
+        return None
+    seen = f", although {distinct:.0%} of the members are distinct" if distinct else ""
+    return Seen(
+        f"From the first step on all members of every group earned the same{seen}, and rewards differ between prompts"
+        f" or steps ({number(min(reward.values))} to {number(max(reward.values))} in the mean).",
+        [flat, reward, *present(spread, distinct)],
+    )
+
+
+_PLACES = {
+    "groups/place_correlation": "A member's reward and its place in the group",
+    "batch/place_correlation": "A group's mean reward and its place in the batch of its process",
+}
+
+
+def _follows_place(stage: Stage) -> Seen | None:
+    # Adaptive sampling draws prompts of middling difficulty first.
+    for metric in list(_PLACES)[: 1 if stage.setting("train.adaptive_sampling") else 2]:
+        start, last = stage.first(metric), stage.last(metric)
+        if start and last and _correlated(start) and _correlated(last) and start.mean * last.mean >= 0:
+            return Seen(
+                f"{_PLACES[metric]} are correlated: {last} over the last {WINDOW} steps, {start} over the first.",
+                [start, last],
+            )
+    return None
+
+
+def _correlated(series: Series) -> bool:
+    # With two groups a step, 19 of 20 correlations have one sign by luck once in 25,000 windows of six standard errors.
+    return abs(series.mean) >= 0.25 and abs(series.mean) > 6.0 * series.error
+
+
+def _is_noise(stage: Stage) -> Seen | None:
+    [start], [noise] = first_of(stage, WINDOW, "groups/copies_noise"), newest_of(stage, WINDOW, "groups/copies_noise")
+    if noise.mean < 0.5:
+        return None
+    sentence = (
+        f"Equal answers to one prompt earned different rewards. Over {WINDOW} steps the mean squared difference of two"
+        f" equal members' rewards was {noise:.0%} of that of any two members of their group."
+    )
+    if start.mean < 0.5:
+        means = "The share was smaller at first. Members now differ little, so mostly noise is left."
+        return Seen(sentence, [start, noise], "note", means)
+    return Seen(sentence, [noise])
+
+
+_LOOK = (
+    "Look at rollouts/ and at completions/mean_length before you use this model. A reward with role = 'judge' measures"
+    " the goal and is not trained on. To go on from here, take harder prompts or a finer reward."
 )
+_TRY_AGAIN = (
+    "Where the policy is wrong, it must go on trying other answers. Make the supervised stage before this one longer,"
+    " lower optimiser.learning_rate, set entropy = 0.001 or more, or take a higher domain.sampling.temperature or a"
+    " larger train.group_size."
+)
+
+
+def _all_flat(stage: Stage) -> Seen | None:
+    flat, reward = newest_of(stage, WINDOW, "frac_reward_zero_std", "reward")
+    start, wrong = need(stage.first("reward")), stage.last("groups/all_wrong")
+    if flat.mean < 0.95:
+        return None
+    sentence = f"{flat:.0%} of the groups of the last {WINDOW} steps had equal rewards (mean reward {reward})."
+    if not reward.above(start):
+        return Seen(sentence, [flat, reward])
+    risen = f"The reward has risen from {start}, and now all members of a group earn the same"
+    if wrong is not None and wrong.mean > 0.1:
+        means = (
+            f"{risen}. In {wrong:.0%} of the groups they earn nothing: there the policy is sure and wrong, and since"
+            " all members are alike, nothing corrects it."
+        )
+        return Seen(sentence, [flat, wrong, reward], "warning", means, _TRY_AGAIN)
+    if _answers_grew(stage):
+        means = f"{risen}, while answers grew. Perhaps the policy has learnt to be long."
+        return Seen(sentence, [flat, reward], "warning", means, _LOOK)
+    if not judged(stage):
+        return Seen(sentence, [flat, reward], "note", f"{risen}. No judge shows that they earn it as you meant.", _LOOK)
+    means = f"{risen}, and no judge has fallen. The policy has learnt what the prompts could teach."
+    return Seen(sentence, [flat, reward], "note", means, "Stop here, or go on with harder prompts or a finer reward.")
+
+
+def _answers_grew(stage: Stage) -> bool:
+    """Returns whether answers are half as long again as when the stage began, or the length limit now cuts off what it
+    did not cut off then.
+    """
+    lengths, cut = stage.ends("completions/mean_length"), stage.ends("completions/clipped_ratio")
+    longer = lengths is not None and has_grown(*lengths)
+    return longer or (cut is not None and cut[1].mean >= 0.5 and cut[1].above(cut[0]))
+
+
+LOOKS = {
+    "reward_dominates": [_dominates, _dominated],
+    "reward_missing": [_missing],
+    "judge_falls": [_judge_falls, _evaluated_judge_falls, _judge_collapses],
+    "judge_disagrees": [_judge_disagrees],
+    "reward_follows_length": [_follows_length],
+    "samples_alike": [_alike],
+    "loss_zero": [_loss_is_zero],
+    "reward_constant": [_constant],
+    "reward_ignores_answer": [_ignores_answer],
+    "reward_follows_place": [_follows_place],
+    "reward_is_noise": [_is_noise],
+    "all_flat": [_all_flat],
+}

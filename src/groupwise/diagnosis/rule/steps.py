@@ -1,10 +1,9 @@
-"""Steps of the wrong size or direction: clips, learning rates, advantages and the terms of the loss."""
+"""Updates that do nothing, and steps of the wrong size or direction: clips, learning rates, advantages, losses."""
 
 from __future__ import annotations
 
 from groupwise.diagnosis.rule.base import (
     Look,
-    Rule,
     Seen,
     first_of,
     has_grown,
@@ -16,15 +15,7 @@ from groupwise.diagnosis.rule.base import (
     rewards_rise,
     sees,
 )
-from groupwise.diagnosis.rule.movement import (
-    CHANGE,
-    first_loss,
-    largest_change,
-    last_loss,
-    path,
-    stands_still,
-    unused,
-)
+from groupwise.diagnosis.rule.movement import CHANGE, first_loss, largest_change, last_loss, path, stands_still, unused
 from groupwise.diagnosis.rule.rising import EVALUATION_ERRORS, evaluations_rise, evaluations_stay, luck
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
@@ -313,206 +304,88 @@ def _consistency(stage: Stage) -> Seen | None:
     )
 
 
-RULES = (
-    Rule(
-        "clip_never_acts",
-        "note",
-        "Does the clip do anything?",
-        "clip_ratio/region_mean on_policy_share ratio/p1 ratio/p99",
-        "no decision was clipped in 20 steps, although more than a tenth of the updates were off-policy",
-        "The policy moves less within a batch than the bounds allow, so the trust region has no effect on this run.",
-        "You need not do anything. If learning is slow, raise optimiser.learning_rate or train.updates_per_batch. For"
-        " a region that acts, narrow trust.low and trust.high.",
-        "the bounds never act",
-        [_never_clips],
-        causes="learning_rate_too_low weights_unchanged ratio_always_one",
-        steps="larger",
-    ),
-    Rule(
-        "clip_mostly_acts",
-        "warning",
-        "Why is nearly everything clipped?",
-        "clip_ratio/region_mean on_policy_share",
-        "over 20 steps more than 50% of the decisions of off-policy updates are clipped. This is only a note if a"
-        " member has one ratio as a whole and at most 50% of the decisions of all updates are clipped",
-        "Most decisions give no gradient: the step is too large for the bounds, or the bounds do not fit the scale of"
-        " the log-prob, as with decisions of many dimensions.",
-        "Lower optimiser.learning_rate or train.updates_per_batch, widen trust.low and trust.high, or set another"
-        " domain.reduce for many-dimensional decisions.",
-        "nearly everything is clipped",
-        [_mostly_clips],
-        causes="learning_rate_too_high ratio_not_one",
-        steps="smaller",
-    ),
-    Rule(
-        "dead_negatives",
-        "warning",
-        "Why does the policy not unlearn its mistakes?",
-        "zero_gradient_fraction/negative",
-        "more than half of the decisions with a negative advantage have no gradient over 20 steps",
-        "The policy learns from good members only, since most decisions of bad members have no gradient. A weight that"
-        " multiplies the ratio before the clip does this from the first update on.",
-        "Lower optimiser.learning_rate or train.updates_per_batch, widen the trust region on that side, or choose a"
-        " region that keeps a gradient (method cispo, sapo).",
-        "bad answers give no gradient",
-        [_dead("negative", "bad", "positive", "good")],
-        causes="clip_mostly_acts",
-        steps="smaller",
-    ),
-    Rule(
-        "dead_positives",
-        "warning",
-        "Why does the policy not learn from its successes?",
-        "zero_gradient_fraction/positive",
-        "more than half of the decisions with a positive advantage have no gradient over 20 steps",
-        "Good members reach the upper bound early in their batch, so its other updates only make bad members less"
-        " probable.",
-        "Lower optimiser.learning_rate or train.updates_per_batch, widen the trust region on that side, or choose a"
-        " region that keeps a gradient (method cispo, sapo).",
-        "good answers give no gradient",
-        [_dead("positive", "good", "negative", "bad")],
-        causes="clip_mostly_acts",
-        steps="smaller",
-    ),
-    Rule(
-        "learning_rate_too_high",
-        "warning",
-        "Is my learning rate too high?",
-        "effective_sample_size ratio/p1 ratio/p99 on_policy_share surprisal groups/best reward reward_std"
-        " weights/change loss_sup lambda_sup learning_rate rewards_std eval/NAME",
-        "one of five things. (1) Over 5 steps the effective sample size of off-policy ratios is below 0.5, or below"
-        " 0.8 if 1 % of these ratios are above 3 or below 1/3. (2) Within 40 steps the surprisal falls to a tenth of"
-        " its start, and the reward has risen by less than half the distance from its start to what the best member of"
-        " a group earned then. (3) An update changes the weights by 5% of their size, and the reward lies below that"
-        " of the first step by half the spread inside groups, or evaluations have fallen as far (in a supervised"
-        " stage: by 10%, and the loss does not fall). (4) Beside a policy term, the supervised loss has doubled and"
-        " updates have grown at no higher learning rate, and neither the reward nor an evaluation has risen. (5) The"
-        " reward has fallen by 0.5 of the spread inside groups and by four standard errors from its best 20 steps,"
-        " which lie among the first 40, and the learning rate is twice what it was then",
-        "One batch moves the policy so far that the batch is no longer a sample of it. Such a policy soon becomes"
-        " deterministic and repeats the first answers that were rewarded.",
-        "Take a tenth of optimiser.learning_rate, set optimiser.warm_up_steps, lower train.max_grad_norm, or take"
-        " fewer train.updates_per_batch.",
-        "the learning rate is too high",
-        [_ratios_spread, _broken_by_a_step, _worse_in_every_term, _falls_with_the_rate, _turns_deterministic],
-        causes="generator_drifts ratio_not_one weight_decay_too_high ratio_always_one",
-        steps="smaller",
-    ),
-    Rule(
-        "learning_rate_too_low",
-        "warning",
-        "Is my learning rate too low?",
-        "learning_rate surprisal kl updates/taken reward weights/change eval/NAME",
-        "the learning rate is 0 for 20 steps (a note if the reward has risen). Or the reward has not risen and the"
-        " weights have hardly moved: after 40 steps their changes sum to less than 0.0003 of their size; or after 60"
-        " steps to less than 0.01, the surprisal has changed by no more than 2 % and two standard errors, and the KL"
-        " is below 0.001. Densities have no surprisal: there the KL alone decides, or, if none is measured, a sum"
-        " below 0.002 while no evaluation has risen",
-        "Updates are made, but the policy has hardly changed. Steps are too small, the schedule of the learning rate"
-        " has already ended, or another term of the loss holds the policy.",
-        "Take ten times optimiser.learning_rate, or lower auxiliary.supervised, whose gradient may make up all of"
-        " grad_norm. Look also at learning_rate in metrics.jsonl, at train.max_grad_norm beside grad_norm, and at"
-        " divergence.beta.",
-        "the learning rate is too low",
-        [_rate_is_zero, _hardly_moved],
-        causes="divergence_holds policy_term_drowned weights_unchanged admission_rejects exploration_too_strong",
-        steps="larger",
-    ),
-    Rule(
-        "advantage_turned",
-        "fault",
-        "Is the sign of my advantages right?",
-        "advantages/agreement",
-        "over 20 steps the correlation inside groups of the advantages with the rewards that they compare is below"
-        " -0.2 by two standard errors",
-        "Members that earned more have the lower advantage, so every update makes the worse ones more probable. The"
-        " baseline was subtracted the wrong way round, or advantages stand in another order than the rewards.",
-        "In the advantage's code, subtract the mean from the reward, not the reward from the mean. To pay for what"
-        " should fall, turn the sign of the reward (domain.rewards.NAME.weight = -1).",
-        "members that earn more have the lower advantage",
-        [
-            sees(
-                "In the last 20 steps the correlation of rewards and advantages inside groups was {agreement}.",
-                lambda s: s.agreement.mean + 2 * s.agreement.error < -0.2,
-                agreement=newest("advantages/agreement"),
-            ),
-        ],
-    ),
-    Rule(
-        "advantage_one_sided",
-        "warning",
-        "Are my advantages balanced?",
-        "advantages_mean advantages_std",
-        "over 20 steps the mean of the advantages is more than half their standard deviation away from 0. The rule is"
-        " silent with advantage.kind = accepted, which has no baseline",
-        "The baseline is not the mean of the group. All members of an easy prompt become more probable and all of a"
-        " hard one less, instead of being compared with each other.",
-        "Choose a baseline of the group: advantage.kind = z_score, centred or batch_std; with running_std, set"
-        " baseline = group. A constant baseline needs rewards that lie around it.",
-        "the advantages have one sign",
-        [_one_sided],
-    ),
-    Rule(
-        "advantage_scale",
-        "warning",
-        "Are my advantages of the right size?",
-        "advantages_std frac_reward_zero_std loss_kl loss_sup loss_cons loss_l2",
-        "over 20 steps the advantages of groups that differ have a spread above 10, or below 0.05 beside another"
-        " active term of the loss",
-        "The policy term is on another scale than the other terms of the loss. Large advantages drown the other terms,"
-        " and small advantages are drowned by them.",
-        "Set advantage.kind = z_score or batch_std, advantage.clip or domain.rewards.NAME.weight, or bring"
-        " divergence.beta and auxiliary.NAME to the scale of the advantages.",
-        "the advantages are on another scale than 1",
-        [_scale],
-        causes="policy_term_drowned reward_is_noise",
-    ),
-    Rule(
-        "policy_loss_grows",
-        "warning",
-        "Why does my policy loss stay positive and grow?",
-        "loss_pg on_policy_share advantages_std",
-        "updates are off-policy, and the loss of the last 20 steps is positive, three times that of the first 20, and"
-        " greater by at least a twentieth of the advantages' spread",
-        "The later updates of a batch make its good members less probable or its bad members more probable: the steps"
-        " overshoot.",
-        "Lower optimiser.learning_rate or train.max_grad_norm, narrow trust.low and trust.high, or take fewer"
-        " train.updates_per_batch.",
-        "the policy loss grows",
-        [_loss_grows],
-        causes="learning_rate_too_high advantage_scale",
-        steps="smaller",
-    ),
-    Rule(
-        "supervised_not_falling",
-        "warning",
-        "Why does my supervised loss not fall?",
-        "loss_sup lambda_sup learning_rate reward eval/NAME",
-        "in a supervised stage of 60 steps or more, the last 20 losses are not below the first 20 by two standard"
-        " errors; or, beside a policy term, the loss has risen by half (a note if the reward has risen, in training or"
-        " in evaluations)",
-        "The demonstrations are not being learnt. Steps are too small or too large, targets contradict each other, or"
-        " the loss had its final value before the stage began. Beside a policy term, the reward pulls away from the"
-        " demonstrations.",
-        "Try an optimiser.learning_rate that is ten times higher and one that is ten times lower, a larger"
-        " train.demonstrations_per_step, or more num_steps in the supervised stage. If the loss had its final value"
-        " from the start, leave the stage out.",
-        "the supervised loss does not fall",
-        [_supervised],
-        causes="learning_rate_too_high not_finite",
-    ),
-    Rule(
-        "consistency_creep",
-        "warning",
-        "Why does my consistency loss creep up?",
-        "loss_cons reward surprisal kl",
-        "the consistency loss rises over three successive windows of 20 steps, by a quarter in the last, and the"
-        " reward does not rise. The rule is silent if the policy stands still",
-        "The outputs drift away from those of the reference and earn no more for it. Features collapse towards"
-        " anything that the reward tolerates.",
-        "Raise auxiliary.consistency, lower optimiser.learning_rate, set divergence.beta above 0, or take a reference"
-        " that follows the policy: reference.kind = ema.",
-        "the consistency loss rises",
-        [_consistency],
-    ),
-)
+def _not_finite(stage: Stage) -> Seen | None:
+    broken, taken, skipped = newest_of(stage, 5, "updates/not_finite", "updates/taken", "updates/skipped")
+    count = sum(broken.values)
+    if count == 0 or (share := count / sum(map(sum, (broken.values, taken.values, skipped.values)))) < 0.1:
+        return None
+    return Seen(
+        f"{share:.0%} of the updates of the last 5 steps had a gradient that was NaN or infinite, and were left out.",
+        [broken, taken],
+    )
+
+
+def _no_update(stage: Stage) -> Seen | None:
+    taken = need(stage.last("updates/taken"))
+    broken, flat = stage.last("updates/not_finite"), stage.last("frac_reward_zero_std")
+    if sum(taken.values) > 0:
+        return None
+    because = "every gradient was zero"
+    if broken and broken.mean > 0:
+        because = "every gradient was NaN or infinite"
+    elif flat and flat.mean > 0.95:
+        because = "every group was flat"
+    return Seen(f"None of the last {WINDOW} steps updated the policy: {because}.", [taken, *present(broken, flat)])
+
+
+def _round_away(stage: Stage) -> Seen | None:
+    stuck, rate = newest_of(stage, WINDOW, "weights/stuck", "learning_rate")
+    if not 0.5 <= stuck.mean < 1 or min(rate.values) <= 0:
+        return None
+    return Seen(
+        f"At a learning rate of {rate}, {stuck:.0%} of the weights with a gradient were the same after an update as"
+        f" before, over the last {WINDOW} steps.",
+        [stuck, rate],
+        "note" if stage.windows.risen or rewards_rise(stage) else None,
+    )
+
+
+def _rewritten(stage: Stage) -> Seen | None:
+    # The metric is there only where something wrote, so that no number of quiet steps takes it back.
+    moved, change = first_of(stage, 3, "weights/rewritten", CHANGE)
+    return Seen(
+        f"Something moved the weights between updates, {stage.count('weights/rewritten')} times so far: the first 3"
+        f" times by {moved:.1e} of their size, while an update itself moved them by {change:.1e}.",
+        [moved, change],
+    )
+
+
+LOOKS = {
+    "clip_never_acts": [_never_clips],
+    "clip_mostly_acts": [_mostly_clips],
+    "dead_negatives": [_dead("negative", "bad", "positive", "good")],
+    "dead_positives": [_dead("positive", "good", "negative", "bad")],
+    "learning_rate_too_high": [
+        _ratios_spread,
+        _broken_by_a_step,
+        _worse_in_every_term,
+        _falls_with_the_rate,
+        _turns_deterministic,
+    ],
+    "learning_rate_too_low": [_rate_is_zero, _hardly_moved],
+    "advantage_turned": [
+        sees(
+            "In the last 20 steps the correlation of rewards and advantages inside groups was {agreement}.",
+            lambda s: s.agreement.mean + 2 * s.agreement.error < -0.2,
+            agreement=newest("advantages/agreement"),
+        )
+    ],
+    "advantage_one_sided": [_one_sided],
+    "advantage_scale": [_scale],
+    "policy_loss_grows": [_loss_grows],
+    "supervised_not_falling": [_supervised],
+    "consistency_creep": [_consistency],
+    "not_finite": [_not_finite],
+    "no_update": [_no_update],
+    "weights_unchanged": [
+        sees(
+            "The optimiser stepped at a learning rate of {rate}, and no weight changed in the last 10 steps with an"
+            " update.",
+            lambda s: max(s.changes.values) <= 1e-12 and min(s.rate.values) > 0,
+            changes=newest(CHANGE, 10),
+            rate=newest("learning_rate", 10),
+        )
+    ],
+    "steps_round_away": [_round_away],
+    "weights_rewritten": [_rewritten],
+}
