@@ -202,34 +202,24 @@ def compare(
         return None
     baseline = next(iter(read))
     measure = read[baseline][0].measure
-    for variant, finished in list(read.items()):
-        for run in finished:
-            if run.measure != measure:
-                run_measure, baseline_measure = (
-                    f"{metric} ({'the larger' if goal == 'max' else 'the smaller'} the better)"
-                    for metric, goal in (run.measure, measure)
-                )
-                missing[run.cell.place] = (
-                    f"it was measured by {run_measure} and {baseline.name} by {baseline_measure}; set train.metric to"
-                    " one of them in a new --out"
-                )
-        read[variant] = [run for run in finished if run.measure == measure]
-    read = {variant: finished for variant, finished in read.items() if finished}
+    for run in (run for finished in read.values() for run in finished if run.measure != measure):
+        run_measure, baseline_measure = (
+            f"{metric} ({'the larger' if goal == 'max' else 'the smaller'} the better)"
+            for metric, goal in (run.measure, measure)
+        )
+        missing[run.cell.place] = (
+            f"it was measured by {run_measure} and {baseline.name} by {baseline_measure}; set train.metric to one of"
+            " them in a new --out"
+        )
+    same = {variant: [run for run in finished if run.measure == measure] for variant, finished in read.items()}
+    read = {variant: finished for variant, finished in same.items() if finished}
     scores = [score for finished in read.values() for run in finished for score in run.scores.values()]
     bounds = score_bounds(read_run(read[baseline][0].cell.folder).config, measure[0], scores)
     rows = [_row(variant, finished, read[baseline], show, bounds) for variant, finished in read.items()]
-    goal = measure[1]
-    evaluated_on = EvaluatedOn.together(
-        EvaluatedOn.read_folder(run.cell.folder) for finished in read.values() for run in finished
-    )
-    return Comparison(
-        str(read[baseline][0].summary["metric"]),
-        tuple(_judged(rows, goal, cells[0].variant.name)),
-        goal,
-        missing,
-        name,
-        evaluated_on,
-    )
+    folders = [run.cell.folder for finished in read.values() for run in finished]
+    metric, goal = measure
+    judged = tuple(_judged(rows, goal, cells[0].variant.name))
+    return Comparison(metric, judged, goal, missing, name, EvaluatedOn.together(map(EvaluatedOn.read_folder, folders)))
 
 
 def _read(cells: Sequence[Cell], failed: Mapping[Path, str]) -> tuple[dict[Variant, list[_Finished]], dict[str, str]]:
@@ -259,13 +249,10 @@ def _row(
     bounds: Bounds | None,
 ) -> Row:
     scores_before = [score for run in finished if (score := run.summary.get("before")) is not None]
-    baseline_runs = {run.cell.seed: run for run in baseline}
-    is_first = finished is baseline
-    pairs = (
-        [] if is_first else [(run, baseline_runs[run.cell.seed]) for run in finished if run.cell.seed in baseline_runs]
-    )
-    scores = [_comparison_scores(side) for side in (finished, baseline)]
-    gains = [_gains(side) for side in (finished, baseline)]
+    partners = {} if finished is baseline else {run.cell.seed: run for run in baseline}
+    pairs = [(run, partners[run.cell.seed]) for run in finished if run.cell.seed in partners]
+    scores = [{run.cell.seed: run.scores for run in side} for side in (finished, baseline)]
+    gains = [{run.cell.seed: gain for run in side if (gain := run.gains) is not None} for side in (finished, baseline)]
     shares = [set(shared(run.cell.folder, baseline_run.cell.folder)) for run, baseline_run in pairs]
     common = any(set(run.scores) & set(baseline_run.scores) for run, baseline_run in pairs)
     return Row(
@@ -284,41 +271,24 @@ def _row(
     )
 
 
-def _comparison_scores(finished: Sequence[_Finished]) -> Scores:
-    return {run.cell.seed: run.scores for run in finished}
-
-
-def _gains(finished: Sequence[_Finished]) -> Scores:
-    return {run.cell.seed: gains for run in finished if (gains := run.gains) is not None}
-
-
 def _paired(scores_of_both: Sequence[Scores]) -> tuple[Scores, Scores]:
     """Returns the scores of the seeds whose runs have a prompt in common."""
-    variant_scores, baseline_scores = scores_of_both
-    seeds = [
-        seed
-        for seed in variant_scores
-        if seed in baseline_scores and set(variant_scores[seed]) & set(baseline_scores[seed])
-    ]
-    return {seed: variant_scores[seed] for seed in seeds}, {seed: baseline_scores[seed] for seed in seeds}
+    first, second = scores_of_both
+    seeds = [seed for seed in first if seed in second and set(first[seed]) & set(second[seed])]
+    return {seed: first[seed] for seed in seeds}, {seed: second[seed] for seed in seeds}
 
 
 def _judged(rows: Sequence[Row], goal: str, first_variant: str) -> list[Row]:
     """Returns the rows with p-values corrected for the number of comparisons, and with verdicts."""
-    chances = {
-        row.variant: chance
-        for row in rows
-        if row.difference is not None and (chance := row.difference.p_value) is not None
-    }
+    gaps = {row.variant: row.difference for row in rows if row.difference is not None}
+    chances = {name: chance for name, gap in gaps.items() if (chance := gap.p_value) is not None}
     corrected = holm(chances)
     judged = []
     for row in rows:
-        if (gap := row.difference) is not None:
-            row = replace(row, p_value=corrected.get(row.variant))
-            if not row.distinguishable:
-                row = replace(
-                    row, seeds_needed=seeds_needed(gap.mean, gap.spread, num_comparisons=max(1, len(chances)))
-                )
+        row = replace(row, p_value=corrected.get(row.variant))
+        if (gap := row.difference) is not None and not row.distinguishable:
+            needed = seeds_needed(gap.mean, gap.spread, num_comparisons=max(1, len(chances)))
+            row = replace(row, seeds_needed=needed)
         verdict = _verdict(row, rows[0].variant, goal, first_variant, fewest_seeds(len(chances)))
         judged.append(replace(row, verdict=verdict))
     return judged
