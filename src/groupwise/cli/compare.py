@@ -163,10 +163,10 @@ def _refuse_objects(name: str, experiment: Experiment) -> None:
     from groupwise.config import ConfigError
 
     if experiment.objects:
+        named = ", ".join(map(str, experiment.objects.values()))[:300]
         raise ConfigError(
-            f"{name}: it names Python objects that no file describes"
-            f" ({', '.join(map(str, experiment.objects.values()))[:300]}), and a comparison trains in processes of its"
-            " own; put functions into a module, rows into a file and a model into a folder, and name those"
+            f"{name}: it names Python objects that no file describes ({named}), and a comparison trains in processes of"
+            " its own; put functions into a module, rows into a file and a model into a folder, and name those"
         )
 
 
@@ -185,9 +185,8 @@ def _configurations(experiments: Mapping[Variant, Experiment], controls: bool) -
             configuration["controls"] = {}
         for earlier, other in configurations.items():
             if other == configuration:
-                raise ConfigError(
-                    f"--vary: {earlier.name!r} and {variant.name!r} are the same run; leave one of them out"
-                )
+                both = f"{earlier.name!r} and {variant.name!r}"
+                raise ConfigError(f"--vary: {both} are the same run; leave one of them out")
         configurations[variant] = configuration
     return configurations
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, final
 from groupwise.config import ConfigError, difference, read_json
 from groupwise.domain.settings import DomainConfig
 from groupwise.experiment.code_consent import code_of, needs_consent, remember
-from groupwise.experiment.grids import Bounds, Cell, Variant, difference_bounds, score_bounds
+from groupwise.experiment.grids import Bounds, Cell, Variant, difference_bounds, score_bounds, write_table
 from groupwise.experiment.held_out import HeldOut, evaluations, final_scores, read_summary
 from groupwise.experiment.loading import read_experiment
 from groupwise.experiment.object_record import MOST_SHOWN, more
@@ -352,9 +352,7 @@ def save(comparison: Comparison, out: Path) -> Path:
         ...     save(Comparison("greedy/correct", ()), Path(folder)).name
         'results.json'
     """
-    path = out / "results.json"
-    path.write_text(json.dumps(comparison.table(), indent=2) + "\n", encoding="utf-8")
-    return path
+    return write_table(out / "results.json", comparison.table())
 
 
 # Gains of runs over their controls: paired differences, of one run or of several with different seeds.
@@ -382,6 +380,8 @@ def gains(runs: Mapping[int, Path]) -> Gains:
         {}
     """
     names = dict.fromkeys(name for run in runs.values() for name in RunFolder(run).ended_controls)
+    config = next((read_json(folder.config) for folder in map(RunFolder, runs.values()) if folder.is_run), {})
+    first_metric = next((str(read_summary(run)["metric"]) for run in runs.values() if RunFolder(run).has_ended), "")
     gains_by_control: Gains = {}
     for name in names:
         sides: dict[str, tuple[dict[int, Mapping[str, float]], dict[int, Mapping[str, float]]]] = {}
@@ -395,8 +395,6 @@ def gains(runs: Mapping[int, Path]) -> Gains:
                 if len(run_scores[metric].keys() & control_scores[metric].keys()) > 1:
                     run_sides, control_sides = sides.setdefault(metric, ({}, {}))
                     run_sides[seed], control_sides[seed] = run_scores[metric], control_scores[metric]
-        config = next((read_json(folder.config) for folder in map(RunFolder, runs.values()) if folder.is_run), {})
-        first_metric = next((str(read_summary(run)["metric"]) for run in runs.values() if RunFolder(run).has_ended), "")
         ordered_metrics = sorted(sides, key=lambda metric: (metric != first_metric, metric))
         estimates = {metric: _difference(config, metric, *sides[metric]) for metric in ordered_metrics}
         gains_by_control[name] = {
@@ -450,13 +448,14 @@ def write_gains(run: Path) -> dict[str, Any]:
 
     summary = read_summary(run)
     gains_by_control = gains({int(summary["seed"]): run})
-    if gains_by_control:
-        intervals = {
-            name: {metric: [estimate.mean, estimate.low, estimate.high] for metric, estimate in estimates.items()}
-            for name, estimates in gains_by_control.items()
-        }
-        summary = {**summary, "controls": intervals}
-    if gains_by_control and is_first_process():
+    if not gains_by_control:
+        return summary
+    intervals = {
+        name: {metric: [estimate.mean, estimate.low, estimate.high] for metric, estimate in estimates.items()}
+        for name, estimates in gains_by_control.items()
+    }
+    summary = {**summary, "controls": intervals}
+    if is_first_process():
         write_json(RunFolder(run).summary, summary)
     return summary
 
@@ -639,8 +638,7 @@ def share(out: Path, experiments: Mapping[Variant, Experiment], cells: Sequence[
             folder.mkdir(exist_ok=True)
             # The table states the method of the first variant, which does not change the weights of the warm-up.
             if not (folder / "experiment.json").is_file():
-                table = warm_up_of(experiments[variants[0]])
-                (folder / "experiment.json").write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+                write_table(folder / "experiment.json", warm_up_of(experiments[variants[0]]) or {})
         except OSError as error:
             raise ConfigError(f"{out} cannot be written ({error.strerror}); give another folder with --out") from None
     started = [

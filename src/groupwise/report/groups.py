@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -397,14 +397,11 @@ def browse(run: Run, recorded: Recorded, *, most_groups: int, text_bytes: int, p
             if (position := order.get((step, group_key(record)))) is not None:
                 members.setdefault(position, []).append(record)
     pictures = Pictures(picture_bytes)
-    browsed_groups, bytes_left = [], text_bytes
     # The sample is ordered by importance, so that a small budget still contains every stratum.
-    for position in sorted(members):
-        group_data = _group(*sample[position], members.pop(position), recorded.reward_names, run, pictures)
-        size = len(json.dumps(group_data, ensure_ascii=False).encode("utf-8", "replace"))
-        if size <= bytes_left:
-            bytes_left -= size
-            browsed_groups.append(group_data)
+    drawn = (
+        _group(*sample[place], members.pop(place), recorded.reward_names, run, pictures) for place in sorted(members)
+    )
+    browsed_groups = fitting(drawn, text_bytes)
     counts = {stratum: sum(group_data["why"] == stratum for group_data in browsed_groups) for stratum in STRATA}
     return {
         "parts": list(recorded.reward_names),
@@ -424,6 +421,23 @@ def browse(run: Run, recorded: Recorded, *, most_groups: int, text_bytes: int, p
     }
 
 
+def fitting(groups: Iterable[dict[str, Any]], num_bytes: int) -> list[dict[str, Any]]:
+    """Returns those groups that a budget of bytes holds, the first ones first."""
+    fit = []
+    for group_data in groups:
+        size = len(json.dumps(group_data, ensure_ascii=False).encode("utf-8", "replace"))
+        if size <= num_bytes:
+            num_bytes -= size
+            fit.append(group_data)
+    return fit
+
+
+def prompt_of(record: Mapping[str, Any]) -> Any:
+    """Returns a record's prompt as data of the page: a text, or the turns of a conversation."""
+    prompt = record.get("prompt")
+    return conversation(prompt) if isinstance(prompt, list) else shortened("" if prompt is None else prompt)
+
+
 def _group(
     group: Group,
     stratum: str,
@@ -437,14 +451,13 @@ def _group(
     )
     if len(ranked) > MOST_MEMBERS:
         ranked = [*ranked[: MOST_MEMBERS // 2], *ranked[-MOST_MEMBERS // 2 :]]
-    prompt, first_record = ranked[0].get("prompt"), ranked[0]
-    prompt_data: Any = conversation(prompt) if isinstance(prompt, list) else shortened("" if prompt is None else prompt)
-    group_data = {
+    first_record = ranked[0]
+    group_data: dict[str, Any] = {
         "step": group.step,
         "group": group.key,
         "key": shortened(first_record.get("key", ""), 80),
         "why": stratum,
-        "prompt": prompt_data,
+        "prompt": prompt_of(first_record),
         "members": [member(record, reward_names, run.path, pictures) for record in ranked],
     }
     if len(records) > len(ranked):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from statistics import mean, stdev
 from typing import Any, final
 
 from groupwise.config import ConfigError
-from groupwise.report.groups import conversation, group_key, member, number, shortened
+from groupwise.report.groups import fitting, group_key, member, number, prompt_of, shortened
 from groupwise.report.pictures import Pictures
 from groupwise.report.results import Result, Variant, results
 from groupwise.runs import Run, is_number, reward_weights, score, split_metric
@@ -298,23 +297,19 @@ def held_out(run: Run, *, text_bytes: int, picture_bytes: int) -> dict[str, Any]
         return None
     deciding_mode, reward_name = split_metric(metric, (record for members in groups.values() for _, record in members))
     weights = _weights(run)
-    pictures, browsed_groups, bytes_left = Pictures(picture_bytes), [], text_bytes
-    for (mode, key), records in sorted(groups.items(), key=lambda keyed_records: keyed_records[0][0] != deciding_mode):
-        prompt = "" if records[0][1].get("prompt") is None else records[0][1]["prompt"]
-        prompt_data: Any = conversation(prompt) if isinstance(prompt, list) else shortened(prompt)
+    pictures = Pictures(picture_bytes)
+
+    def drawn(mode: str, key: str, records: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
         members = [
-            {
-                **member(record, list(reward_names), run.path, pictures),
-                "r": _held_out_score(record, reward_name, weights),
-                "when": when,
-            }
+            member(record, list(reward_names), run.path, pictures)
+            | {"r": _held_out_score(record, reward_name, weights), "when": when}
             for when, record in records
         ]
-        group_data = {"group": shortened(key, 80), "mode": mode, "prompt": prompt_data, "members": members}
-        size = len(json.dumps(group_data, ensure_ascii=False).encode("utf-8", "replace"))
-        if size <= bytes_left:
-            bytes_left -= size
-            browsed_groups.append(group_data)
+        return {"group": shortened(key, 80), "mode": mode, "prompt": prompt_of(records[0][1]), "members": members}
+
+    # The prompts of the mode that decides come first.
+    ordered = sorted(groups.items(), key=lambda keyed_records: keyed_records[0][0] != deciding_mode)
+    browsed_groups = fitting((drawn(mode, key, records) for (mode, key), records in ordered), text_bytes)
     return {
         "parts": list(reward_names),
         "groups": browsed_groups,
