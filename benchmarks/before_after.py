@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from groupwise.domain.image_evaluation import ROWS
+from groupwise_images.image_evaluation import ROWS
 
 GAP, MARGIN = 2, 52
 

@@ -213,12 +213,12 @@ def measure(folder: Path, count: int) -> dict[str, Any]:
     import torch
 
     from groupwise.config import validate
-    from groupwise.domain.diffusion.config import DiffusionConfig
-    from groupwise.domain.diffusion.domain import DiffusionDomain
     from groupwise.memory import peak_bytes
     from groupwise.processes import peak_memory_bytes
     from groupwise.records import Scored
     from groupwise.streams import Streams
+    from groupwise_images.diffusion.config import DiffusionConfig
+    from groupwise_images.diffusion.domain import DiffusionDomain
 
     torch.set_num_threads(1)
     domain = DiffusionDomain(validate(DiffusionConfig, settings(folder, count)), streams=Streams(0))
@@ -272,11 +272,11 @@ def measure_evaluation(folder: Path, count: int) -> dict[str, Any]:
     from PIL import Image
 
     from groupwise.config import validate
-    from groupwise.domain.restoration.config import RestorationConfig
-    from groupwise.domain.restoration.domain import RestorationDomain
     from groupwise.memory import peak_bytes
     from groupwise.processes import peak_memory_bytes
     from groupwise.streams import Streams
+    from groupwise_images.restoration.config import RestorationConfig
+    from groupwise_images.restoration.domain import RestorationDomain
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as images:

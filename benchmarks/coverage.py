@@ -1,8 +1,8 @@
 """How often the intervals of `groupwise compare` hold the truth, by simulation.
 
 Tables of paired differences, seeds x held-out prompts, are drawn from populations whose mean is known; from each an
-interval is made as `groupwise.experiment.statistics.bootstrap` makes it, and one from the plain percentiles of the same
-resamples.
+interval is made as `groupwise_look.compare.statistics.bootstrap` makes it, and one from the plain percentiles of the
+same resamples.
 
     python benchmarks/coverage.py [--tables 1000]
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from groupwise.experiment.statistics import _crossed, bootstrap
+from groupwise_look.compare.statistics import _crossed, bootstrap
 
 Draw = Callable[[int, int, np.random.Generator], np.ndarray]
 

@@ -17,8 +17,8 @@ from typing import Any
 from doctor_bench_faults import Base, Case, bases
 
 from groupwise.config import ConfigError
-from groupwise.diagnosis import SEVERITIES, diagnose, headline
 from groupwise.runs import read_run
+from groupwise_look.diagnosis import SEVERITIES, diagnose, headline
 
 QUIET = ("track.console=none", "track.rollouts_every=0", "checkpoint.every=100000")
 

@@ -8,7 +8,7 @@ from typing import Any
 from doctor_bench_faults import Case
 from resumable import table_row
 
-from groupwise.diagnosis.rule import RULES
+from groupwise_look.diagnosis.rule import RULES
 
 Row = Mapping[str, Any]
 _STEPS = {rule.name: rule.steps for rule in RULES if rule.steps is not None}

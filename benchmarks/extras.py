@@ -33,7 +33,7 @@ USES = {
     "diffusion": ["groupwise", "check", "diffusion"],
     "restoration": ["groupwise", "check", "restoration"],
     "selection": ["groupwise", "check", "selection"],
-    "report": ["python", "-c", "import matplotlib, scipy, PIL, jinja2, groupwise.report, groupwise.experiment"],
+    "report": ["python", "-c", "import matplotlib, scipy, PIL, jinja2, groupwise_look.report, groupwise.experiment"],
     "all": ["groupwise", "check", "language"],
 }
 """One small use of each extra."""

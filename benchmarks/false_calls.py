@@ -2,8 +2,8 @@
 tables may do so, and for one variant that is better.
 
 Tables of variants, seeds and prompts are drawn from eight worlds. With pairs, the runs of one seed share half of their
-luck; without, they share nothing but the prompts. The p-values are those of `groupwise.experiment.statistics`, and
-the variance is that of `groupwise.experiment.statistics.crossed`, computed for many tables at a time.
+luck; without, they share nothing but the prompts. The p-values are those of `groupwise_look.compare.statistics`, and
+the variance is that of `groupwise_look.compare.statistics.crossed`, computed for many tables at a time.
 
     python benchmarks/false_calls.py [--tables 4000] [--out benchmarks/results/false_calls.json]
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from scipy import special
 
-from groupwise.experiment.statistics import LEVEL, sign_flips
+from groupwise_look.compare.statistics import LEVEL, sign_flips
 
 SEEDS = (3, 5, 10)
 VARIANTS = (2, 4, 6)

@@ -120,7 +120,7 @@ def language_experiment(name: str, folder: Path, device: str, tiny: bool) -> dic
             "kind": "language",
             "model": {"kind": "pretrained", "path": str(model), **settings["model"]},
             "data": {"source": {"kind": "texts", "prompts": texts}, "num_held_out": 1},
-            "rewards": {"differs": {"kind": "callable", "path": "groupwise.estimate.calibration:differs"}},
+            "rewards": {"differs": {"kind": "callable", "path": "benchmarks.differs:differs"}},
             "sampling": {"max_new_tokens": size["new"]},
             "evaluation": {"sampled": False},
             **({"engine": vllm_engine(device)} if settings.get("served") else {}),

@@ -97,9 +97,9 @@ def run_part(name: str, folder: Path, device: str, tiny: bool) -> Result:
         shutil.rmtree(out / heavy, ignore_errors=True)
     result = measured(out, device)
     if name in LANGUAGE:
-        # What a server holds is no part of the estimate.
-        return result if LANGUAGE[name].get("served") else with_estimate(result, experiment, out)
-    return with_image_estimate(result, experiment) if name in IMAGES else result
+        # What a server holds is no part of the formula.
+        return result if LANGUAGE[name].get("served") else with_formula(result, experiment, out)
+    return result
 
 
 def in_processes(experiment: Path, out: Path, device: str) -> None:
@@ -203,79 +203,32 @@ def measured(out: Path, device: str) -> Result:
     return result
 
 
-def with_estimate(result: Result, experiment: Any, out: Path) -> Result:
-    """Beside what `groupwise estimate --gpu` foretells for this device, by its documented peaks."""
-    from groupwise.estimate.estimate import Numbers, estimate
-    from groupwise.estimate.machine import GPUS, Step, documented_machine
-    from groupwise.estimate.shape import read_shape
+def with_formula(result: Result, experiment: Any, out: Path) -> Result:
+    """Adds the memory that `groupwise estimate` computes for the run."""
+    from groupwise.causal_lm.head_tiles import GPU_TILES
+    from groupwise.estimate import Shape, Step, memory
 
-    known = documented_gpu()
     rows = [json.loads(text) for text in (out / "metrics.jsonl").read_text().splitlines()]
     train, settings = experiment.train, experiment.domain
-    length = len(settings.data.source.prompts[0])
+    costs = settings.costs(streams=None)
+    size = max(int(row.get("micro_batch_members", 0)) for row in rows) or None
+    processes = json.loads((out / "environment.json").read_text())["starts"][-1]["num_processes"]
     step = Step(
         train.prompts_per_step,
         train.group_size,
-        prompt_tokens=length,
-        completion_tokens=statistics.mean(
-            row["completions/mean_length"] for row in rows if "completions/mean_length" in row
-        ),
-        longest=settings.sampling.max_new_tokens,
-        micro_batch=max(int(row.get("micro_batch_members", 0)) for row in rows) or None,
+        prompt_tokens=len(settings.data.source.prompts[0]),
+        completion_tokens=costs.max_new_tokens,
+        pass_members=size,
+        processes=processes,
+        sharded=train.sharding == "full" and processes > 1,
+        weight_bytes=costs.weight_bytes,
+        number_bytes=2,
         reference=True,
     )
-    lora = settings.model.lora
-    numbers = Numbers(2 if settings.model.dtype == "bfloat16" else 4, 2, None if lora is None else lora.r)
-    processes = json.loads((out / "environment.json").read_text())["starts"][-1]["num_processes"]
-    found = estimate(
-        read_shape(settings.model.path),
-        step,
-        documented_machine(known, half=True),
-        num_processes=processes,
-        numbers=numbers,
-        sharding=train.sharding,
-    )
-    devices = known if processes == 1 else f"{processes} x {known}"
-    for part, foretold in found.seconds.items():
-        if part in result["seconds_by_part"]:
-            took = result["seconds_by_part"][part]
-            flops = (found.work[part].layer_flops + found.work[part].head_flops) / took / GPUS[known].bf16
-            result["notes"].append(
-                f"{part}: {took:.3f} s, foretold for {devices} {foretold:.3f} s; {100 * flops:.1f} % of its bf16 peak"
-            )
+    peak = memory(Shape.of(costs.config, costs.lora), step, GPU_TILES)["peak"].size / 2**20
     if "peak_mib" in result:
-        result["notes"].append(
-            f"memory: {result['peak_mib']:,.0f} MiB at most, foretold {found.bytes['peak'] / 2**20:,.0f} MiB"
-        )
-    return {**result, "micro_batch_members": step.micro_batch, "foretold_seconds": dict(found.seconds)}
-
-
-def documented_gpu() -> str:
-    """Which GPU of those whose peaks `groupwise estimate` knows this one is; H200 where it is none of them."""
-    import torch
-
-    from groupwise.estimate.machine import GPUS
-
-    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    return next((gpu for gpu in GPUS if gpu.lower() in name.lower().replace(" ", "")), "H200")
-
-
-def with_image_estimate(result: Result, experiment: Any) -> Result:
-    """Beside what `groupwise estimate --gpu` foretells of a model of images: seconds, and the memory held at once."""
-    from groupwise.cli.estimate_images import estimate_span
-
-    known = documented_gpu()
-    _, _, foretold = estimate_span(experiment, experiment.name, gpu=known, gpus=1)
-    seconds = dict(foretold.seconds)
-    # A run's sampling includes the decoding.
-    seconds["sampling"] += seconds.pop("decoding", 0.0)
-    for part, took in result["seconds_by_part"].items():
-        if part in seconds:
-            result["notes"].append(f"{part}: {took:.3f} s, foretold for {known} {seconds[part]:.3f} s")
-    peak = foretold.bytes["peak"] / 2**20
-    if "peak_mib" in result:
-        result["notes"].append(f"memory: {result['peak_mib']:,.0f} MiB at most, foretold {peak:,.0f} MiB")
-    return {**result, "foretold_seconds": seconds, "foretold_mib": peak}
+        result["notes"].append(f"memory: {result['peak_mib']:,.0f} MiB at most, {peak:,.0f} MiB by formula")
+    return {**result, "micro_batch_members": size, "formula_mib": peak}
 
 
 def tests(device: str, tiny: bool) -> Result:

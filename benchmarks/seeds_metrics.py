@@ -10,8 +10,8 @@ from typing import Any
 from resumable import table_row
 
 from groupwise.experiment import load_experiment
-from groupwise.experiment.grids import difference_bounds, score_bounds
-from groupwise.experiment.statistics import Estimate, bootstrap
+from groupwise_look.compare.grids import difference_bounds, score_bounds
+from groupwise_look.compare.statistics import Estimate, bootstrap
 
 Row = Mapping[str, Any]
 DIGITS = 5

@@ -14,7 +14,7 @@ from machine import describe
 
 from groupwise.config import read_json
 from groupwise.experiment.catalogue import find
-from groupwise.experiment.comparison import evaluated
+from groupwise_look.compare.comparison import evaluated
 
 
 def fingerprint(name: str) -> str:

@@ -11,10 +11,10 @@ from resumable import table_row
 from seeds_metrics import counts, interval
 
 from groupwise.config import ConfigError, read_json
-from groupwise.experiment.comparison import evaluated
-from groupwise.experiment.grids import Variant
-from groupwise.experiment.statistics import bootstrap
 from groupwise.runs import read_run
+from groupwise_look.compare.comparison import evaluated
+from groupwise_look.compare.grids import Variant
+from groupwise_look.compare.statistics import bootstrap
 
 MEASURED = ("groups/flat", "groups/admitted", "advantages_std")
 """Means over the steps of a run that the page quotes."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from groupwise.diagnosis import RULES
-from groupwise.diagnosis.rule.base import Rule
+from groupwise_look.diagnosis import RULES
+from groupwise_look.diagnosis.rule.base import Rule
 
 PAGE = Path(__file__).resolve().parent / "guide" / "doctor.md"
 BEGIN, END = "<!-- rules: python docs/doctor.py -->", "<!-- end of the rules -->"

@@ -115,6 +115,7 @@ def experiment_pages() -> Iterator[tuple[str, str]]:
     """Yields the page of the experiment's own keys and a page for each of its tables."""
     from groupwise.domain.kinds import DOMAINS
     from groupwise.experiment.schema import Experiment
+    from groupwise.plugins import is_shipped
     from groupwise.schedule import AnySchedule
 
     tables: dict[str, tuple[str, list[Any]]] = {}
@@ -124,7 +125,7 @@ def experiment_pages() -> Iterator[tuple[str, str]]:
             tables[name] = (f"`[{name}]`", models)
     for kind in DOMAINS.names():
         domain = DOMAINS.config(kind)
-        if not domain.__module__.startswith("groupwise.domain."):
+        if not is_shipped(domain.__module__):
             continue
         tables[f"domain_{kind}"] = (f"`[domain]` of kind `{kind}`", [domain])
         for name, field in domain.model_fields.items():

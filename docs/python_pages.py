@@ -114,9 +114,9 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Selectors inside LangChain and DSPy",
         "The same trained selector as these libraries call one.",
         (
-            "groupwise.integrations.langchain.GroupwiseExampleSelector",
-            "groupwise.integrations.dspy.SelectDemos",
-            "groupwise.integrations.dspy.FewShot",
+            "groupwise_selection.langchain.GroupwiseExampleSelector",
+            "groupwise_selection.dspy.SelectDemos",
+            "groupwise_selection.dspy.FewShot",
         ),
     ),
     "trainers": (
@@ -135,7 +135,7 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "groupwise.runs.find_runs",
             "groupwise.runs.read_run",
             "groupwise.runs.Run",
-            "groupwise.report.write_page",
+            "groupwise_look.report.write_page",
         ),
     ),
 }

@@ -11,7 +11,7 @@ import sys
 import dspy
 
 import groupwise
-from groupwise.integrations.dspy import FewShot, SelectDemos
+from groupwise_selection.dspy import FewShot, SelectDemos
 
 
 def answer(folder: str, model: dspy.BaseLM, question: str, num_demos: int = 3) -> tuple[str, list[str]]:

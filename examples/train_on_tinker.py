@@ -13,9 +13,9 @@ import torch
 
 from groupwise import Objective, Rollouts, Scored
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig
-from groupwise.domain.language.config import Tinker
-from groupwise.domain.language.tinker.policy import TinkerPolicy
 from groupwise.learner.protocol import StepNumbers
+from groupwise_tinker.config import Tinker
+from groupwise_tinker.policy import TinkerPolicy
 
 DIGITS = "1234"
 GROUP_SIZE = 8

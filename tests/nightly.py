@@ -20,15 +20,18 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".cache" / "nightly"
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=10"]
 MARKED = [*PYTEST, "-m", "slow or nightly", "--dist", "worksteal", "-n"]
-NUMERIC = ["objective", "causal_lm", "domain", "integration", "integrations", "reference", "reward", "training"]
-SERVERS = ["tests/causal_lm/engine", "tests/domain/language/tinker"]
+NUMERIC = [
+    *("objective", "causal_lm", "domain", "images", "selection", "tinker", "integration", "integrations", "reference"),
+    *("reward", "training"),
+]
+SERVERS = ["tests/causal_lm/engine", "tests/tinker"]
 """The folders whose tests start a real vLLM or Tinker server."""
 
 
 def parts(workers: str, servers: bool) -> dict[str, list[str]]:
     """Returns the command of each part, by its name."""
-    rooms = ["tests/domain", "tests/training", "tests/integration"]
-    others = [*(f"--ignore={path}" for path in [*rooms, *SERVERS]), "tests", "src/groupwise"]
+    rooms = ["tests/domain", "tests/images", "tests/training", "tests/integration"]
+    others = [*(f"--ignore={path}" for path in [*rooms, *SERVERS]), "tests", "src"]
     chosen = {name.partition("/")[2]: [name, *(f"--ignore={path}" for path in SERVERS)] for name in rooms}
     tests = {name: [*MARKED, workers, *where] for name, where in {**chosen, "others": others}.items()}
     # One server after the other: each takes both cores.

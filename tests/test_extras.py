@@ -70,7 +70,7 @@ def light(program: str, *arguments: str, folder: Path | None = None) -> subproce
 def test_the_objective_and_the_laws_need_no_extra_and_no_linux() -> None:
     everything = (
         "import groupwise.reference, groupwise.schedule, groupwise.testing, groupwise.reward\n"
-        "import groupwise.experiment.runner, groupwise.track, groupwise.diagnosis, groupwise.report\n"
+        "import groupwise.experiment.runner, groupwise.track, groupwise_look.diagnosis, groupwise_look.report\n"
     )
     done = light(everything + EXAMPLE[1])
     assert done.returncode == 0, done.stderr

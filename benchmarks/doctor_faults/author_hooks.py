@@ -111,14 +111,14 @@ def gradients_overflow() -> None:
 
 def rewards_of_other_members() -> None:
     """Rewards come back in another order than members went, as from workers that finish when they like."""
-    from groupwise.domain.selection.domain import SelectionDomain
+    from groupwise_selection.domain import SelectionDomain
 
     _shuffled(SelectionDomain)
 
 
 def restored_rewards_of_other_members() -> None:
     """The same, of restored images."""
-    from groupwise.domain.restoration.domain import RestorationDomain
+    from groupwise_images.restoration.domain import RestorationDomain
 
     _shuffled(RestorationDomain)
 

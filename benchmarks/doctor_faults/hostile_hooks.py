@@ -63,7 +63,7 @@ def missed(completions: Sequence[Any], label: Sequence[int], **columns: Any) -> 
 
 
 def _asked(completions: Sequence[Any], label: Sequence[int]) -> list[float]:
-    from groupwise.domain.diffusion.digit_readers import support_vectors
+    from groupwise_images.diffusion.digit_readers import support_vectors
 
     rows = support_vectors([image.numpy() for image in completions])
     return [float(row[int(wanted)]) for row, wanted in zip(rows, label, strict=True)]
@@ -73,7 +73,7 @@ def one_member_late(
     prompts: Sequence[Any], completions: Sequence[Any], label: Sequence[int], **columns: Any
 ) -> list[float]:
     """Whether the reader sees the right digit, handed to the next member."""
-    from groupwise.domain.restoration.readers import support_vectors
+    from groupwise_images.restoration.readers import support_vectors
 
     scores = support_vectors(prompts, completions, label)
     return [*scores[-1:], *scores[:-1]]
@@ -81,7 +81,7 @@ def one_member_late(
 
 def noisy_scores() -> None:
     """Adds normal noise of ten to every score."""
-    from groupwise.domain.selection.domain import SelectionDomain
+    from groupwise_selection.domain import SelectionDomain
 
     reward = SelectionDomain.reward
 
@@ -98,7 +98,7 @@ def noisy_scores() -> None:
 
 def pool_of_copies() -> None:
     """Every training question chooses among copies of the first example of its pool."""
-    from groupwise.domain.selection.source.digit_rules import DigitRules
+    from groupwise_selection.source.digit_rules import DigitRules
 
     read = DigitRules.read
 

@@ -26,7 +26,7 @@ def _last(text: str) -> str:
 
 def axes_swapped(completions: Sequence[Any], label: Sequence[int], **columns: Any) -> list[float]:
     """The classifier's probability of the class asked for, of pictures handed over as [width, height]."""
-    from groupwise.domain.diffusion.digit_readers import support_vectors
+    from groupwise_images.diffusion.digit_readers import support_vectors
 
     rows = support_vectors([image.numpy().T for image in completions])
     return [float(row[int(wanted)]) for row, wanted in zip(rows, label, strict=True)]
@@ -36,7 +36,7 @@ def labels_as_booleans(
     prompts: Sequence[Any], completions: Sequence[Any], label: Sequence[int], **columns: Any
 ) -> list[float]:
     """One where a reader sees the digit in the column of labels, read as booleans: 1 for every digit but 0."""
-    from groupwise.domain.restoration.readers import support_vectors
+    from groupwise_images.restoration.readers import support_vectors
 
     return support_vectors(prompts, completions, [int(bool(number)) for number in label])
 
@@ -59,7 +59,7 @@ def says_yes(completions: Sequence[str], **columns: Any) -> list[float]:
 
 def one_seed_a_prompt() -> None:
     """Draws every member of a group from the generator of its prompt: the member's number is not part of the seed."""
-    from groupwise.domain.diffusion.domain import DiffusionDomain
+    from groupwise_images.diffusion.domain import DiffusionDomain
 
     sample = DiffusionDomain.sample
 
@@ -86,7 +86,7 @@ def noise_in_grey_levels() -> None:
     """Degrades what is trained on by noise of .6 grey levels out of 255, where .6 of white was meant; what is evaluated
     has the noise that was meant.
     """
-    from groupwise.domain.restoration.domain import RestorationDomain
+    from groupwise_images.restoration.domain import RestorationDomain
 
     pairs = RestorationDomain._pairs
 

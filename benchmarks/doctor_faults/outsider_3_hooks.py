@@ -47,7 +47,7 @@ def labels_tiled(completions: Sequence[Any], label: Sequence[int], **columns: An
     """The classifier's probability of the class asked for; labels are repeated as a whole list, `[0, 1, 0, 1]`, where
     images come prompt by prompt, `[0, 0, 1, 1]`.
     """
-    from groupwise.domain.diffusion.digit_readers import support_vectors
+    from groupwise_images.diffusion.digit_readers import support_vectors
 
     asked = list(dict.fromkeys(label))
     rows = support_vectors([image.numpy() for image in completions])
@@ -147,7 +147,7 @@ def reference_of_fresh_weights() -> None:
 
 def embedding_of_the_first_prompt() -> None:
     """Keeps encoded prompts in a cache whose key does not hold the prompt: all are answered by the first one's."""
-    from groupwise.domain.diffusion.image_prompts import EncodedPrompts
+    from groupwise_images.diffusion.image_prompts import EncodedPrompts
 
     entry = EncodedPrompts.entry
     kept: dict[str, Any] = {}
@@ -194,7 +194,7 @@ def gradients_are_never_cleared() -> None:
 
 def target_is_the_input() -> None:
     """Hands the supervised term its two pictures in the wrong order of a pair: the target is the degraded one."""
-    from groupwise.domain.restoration.domain import RestorationDomain
+    from groupwise_images.restoration.domain import RestorationDomain
 
     demonstrations = RestorationDomain.demonstrations
 
@@ -209,8 +209,8 @@ def own_answer_in_the_pool() -> None:
     """Leaves each training question in the bank that its own pool is drawn from, with its answer; held-out questions
     are not in it.
     """
-    from groupwise.domain.selection.example import Example
-    from groupwise.domain.selection.source.digit_rules import DigitRules
+    from groupwise_selection.example import Example
+    from groupwise_selection.source.digit_rules import DigitRules
 
     read = DigitRules.read
 
@@ -229,7 +229,7 @@ def embeddings_one_row_off() -> None:
     """Looks embeddings up in an index that was built before the first example was removed: each example has the
     embedding of the next one.
     """
-    from groupwise.domain.selection.measurement import QueryTable
+    from groupwise_selection.measurement import QueryTable
 
     make = QueryTable.__init__
 
@@ -244,7 +244,7 @@ def credit_of_the_pick_before() -> None:
     """Credits each pick with what the pick before it earned: rewards are one place too far along the row."""
     import numpy as np
 
-    from groupwise.domain.selection import member_rewards
+    from groupwise_selection import member_rewards
 
     credited = member_rewards.credited
 

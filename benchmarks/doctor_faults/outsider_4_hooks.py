@@ -11,7 +11,7 @@ from typing import Any
 
 def cut_at_one(completions: Sequence[Any], label: Sequence[int], **columns: Any) -> list[float]:
     """Twenty times the classifier's probability of the class asked for, cut at 1."""
-    from groupwise.domain.diffusion.digit_readers import support_vectors
+    from groupwise_images.diffusion.digit_readers import support_vectors
 
     rows = support_vectors([image.numpy() for image in completions])
     return [min(1.0, 20.0 * float(row[int(wanted)])) for row, wanted in zip(rows, label, strict=True)]
@@ -95,8 +95,8 @@ def timestep_of_the_next() -> None:
     """
     import torch
 
-    from groupwise.domain.diffusion import scorer
-    from groupwise.domain.diffusion.domain import DiffusionDomain
+    from groupwise_images.diffusion import scorer
+    from groupwise_images.diffusion.domain import DiffusionDomain
 
     transitions = scorer.transitions
 
@@ -117,7 +117,7 @@ def filter_turned_round() -> None:
 
 def flipped_input_alone() -> None:
     """Flips every second degraded picture of a batch from left to right, and leaves its target and its label."""
-    from groupwise.domain.restoration.domain import RestorationDomain
+    from groupwise_images.restoration.domain import RestorationDomain
 
     pairs = RestorationDomain._pairs
 
@@ -132,7 +132,7 @@ def flipped_input_alone() -> None:
 
 def sorted_in_ascending_order() -> None:
     """Evaluates the first of the examples in ascending order of the policy's scores."""
-    from groupwise.domain.selection import domain
+    from groupwise_selection import domain
 
     draw = domain.draw_choices
     greedy = domain.SelectionDomain._greedy

@@ -80,7 +80,7 @@ def calm(completions: Sequence[Any], **columns: Any) -> list[float]:
 
 def one_class_too_far(completions: Sequence[Any], label: Sequence[int], **columns: Any) -> list[float]:
     """The classifier's probability of the class asked for, whose classes were counted from 1."""
-    from groupwise.domain.diffusion.digit_readers import support_vectors
+    from groupwise_images.diffusion.digit_readers import support_vectors
 
     rows = support_vectors([image.numpy() for image in completions])
     return [float(row[(int(wanted) + 1) % 10]) for row, wanted in zip(rows, label, strict=True)]
@@ -88,7 +88,7 @@ def one_class_too_far(completions: Sequence[Any], label: Sequence[int], **column
 
 def unscaled(completions: Sequence[Any], label: Sequence[int], **columns: Any) -> list[float]:
     """The classifier's probability of the class asked for; it wants pixels in [0, 1] and is handed 0 to 255."""
-    from groupwise.domain.diffusion import digit_readers
+    from groupwise_images.diffusion import digit_readers
 
     machine = digit_readers._support_vectors()
     rows = machine.predict_proba([image.numpy().astype("float32").reshape(-1) for image in completions])
@@ -97,7 +97,7 @@ def unscaled(completions: Sequence[Any], label: Sequence[int], **columns: Any) -
 
 def as_they_arrive(completions: Sequence[Any], label: Sequence[int], **columns: Any) -> list[float]:
     """Scores images in parallel and hands the scores back in the order in which they came back."""
-    from groupwise.domain.diffusion.digit_readers import support_vectors
+    from groupwise_images.diffusion.digit_readers import support_vectors
 
     rows = support_vectors([image.numpy() for image in completions])
     scores = [float(row.argmax() == int(wanted)) for row, wanted in zip(rows, label, strict=True)]
@@ -180,7 +180,7 @@ def pairs_out_of_order() -> None:
     """Pairs the sorted names of two folders, of which one sorts `img10` before `img2`: inputs get their neighbours'
     targets.
     """
-    from groupwise.domain.restoration.domain import RestorationDomain
+    from groupwise_images.restoration.domain import RestorationDomain
 
     pairs = RestorationDomain._pairs
 
@@ -193,7 +193,7 @@ def pairs_out_of_order() -> None:
 
 def answers_one_line_off() -> None:
     """Reads the training examples' answers one line too far down: each example shows its neighbour's answer."""
-    from groupwise.domain.selection.source.digit_rules import DigitRules
+    from groupwise_selection.source.digit_rules import DigitRules
 
     read = DigitRules.read
 

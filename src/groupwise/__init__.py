@@ -1,6 +1,7 @@
 """Group-relative policy optimisation for any stochastic policy.
 
-Each name of this package is imported at its first use, so that the command line starts at once.
+Each name of this package is imported at its first use, so that the command line starts at once. Other packages add
+names by the entry points `groupwise.names`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from groupwise.config import Config
     from groupwise.domain.base import Domain
-    from groupwise.domain.selection.selector import Selector
     from groupwise.experiment import Experiment, load_experiment
     from groupwise.experiment.from_python import resume, train
     from groupwise.experiment.loaded_run import load_run
@@ -26,7 +26,7 @@ __all__ = [
     "Objective",
     "Rollouts",
     "Scored",
-    "Selector",
+    "Selector",  # pyright: ignore[reportUnsupportedDunderAll]
     "from_trl",
     "load_experiment",
     "load_run",
@@ -41,7 +41,6 @@ _MODULE_OF_NAME = {
     "Objective": "groupwise.objective",
     "Rollouts": "groupwise.records",
     "Scored": "groupwise.records",
-    "Selector": "groupwise.domain.selection.selector",
     "from_trl": "groupwise.integrations.trl",
     "load_experiment": "groupwise.experiment.loading",
     "load_run": "groupwise.experiment.loaded_run",
@@ -51,9 +50,11 @@ _MODULE_OF_NAME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF_NAME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULE_OF_NAME[name]), name)
+    if name in _MODULE_OF_NAME:
+        return getattr(import_module(_MODULE_OF_NAME[name]), name)
+    from groupwise.plugins import require
+
+    return require(name)
 
 
 def __dir__() -> list[str]:

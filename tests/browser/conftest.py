@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from groupwise.report.page import write_page
 from groupwise.runs import Run
+from groupwise_look.report.page import write_page
 
 
 @dataclass

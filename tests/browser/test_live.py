@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.report.run_folders import write_run
+from tests.look.report.run_folders import write_run
 
-from groupwise.report import serve as served
-from groupwise.report.serve import LivePage, serve
 from groupwise.runs import Run
+from groupwise_look.report import serve as served
+from groupwise_look.report.serve import LivePage, serve
 
 pytestmark = pytest.mark.slow
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 from tests.browser.conftest import Open, Opened
-from tests.report import trained_runs
-from tests.report.run_folders import NASTY, write_large_run, write_run
+from tests.look.report import trained_runs
+from tests.look.report.run_folders import NASTY, write_large_run, write_run
 
-from groupwise.report.page import write_page
 from groupwise.runs import Run, read_run
+from groupwise_look.report.page import write_page
 
 
 @pytest.fixture(scope="module")

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
 from tests.learner.one_process import sharding
+from transformers import Qwen3MoeConfig
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.cache import character_tokenizer, small_model
 from groupwise.causal_lm.config import SmallModelConfig
 from groupwise.causal_lm.sharded import ShardedLM
+from groupwise.config import ConfigError
+from groupwise.domain.language.config import DataConfig, LanguageConfig, Pretrained
+from groupwise.domain.language.data import Splits
+from groupwise.domain.language.policy import open_policy
+from groupwise.domain.language.source import Cups
 from groupwise.learner.shards import local_part, process_mesh
+from groupwise.streams import Streams
 
 PROMPTS = [[3, 4], [5]]
 TOKENS = torch.tensor([[4, 3, 1], [6, 1, 0]])
@@ -44,3 +52,17 @@ def test_a_part_of_the_weights_gets_the_gradients_of_a_plain_model(trained: str)
     assert gradients.keys() == expected.keys()
     for name, gradient in gradients.items():
         assert torch.allclose(gradient, expected[name], rtol=1e-5, atol=1e-6), name
+
+
+def test_a_mixture_of_experts_is_refused_before_its_weights_are_read(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    Qwen3MoeConfig(**sizes, num_experts=4, num_experts_per_tok=2).save_pretrained(tmp_path)
+    character_tokenizer("abcdefgh").save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").touch()
+    config = LanguageConfig(
+        model=Pretrained(path=str(tmp_path)),
+        data=DataConfig(source=Cups(), num_train=1, num_held_out=1),
+        rewards={"length": {"kind": "length"}},
+    )
+    with pytest.raises(ConfigError, match=r"the model is a mixture of experts.*write train\.sharding = none"):
+        open_policy(config, Splits((), {}), Streams(0), torch.device("cpu"), spreads=True)

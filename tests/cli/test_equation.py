@@ -22,15 +22,15 @@ def test_no_latex_is_left(name: str) -> None:
     [
         (
             r"\bar r_{i,t}=\mathrm{sg}(\bar r_i)\frac{\pi_{i,t}}{\mathrm{sg}(\pi_{i,t})}",
-            "r\u0304_it = sg(r\u0304_i) π_it/sg(π_it)",
+            "r\u0304_it = sg(r\u0304_i) π_it/(sg(π_it))",
         ),
         (r"x=\log\frac{\pi_{ref}}{\pi}", "x = log(π_ref/π)"),
-        (r"\varphi_i=e^{-(r_i-1)^2/(2\sigma^2)}", "φ_i = e^(-(r_i-1)^2/(2 σ^2))"),
+        (r"\varphi_i=e^{-(r_i-1)^2/(2\sigma^2)}", "φ_i = e^(-(r_i-1)^2/(2σ^2))"),
         (
             r"\varepsilon=\varepsilon_{pos}\ \mathrm{if}\ A_i>0\ \mathrm{else}\ \varepsilon_{neg}",
             "ε = ε_pos if A_i > 0 else ε_neg",
         ),
-        ("r'_{i,t}=\\beta r_{i,t}+(1-\\beta)r'_{i,t-1}", "r'_it = β r_it+(1-β) r'_{i,t-1}"),
+        ("r'_{i,t}=\\beta r_{i,t}+(1-\\beta)r'_{i,t-1}", "r'_it = β r_it+(1-β) r'_(i, t-1)"),
     ],
 )
 def test_by_hand(latex: str, text: str) -> None:

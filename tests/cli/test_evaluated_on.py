@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from tests.cli.test_restored import DIGITS
-from tests.domain.diffusion.small import TABLE
+from tests.images.diffusion.small import TABLE
 
 EXPERIMENT = {
     "name": "small",

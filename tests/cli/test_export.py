@@ -49,7 +49,7 @@ def test_a_card_names_the_model_that_training_began_from(groupwise, finished: Pa
 @pytest.mark.slow
 def test_an_adapters_card_says_so_and_how_it_is_loaded_names_its_base(groupwise, tmp_path: Path):
     from huggingface_hub import ModelCard
-    from tests.domain.diffusion.models.tiny import saved
+    from tests.images.diffusion.models.tiny import saved
 
     saved("StableDiffusion3Pipeline", tmp_path / "base")
     (tmp_path / "prompts.txt").write_text("a cat\na dog\n")

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from groupwise.domain.restoration.loading import load
+from groupwise_images.restoration.loading import load
 
 DIGITS = """
 method = "grpo"
@@ -55,7 +55,7 @@ def test_a_held_out_image_is_restored_and_the_network_loads_elsewhere(groupwise,
     restored = groupwise(*sample)
     assert restored.status == 0, restored
     exported = groupwise(*export)
-    assert f'groupwise.domain.restoration.loading.load("{export[-1]}")' in exported.out
+    assert f'groupwise_images.restoration.loading.load("{export[-1]}")' in exported.out
     network = load(export[-1])
     assert not network.training
     written = {name: torch.from_numpy(np.array(Image.open(f"samples/0-{name}.png"))) for name in ("image", "degraded")}

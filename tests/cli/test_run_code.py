@@ -20,7 +20,6 @@ ASKED = [
     "check",
     "train",
     "compare",
-    "estimate --against",
     "evaluate --experiment",
 ]
 SILENT = ["sample --prompt", "export", "report", "doctor"]
@@ -32,7 +31,6 @@ def words(verb: str, run: Path) -> list[str]:
         "train config.json": ["train", str(run / "config.json"), "--out", "new"],
         "compare": ["compare", str(run), "--vary", "train.group_size=2,4", "--seeds", "1", "--out", "compared"],
         "sample --prompt": ["sample", str(run), "--prompt", "sort 3 1 2 ?"],
-        "estimate --against": ["estimate", "--against", str(run)],
         "evaluate --experiment": ["evaluate", str(run / "model"), "--experiment", str(run)],
         "export": ["export", str(run), "--out", "exported"],
     }

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from groupwise.experiment.catalogue import SHIPPED, shipped
+from groupwise.experiment.catalogue import find, shipped
 from groupwise.experiment.schema import file_schema
 
 
@@ -31,9 +31,7 @@ def validator() -> Draft202012Validator:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_file_fits_the_schema(name: str, validator: Draft202012Validator):
-    assert [
-        error.message for error in validator.iter_errors(tomllib.loads((SHIPPED / f"{name}.toml").read_text()))
-    ] == []
+    assert [error.message for error in validator.iter_errors(tomllib.loads(find(name).path.read_text()))] == []
 
 
 @pytest.mark.slow

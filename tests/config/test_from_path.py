@@ -92,7 +92,7 @@ def test_several_wrong_settings_are_told_each_under_its_key() -> None:
 )
 def test_the_kind_of_earlier_versions_names_the_one_of_today(place: str, table: dict[str, Any]) -> None:
     from groupwise.domain.language.config import LanguageConfig
-    from groupwise.domain.restoration.config import RestorationConfig
+    from groupwise_images.restoration.config import RestorationConfig
 
     domain: type[Config] = LanguageConfig if place == "environment" else RestorationConfig
     with pytest.raises(ConfigError, match=r'kind = "custom": unknown kind; .*did you mean callable\?'):

@@ -23,7 +23,7 @@ from groupwise.config import (
 )
 from groupwise.experiment.schema import Experiment
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "groupwise"
+SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 KEYS = {
     "CallableDegradation.path",
@@ -63,18 +63,18 @@ KEYS = {
 """Every key of an experiment whose value is imported."""
 
 IMPORTERS = {
-    "config/import_path.py": "what a configuration names, through its one door",
-    "config/open_kinds.py": "what an installed package brings, by the name of its entry point",
-    "reward/images/lpips.py": "a part of torchvision by its own name",
-    "training/distributed.py": "a part of torch by its own name",
-    "integrations/foreign.py": "a part of verl or SkyRL by its own name",
-    "reward/programs/isolated_test/tester.py": "what a program that is examined returns, in a process behind the wall",
-    "reward/programs/isolated_test/plain_data.py": "modules of types that the file itself lists",
-    "__init__.py": "rooms of the package",
-    "reward/__init__.py": "rooms of the package",
-    "experiment/__init__.py": "rooms of the package",
-    "objective/__init__.py": "rooms of the package",
-    "training/__init__.py": "rooms of the package",
+    "groupwise/config/import_path.py": "what a configuration names, through its one door",
+    "groupwise/plugins.py": "what installed packages bring, by the names of their entry points",
+    "groupwise_images/reward/lpips.py": "a part of torchvision by its own name",
+    "groupwise/training/distributed.py": "a part of torch by its own name",
+    "groupwise/integrations/foreign.py": "a part of verl or SkyRL by its own name",
+    "groupwise/reward/programs/isolated_test/tester.py": "returns of a program that is examined, behind the wall",
+    "groupwise/reward/programs/isolated_test/plain_data.py": "modules of types that the file itself lists",
+    "groupwise/__init__.py": "rooms of the package",
+    "groupwise/reward/__init__.py": "rooms of the package",
+    "groupwise/experiment/__init__.py": "rooms of the package",
+    "groupwise/objective/__init__.py": "rooms of the package",
+    "groupwise/training/__init__.py": "rooms of the package",
 }
 """Files that import by name. Another one is a door through which a configuration may run code: give it an `ImportPath`,
 and `user_module`.

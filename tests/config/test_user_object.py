@@ -16,12 +16,13 @@ from groupwise.domain.language.config import DataConfig
 from groupwise.domain.language.data import split
 from groupwise.domain.language.environment import CallableEnvironment, Tools
 from groupwise.domain.language.source import Cups, Rows
-from groupwise.domain.restoration.network import CallableNetwork
 from groupwise.objective.trust import CallableTrust
 from groupwise.reference import CallableReference
-from groupwise.reward import CallableReward, Classifier, WinRate
+from groupwise.reward import CallableReward, WinRate
 from groupwise.schedule import CallableSchedule
 from groupwise.training.run.loop import load_callbacks
+from groupwise_images.restoration.network import CallableNetwork
+from groupwise_images.reward.classifier import Classifier
 
 PLACES: dict[str, tuple[str, Callable[[ImportPath], Any]]] = {
     "slot": ("path", lambda path: validate(CallableTrust, {"path": path})),

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.docs.test_metrics import PATTERNS, ROOT
 
-from groupwise.diagnosis import RULES
 from groupwise.experiment.schema import file_schema
 from groupwise.objective.preset import method_names
+from groupwise_look.diagnosis import RULES
 
 
 def test_the_rules_are_those_of_the_code() -> None:

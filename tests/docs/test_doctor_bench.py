@@ -11,7 +11,7 @@ import pytest
 from tests.experiment.tiny import TINY
 
 from groupwise.config import ConfigError
-from groupwise.diagnosis import RULES
+from groupwise_look.diagnosis import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = ROOT / "benchmarks" / "results" / "doctor_bench.jsonl"

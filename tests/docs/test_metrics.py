@@ -70,7 +70,7 @@ def test_two_runs_write_what_the_page_names(tmp_path: Path) -> None:
 
 
 def test_the_page_names_nothing_that_no_code_writes() -> None:
-    source = "\n".join(path.read_text() for path in (ROOT / "src/groupwise").rglob("*.py"))
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     for name in named():
         words = [word for word in re.split("/|[A-Z]{4,}", name) if word]
         assert all(word.removeprefix("loss_") in source or word.removeprefix("p").isdigit() for word in words), name

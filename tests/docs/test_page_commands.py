@@ -39,7 +39,7 @@ def prepare(folder: Path, run_folder: Path, page: str) -> None:
     if "python examples/" in page:
         (folder / "examples").symlink_to(ROOT / "examples")
     if "stable-diffusion-3.5-medium" in page:
-        from tests.domain.diffusion.models.tiny import saved
+        from tests.images.diffusion.models.tiny import saved
 
         saved("StableDiffusion3Pipeline", folder / "models/stable-diffusion-3.5-medium")
         (folder / "prompts.txt").write_text("a cat\na dog\n", encoding="utf-8")

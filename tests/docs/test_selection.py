@@ -12,7 +12,7 @@ import pytest
 import groupwise
 from groupwise.cli.app import main
 from groupwise.config import ConfigError
-from groupwise.domain.selection.embedder import HashedWords
+from groupwise_selection.embedder import HashedWords
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "selection.md").read_text()
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
-from tests.domain.selection.small_selector import small_selector
+from tests.selection.small_selector import small_selector
 
 from groupwise.config import validate
-from groupwise.domain.selection.task_model.pretrained_config import CausalLM, ImageText
+from groupwise_selection.task_model.pretrained_config import CausalLM, ImageText
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guide" / "selection_export.md").read_text()

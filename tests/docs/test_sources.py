@@ -18,8 +18,8 @@ from tests.experiment.tiny import TINY
 
 from groupwise.cli.app import main
 from groupwise.config import ConfigError
-from groupwise.experiment.grids import variants
 from groupwise.runs import read_lines
+from groupwise_look.compare.grids import variants
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))

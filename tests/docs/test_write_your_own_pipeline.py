@@ -17,11 +17,12 @@ from pathlib import Path
 import diffusers
 import pytest
 from tests.docs.test_pages import ROOT, blocks, files
-from tests.domain.diffusion.models.tiny import build
+from tests.images.diffusion.models.tiny import build
 
-from groupwise.config import ConfigError, open_kinds
-from groupwise.domain.diffusion.models.pipeline import adapter_for
+from groupwise import plugins
+from groupwise.config import ConfigError
 from groupwise.testing import BrokenLaws, check_pipeline
+from groupwise_images.diffusion.models.pipeline import adapter_for
 
 PAGE = ROOT / "docs" / "guide" / "write_your_own_pipeline.md"
 FILES = files(PAGE)
@@ -69,7 +70,7 @@ def test_what_is_not_known_is_told_with_the_door(folder: Path) -> None:
     assert (
         "holds a AuraFlowPipeline, and there is no adapter for it (there are those for StableDiffusionPipe" in message
     )
-    assert "a class that extends groupwise.domain.diffusion.pipeline_adapter.PipelineAdapter" in message
+    assert "a class that extends groupwise_images.diffusion.pipeline_adapter.PipelineAdapter" in message
     assert 'domain.model.pipeline="mine:AuraFlow" (docs/guide/write_your_own_pipeline.md)' in message
 
 
@@ -116,7 +117,7 @@ def test_a_package_brings_an_adapter_under_the_name_of_the_class(folder: Path, m
     (installed / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
     lines = "".join(f"{name} = {value}\n" for name, value in points.items())
     (installed / "entry_points.txt").write_text(f"[{group}]\n{lines}")
-    open_kinds._points.cache_clear()
+    plugins._all_points.cache_clear()
     try:
         adapter = adapter_for("AuraFlowPipeline", "models/tiny")
         assert type(adapter).__name__ == "AuraFlow"
@@ -124,4 +125,4 @@ def test_a_package_brings_an_adapter_under_the_name_of_the_class(folder: Path, m
             adapter_for("SanaPipeline", "models/tiny")
     finally:
         monkeypatch.undo()
-        open_kinds._points.cache_clear()
+        plugins._all_points.cache_clear()

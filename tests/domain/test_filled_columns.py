@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 from PIL import Image
-from tests.domain.diffusion.small import domain
-from tests.domain.diffusion.small_pairs import PAIRS
+from tests.images.diffusion.small import domain
+from tests.images.diffusion.small_pairs import PAIRS
 
 from groupwise.config import merge, validate
-from groupwise.domain.diffusion.config import DiffusionConfig
-from groupwise.domain.diffusion.domain import DiffusionDomain
-from groupwise.domain.diffusion.image_prompts import _word
-from groupwise.domain.diffusion.splits import as_prompt
 from groupwise.domain.exported import filled_columns
 from groupwise.streams import Streams
+from groupwise_images.diffusion.config import DiffusionConfig
+from groupwise_images.diffusion.domain import DiffusionDomain
+from groupwise_images.diffusion.image_prompts import _word
+from groupwise_images.diffusion.splits import as_prompt
 
 GIVEN: list[list[Any]] = []
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from groupwise.config import ConfigError
-from groupwise.domain.image_evaluation import as_pictures
+from groupwise_images.image_evaluation import as_pictures
 
 
 def test_levels_round_to_the_nearest_and_stay_inside() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.domain.selection.small_selector import QUESTION, small_selector
 from tests.experiment.tiny import TINY
 from tests.integrations.trl.test_shipped_rewards import model
+from tests.selection.small_selector import QUESTION, small_selector
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -94,7 +94,7 @@ def test_the_server_scores_what_it_is_sent(server: str) -> None:
 
 
 def test_a_pipeline_of_diffusers_is_trained(tmp_path: Path) -> None:
-    from tests.domain.diffusion.models.tiny import saved
+    from tests.images.diffusion.models.tiny import saved
 
     example = program("diffusion_pipeline")
     pipeline = saved("StableDiffusion3Pipeline", tmp_path / "pipeline")

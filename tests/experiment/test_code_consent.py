@@ -227,7 +227,7 @@ def test_a_text_that_the_command_makes_code_is_asked_about(workspace: Path) -> N
 
 def test_a_name_of_the_package_is_no_pass(workspace: Path) -> None:
     paths = [
-        "groupwise.experiment.grids:subprocess.Popen",
+        "groupwise_look.compare.grids:subprocess.Popen",
         "groupwise.cli.export:export",
         "groupwise.reward.callable:find",
         "groupwise.checkpoint.atomic:write_file",

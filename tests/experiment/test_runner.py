@@ -197,8 +197,11 @@ def test_a_language_model_in_shards_is_opened_on_the_cpu(monkeypatch: pytest.Mon
         built: Any = job_of(load_experiment(domain, list(changes))).build_domain(torch.device("cuda", 1))
         return built["device"], built.get("spreads", False)
 
-    for domain in ("language.domain.LanguageDomain", "diffusion.domain.DiffusionDomain"):
-        monkeypatch.setattr(f"groupwise.domain.{domain}", lambda config, **arguments: arguments)
+    for domain in (
+        "groupwise.domain.language.domain.LanguageDomain",
+        "groupwise_images.diffusion.domain.DiffusionDomain",
+    ):
+        monkeypatch.setattr(domain, lambda config, **arguments: arguments)
     full = "train.sharding=full"
     assert opened("language", full) == ("cuda:1", False)  # one process has all weights
     monkeypatch.setenv("WORLD_SIZE", "2")

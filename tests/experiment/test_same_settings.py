@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from groupwise.config import ConfigError, read_json
-from groupwise.experiment.comparison import check_same_settings
 from groupwise.experiment.loading import load_experiment
+from groupwise.experiment.same_settings import check_same_settings
 from groupwise.runs import RunFolder
 from groupwise.training.run.run_folder import append_environment, locked, write_json
 

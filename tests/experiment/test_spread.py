@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.experiment.statistics import Spread, crossed, nested
+from groupwise_look.compare.statistics import Spread, crossed, nested
 
 
 def test_a_table_by_hand():

@@ -12,18 +12,16 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from tests.domain.diffusion.small import TABLE as DIFFUSION
-from tests.domain.restoration.small import TABLE as RESTORATION
-from tests.domain.selection.tiny import TABLE as SELECTION
 from tests.experiment.tiny import TINY
 from tests.faults.mutate import spoil_file, spoil_json, spoil_text, spoiled
+from tests.images.diffusion.small import TABLE as DIFFUSION
+from tests.images.restoration.small import TABLE as RESTORATION
+from tests.selection.tiny import TABLE as SELECTION
 
 from groupwise.config import merge
 
 # Short whatever the rest says.
 SHORT = {"prompts_per_step": 2, "group_size": 2, "num_steps": 1}
-# By documented peaks: this machine is not measured again and again.
-MEASURED = ["--gpu", "A100"]
 
 ONCE = ["stages=[]", "controls=null", "domain.demonstrations=null", "train.num_steps=1"]
 
@@ -89,7 +87,7 @@ def configuration(draw: random.Random, folder: Path, finished: Path) -> Hostile:
     file = folder / "hostile.json"
     file.write_text(json.dumps(tree))
     verb = draw.choice(["train", "train", "check", "estimate"])
-    out = ["--out", "out", "--no-controls"] if verb == "train" else MEASURED if verb == "estimate" else []
+    out = ["--out", "out", "--no-controls"] if verb == "train" else ["--no-measure"] if verb == "estimate" else []
     return Hostile(
         [verb, str(file), *out],
         (key, "hostile.json", *map(str, tree if isinstance(tree, dict) else ())),
@@ -165,7 +163,7 @@ def command_line(draw: random.Random, folder: Path, finished: Path) -> Hostile:
             draw.choice(["out", "file", "file/out", "a" * 300, "/dev/null", "/proc/none", "\udcff", ""]),
         ],
         "check": draw.sample(items, 2),
-        "estimate": [*draw.sample(items, 1), *MEASURED],
+        "estimate": [*draw.sample(items, 1), "--no-measure"],
         "methods": [draw.choice(["grpo+grpo", "a" * 5000, "\udcff", "../..", "grpo+", "+", "/"])],
         "compare": ["--vary", draw.choice(items), "--out", "compared"],
         "sample": [
@@ -341,7 +339,7 @@ def model_folder(draw: random.Random, folder: Path, finished: Path) -> Hostile:
             "--model",
             str(model),
             *ONCE,
-            *(["--out", "out"] if verb == "train" else MEASURED),
+            *(["--out", "out"] if verb == "train" else ["--no-measure"]),
         ]
     return Hostile(arguments, ("model", file.name), f"the model's {file.name}")
 

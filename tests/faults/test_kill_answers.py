@@ -12,8 +12,8 @@ import pytest
 from tests.faults.domains import everything, killed_and_resumed, start, untouched
 from tests.faults.processes import in_a_process
 
-from groupwise.domain.selection.task_model.cache import AnswerFile
-from groupwise.domain.selection.task_model.ticket_lm_config import TEMPLATE, TicketLM
+from groupwise_selection.task_model.cache import AnswerFile
+from groupwise_selection.task_model.ticket_lm_config import TEMPLATE, TicketLM
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Support tickets, sent by a small language model from its folder, in fp32, with probabilities in the rewards."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GROUPWISE_CACHE", str(tmp_path_factory.mktemp("models")))
-        from groupwise.domain.selection.task_model.ticket_lm import trained_folder
+        from groupwise_selection.task_model.ticket_lm import trained_folder
 
         path = trained_folder(TicketLM(width=32, num_steps=5, batch_size=4))
     return {

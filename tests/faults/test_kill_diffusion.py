@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.domain.diffusion.small import TABLE
 from tests.faults.domains import killed_and_resumed, slow_and_nightly
+from tests.images.diffusion.small import TABLE
 
-from groupwise.domain.diffusion.domain import DiffusionDomain
+from groupwise_images.diffusion.domain import DiffusionDomain
 
-READER = {"kind": "classifier", "function": "groupwise.domain.diffusion.digit_readers:support_vectors"}
+READER = {"kind": "classifier", "function": "groupwise_images.diffusion.digit_readers:support_vectors"}
 TINY = {
     "method": "flow_grpo",
     # Two updates a batch, a moving reference in the loss, a window that moves, a supervised term, averaged weights,

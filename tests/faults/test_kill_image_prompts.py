@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.domain.diffusion.small_pairs import PAIRS
 from tests.faults.domains import killed_and_resumed, slow_and_nightly
+from tests.images.diffusion.small_pairs import PAIRS
 
-from groupwise.domain.diffusion.domain import DiffusionDomain
+from groupwise_images.diffusion.domain import DiffusionDomain
 
 TINY = {
     "method": "flow_grpo",

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.domain.diffusion.small import TABLE
 from tests.faults.domains import killed_and_resumed, slow_and_nightly
+from tests.images.diffusion.small import TABLE
 
-from groupwise.domain.diffusion.domain import DiffusionDomain
+from groupwise_images.diffusion.domain import DiffusionDomain
 
 TINY = {
     "method": "diffusion_nft",

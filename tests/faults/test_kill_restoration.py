@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.domain.restoration.small import TABLE
 from tests.faults.domains import killed_and_resumed, slow_and_nightly
+from tests.images.restoration.small import TABLE
 
-from groupwise.domain.restoration.domain import RestorationDomain
+from groupwise_images.restoration.domain import RestorationDomain
 
 TINY = {
     "method": "grpo",
@@ -25,7 +25,7 @@ TINY = {
         **TABLE,
         "rewards": {
             **TABLE["rewards"],
-            "read": {"kind": "callable", "path": "groupwise.domain.restoration.readers:support_vectors"},
+            "read": {"kind": "callable", "path": "groupwise_images.restoration.readers:support_vectors"},
         },
     },
     "reference": {"kind": "periodic", "sync_steps": 2, "alpha": 0.5},

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.domain.selection.tiny import TABLE
 from tests.faults.domains import killed_and_resumed, slow_and_nightly
+from tests.selection.tiny import TABLE
 
-from groupwise.domain.selection.domain import SelectionDomain
+from groupwise_selection.domain import SelectionDomain
 
 TINY = {
     "method": "grpo",

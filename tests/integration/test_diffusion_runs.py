@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.domain.diffusion.small import TABLE
 from tests.golden_runs.runs import DOMAINS
+from tests.images.diffusion.small import TABLE
 
 from groupwise.config import ConfigError, merge
-from groupwise.domain.diffusion.domain import DiffusionDomain
-from groupwise.domain.diffusion.models.bare import BareDenoiser
 from groupwise.domain.pass_sizes import DECODING, SAMPLING, UPDATE
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run
 from groupwise.track import read_metrics
+from groupwise_images.diffusion.domain import DiffusionDomain
+from groupwise_images.diffusion.models.bare import BareDenoiser
 
 LEARNS = {
     "method": "grpo",

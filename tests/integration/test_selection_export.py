@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import groupwise
 from groupwise.cli.app import app
-from groupwise.domain.selection.task_model.ticket_lm import trained_folder
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run
+from groupwise_selection.task_model.ticket_lm import trained_folder
 
 CHANGES = [
     "domain.source={ kind = 'tickets', num_train = 512, num_validation = 32, num_held_out = 256 }",

@@ -11,10 +11,10 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from groupwise import load_experiment
-from groupwise.diagnosis import diagnose
 from groupwise.experiment.runner import run
 from groupwise.runs import read_run
 from groupwise.track import read_metrics
+from groupwise_look.diagnosis import diagnose
 
 SHORT = [
     "stages.warm_up.num_steps=12",

@@ -11,9 +11,9 @@ import pytest
 from safetensors.torch import load_file
 
 from groupwise.experiment import load_experiment
-from groupwise.experiment.grids import variants
 from groupwise.experiment.runner import run
 from groupwise.track import read_metrics
+from groupwise_look.compare.grids import variants
 
 pytestmark = pytest.mark.nightly
 

@@ -154,7 +154,7 @@ def test_an_overlay_says_everything_a_method_says(name: str) -> None:
         ("gspo", "1/B Σ_i 1/n_i Σ_t k_it min(s_i A_i, clip(s_i, 1-ε_low, 1+ε_high) A_i)"),
         ("luspo", "1/B Σ_i Σ_t k_it min(s_i A_i, clip(s_i, 1-ε_low, 1+ε_high) A_i)"),
         ("gmpo", "1/B Σ_i 1/n_i Σ_t k_it exp(1/n_i Σ_t d'_it) A_i"),
-        ("rloo", "1/B Σ_i(R_i-1/(G-1) Σ_{j ≠ i} R_j) Σ_t k_it log π_it"),
+        ("rloo", "1/B Σ_i(R_i-1/(G-1) Σ_(j ≠ i) R_j) Σ_t k_it log π_it"),
     ],
 )
 def test_the_equation_of_a_method_with_an_overlay_holds_its_factor(name: str, first: str) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tests.packages import installed
 
-from groupwise.config import ConfigError, open_kinds
+from groupwise import plugins
+from groupwise.config import ConfigError
 from groupwise.reward import CallableReward, RewardError, Rewards, score
 
 MODULE = """
@@ -95,7 +96,7 @@ def test_an_entry_point_of_an_installed_package(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "shop" / "__init__.py").write_text("def price(completions):\n    return [1.5 for _ in completions]\n")
     installed(tmp_path, "shop", "groupwise.rewards", "price = shop:price")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(open_kinds, "_points", open_kinds._points.__wrapped__)
+    monkeypatch.setattr(plugins, "_all_points", plugins._all_points.__wrapped__)
     assert score({"r": CallableReward(path="price")}, ["?"], ["a"]).values["r"] == [1.5]
     with pytest.raises(ConfigError, match=r"\(entry points of 'groupwise.rewards': price\).*did you mean price"):
         CallableReward(path="prize").open()

@@ -9,7 +9,7 @@ from PIL import Image
 
 from groupwise.reward import CallableReward, RewardError, Rewards
 from groupwise.reward.image import as_array, as_pil
-from groupwise.reward.images.jpeg_size import JpegSize
+from groupwise_images.reward.jpeg_size import JpegSize
 
 
 def test_grey_colour_numpy_and_pil_are_the_same_image() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.report.groups import browse, scan
 from groupwise.runs import read_run
 from groupwise.training.run.run_folder import remove_old_records
+from groupwise_look.report.groups import browse, scan
 
 
 @pytest.mark.parametrize(("keep", "whole_from"), [(4, 370), (None, None), (400, None), ("all", None)])

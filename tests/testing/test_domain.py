@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.domain.diffusion import small as diffusion
-from tests.domain.restoration import small as restoration
-from tests.domain.selection import tiny as selection
+from tests.images.diffusion import small as diffusion
+from tests.images.restoration import small as restoration
+from tests.selection import tiny as selection
 from tests.training.toy import ToyDomain
 from torch import nn
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from tests.domain.diffusion import small
+from tests.images.diffusion import small
 from tests.training.step.test_reward_memory import Remembering
 from tests.training.step.test_update import started
 from tests.training.toy import ToyDomain, job, recipe, weights

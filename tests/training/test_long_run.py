@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.domain.diffusion import small as diffusion
-from tests.domain.restoration import small as restoration
-from tests.domain.selection import tiny as selection
+from tests.images.diffusion import small as diffusion
+from tests.images.restoration import small as restoration
+from tests.selection import tiny as selection
 from tests.training.toy import job, recipe
 
 from groupwise import load_experiment
@@ -49,8 +49,8 @@ def growth() -> float:
 @pytest.fixture(autouse=True)
 def short_series(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shortens the series of live diagnosis, which otherwise fill up only after thousands of steps."""
-    monkeypatch.setattr("groupwise.diagnosis.stage._MOST_KL", 32)
-    monkeypatch.setattr("groupwise.diagnosis.stage._MOST_EVALUATED", 4)
+    monkeypatch.setattr("groupwise_look.diagnosis.stage._MOST_KL", 32)
+    monkeypatch.setattr("groupwise_look.diagnosis.stage._MOST_EVALUATED", 4)
 
 
 @pytest.mark.slow

@@ -34,7 +34,6 @@ class Backbone:
 
     Args:
         model: any causal LM of transformers, or one wrapped by peft (LoRA).
-        tried: the same model in another dtype, which computes where this one cannot yet.
 
     Raises:
         ConfigError: an encoder-decoder, an encoder, prompt-learning adapters, an adapter on the head, or a head whose
@@ -51,7 +50,7 @@ class Backbone:
         True
     """
 
-    def __init__(self, model: nn.Module, tried: Backbone | None = None) -> None:
+    def __init__(self, model: nn.Module) -> None:
         self.model = model
         wrapped: Any = model
         adapter = getattr(model, "active_peft_config", None)
@@ -91,20 +90,12 @@ class Backbone:
         self._positions = "position_ids" in parameters
         self.scale: float = 1.0
         self.softcap: float | None = None
-        self.tried: Backbone = tried or self
-        """The model with which it is found out what this family computes."""
-        if tried is None:
-            self._check_causal(name)
-            self._find_shape()
-        else:
-            self.scale, self.softcap = tried.scale, tried.softcap
+        self._check_causal(name)
+        self._find_shape()
         self.sharded = False
         """True where the weights lie in shards, so that only whole layers can be called."""
         self.shards: ShardedLM | None = None
         """The copy of this model in shards that is trained in place of it, where there is one."""
-        self.trained_dtype: torch.dtype = head.weight.dtype
-        """The dtype in which the weights are trained, also where they are stored in another until they are in shards.
-        """
         self.packs: bool | None = None
         """True where `groupwise.causal_lm.scoring` gives this model's own numbers; None before the first trial."""
 

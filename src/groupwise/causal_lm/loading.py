@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -34,13 +34,11 @@ class LoadedLM:
         model: the module that is trained (with its adapter, if any).
         tokenizer: its tokenizer, with an end and a pad token.
         backbone: the model taken apart at its head.
-        dtypes: the dtypes that weights get in shards, by parameter; others keep theirs.
     """
 
     model: nn.Module
     tokenizer: Any
     backbone: Backbone
-    dtypes: Mapping[Tensor, torch.dtype] = field(default_factory=dict)
 
 
 def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM:
@@ -123,8 +121,6 @@ def prepared(
     lora: LoraConfig | None = None,
     device: str | torch.device = "cpu",
     path: str = "",
-    stored: Sequence[tuple[nn.Parameter, Tensor]] = (),
-    tried: Backbone | None = None,
 ) -> LoadedLM:
     """Prepares a model and a tokenizer that a program holds, as `load` does with those of a folder; both are changed in
     place.
@@ -136,8 +132,6 @@ def prepared(
         lora: an adapter to add.
         device: where the weights go.
         path: what an error calls the model.
-        stored: parameters, and the weights that they take in the end, of another dtype than theirs.
-        tried: the model with these weights, without an adapter, where the one that is prepared cannot compute.
 
     Raises:
         ConfigError: quantised weights, no end token, more tokens than embeddings, a family that is not supported, or an
@@ -151,11 +145,7 @@ def prepared(
     if dropout == "off":
         _without_dropout(model)
     trained: nn.Module = model if lora is None else add_lora(model, lora)
-    backbone = Backbone(trained, tried)
-    dtypes: dict[Tensor, torch.dtype] = {parameter: parameter.dtype for parameter, _ in stored}
-    for parameter, weights in stored:
-        parameter.data = weights
-    return LoadedLM(trained, tokenizer, backbone, dtypes)
+    return LoadedLM(trained, tokenizer, Backbone(trained))
 
 
 def load_tokenizer(path: str, revision: str | None = None) -> Any:

@@ -335,7 +335,7 @@ def can_pack(backbone: Backbone) -> bool:
     ):
         return False  # recomputation in the backward pass would find the model's usual attention
     if backbone.packs is None:
-        backbone.packs = bool(full_layers(prompt_cache(config))) and _agrees(backbone.tried)
+        backbone.packs = bool(full_layers(prompt_cache(config))) and _agrees(backbone)
     return backbone.packs
 
 

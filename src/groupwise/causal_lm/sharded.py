@@ -29,20 +29,16 @@ class ShardedLM:
     Args:
         backbone: the plain model, which holds no weights afterwards.
         mesh: the processes.
-        dtypes: those of weights that get another dtype in shards.
 
     Raises:
         ConfigError: the model has no list of layers, or a mixture of experts.
     """
 
-    def __init__(
-        self, backbone: Backbone, mesh: DeviceMesh, dtypes: Mapping[Tensor, torch.dtype] | None = None
-    ) -> None:
+    def __init__(self, backbone: Backbone, mesh: DeviceMesh) -> None:
         check_spreads(backbone.config)
-        # The trial of packing runs the model past its forward pass, which only a plain one allows. It is the last one.
+        # The trial of packing runs the model past its forward pass, which only a plain one allows.
         scoring.can_pack(backbone)
-        backbone.tried = backbone
-        self.backbone = copy_without_weights(backbone, backbone.model, dtypes)
+        self.backbone = copy_without_weights(backbone, backbone.model)
         self.backbone.sharded = True
         shard_module(self.backbone.model, _layers(self.backbone.body), mesh)
         move_weights(backbone.model, self.backbone.model, mesh)

@@ -10,17 +10,16 @@ import typer
 from typer.core import TyperCommand
 
 from groupwise.cli.check import check
-from groupwise.cli.compare import compare
 from groupwise.cli.estimate import estimate
 from groupwise.cli.evaluate import evaluate
 from groupwise.cli.experiments import experiments
 from groupwise.cli.export import export
 from groupwise.cli.methods import methods
 from groupwise.cli.output import report as tell
-from groupwise.cli.report import doctor, report
 from groupwise.cli.sample import sample
 from groupwise.cli.schema import schema
 from groupwise.cli.train import resume, train
+from groupwise.plugins import absent, installed_points
 from groupwise.processes import end_with_parent
 
 
@@ -96,9 +95,29 @@ def _options(
     pass
 
 
+def _brought() -> list[Any]:
+    """Returns the verbs that packages bring, by the entry points `groupwise.verbs`; one whose package is not here says
+    so.
+    """
+
+    def verb(point: Any) -> Any:
+        if not (reason := absent(point)):
+            return point.load()
+
+        def missing() -> None:
+            from groupwise.config import ConfigError
+
+            raise ConfigError(f"groupwise {reason}")
+
+        missing.__name__, missing.__doc__ = point.name, f"Not here: {reason}."
+        return missing
+
+    return [verb(point) for point in installed_points("groupwise.verbs")]
+
+
 _PANELS = {
     "Train": (train, resume, check, estimate),
-    "Look at results": (report, evaluate, sample, compare, doctor, export),
+    "Look at results": (*_brought(), evaluate, sample, export),
     "Look things up": (experiments, methods, schema, version),
 }
 for _panel, _verbs in _PANELS.items():

@@ -62,15 +62,16 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
         config: the resolved configuration.
     """
     from groupwise.cli.output import counted
-    from groupwise.experiment.comparison import describe_gains, gains
     from groupwise.experiment.held_out import read_summary
+    from groupwise.plugins import find
     from groupwise.runs import EvaluatedOn
     from groupwise.track.tracker import same_decimals
 
     metric = summary["metric"]
     if metric is None:
         return ["No evaluation reported a metric."]
-    over = gains({summary.get("seed", 0): run})
+    described_gains = find("described_gains")
+    over = {} if described_gains is None else described_gains(run)
     controls = config.get("controls", {})
     measured_controls = [name for name in controls if RunFolder(run).control(name).has_ended]
     before, after, *control_scores = same_decimals(
@@ -91,7 +92,7 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
             + (f"  ({control['description']})" if control["description"] else "")
         )
         if name in over:
-            lines.append(f"    {describe_gains(over[name], evaluated_on.prompts)}")
+            lines.append(f"    {over[name]}")
     seconds = summary.get("seconds", {})
     time_spent = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
     lines.append(
@@ -180,11 +181,11 @@ def pictures(run: Path, steps: tuple[int, int]) -> list[str]:
 def findings(run: Path) -> list[str]:
     """Lists the rules that hold at the end of a run; notes, which ask for no action, are left to `groupwise doctor`."""
     from groupwise.cli.trained import run_config
-    from groupwise.diagnosis import diagnose
+    from groupwise.plugins import find
     from groupwise.track.tracker import read_metrics
 
-    path = RunFolder(run).metrics
-    diagnosis_findings = diagnose(read_metrics(path), run_config(run)) if path.is_file() else []
+    path, diagnose = RunFolder(run).metrics, find("diagnose")
+    diagnosis_findings = [] if diagnose is None or not path.is_file() else diagnose(read_metrics(path), run_config(run))
     return [
         f"\nNoticed: {finding.rule}: {finding}"
         for finding in diagnosis_findings

@@ -1,320 +1,137 @@
-"""`groupwise estimate`: what a step will take, before it is run."""
+"""`groupwise estimate`: the memory of a training step by formula, and one real step of this machine."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli import completion
-from groupwise.cli.arguments import Overrides, RunCode
+from groupwise.cli.arguments import ExperimentName, Model, Overrides, RunCode
 
 if TYPE_CHECKING:
-    from groupwise.domain.costs import CausalLm
-    from groupwise.estimate.estimate import Estimate
-    from groupwise.estimate.machine import Machine, Step
-    from groupwise.estimate.shape import Shape
+    from groupwise.domain.settings import CausalLm
     from groupwise.experiment import Experiment
 
 
-Whose = Annotated[
-    str,
-    typer.Argument(
-        metavar="[EXPERIMENT]", help="Whose step: sizes, method, precision.", autocompletion=completion.experiments
-    ),
-]
-ModelFiles = Annotated[
-    Path | None, typer.Option(help="A model folder or its config.json.", show_default="the experiment's model")
-]
-Gpus = Annotated[int, typer.Option(min=1, max=10**6, help="Devices that share the step's prompts.")]
-Gpu = Annotated[
-    str | None,
-    typer.Option(
-        help="A100, H100, H200, B200, L40S, RTX4090: by documented peaks.", show_default="this machine, measured"
-    ),
-]
-PromptTokens = Annotated[
-    float | None,
-    typer.Option(min=1, max=1e9, help="Mean tokens of a prompt.", show_default="the experiment's data, or 128"),
-]
-CompletionTokens = Annotated[
-    float | None,
-    typer.Option(
-        min=1, max=1e9, help="Mean tokens of a completion.", show_default="domain.sampling.max_new_tokens, the most"
-    ),
-]
-Sharding = Annotated[
-    Literal["none", "full"] | None,
-    typer.Option(
-        help="Whether weights and their optimiser's state are dealt to the devices.",
-        show_default="the experiment's train.sharding",
-    ),
-]
-Against = Annotated[
-    Path | None, typer.Option(help="A run folder: its lengths are taken, and its seconds shown beside the estimate.")
-]
-Calibrate = Annotated[bool, typer.Option(help="Measure this machine again.")]
-
-
 def estimate(
-    experiment: Whose = "language",
+    experiment: ExperimentName = "language",
     overrides: Overrides = None,
-    model: ModelFiles = None,
-    gpus: Gpus = 1,
-    gpu: Gpu = None,
-    prompt_tokens: PromptTokens = None,
-    completion_tokens: CompletionTokens = None,
-    sharding: Sharding = None,
-    against: Against = None,
-    calibrate: Calibrate = False,
+    model: Model = None,
+    gpus: Annotated[int, typer.Option(min=1, max=10**6, help="Devices that share the step's prompts.")] = 1,
+    prompt_tokens: Annotated[float, typer.Option(min=1, max=1e9, help="Mean tokens of a prompt.")] = 128.0,
+    measure: Annotated[
+        bool | None,
+        typer.Option(
+            "--measure/--no-measure", help="Run two steps here, and show the second.", show_default="where it fits"
+        ),
+    ] = None,
     run_code: RunCode = False,
 ) -> None:
-    """Say what a training step takes: memory, operations and seconds of sampling, scoring, update and communication.
+    """Say what a training step takes: its memory by formula, and what a real step takes on this machine.
 
-    Rewards, evaluation and waiting are not in it. What was not measured on this machine is called extrapolated. Models
-    that make images are counted from their configuration files, without their weights.
+    The formula is that of causal language models, and reads a model's config.json alone. Seconds and memory of other
+    models, and the seconds of another machine, are known only by a step there.
     """
-    from rich.text import Text
-
-    from groupwise.cli.output import console
+    from groupwise.cli.arguments import load
+    from groupwise.cli.output import say
     from groupwise.config import ConfigError
-    from groupwise.estimate.estimate import Numbers
-    from groupwise.estimate.estimate import estimate as estimated
-    from groupwise.estimate.machine import GPUS
     from groupwise.streams import Streams
 
-    if gpu is not None and gpu not in GPUS:
-        raise ConfigError(
-            f"--gpu {gpu}: its peaks are not known here; known are {', '.join(GPUS)}. Leave it out to measure this"
-            " machine"
-        )
-    name = experiment if against is None else str(against)
-    span = _sampling_span(name, list(overrides or ()), None if model is None else str(model), run_code)
-    costs = span.domain.costs(streams=Streams(span.seed))
-    if costs is None:
-        from groupwise.cli.estimate_images import show_images
-
-        taken = {} if against is None else _seconds_taken(_sampling_rows(against))
-        show_images(span, name, gpu=gpu, gpus=gpus, taken=taken)
-        return
-    shape = _shape(costs, model, span.name)
-    step = _step(span, costs, prompt_tokens or costs.prompt_tokens or 128.0, completion_tokens)
-    taken = {}
-    if against is not None:
-        step, taken = _as_run(step, against)
-    half = span.train.autocast == "bfloat16" or costs.bfloat16
-    machine = _machine(gpu, half, span, calibrate)
-    step_estimate = estimated(
-        shape,
-        _beside_server(step, costs, shape, machine),
-        machine,
-        num_processes=gpus,
-        numbers=Numbers(2 if costs.bfloat16 else 4, 2 if half else 4, costs.lora_rank),
-        sharding=sharding or span.train.sharding,
-    )
-    for line in _about(step_estimate):
-        console().print(Text(line))
-    _show(step_estimate, taken)
-    for line in step_estimate.extrapolated:
-        console().print(Text(f"extrapolated: {line}"))
-
-
-def _sampling_span(name: str, overrides: Sequence[str], model: str | None, run_code: bool) -> Experiment:
-    """Returns the first stage that samples, as an experiment."""
-    from groupwise.cli.arguments import load
-    from groupwise.config import ConfigError
-
-    loaded = load(name, overrides, model=model, run_code=run_code)
+    loaded = load(experiment, overrides, model=model, run_code=run_code)
     span = next((span for span in loaded.spans if span.samples), None)
     if span is None:
         raise ConfigError(
-            f"{name}: no stage samples, so there is no step to estimate; set policy_weight above 0 in one"
+            f"{loaded.name}: no stage samples, so there is no step to estimate; set policy_weight above 0 in one"
         )
-    return span
-
-
-def _shape(costs: CausalLm, model: Path | None, name: str) -> Shape:
-    from groupwise.estimate.shape import read_shape, shape_of
-
-    # A GGUF file is named by `--model`, and its plain folder by the costs.
-    return read_shape(costs.path or model or "") if costs.config is None else shape_of(costs.config, name)
-
-
-def _step(span: Experiment, costs: CausalLm, prompt_tokens: float, completion_tokens: float | None) -> Step:
-    from groupwise.estimate.machine import Step
-
-    longest = costs.max_new_tokens
-    size = span.train.micro_batch_members
-    return Step(
-        prompts=span.train.prompts_per_step,
-        group_size=span.train.group_size,
-        prompt_tokens=prompt_tokens,
-        completion_tokens=min(float(longest), completion_tokens or float(longest)),
-        longest=longest,
-        updates=span.train.updates_per_batch,
-        minibatches=span.train.minibatches,
-        micro_batch=size if isinstance(size, int) else None,
-        reference="reference_log_prob" in span.objective.requires_rollouts,
-        extra_forward=span.objective.scope == "batch",
-        checkpointing=span.train.gradient_checkpointing,
-        served=costs.served,
-        server_sleeps=costs.server_sleeps,
-    )
-
-
-def _beside_server(step: Step, costs: CausalLm, shape: Shape, machine: Machine) -> Step:
-    """Returns the step with the memory of a server that samples on the same device."""
-    from dataclasses import replace
-
-    if not costs.server_share:
-        return step
-    # Without a device whose memory is known, what it holds at least.
-    least = (2 if costs.bfloat16 else 4) * shape.parameters
-    return replace(step, server_bytes=max(least, costs.server_share * (machine.memory or 0.0)))
-
-
-def _as_run(step: Step, path: Path) -> tuple[Step, Mapping[str, float]]:
-    """Returns the step with the lengths of a run, and the median seconds of its parts."""
-    import statistics
-    from dataclasses import replace
-
-    rows = _sampling_rows(path)
-    share = statistics.mean(row.get("scored_share") or 0.0 for row in rows)
-    drawn = statistics.mean(row.get("num_prompts_drawn") or step.prompts for row in rows)
-    seen = replace(
-        step,
-        prompts=round(drawn),
-        completion_tokens=statistics.mean(row["completions/mean_length"] for row in rows),
-        learning_share=share,
-    )
-    return seen, _seconds_taken(rows)
-
-
-def _sampling_rows(path: Path) -> list[Mapping[str, Any]]:
-    """Returns the metrics of the steps of a run that sampled, without the first."""
-    from groupwise.config import ConfigError
-    from groupwise.runs import read_run
-
-    rows = [
-        row
-        for row in read_run(path).rows
-        if row.get("seconds/sampling") is not None and row.get("completions/mean_length") is not None
-    ][1:]
-    if not rows:
+    train = span.train
+    members = f"{train.prompts_per_step} prompts x {train.group_size} members"
+    updates = train.updates_per_batch * train.minibatches
+    say(f"a step: {members}, {updates} optimiser step{'s' if updates > 1 else ''}")
+    costs = span.domain.costs(streams=Streams(span.seed))
+    peak = 0.0
+    if costs is not None:
+        peak = _show_formula(span, costs, gpus, prompt_tokens)
+    elif measure is False:
         raise ConfigError(
-            f"--against {path}: no step of it after the first sampled anything; give a run with more steps"
+            f"{loaded.name}: no formula for the memory of the domain {span.domain.kind!r}; leave --no-measure out"
         )
-    return rows
+    here, total = _machine(span)
+    if measure is None and (peak > total or (costs is not None and not costs.has_weights)):
+        why = f"it has {total / 2**30:.3g} GiB" if peak > total else "there is a configuration without weights"
+        say(f"No step was measured on {here}: {why}. Seconds are known only by a step on the machine itself.")
+    elif measure is not False:
+        from groupwise.experiment.measured_step import measured_step
+
+        _show_step(measured_step(span), here)
 
 
-def _seconds_taken(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Returns the median seconds of the parts of a run's steps."""
-    import statistics
-
-    seconds_by_part = {
-        part: [row.get(f"seconds/{part}", 0.0) for row in rows] for part in ("sampling", "scoring", "update")
-    }
-    return {part: statistics.median(seconds) for part, seconds in seconds_by_part.items() if any(seconds)}
-
-
-def _machine(gpu: str | None, half: bool, span: Experiment, again: bool) -> Machine:
-    from groupwise.estimate.machine import documented_machine
-
-    if gpu is not None:
-        return documented_machine(gpu, half=half)
+def _show_formula(span: Experiment, costs: CausalLm, gpus: int, prompt_tokens: float) -> float:
+    """Prints the memory by part, and returns its peak, in bytes."""
     import torch
-    from rich.text import Text
 
-    from groupwise.cli.output import console
-    from groupwise.estimate.calibration import calibrate_machine
-    from groupwise.experiment import load_experiment, run
+    from groupwise.causal_lm.head_tiles import CPU_TILES, GPU_TILES
+    from groupwise.cli.output import console, say, table
+    from groupwise.estimate import Shape, Step, memory
 
-    def train(table: Mapping[str, Any], out: Path) -> None:
-        path = out.with_suffix(".json")
-        path.write_text(json.dumps(table), encoding="utf-8")
-        run(load_experiment(path, run_code=True), out)
-
-    on_gpu = span.train.device != "cpu" and torch.cuda.is_available()
-    device = torch.cuda.get_device_name() if on_gpu else "cpu"
-    return calibrate_machine(
-        train,
-        num_threads=span.train.num_threads,
-        device=device,
-        again=again,
-        say=lambda text: console().print(Text(text)),
-    ).machine()
-
-
-def _about(step_estimate: Estimate) -> list[str]:
-    shape, step = step_estimate.shape, step_estimate.step
-    devices = (
-        f"{step_estimate.num_processes} x {step_estimate.machine.name}"
-        if step_estimate.num_processes > 1
-        else step_estimate.machine.name
+    train, size = span.train, span.train.micro_batch_members
+    shape = Shape.of(costs.config, costs.lora)
+    step = Step(
+        prompts=train.prompts_per_step,
+        group_size=train.group_size,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=costs.max_new_tokens,
+        pass_members=size if isinstance(size, int) else None,
+        minibatches=train.minibatches,
+        processes=gpus,
+        sharded=train.sharding == "full" and gpus > 1,
+        weight_bytes=costs.weight_bytes,
+        number_bytes=2 if train.autocast == "bfloat16" else costs.weight_bytes,
+        reference="reference_log_prob" in span.objective.requires_rollouts,
+        checkpointing=train.gradient_checkpointing,
+        samples=not costs.served,
     )
-    share = f", {step.learning_share:.0%} of them learn" if step.learning_share < 1 else ""
-    idle = step_estimate.num_processes - step.prompts
-    waits = (
-        [
-            f"{idle} of the {step_estimate.num_processes} devices get no prompt: a step has {step.prompts}; set"
-            " train.prompts_per_step higher"
-        ]
-        if idle > 0
-        else []
+    on_gpu = train.device != "cpu" and torch.cuda.is_available()
+    parts = memory(shape, step, GPU_TILES if on_gpu else CPU_TILES)
+    say(
+        f"{shape.parameters / 1e6:,.1f} million weights, {shape.trained / 1e6:,.1f} million trained:"
+        f" {shape.layers} layers of width {shape.hidden}, vocabulary {shape.vocabulary}"
     )
-    return [
-        (
-            f"{shape.parameters / 1e6:,.1f} million parameters: {shape.layers} layers of width {shape.hidden},"
-            f" vocabulary {shape.vocabulary}"
-        ),
-        (
-            f"a step: {step.prompts} prompts x {step.group_size} members, {step.prompt_tokens:.0f} +"
-            f" {step.completion_tokens:.0f} tokens, {step.updates * step.minibatches} optimiser"
-            f" step{'s' if step.updates * step.minibatches > 1 else ''}{share}"
-        ),
-        f"on {devices}, {'measured' if step_estimate.machine.is_measured else 'by documented peaks'}",
-        *waits,
-    ]
+    if gpus > train.prompts_per_step:
+        say(
+            f"{gpus - train.prompts_per_step} of the {gpus} devices get no prompt: a step has {train.prompts_per_step};"
+            " set train.prompts_per_step higher"
+        )
+    rows = [(name, f"{part.size / 2**30:.3g}", part.formula) for name, part in parts.items()]
+    title = f"Memory by formula, {prompt_tokens:.0f} + {costs.max_new_tokens} tokens"
+    console().print(table(["part", "GiB a device", "formula"], rows, title=title, numbers=["GiB a device"]))
+    if costs.server_share:
+        say(
+            f"Beside it a vLLM server takes {costs.server_share:.0%} of the device's memory"
+            + (", while it samples." if costs.server_sleeps else ".")
+        )
+    return parts["peak"].size
 
 
-def _show(step_estimate: Estimate, taken: Mapping[str, float]) -> None:
+def _machine(span: Experiment) -> tuple[str, float]:
+    """Returns the name and the bytes of the device on which a step would run here."""
+    import os
+
+    import torch
+
+    if span.train.device != "cpu" and torch.cuda.is_available():
+        return torch.cuda.get_device_name(), float(torch.cuda.mem_get_info()[1])
+    threads = span.train.num_threads
+    total = float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
+    return f"this machine's CPU, {threads} thread{'s' if threads > 1 else ''}", total
+
+
+def _show_step(metrics: Mapping[str, float], here: str) -> None:
+    """Prints the seconds and the memory of a measured step."""
     from groupwise.cli.output import console, table
 
-    heads = ["seconds", "TFLOP a device", *(["measured seconds", "ratio"] if taken else [])]
-    rows = []
-    for part, seconds in [*step_estimate.seconds.items(), ("step, without rewards", step_estimate.total)]:
-        flops = (
-            sum(done.flops for done in step_estimate.work.values())
-            if part not in step_estimate.seconds
-            else step_estimate.work[part].flops
-            if part in step_estimate.work
-            else 0.0
-        )
-        measured_seconds = taken.get(part) if part in step_estimate.seconds else sum(taken.values())
-        beside = (
-            []
-            if not taken
-            else [f"{measured_seconds:.3g}", f"{seconds / measured_seconds:.2f}"]
-            if measured_seconds
-            else ["-", "-"]
-        )
-        rows.append([part, f"{seconds:.3g}", f"{flops / 1e12:.3g}", *beside])
-    console().print(table(["part", *heads], rows, title="A step", numbers=heads))
-    sizes = [[part, _gib(size)] for part, size in step_estimate.bytes.items() if size and part != "peak"]
-    sizes.append(["held at once", _gib(step_estimate.bytes["peak"]) + _fits(step_estimate)])
-    console().print(table(["part", "GiB a device"], sizes, title="Memory", numbers=["GiB a device"]))
-
-
-def _fits(step_estimate: Estimate) -> str:
-    if step_estimate.machine.memory is None:
-        return ""
-    return f" of {step_estimate.machine.memory / 2**30:.0f}" + (
-        ", too much" if step_estimate.bytes["peak"] > 0.9 * step_estimate.machine.memory else ""
-    )
-
-
-def _gib(size: float) -> str:
-    return f"{size / 2**30:.3g}"
+    seconds = {name.removeprefix("seconds/"): value for name, value in metrics.items() if name.startswith("seconds/")}
+    rows = [(part, f"{spent:.3g} s") for part, spent in {**seconds, "whole step": metrics["step_time"]}.items()]
+    if (peak := metrics.get("memory/peak_mib")) is not None:
+        rows.append(("peak memory", f"{peak / 1024:.3g} GiB"))
+    console().print(table(["part", "measured"], rows, title=f"A step on {here}", numbers=["measured"]))

@@ -31,4 +31,5 @@ def experiments(
         'Change one:  a .toml file of yours that begins with extends = "NAME", and groupwise train FILE.toml',
         markup=False,
     )
-    console().print(f"Read one:    {within(find(rows[0][0]).path.parent)}", markup=False)
+    folders = dict.fromkeys(str(within(find(name).path.parent)) for name in names)
+    console().print(f"Read one:    in {', '.join(folders)}", markup=False)

@@ -350,11 +350,45 @@ def _value(value: Any) -> str:
 
 _SYMBOLS = {
     "sum": "Σ", "prod": "Π", "pi": "π", "varepsilon": "ε", "epsilon": "ϵ", "beta": "β", "gamma": "γ", "lambda": "λ", "mu": "μ", "sigma": "σ", "rho": "ρ",  # noqa: E501
-    "tau": "τ", "varphi": "φ", "delta": "δ", "Delta": "Δ", "propto": "∝", "in": "∈", "notin": "∉", "le": "≤", "ge": "≥", "ne": "≠", "leftarrow": "←",  # noqa: E501
-    "cdot": "·", "{": "{", "}": "}", "|": "|", " ": " ", ",": " ", "quad": " ", "left": "", "right": "", "textstyle": "",  # noqa: E501
+    "tau": "τ", "theta": "θ", "eta": "η", "ell": "ℓ", "pm": "±", "varphi": "φ", "delta": "δ", "Delta": "Δ", "propto": "∝", "in": "∈", "notin": "∉", "le": "≤", "ge": "≥", "ne": "≠", "leftarrow": "←",  # noqa: E501
+    "cdot": "·", "{": "{", "}": "}", "|": "|", " ": " ", ",": " ", "quad": " ",
 }  # fmt: skip
-_NAMES = ("clip", "mean", "std", "sg", "whiten", "softmax", "cov")
-_RELATIONS = "=<>≤≥≠∝∈∉←"
+
+
+def _fraction(match: re.Match[str]) -> str:
+    above, below = (
+        text if re.fullmatch(r"(\\[A-Za-z]+|\w|\d+)(_\w+)? ?", text) else f"({text})" for text in match.groups()[-2:]
+    )
+    whole = f"{above.strip()}/{below.strip()}"
+    # The logarithm of a fraction is no fraction of a logarithm.
+    return f"{match[1]}({whole})" if match[1] else f" {whole} "
+
+
+_RULES: tuple[tuple[str, Any], ...] = (
+    (r"\\begin\{cases\}(.*?)\\end\{cases\}", r"[\1]"),
+    (r"\\\\", "; "),
+    (r"&", " if "),
+    (r"\\mathrm\{(clip|mean|std|sg|whiten|softmax|cov)\}", r" \1"),
+    (r"\\(?:mathrm|text)\{([^{}]*)\}", r" \1 "),
+    (r"_\{(\w(?:,\w)+)\}", lambda match: f"_{match[1].replace(',', '')} "),
+    (r"([_^])\{(\\?\w+)\}", r"\1\2 "),
+    (r"([_^])\{([^{}]*)\}", r"\1(\2)"),
+    (r"(\\(?:log|ln|exp))?\s*\\frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", _fraction),
+    (r"\\sqrt\{([^{}]*)\}", r"√(\1)"),
+    (r"\\overline\{([^{}]*)\}", r"mean(\1)"),
+    (r"\\bar\s*\{?(\w)\}?", "\\1\u0304"),
+    (r"\\hat\s*\{?(\w)\}?", "\\1\u0302"),
+)
+"""The commands of LaTeX, innermost first, until none is left."""
+_SPACES = (
+    (r"\s*([=<>≤≥≠∝∈∉←])\s*", r" \1 "),
+    (r"\s*([+-])\s*", r"\1"),
+    (r"\s*([,;])\s*", r"\1 "),
+    (r" +", " "),
+    (r"([(\[]) ", r"\1"),
+    (r" ([)\]^_])", r"\1"),
+    (r"(\))(?=\w)", r"\1 "),
+)
 
 
 def equation_lines(latex: str) -> list[str]:
@@ -373,94 +407,20 @@ def plain(latex: str) -> str:
     Example:
         >>> plain(r"\\frac{1}{B}\\sum_i\\min\\left(r_{i,t}A_i,\\ 1+\\varepsilon\\right)")
         '1/B Σ_i min(r_it A_i, 1+ε)'
-        >>> plain(r"w=\\begin{cases}1&A>0\\\\ r&A<0\\end{cases}")
-        'w = [1 if A > 0; r if A < 0]'
     """
-    rows = re.compile(r"\\begin\{cases\}(.*?)\\end\{cases\}", re.DOTALL)
-    latex = rows.sub(
-        lambda match: "[" + ";".join(row.replace("&", r"\text{if}") for row in match[1].split(r"\\")) + "]", latex
-    )
-    text = _join(_Reader(latex).atoms())
-    return re.sub(r" +([,;)\]])", r"\1", re.sub(r"([(\[]) +", r"\1", re.sub(r" +", " ", text))).strip()
+    # An index without braces is one character.
+    before, latex = "", re.sub(r"_(\w)(?=[A-Za-z\\])", r"_\1 ", re.sub(r"\\(left|right|textstyle)\b", "", latex))
+    while before != latex:
+        before = latex
+        for pattern, written in _RULES:
+            latex = re.sub(pattern, written, latex, flags=re.DOTALL)
+    # A command ends where no letter follows it, and what follows it is a word of its own.
+    latex = re.sub(r"\\([A-Za-z]+|.)(?=([A-Za-z\\]?))", lambda match: _symbol(match[1], match[2]), latex)
+    text = re.sub("[{}]", "", latex)
+    for pattern, written in _SPACES:
+        text = re.sub(pattern, written, text)
+    return text.strip()
 
 
-def _join(atoms: list[str]) -> str:
-    text = ""
-    for atom in atoms:
-        if atom in tuple(_RELATIONS):
-            text = f"{text} {atom} "
-        elif text and atom and _is_word(atom[0]) and (_is_word(text[-1]) or text[-1] in ")]}"):
-            text = f"{text} {atom}"
-        else:
-            text += ", " if atom == "," else "; " if atom == ";" else atom
-    return text
-
-
-def _is_word(character: str) -> bool:
-    return character.isalnum() or character in "'Σ√\u0304"
-
-
-class _Reader:
-    """Takes LaTeX apart, one atom after the other: a symbol with its index and exponent, a fraction, a bracket."""
-
-    def __init__(self, latex: str) -> None:
-        # Whole words stand in mathrm, in text and in indices of several letters.
-        self.tokens = re.findall(r"\\(?:mathrm|text)\{[^{}]*\}|(?<=_\{)[A-Za-z]+(?=\})|\\[A-Za-z]+|\\.|\d+|\S| ", latex)
-        self.place = 0
-
-    def atoms(self, end: str = "") -> list[str]:
-        atoms: list[str] = []
-        while self.place < len(self.tokens) and self.tokens[self.place] != end:
-            token = self.tokens[self.place]
-            if token in "_^" and atoms:
-                self.place += 1
-                inner = self.one()
-                if token == "_":
-                    atoms[-1] += "_" + (
-                        inner.replace(", ", "")
-                        if re.fullmatch(r"\w+(,\s*\w+)*", inner)
-                        else f"{{{inner.replace(', ', ',')}}}"
-                    )
-                else:
-                    atoms[-1] += "^" + _bracketed(inner)
-            elif token == "'" and atoms:
-                atoms[-1] += "'"
-                self.place += 1
-            elif token == " ":
-                self.place += 1
-            else:
-                atoms.append(self.one())
-        return [atom for atom in atoms if atom]
-
-    def one(self) -> str:
-        """Reads the next group, command or character."""
-        while self.tokens[self.place] == " ":
-            self.place += 1
-        token = self.tokens[self.place]
-        self.place += 1
-        if token == "{":
-            inside = _join(self.atoms("}"))
-            self.place += 1
-            return inside
-        if not token.startswith("\\"):
-            return token
-        name = token[1:]
-        if name == "frac":
-            above, below = self.one(), self.one()
-            return f"{_bracketed(above)}/{_bracketed(below)}"
-        if name == "sqrt":
-            return f"√{_bracketed(self.one())}"
-        if name == "bar":
-            return self.one() + "\u0304"
-        if name == "overline":
-            return f"mean({self.one()})"
-        if name.startswith(("mathrm{", "text{")):
-            word = name.partition("{")[2].removesuffix("}").replace("\\ ", " ")
-            return word if word in _NAMES else f" {word} "
-        if name in ("log", "ln", "exp") and self.tokens[self.place : self.place + 1] == ["\\frac"]:
-            return f"{name}({self.one()})"
-        return _SYMBOLS.get(name, name)
-
-
-def _bracketed(text: str) -> str:
-    return text if re.fullmatch(r"[\w'\u0304]+", text) or re.fullmatch(r"\w+(_\w+)?\([^()]*\)", text) else f"({text})"
+def _symbol(name: str, after: str) -> str:
+    return _SYMBOLS.get(name, f" {name}" if name.isalpha() else name) + (" " if name.isalpha() and after else "")

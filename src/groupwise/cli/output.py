@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groupwise.extras import advice
+from groupwise.plugins import is_shipped_file
 from groupwise.processes import ProcessLeftError, is_first_process, is_out_of_memory
 
 if TYPE_CHECKING:
@@ -142,8 +143,6 @@ _OF_A_PATH = {
 }
 """Errors of the operating system about a path that the user named, which are no defects of the program."""
 
-PACKAGE = Path(__file__).resolve().parents[1]
-
 
 def message_for_user(error: BaseException) -> str | None:
     """Returns the message of an error that was raised on purpose, or None for a defect.
@@ -176,11 +175,7 @@ def message_for_user(error: BaseException) -> str | None:
     if not isinstance(error, (ValueError, RuntimeError, OSError)) or isinstance(error, NotImplementedError):
         return None
     frames = traceback.extract_tb(error.__traceback__)
-    if (
-        not frames
-        or PACKAGE not in Path(frames[-1].filename).resolve().parents
-        or not (frames[-1].line or "").startswith("raise")
-    ):
+    if not frames or not is_shipped_file(frames[-1].filename) or not (frames[-1].line or "").startswith("raise"):
         return None
     return str(error)
 

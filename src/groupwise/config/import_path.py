@@ -20,6 +20,7 @@ from pydantic import AfterValidator, BaseModel
 from pydantic_core import CoreSchema, core_schema
 
 from groupwise.config.errors import ConfigError
+from groupwise.plugins import is_shipped_file
 
 _ENTRY_POINT = re.compile(r"[\w.-]{1,200}")
 _WRITE = "{!r} is no import path; write package.module:name, for a file mine.py in the working directory mine:name"
@@ -207,8 +208,6 @@ class Objects(ModuleType):
 # Modules of a user, named in a configuration: installed, or lying in the working directory. A configuration runs code
 # only through this module.
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-
 _allowed: ContextVar[Collection[str] | None] = ContextVar("allowed", default=None)
 
 
@@ -261,7 +260,7 @@ def raised_at(error: BaseException) -> str:
     # An import that fails is raised by Python's own machinery, which is no place of the user's.
     machinery = ("<", importlib.__file__)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(machinery)]
-    if not frames or _PACKAGE in (file := Path(frames[-1].filename)).parents:
+    if not frames or is_shipped_file(file := Path(frames[-1].filename)):
         return ""
     file_name = file.relative_to(Path.cwd()) if Path.cwd() in file.parents else file
     return f" (at {file_name}:{frames[-1].lineno} in {frames[-1].name})"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any, final
 
 from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
@@ -15,6 +13,7 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, Pydanti
 
 from groupwise.config.errors import ConfigError, Problem, nearest
 from groupwise.config.import_path import why_failed
+from groupwise.plugins import absent, installed_points
 
 # Objects that installed packages bring by entry points. The code of a package is loaded only for the name that is
 # written.
@@ -38,11 +37,6 @@ class Installed:
     package: str
 
 
-@lru_cache(maxsize=8)
-def _points(group: str) -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=group))
-
-
 def installed_names(group: str) -> tuple[str, ...]:
     """Returns the names that installed packages bring in a group of entry points.
 
@@ -50,12 +44,12 @@ def installed_names(group: str) -> tuple[str, ...]:
         >>> "language" in installed_names("groupwise.domains")
         True
     """
-    return tuple(dict.fromkeys(point.name for point in _points(group)))
+    return tuple(dict.fromkeys(point.name for point in installed_points(group)))
 
 
 def has_shipped_names(group: str) -> bool:
     """Tells whether this package's own entry points of a group are there; a checkout has none until it is installed."""
-    return any(point.dist and point.dist.name == PACKAGE for point in _points(group))
+    return any(point.dist and point.dist.name == PACKAGE for point in installed_points(group))
 
 
 def load_installed(name: str, group: str, key: str) -> Installed:
@@ -74,7 +68,7 @@ def load_installed(name: str, group: str, key: str) -> Installed:
         'groupwise.domain.language.config:LanguageConfig'
     """
     place = f"{key} = {name!r}"
-    points = {point.value: point for point in _points(group) if point.name == name}
+    points = {point.value: point for point in installed_points(group) if point.name == name}
     if not points:
         names = sorted(installed_names(group))
         message = (
@@ -87,6 +81,8 @@ def load_installed(name: str, group: str, key: str) -> Installed:
         message = f"it is brought by {len(points)} packages, {packages}; uninstall all but one of them"
         raise ConfigError(Problem(place, message))
     (point,) = points.values()
+    if reason := absent(point):
+        raise ConfigError(Problem(place, reason))
     try:
         return Installed(point.load(), point.value, packages)
     # A stranger's package may fail in any way while it is imported.

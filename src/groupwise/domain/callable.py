@@ -21,6 +21,7 @@ from groupwise.config import (
 )
 from groupwise.domain.exported import Card, Export
 from groupwise.domain.settings import DomainConfig
+from groupwise.plugins import is_shipped
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
@@ -115,7 +116,7 @@ def is_users(config: DomainConfig) -> bool:
         >>> is_users(load_experiment("language").domain)
         False
     """
-    return isinstance(config, UserDomainConfig) or not type(config).__module__.startswith("groupwise.")
+    return isinstance(config, UserDomainConfig) or not is_shipped(type(config).__module__)
 
 
 def config_of(kind: str, loaded: Any) -> type[DomainConfig]:

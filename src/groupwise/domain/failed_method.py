@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from groupwise.checkpoint.atomic import StorageError
 from groupwise.config import ConfigError, why_failed
 from groupwise.domain.returned import Fault
+from groupwise.plugins import is_shipped
 from groupwise.processes import is_out_of_memory
 from groupwise.reward import RewardError
 
@@ -78,7 +79,7 @@ def _names_by_code(owner: type) -> dict[CodeType, str]:
     """
     names: dict[CodeType, set[str]] = {}
     for cls in owner.__mro__:
-        if cls.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        if is_shipped(cls.__module__):
             continue
         for name, member in vars(cls).items():
             function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)

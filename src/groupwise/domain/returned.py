@@ -12,11 +12,11 @@ from torch import Tensor
 
 from groupwise.config import ConfigError, why_failed
 from groupwise.domain.base import Domain
-from groupwise.domain.image_evaluation import is_picture
 from groupwise.domain.protocol import Evaluation, Interval, Prompt, Samples, Table
 from groupwise.processes import is_out_of_memory
 from groupwise.records import Rollouts, Scored
 from groupwise.reward import RewardEvent, RewardTable
+from groupwise.reward.image import is_picture
 from groupwise.streams import Streams
 
 GUIDE = "docs/guide/write_your_own_domain.md"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 from pydantic import Field
 
@@ -17,8 +18,33 @@ from groupwise.schedule import Schedule
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
-    from groupwise.domain.costs import CausalLm, ImageCosts
     from groupwise.streams import Streams
+
+
+@final
+@dataclass(frozen=True)
+class CausalLm:
+    """A causal language model, as far as the memory of a step depends on it.
+
+    Args:
+        config: of transformers.
+        max_new_tokens: longest completion, tokens.
+        weight_bytes: bytes of a weight.
+        lora: the adapter that is trained, a `groupwise.causal_lm.config.LoraConfig`; unset trains all weights.
+        has_weights: whether there are weights, and not a configuration alone.
+        served: whether servers sample.
+        server_share: share of a device's memory that a server takes which the run starts on it; 0 where none is.
+        server_sleeps: whether that server gives its memory back while nothing is sampled.
+    """
+
+    config: Any
+    max_new_tokens: int
+    weight_bytes: int = 4
+    lora: Any = None
+    has_weights: bool = True
+    served: bool = False
+    server_share: float = 0.0
+    server_sleeps: bool = False
 
 
 class DomainConfig(Config):
@@ -124,22 +150,10 @@ class DomainConfig(Config):
         return self
 
     def costs(self, *, streams: Streams) -> CausalLm | None:
-        """Describes the costs of a step to `groupwise estimate`; None of a domain whose policy is no causal language
-        model.
+        """Describes the model to `groupwise estimate`; None of a domain whose policy is no causal language model.
 
         Args:
             streams: of the run; a model that is built for its data draws its weights from it.
-        """
-        return None
-
-    def image_costs(self, *, streams: Streams, copies: int, checkpointing: bool, time: bool) -> ImageCosts | None:
-        """Describes the costs of a step to `groupwise estimate`; None of a domain that makes no images.
-
-        Args:
-            streams: of the run; a model with fresh weights draws them from it.
-            copies: noised copies a member that the update learns from; 0 where it learns from what was sampled.
-            checkpointing: whether activations are computed again in the backward pass.
-            time: whether passes are timed on this machine.
         """
         return None
 

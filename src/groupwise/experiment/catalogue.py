@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, final
 
 from groupwise.config import ConfigError, Problem, merge, nearest, read_json, read_toml
+from groupwise.plugins import folders
 from groupwise.runs.folder import RunFolder
 
-SHIPPED = Path(__file__).resolve().parents[1] / "presets" / "experiments"
-FROM_MODEL = SHIPPED.parent / "from_model.toml"
+_PRESETS = Path(__file__).resolve().parents[1] / "presets"
+FROM_MODEL = _PRESETS / "from_model.toml"
 """What a run starts from where a model is named and no experiment."""
 
 
@@ -49,6 +51,15 @@ class Source:
         return str(self.tree.get("description", ""))
 
 
+@lru_cache(maxsize=1)
+def _shipped() -> dict[str, Path]:
+    """Returns name -> file: of this package, and of those that bring a folder by the entry points
+    `groupwise.experiments`, `package:folder`.
+    """
+    places = [_PRESETS / "experiments", *folders("groupwise.experiments")]
+    return {path.stem: path for folder in places for path in folder.glob("*.toml")}
+
+
 def shipped() -> list[str]:
     """Lists the names of the experiments that come with Groupwise.
 
@@ -56,7 +67,7 @@ def shipped() -> list[str]:
         >>> "language" in shipped()
         True
     """
-    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+    return sorted(_shipped())
 
 
 def kind_of_models() -> str:
@@ -107,8 +118,8 @@ def _locate(name: str, beside: Path) -> Path:
         return RunFolder(written).config
     if written.suffix in (".toml", ".json") or written.is_file():
         return written
-    if (SHIPPED / f"{name}.toml").is_file() and "/" not in name:
-        return SHIPPED / f"{name}.toml"
+    if name in _shipped():
+        return _shipped()[name]
     if (beside / f"{name}.toml").is_file():
         return beside / f"{name}.toml"
     raise ConfigError(

@@ -34,7 +34,7 @@ SAFE = frozenset(
     tomllib.loads((resources.files("groupwise.presets") / "harmless.toml").read_text(encoding="utf-8"))["names"]
 )
 """Import paths that any configuration may run without consent, as `harmless.toml` lists them. The package's name at the
-beginning of a path proves nothing: `groupwise.experiment.grids:subprocess.Popen` begins with it.
+beginning of a path proves nothing: `groupwise_look.compare.grids:subprocess.Popen` begins with it.
 """
 
 _MOST_SHOWN = 12

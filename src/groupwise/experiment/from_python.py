@@ -13,9 +13,9 @@ from groupwise.domain.exported import DomainObjects
 from groupwise.domain.kinds import DOMAINS
 from groupwise.experiment.arguments import read_arguments
 from groupwise.experiment.catalogue import FROM_MODEL, Source, find
-from groupwise.experiment.comparison import check_same_settings
 from groupwise.experiment.loading import load_source
 from groupwise.experiment.object_record import DOMAIN_INSTANCE, Arguments, check_objects, objects_of, type_name
+from groupwise.experiment.same_settings import check_same_settings
 from groupwise.experiment.schema import Experiment, nested_changes
 from groupwise.runs.folder import RunFolder
 

@@ -14,10 +14,10 @@ from pydantic import BaseModel
 from groupwise.config import ConfigError, difference, held_object, merge, object_path, user_object
 from groupwise.domain.callable import is_users
 from groupwise.experiment.code_consent import needs_consent, remember
-from groupwise.experiment.comparison import check_same_settings
 from groupwise.experiment.loaded_run import check_start
 from groupwise.experiment.loading import edits, load_experiment
 from groupwise.experiment.object_record import DOMAIN_INSTANCE, MODULE
+from groupwise.experiment.same_settings import check_same_settings
 from groupwise.experiment.schema import Experiment, read
 from groupwise.experiment.slots import written
 from groupwise.processes import can_spread
@@ -134,9 +134,12 @@ def _with_remarks(job: Job, remarks: Sequence[str]) -> Job:
 
 def _beside_controls(result: Result) -> Result:
     """Returns the result with the run's gains over its controls in the summary."""
-    from groupwise.experiment.comparison import write_gains
+    from groupwise.plugins import find
 
-    return result if not result.summary else dataclasses.replace(result, summary=write_gains(result.folder.path))
+    write_gains = find("write_gains")
+    if not result.summary or write_gains is None:
+        return result
+    return dataclasses.replace(result, summary=write_gains(result.folder.path))
 
 
 def default_run_folder(experiment: Experiment) -> Path:

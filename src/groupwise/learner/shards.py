@@ -50,27 +50,20 @@ def process_mesh(device: torch.device, patience: timedelta = PATIENCE) -> Device
     return DeviceMesh.from_group(group, device.type)
 
 
-def copy_without_weights(
-    owner: _Owner, module: nn.Module, dtypes: Mapping[Tensor, torch.dtype] | None = None
-) -> _Owner:
+def copy_without_weights(owner: _Owner, module: nn.Module) -> _Owner:
     """Returns a deep copy of an object in which the parameters of a module have shapes and no memory (the meta device);
     tied ones stay tied, buffers are copied.
 
     Args:
         owner: the module itself, or an object that refers to it.
         module: the module.
-        dtypes: those of parameters that are to have another dtype in the copy.
 
     Example:
         >>> copy_without_weights(module := nn.Linear(2, 2), module).weight.device.type
         'meta'
     """
-    changed = dtypes or {}
     memo = {
-        id(parameter): nn.Parameter(
-            torch.empty_like(parameter, device="meta", dtype=changed.get(parameter, parameter.dtype)),
-            requires_grad=parameter.requires_grad,
-        )
+        id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad)
         for parameter in module.parameters()
     }
     return copy.deepcopy(owner, memo)
@@ -82,8 +75,7 @@ def move_weights(whole: nn.Module, sharded: nn.Module, mesh: DeviceMesh) -> None
     whole ones: a process never holds more than the whole and its part. Processes do not wait for each other.
 
     Args:
-        whole: the module, equal on all processes; it holds no weights afterwards, and has the dtypes of the sharded
-            one. It may lie on the CPU.
+        whole: the module, equal on all processes; it holds no weights afterwards. It may lie on the CPU.
         sharded: what `copy_without_weights` made of it, sharded by `shard_module`.
         mesh: the mesh of the shards.
     """

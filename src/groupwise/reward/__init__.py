@@ -14,12 +14,7 @@ from groupwise.reward.scoring.score import Rewards, as_judge, needed_by, score, 
 from groupwise.reward.scoring.table import RewardEvent, RewardTable
 
 if TYPE_CHECKING:
-    from groupwise.reward.images.jpeg_size import JpegSize
-    from groupwise.reward.images.lpips import Lpips
-    from groupwise.reward.images.similarity import Psnr, SquaredError, Ssim
-    from groupwise.reward.models.classifier import Classifier
     from groupwise.reward.models.judge import Judge, WinRate
-    from groupwise.reward.models.preference import Aesthetic, ClipScore, PickScore
     from groupwise.reward.models.reward_model import RewardModel
     from groupwise.reward.programs.unit_tests import UnitTests
     from groupwise.reward.texts.answers import ExactAnswer, Extract, NumericAnswer
@@ -29,24 +24,17 @@ if TYPE_CHECKING:
     from groupwise.reward.texts.style import Coherence, Format, Length, Repetition, SoftOverlong
 
 __all__ = [
-    "Aesthetic",
     "CallableReward",
-    "Classifier",
-    "ClipScore",
     "Coherence",
     "ExactAnswer",
     "Extract",
     "Format",
-    "JpegSize",
     "Judge",
     "KnightsAndKnaves",
     "Length",
-    "Lpips",
     "MathVerify",
     "Noted",
     "NumericAnswer",
-    "PickScore",
-    "Psnr",
     "ReasoningGym",
     "Repetition",
     "Reward",
@@ -58,8 +46,6 @@ __all__ = [
     "RewardTable",
     "Rewards",
     "SoftOverlong",
-    "SquaredError",
-    "Ssim",
     "UnitTests",
     "WinRate",
     "as_judge",
@@ -69,16 +55,7 @@ __all__ = [
 ]
 
 _PLACES = {
-    "JpegSize": "groupwise.reward.images.jpeg_size",
-    "Lpips": "groupwise.reward.images.lpips",
-    "Psnr": "groupwise.reward.images.similarity",
-    "SquaredError": "groupwise.reward.images.similarity",
-    "Ssim": "groupwise.reward.images.similarity",
-    "Aesthetic": "groupwise.reward.models.preference",
-    "Classifier": "groupwise.reward.models.classifier",
-    "ClipScore": "groupwise.reward.models.preference",
     "Judge": "groupwise.reward.models.judge",
-    "PickScore": "groupwise.reward.models.preference",
     "RewardModel": "groupwise.reward.models.reward_model",
     "WinRate": "groupwise.reward.models.judge",
     "UnitTests": "groupwise.reward.programs.unit_tests",

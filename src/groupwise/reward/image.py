@@ -16,11 +16,25 @@ from groupwise.reward.base import Noted, RewardError, Value
 if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
+    from torch import Tensor
 
 
 def is_image(completion: Any) -> bool:
     """Returns True where a completion is an array or a PIL image, False where it is a text or messages."""
     return hasattr(completion, "__array__") or hasattr(completion, "__array_interface__")
+
+
+def is_picture(image: Tensor) -> bool:
+    """Returns whether a tensor is an image for people: `uint8`, `[H, W]` or `[H, W, 3]`.
+
+    Example:
+        >>> import torch
+        >>> is_picture(torch.zeros(2, 2, dtype=torch.uint8)), is_picture(torch.zeros(2, 2))
+        (True, False)
+    """
+    import torch
+
+    return image.dtype == torch.uint8 and image.shape[2:] in ((), (3,)) and image.dim() >= 2
 
 
 def as_array(image: Any) -> np.ndarray:

@@ -33,6 +33,7 @@ from typing import Final, final
 from torch.distributed import DistNetworkError
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
+from groupwise.plugins import is_shipped_file
 from groupwise.processes import ProcessLeftError
 
 SECONDS: Final = 60.0
@@ -47,8 +48,6 @@ _KEPT: list[Store] = []
 
 _ROLL_CALL_SECONDS_BETWEEN_LOOKS = 1.0
 _SECONDS_FOR_AN_ANSWER = 5.0
-_PACKAGE = Path(__file__).resolve().parents[1]
-
 log = logging.getLogger("groupwise")
 
 
@@ -263,10 +262,10 @@ def place(frame: FrameType) -> str:
     innermost_first = [frame]
     while (outer := innermost_first[-1].f_back) is not None:
         innermost_first.append(outer)
-    ours = [place for place, item in enumerate(innermost_first) if _is_inside(item, [_PACKAGE])]
+    ours = [place for place, item in enumerate(innermost_first) if is_shipped_file(item.f_code.co_filename)]
     library = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
     called = innermost_first[: ours[-1]] if ours else innermost_first
-    users = [item for item in called if not _is_inside(item, [*library, _PACKAGE])]
+    users = [item for item in called if not (_is_inside(item, library) or is_shipped_file(item.f_code.co_filename))]
     shown = users[0] if users else innermost_first[ours[0] if ours else 0]
     return f"at {shown.f_code.co_filename}:{shown.f_lineno} in {shown.f_code.co_name}"
 

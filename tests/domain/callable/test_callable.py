@@ -82,8 +82,7 @@ def test_a_class_outside_the_package_goes_through_every_verb(place: Path) -> Non
     verb(
         "compare", "reach.toml", "--vary", "method=bnpo,rloo", "--seeds", "2", "--out", "compared", "train.num_steps=4"
     )
-    estimated = groupwise("estimate", "reach.toml")
-    assert (estimated.returncode, estimated.stderr.count("\n")) == (2, 1)
+    assert "whole step" in verb("estimate", "reach.toml")
 
 
 @pytest.mark.slow

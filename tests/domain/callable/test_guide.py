@@ -99,8 +99,7 @@ def test_every_command_runs_in_an_empty_folder(package: Path, shell: dict[str, s
     assert exported == trained
     assert "2 passed" in printed["python -m pytest -q test_control.py"]
     estimated = run("groupwise estimate control.toml", package, shell)
-    assert (estimated.returncode, estimated.stderr.count("\n")) == (2, 1)
-    assert "whose costs are not known" in estimated.stderr
+    assert "whole step" in estimated.stdout, estimated.stderr
 
 
 SHORT = "train.num_steps=12 train.prompts_per_step=2 train.group_size=4 checkpoint.every=2 domain.num_held_out=2"

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.training.toy import job, recipe, supervised
 
-from groupwise.report.groups import scan
 from groupwise.runs import read_run
 from groupwise.track import TrackConfig
 from groupwise.training import train
 from groupwise.training.run.run_folder import remove_old_records, retained_steps
+from groupwise_look.report.groups import scan
 
 # Steps with records: regular ones, and those where stages begin and end.
 SCHEDULES = st.builds(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.domain.diffusion import small
+from tests.images.diffusion import small
 from tests.training.toy import job, recipe, weights
 
 from groupwise.checkpoint import CheckpointConfig

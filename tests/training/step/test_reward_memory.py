@@ -12,9 +12,6 @@ from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.domain.protocol import Samples
-from groupwise.domain.selection.reward import Vqa
-from groupwise.domain.selection.reward.adaptive_weights import RunningQuantile
-from groupwise.domain.selection.reward.vqa import Hybrid
 from groupwise.objective import Objective
 from groupwise.reward import Rewards, RewardTable, UnitTests
 from groupwise.reward.programs.wall import machine_wall
@@ -24,6 +21,9 @@ from groupwise.training import train
 from groupwise.training.job import Progress
 from groupwise.training.step.collect import group_comparisons, remember
 from groupwise.training.step.state import TrainState
+from groupwise_selection.reward import Vqa
+from groupwise_selection.reward.adaptive_weights import RunningQuantile
+from groupwise_selection.reward.vqa import Hybrid
 
 
 def test_fields_are_compared_inside_groups_and_decision_by_decision() -> None:

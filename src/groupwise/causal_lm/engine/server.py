@@ -613,8 +613,8 @@ def open_engine(config: EngineConfig, backbone: Backbone, tokenizer: Any) -> Eng
         >>> len(engine.sample([[3, 4]], 4, SamplingConfig(max_new_tokens=2), seeds=range(4)).tokens)
         4
     """
-    if not isinstance(config, VllmEngine) and not continues_from_keys(backbone.tried):
-        if not _leaves_padding_out(backbone.tried):
+    if not isinstance(config, VllmEngine) and not continues_from_keys(backbone):
+        if not _leaves_padding_out(backbone):
             raise ConfigError(
                 f"{_name(backbone)} reads padding as text: prompts of different lengths cannot be sampled together, so"
                 " this family is not supported; train another model"
@@ -625,7 +625,7 @@ def open_engine(config: EngineConfig, backbone: Backbone, tokenizer: Any) -> Eng
                 ' keys and values alone; write domain.engine.kind = "transformers"'
             )
     if isinstance(config, BuiltinEngine):
-        if (reason := why_not_sampled(backbone.tried)) is not None:
+        if (reason := why_not_sampled(backbone)) is not None:
             raise ConfigError(
                 f"the built-in sampler does not serve {_name(backbone)} ({reason}); write domain.engine.kind ="
                 ' "transformers"'

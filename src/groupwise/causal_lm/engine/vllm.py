@@ -60,7 +60,7 @@ class Vllm(Engine):
                 " sleep while one of them asks; write as many addresses as processes, start = true, or sleep = false"
             )
         self._transport = open_transport(config, backbone.model, tokenizer) if self.sends_weights else None
-        dtype = backbone.trained_dtype
+        dtype = backbone.head.weight.dtype
         self._started = StartedServer(config, backbone.model, tokenizer, dtype) if config.start else None
         self._proof = Proof(backbone)
         if self._started is not None:

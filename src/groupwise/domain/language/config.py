@@ -22,29 +22,53 @@ from groupwise.causal_lm.config import (
     SmallModelConfig,
     VllmEngine,
 )
-from groupwise.config import Config, ConfigError, InModule, import_paths, is_object, read_json
+from groupwise.config import Config, ConfigError, InModule, OpenKinds, import_paths, is_object, read_json
 from groupwise.config.errors import Count, PerStep, Positive, Seed
-from groupwise.domain.costs import CausalLm
 from groupwise.domain.exported import Card, DomainObjects, EvaluationObjects, Export, RowsObject
 from groupwise.domain.language.environment import EnvironmentConfig
-from groupwise.domain.language.source import Files, Hub, Source, SourceConfig
+from groupwise.domain.language.source import Files, Source, SourceConfig
 from groupwise.domain.language.source.base import Nothing
-from groupwise.domain.language.tinker.saved import SavedState
-from groupwise.domain.settings import DomainConfig
+from groupwise.domain.settings import CausalLm, DomainConfig
 from groupwise.processes import without_collection
 from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
 
 if TYPE_CHECKING:
     from groupwise.domain.language.domain import LanguageDomain
+    from groupwise.domain.language.policy import Policy
     from groupwise.streams import Streams
 
 
-# The language model to train: one from a folder, or a small one with fresh weights.
+class LanguageModel(Config):
+    """The model of a language domain. Another package brings a kind by an entry point of `groupwise.language_models`,
+    which names a class that extends this one: of a model that is trained elsewhere, by a server for example.
+    """
+
+    def open(self, config: LanguageConfig, streams: Streams) -> Policy:
+        """Opens the policy.
+
+        Args:
+            config: the whole domain, whose sampling and engine the kind may restrict.
+            streams: of the run, from which fresh weights are drawn.
+
+        Raises:
+            ConfigError: settings that the kind cannot give, or a model that cannot be reached.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def saved_in(cls, folder: Path) -> dict[str, Any] | None:
+        """Returns the keys of `model` that go on from a model folder of this kind; `None` for a folder of another."""
+        return None
+
+    @classmethod
+    def export(cls, request: Export) -> Card:
+        """Writes a model folder of this kind in a form that others load."""
+        raise NotImplementedError
 
 
 @final
-class Pretrained(Config):
+class Pretrained(LanguageModel):
     """Any causal language model of transformers, whole or with LoRA; of a folder or a hub id safetensors only.
 
     Args:
@@ -76,7 +100,7 @@ class Pretrained(Config):
 
 
 @final
-class Scratch(Config):
+class Scratch(LanguageModel):
     """A small Qwen3-shaped model with fresh weights and a tokenizer made for the data; it needs a supervised stage
     before it can earn a reward.
 
@@ -100,7 +124,7 @@ class Scratch(Config):
 
 
 @final
-class ModelObjects(Config):
+class ModelObjects(LanguageModel):
     """A causal language model of transformers and its tokenizer that a program holds; the model is trained as it is, in
     place. `groupwise.train((model, tokenizer), ...)` writes this.
 
@@ -123,49 +147,22 @@ class ModelObjects(Config):
     lora: LoraConfig | None = None
 
 
-def _address(address: str) -> str:
-    if not re.match(r"https?://[^/\s]", address):
-        place = address.rpartition("/")[2] or "HOST:PORT"
-        raise ValueError(f"must begin with http:// or https://; write http://{place}")
-    return address
+def _model_config(kind: str, loaded: Any) -> type[LanguageModel]:
+    if not (isinstance(loaded, type) and issubclass(loaded, LanguageModel)):
+        raise ConfigError(f"model.kind = {kind!r}: its package names {loaded!r}, which extends no LanguageModel")
+    return loaded
 
 
-@final
-class Tinker(Config):
-    """A LoRA adapter on a server that speaks the Tinker API; the server samples, scores, differentiates and steps.
-
-    Args:
-        address: of the server, for example `http://127.0.0.1:8000`.
-        base_model: name of the base model, as the server knows it.
-        tokenizer: a local folder or a hub id of its tokenizer; unset takes `base_model`.
-        state: path of a state on the server, with which the adapter begins; unset begins as the base model.
-        rank: of the adapter.
-        seed: of the adapter's initial weights; unset takes the run's.
-        max_positions: longest prompt and completion together, tokens; unset states no limit.
-        length_multiple: sequences are padded to a multiple of this, so that a compiling server compiles seldom.
-        fewest_rows: a request is padded to this many sequences times a power of two, for the same reason.
-        timeout_seconds: deadline of a call; the first one of each shape may compile.
-
-    Example:
-        >>> Tinker(address="http://127.0.0.1:8000", base_model="models/small").rank
-        8
-    """
-
-    kind: Literal["tinker"] = "tinker"
-    address: Annotated[str, AfterValidator(_address)]
-    base_model: Annotated[str, Field(min_length=1)]
-    tokenizer: Annotated[str, Field(min_length=1)] | None = None
-    state: Annotated[str, Field(min_length=1)] | None = None
-    rank: Positive = 8
-    seed: Seed | None = None
-    max_positions: Positive | None = None
-    length_multiple: Positive = 16
-    fewest_rows: Positive = 8
-    timeout_seconds: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] = 600.0
-
-
-ModelConfig = Annotated[Pretrained | Scratch | ModelObjects | Tinker, Field(discriminator="kind")]
+MODELS = OpenKinds("groupwise.language_models", _model_config)
+"""The entry points: `kind = "package.module:Class"`, a `LanguageModel`."""
+ModelConfig = Annotated[LanguageModel, MODELS]
 """Any language model, told apart by `kind`."""
+
+
+def _kind_of(folder: Path) -> type[LanguageModel] | None:
+    """Returns the kind of model that wrote a folder; `None` for a folder of transformers."""
+    kinds: list[Any] = [MODELS.config(kind) for kind in MODELS.names() if MODELS.can_read(kind)]
+    return next((kind for kind in kinds if kind.saved_in(folder) is not None), None)
 
 
 def _set_name(name: str) -> str:
@@ -415,11 +412,8 @@ class LanguageConfig(DomainConfig):
     @classmethod
     def on_model(cls, folder: str) -> dict[str, Any]:
         """Returns the keys that put the domain on a saved model: its folder, or the state of a server that it names."""
-        if not SavedState.is_in(Path(folder)):
-            return super().on_model(folder)
-        saved = SavedState.read(Path(folder))
-        place = {"address": saved.address, "base_model": saved.base_model, "rank": saved.rank, "state": saved.state}
-        return {"model": {"kind": "tinker", "tokenizer": folder, **place}}
+        kind = _kind_of(Path(folder))
+        return super().on_model(folder) if kind is None else {"model": kind.saved_in(Path(folder))}
 
     @classmethod
     def on_objects(cls, objects: DomainObjects) -> dict[str, Any]:
@@ -517,53 +511,50 @@ class LanguageConfig(DomainConfig):
         return self.model_copy(update={"environment": None})
 
     def costs(self, *, streams: Streams) -> CausalLm:
-        """Describes the costs of a step to `groupwise estimate`. A small model with fresh weights is built, because its
-        data decide its vocabulary; of a model's folder the tokenizer alone is read, and nothing is fetched from a hub.
+        """Describes the model to `groupwise estimate`: of a folder or a hub id config.json alone is read. A small model
+        with fresh weights is built, because its data decide its vocabulary.
         """
-        if isinstance(self.model, Tinker):
-            raise ConfigError(
-                f"model.kind = 'tinker': the step is computed at {self.model.address}, whose machine is not known here;"
-                " estimate a local model, `--model FOLDER`"
-            )
         model: Any = self.model
-        dtype, lora = getattr(model, "dtype", "float32"), getattr(model, "lora", None)
-        path, config, prompt_tokens = "", None, None
+        if not isinstance(model, Pretrained | Scratch | ModelObjects):
+            raise ConfigError(
+                f"model.kind = {model.kind!r}: the step is computed at {model.address}, whose machine is not known"
+                " here; estimate a local model, `--model FOLDER`"
+            )
+        has_weights, dtype = True, getattr(model, "dtype", "auto")
         if isinstance(model, Pretrained):
             from groupwise.causal_lm.gguf import plain_folder
+            from groupwise.causal_lm.model_folder import read_config
 
             path = plain_folder(model.path)
-            if (Path(path) / "tokenizer_config.json").is_file() and not isinstance(self.data.source, Hub):
-                from groupwise.domain.language.data import mean_tokens
-
-                prompt_tokens = mean_tokens(self.data, self.chat, self.environment, path)
+            config: Any = read_config(model.loading.model_copy(update={"path": path}))
+            if config is None:
+                raise ConfigError(
+                    f"model.path = {model.path!r}: no config.json can be read from it; give a model folder, its"
+                    " config.json, or a hub id"
+                )
+            has_weights = not Path(path).exists() or any(Path(path).glob("*.safetensors"))
         else:
             domain: Any = self.open(streams=streams)
-            try:
-                prompts = domain.prompts(range(min(256, domain.num_prompts)))
-                lengths = [len(domain.prompt_ids(prompt)) for prompt in prompts]
-                config, prompt_tokens = domain.module.config.to_dict(), sum(lengths) / len(lengths)
-            finally:
-                domain.close()
+            config = domain.module.config
+            domain.close()
+        dtype = str(config.dtype).removeprefix("torch.") if dtype == "auto" else dtype
+        engine = self.engine if isinstance(self.engine, VllmEngine) else None
         return CausalLm(
-            path=path,
             config=config,
-            prompt_tokens=prompt_tokens,
             max_new_tokens=self.sampling.max_new_tokens,
-            bfloat16=dtype == "bfloat16",
-            lora_rank=None if lora is None else lora.r,
-            served=isinstance(self.engine, VllmEngine) and self.engine.sync != "none",
-            server_share=self.engine.memory_share if isinstance(self.engine, VllmEngine) else 0.0,
-            server_sleeps=isinstance(self.engine, VllmEngine) and self.engine.sleep,
+            weight_bytes={"bfloat16": 2, "float16": 2, "float64": 8}.get(dtype, 4),
+            lora=getattr(model, "lora", None),
+            has_weights=has_weights,
+            served=engine is not None and engine.sync != "none",
+            server_share=0.0 if engine is None else engine.memory_share,
+            server_sleeps=engine is not None and engine.sleep,
         )
 
     @classmethod
     def export(cls, request: Export) -> Card:
         """Copies the trained model; that of a server is downloaded as an adapter."""
-        if request.examples is None and SavedState.is_in(request.model):
-            from groupwise.domain.language.tinker.policy import export_adapter
-
-            return export_adapter(request)
-        return super().export(request)
+        kind = _kind_of(request.model) if request.examples is None else None
+        return super().export(request) if kind is None else kind.export(request)
 
     @classmethod
     def card(cls, request: Export) -> Card:

@@ -15,7 +15,7 @@ from groupwise.causal_lm.prompt import cut_left, encode_middle
 from groupwise.config import ConfigError, check_plain, nearest, user_callable, why_failed
 from groupwise.domain.exported import filled_columns
 from groupwise.domain.language.chat import Chat
-from groupwise.domain.language.config import ChatConfig, DataConfig, DemonstrationsConfig, LanguageConfig
+from groupwise.domain.language.config import DataConfig, DemonstrationsConfig, LanguageConfig
 from groupwise.domain.language.environment import EnvironmentKind
 from groupwise.domain.language.source import Row, Source
 from groupwise.domain.language.source.base import Nothing, distinct
@@ -447,25 +447,6 @@ def encode(prompt: Prompt, chat: Chat, environment: EnvironmentKind | None) -> l
     if messages is not None:
         return chat.encode_prompt([*messages, {"role": chat.config.reply_role, "content": opening}])
     return chat.encode_prompt(content) + encode_middle(chat.tokenizer, opening)
-
-
-def mean_tokens(data: DataConfig, chat: ChatConfig, environment: EnvironmentKind | None, folder: str) -> float:
-    """Computes the mean length of the training prompts, the first 256 of them, in tokens of a model's tokenizer.
-
-    Args:
-        data: the source, which is read.
-        chat: the use of the chat template.
-        environment: the policy's partner in a conversation.
-        folder: of the model; its weights are not loaded.
-
-    Raises:
-        ConfigError: data or a tokenizer that cannot be read.
-    """
-    from groupwise.causal_lm.loading import load_tokenizer
-
-    rendering = Chat(load_tokenizer(folder), chat, environment.schemas if environment is not None else ())
-    lengths = [len(encode(prompt, rendering, environment)) for prompt in split(data).train[:256]]
-    return sum(lengths) / len(lengths)
 
 
 def _excerpt(prompt: Prompt) -> str:

@@ -21,15 +21,13 @@ from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, prepared,
 from groupwise.causal_lm.model_folder import checked, read_config
 from groupwise.causal_lm.sampler import Completions, Continue, end_ids
 from groupwise.causal_lm.sharded import ShardedLM, check_spreads
-from groupwise.causal_lm.stored_weights import load_stored
 from groupwise.config import ConfigError, keys_under, user_object
 from groupwise.domain.language.chat import build_tokenizer
-from groupwise.domain.language.config import LanguageConfig, ModelObjects, Pretrained, Scratch, Tinker
+from groupwise.domain.language.config import LanguageConfig, ModelObjects, Pretrained, Scratch
 from groupwise.domain.language.data import Splits
 from groupwise.domain.protocol import Peers
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import Learner
-from groupwise.processes import is_out_of_memory
 from groupwise.streams import Streams
 
 if TYPE_CHECKING:
@@ -276,7 +274,7 @@ class LocalPolicy:
 
     def _shard(self, mesh: DeviceMesh) -> nn.Module:
         """Returns a copy of the model in shards, through which every policy of this model scores from then on."""
-        self.backbone.shards = ShardedLM(self.backbone, mesh, self._loaded.dtypes)
+        self.backbone.shards = ShardedLM(self.backbone, mesh)
         return self.backbone.shards.model
 
 
@@ -296,22 +294,15 @@ def open_policy(
         ConfigError: a model that cannot be used, or messages as prompts of a model without a chat template.
     """
     model = config.model
-    if isinstance(model, Tinker):
-        from groupwise.domain.language.tinker.policy import TinkerPolicy, check_config
-
-        check_config(config)
-        seed = streams.seed("model") if model.seed is None else model.seed
-        return TinkerPolicy(model, config.engine, seed)
     if isinstance(model, ModelObjects):
         module, words = user_object(model.model, "model"), user_object(model.tokenizer, "tokenizer")
         return LocalPolicy(prepared(module, words, model.dropout, model.lora, device), config.engine)
-    if not isinstance(model, Scratch):
+    if not isinstance(model, Scratch | Pretrained):
+        return model.open(config, streams)
+    if isinstance(model, Pretrained):
         with keys_under("domain.model"):
             if spreads and (model_config := read_config(checked(model.loading))) is not None:
                 check_spreads(model_config)
-        stored = _stored_policy(model, config.engine) if spreads and device.type == "cpu" else None
-        if stored is not None:
-            return stored
         with keys_under("domain.model"):
             loaded = load(model.loading, device)
         return LocalPolicy(loaded, config.engine)
@@ -328,14 +319,3 @@ def open_policy(
     module = cast(nn.Module, small_model(model.shape, tokenizer, seed, getattr(torch, model.dtype))).to(device)
     fit_tokenizer(tokenizer, module)
     return LocalPolicy(LoadedLM(module, tokenizer, Backbone(module)), config.engine)
-
-
-def _stored_policy(model: Pretrained, engine: EngineConfig) -> LocalPolicy | None:
-    """Opens a model with its weights as they are stored; None where it has to be loaded in the dtype asked for."""
-    try:
-        loaded = load_stored(model.loading)
-        return None if loaded is None else LocalPolicy(loaded, engine)
-    except Exception as error:  # a family that does not compute so, or a fault that `load` names
-        if is_out_of_memory(error):
-            raise
-        return None

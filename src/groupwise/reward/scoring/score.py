@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any, Self, final
 
 from groupwise.config import ConfigError, why_failed
+from groupwise.plugins import is_shipped
 from groupwise.reward.base import Follows, Groups, Parted, Reward, RewardError, RewardFunction
 from groupwise.reward.completions import CompletionForm, Content, Text, in_form, shape_advice
 from groupwise.reward.scoring.event_loop import EventLoop, is_asynchronous
@@ -180,7 +181,7 @@ def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
         bounds,
         getattr(reward, "remarks", ()),
         written_by_user := not isinstance(reward, Reward) or reward.calls_function,
-        written_by_user or not type(reward).__module__.startswith("groupwise."),
+        written_by_user or not is_shipped(type(reward).__module__),
         _form(name, reward),
         reward.unreadable if isinstance(reward, Reward) else None,
     )

@@ -15,11 +15,11 @@ import torch
 from groupwise.checkpoint import CheckpointStore, StorageError, clear_unfinished_writes, new_folder, remove_folder
 from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError, read_json
-from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
 from groupwise.domain.failed_method import naming_failed_method
 from groupwise.domain.protocol import Tabulates
 from groupwise.domain.returned import check_first_batch, checked_tables
+from groupwise.plugins import find
 from groupwise.processes import is_first_process, is_launched, is_out_of_memory
 from groupwise.reference import ReferencePolicy
 from groupwise.runs import EvaluatedOn, RunFolder
@@ -462,7 +462,7 @@ def _session(job: Job, process: _Process, domain: Domain, trackers: Trackers, in
         trackers=trackers,
         store=process.store,
         interrupt=interrupt,
-        watch=Watch(job.resolved),
+        watch=None if (watch := find("Watch")) is None else watch(job.resolved),
         rollouts_every=job.track.rollouts_every,
         num_rollouts=job.track.num_rollouts,
         keep_records=job.track.keep_records,

@@ -16,14 +16,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
 from types import FrameType
-from typing import Any, Literal, final
+from typing import Any, Literal, Protocol, final
 
 import torch
 
 from groupwise.checkpoint import CheckpointStore, new_folder
 from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError, ImportPath, difference, user_callable, why_failed
-from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Evaluation
 from groupwise.processes import peak_memory_bytes
@@ -177,6 +176,17 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
         speaker.join()
 
 
+class Watch(Protocol):
+    """Judges a run while it trains: `see` takes a row of `metrics.jsonl` and returns new findings, each with a `rule`
+    and a `severity`; `headline.cause.rule` is the worst that still holds.
+    """
+
+    @property
+    def headline(self) -> Any: ...
+
+    def see(self, row: Mapping[str, Any]) -> Sequence[Any]: ...
+
+
 @final
 @dataclass
 class Session:
@@ -192,7 +202,7 @@ class Session:
         trackers: the receivers of metrics and sentences.
         store: the checkpoints; `None` for a control, which saves none.
         interrupt: a person's or a scheduler's request to end the run.
-        watch: live diagnosis; `None` for a control.
+        watch: live diagnosis, which `groupwise_look` brings; `None` for a control.
         rollouts_every: steps between files of rollouts; 0 writes none.
         num_rollouts: members in a file of rollouts.
         keep_records: number of the newest record files that stay; `None` keeps all.
@@ -210,7 +220,7 @@ class Session:
     trackers: Trackers
     store: CheckpointStore | None
     interrupt: Interrupt
-    watch: Watch | None = field(default_factory=Watch)
+    watch: Watch | None = None
     rollouts_every: int = 0
     num_rollouts: int = 0
     keep_records: int | None = None

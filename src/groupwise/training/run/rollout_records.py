@@ -18,11 +18,11 @@ from torch import Tensor
 
 from groupwise.checkpoint.atomic import write_file
 from groupwise.domain.base import Domain
-from groupwise.domain.image_evaluation import is_picture
 from groupwise.domain.protocol import Cell, Interval, Table
 from groupwise.domain.returned import checked_records
 from groupwise.objective import Objective
 from groupwise.objective.decisions import Acted, Decisions
+from groupwise.reward.image import is_picture
 from groupwise.training.step.collect import Collected
 from groupwise.training.step.update import Updates
 

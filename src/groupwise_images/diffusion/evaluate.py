@@ -1,0 +1,192 @@
+"""Evaluates images from held-out noise: every reward and judge, the diversity of a prompt's images, and a picture of
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from groupwise.domain.joined_rows import joined
+from groupwise.domain.pass_sizes import PassSizes
+from groupwise.domain.protocol import Prompt
+from groupwise.reward import RewardTable
+from groupwise.streams import Streams
+from groupwise_images import image_evaluation
+from groupwise_images.diffusion.config import DiffusionConfig
+from groupwise_images.diffusion.image_prompts import PromptConditions
+from groupwise_images.diffusion.path import draw, noise_of
+from groupwise_images.diffusion.scorer import Scorer
+
+CAPTION = 14
+"""Pixels of a line of text in a picture."""
+
+
+def metric_names(mode: str, rewards: Sequence[str]) -> list[str]:
+    """Lists the names that `metrics` may give, which are known without a model.
+
+    Example:
+        >>> metric_names("ode", ["seen"])
+        ['ode/reward', 'ode/seen', 'ode/diversity']
+    """
+    return [f"{mode}/{name}" for name in ("reward", *rewards, "diversity")]
+
+
+def metrics(mode: str, table: RewardTable, diversity: Sequence[float]) -> dict[str, float]:
+    """Computes means over all images, called `mode/...`: the rewards' sum, each reward and judge, and `diversity`.
+
+    A reward that is missing for an image is left out of its mean; one that is missing everywhere is left out
+    altogether.
+
+    Args:
+        mode: the sampler's kind.
+        table: rewards of the images.
+        diversity: of each prompt's images; empty where a prompt has one image.
+    """
+    values = image_evaluation.means(mode, table)
+    if diversity:
+        values[f"{mode}/diversity"] = math.fsum(diversity) / len(diversity)
+    return values
+
+
+def diversity_of_prompts(images: Tensor, num_images: int) -> list[float]:
+    """Computes the root mean square distance of two images of a prompt, in [0, 1]: the mean over pairs, for each
+    prompt.
+
+    Args:
+        images: uint8 `[P num_images, ...]`, prompt by prompt, at least two each.
+        num_images: images a prompt.
+
+    Example:
+        >>> black, white = torch.zeros(1, 2, 2, dtype=torch.uint8), torch.full((1, 2, 2), 255, dtype=torch.uint8)
+        >>> diversity_of_prompts(torch.cat([black, white, black, black]), 2)
+        [1.0, 0.0]
+    """
+    found = []
+    for prompt_images in images.split(num_images):
+        flat = (prompt_images.double() / 255).flatten(1)
+        # One image against those after it: all pairs at once would hold each image many times.
+        distances = [(flat[place + 1 :] - flat[place]).square().mean(-1).sqrt() for place in range(len(flat) - 1)]
+        found.append(float(torch.cat(distances).mean()))
+    return found
+
+
+def grid(images: Tensor, num_images: int, num_rows: int, num_columns: int, prompts: Sequence[str] = ()) -> Tensor:
+    """Draws the first images of the first prompts, a row a prompt, with a line of one pixel between them and the prompt
+    above its row.
+
+    Small images are enlarged by whole factors to at least 32 pixels. A prompt is cut to the width of its row.
+
+    Args:
+        images: uint8 `[N num_images, H, W(, 3)]`, prompt by prompt, those of the first prompts at least.
+        num_images, num_rows, num_columns: images a prompt; rows and columns shown, at most what there is.
+        prompts: the text of each prompt; without them rows have no caption.
+
+    Returns:
+        uint8 `[h, w(, 3)]`.
+    """
+    by_prompt = images.unflatten(0, (-1, num_images))[:num_rows, :num_columns]
+    factor = max(1, -(-32 // by_prompt.shape[2]))
+    large = by_prompt.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
+    rows, columns, height, width = large.shape[:4]
+    caption = CAPTION if prompts else 0
+    down, across = height + 1 + caption, width + 1
+    canvas = large.new_full((rows * down - 1, columns * across - 1, *large.shape[4:]), 255)
+    for row in range(rows):
+        top = row * down
+        if prompts:
+            canvas[top : top + caption] = _caption(prompts[row], canvas.shape[1], canvas.shape[2:])
+        for column in range(columns):
+            left = column * across
+            canvas[top + caption : top + caption + height, left : left + width] = large[row, column]
+    return canvas
+
+
+def _caption(text: str, width: int, channels: Sequence[int]) -> Tensor:
+    """Draws one line of text, black on white, cut to `width` pixels with an ellipsis: uint8 `[CAPTION, width(, 3)]`."""
+    import numpy as np
+    from PIL import Image, ImageDraw
+
+    canvas = Image.new("RGB" if channels else "L", (width, CAPTION), "white")
+    draw = ImageDraw.Draw(canvas)
+    # The picture's font has no letters but these.
+    line = " ".join(text.split()).encode("latin-1", "replace").decode("latin-1")
+    # No letter is narrower than a pixel, and thousands of them are not measured again and again.
+    line, was_longer = line[:width], len(line) > width
+    if was_longer or draw.textlength(line) > width - 2:
+        while line and draw.textlength(line + "...") > width - 2:
+            line = line[:-1]
+        line += "..."
+    draw.text((1, 1), line, fill="black")
+    return torch.from_numpy(np.array(canvas))
+
+
+def records(
+    mode: str, prompts: Sequence[Prompt], images: Tensor, num_images: int, table: RewardTable, limit: int
+) -> list[Mapping[str, Any]]:
+    """Writes one record an image: key, mode and rewards of all (for paired comparisons), prompt and image of the first
+    `limit`, which `images` begins with.
+    """
+    image_prompts = [prompt for prompt in prompts for _ in range(num_images)]
+    numbers = [place % num_images for place in range(len(image_prompts))]
+    return image_evaluation.records(
+        mode,
+        [prompt.key for prompt in image_prompts],
+        [prompt.columns["prompt"] for prompt in image_prompts],
+        numbers,
+        table,
+        images,
+        limit,
+    )
+
+
+# Draws the images of an evaluation, a pass at a time.
+
+
+def evaluated_images(
+    config: DiffusionConfig,
+    scorer: Scorer,
+    prompts: Sequence[Prompt],
+    conditions: PromptConditions,
+    passes: PassSizes,
+    decode: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """Draws `num_images` images of each prompt, uint8 `[P num_images, H, W(, 3)]` on the CPU; an image's noise is its
+    own, the same in every evaluation.
+
+    Args:
+        config: of the domain.
+        scorer: draws.
+        conditions: of the prompts.
+        passes: images in a pass.
+        decode: makes pictures of latents.
+    """
+    evaluation, denoiser = config.evaluation, scorer.denoiser
+    streams, schedule = Streams(evaluation.seed), denoiser.schedule(evaluation.num_steps or config.num_steps)
+    num = schedule.num_steps - 1 if evaluation.sampler.stochastic else 0
+    keys = [(place, number) for place in range(len(prompts)) for number in range(evaluation.num_images)]
+
+    def images_of(rows: Tensor) -> Tensor:
+        chosen = [keys[row] for row in rows.tolist()]
+        noise = torch.stack(
+            [noise_of(denoiser, streams, num + 1, "evaluate", prompts[place].key, number) for place, number in chosen]
+        ).to(denoiser.device)
+        drawn = draw(
+            denoiser,
+            schedule,
+            evaluation.sampler,
+            noise[:, 0],
+            noise[:, 1:],
+            conditions.select(torch.tensor([place for place, _ in chosen], device=denoiser.device)),
+            guidance=config.guidance if evaluation.guidance is None else evaluation.guidance,
+            first=0,
+            reduce="mean",
+            requires=frozenset({"log_prob"}),
+        )
+        return decode(drawn.latents)
+
+    return joined(scorer.draw(passes, images_of, torch.arange(len(keys))), len(keys))

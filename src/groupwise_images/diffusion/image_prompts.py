@@ -1,0 +1,455 @@
+"""The images of a source as prompts: named by their texts, degraded where they are shown to the model."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from groupwise.checkpoint import StorageError, cache_folder, content_key
+from groupwise.checkpoint.atomic import write_file
+from groupwise.config import ConfigError
+from groupwise.domain.protocol import Prompt
+from groupwise.reward import RewardTable
+from groupwise.streams import Streams
+from groupwise_images.diffusion.denoiser import Condition, Denoiser
+from groupwise_images.diffusion.model import ModelConfig, Scratch
+from groupwise_images.diffusion.pipeline_adapter import INSTRUCTION, PromptImage
+from groupwise_images.diffusion.source import ImagePairs
+from groupwise_images.image_evaluation import answers_in, side_by_side
+from groupwise_images.image_source.base import Picture, UnreadableImage, as_float, read_image
+from groupwise_images.repeats import check_repeats
+
+IMAGES = "data.source.images"
+"""The key of the images, for errors."""
+
+
+@final
+class ImagePrompts:
+    """Training and held-out images of a source as prompts.
+
+    The text of a prompt, and its key, is the image's name; of a further degradation of a held-out image with its number
+    behind it. Images are added by `shown`, so that a long list of prompts holds none.
+
+    Args:
+        source: images and degradation.
+        num_train: images trained on; None takes all that are not held out.
+
+    Raises:
+        ConfigError: images that cannot be read, or a degradation that cannot be repeated.
+    """
+
+    def __init__(self, source: ImagePairs, num_train: int | None) -> None:
+        self._source = source
+        pictures = source.images.read(IMAGES)
+        self.pictures: Sequence[Picture] = pictures.train[:num_train]
+        self.held_out: Sequence[Picture] = pictures.held_out
+        self.remarks: Sequence[str] = pictures.remarks
+        if source.degradation is not None:
+            check_repeats(source.degradation, as_float(self.pictures[0].clean))
+        self._asked = {} if source.instruction is None else {INSTRUCTION: source.instruction}
+        self.train = [self._prompt(picture, 0) for picture in self.pictures]
+        self.evaluated = [
+            self._prompt(picture, number) for number in range(source.repeats) for picture in self.held_out
+        ]
+        self.demonstrated = [
+            prompt for prompt, picture in zip(self.train, self.pictures, strict=True) if picture.has_target
+        ]
+        self._has_targets = any(picture.has_target for picture in (*self.pictures, *self.held_out))
+        self._training = {picture.key: picture for picture in self.pictures}
+        self._evaluated = {
+            _name(picture, number): (picture, number) for number in range(source.repeats) for picture in self.held_out
+        }
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns of a training prompt that is shown."""
+        return list(self.shown(self.train[:1], Streams(0), 0)[0].columns)
+
+    def shown(
+        self, prompts: Sequence[Prompt], streams: Streams, step: int, numbers: Sequence[int] | None = None
+    ) -> list[Prompt]:
+        """Adds to prompts the image that the model is conditioned on (`degraded`) and its target (`clean`), None
+        for an image without one; without the column where no image has one.
+
+        Args:
+            prompts: of the source; one that has its image stays as it is.
+            streams, step: keys of the degradations where they are fresh; held-out images are always degraded the same
+                way.
+            numbers: further keys of the degradations, one a prompt.
+        """
+        numbers = [0] * len(prompts) if numbers is None else numbers
+        return [
+            prompt if "degraded" in prompt.columns else self._shown(prompt, streams, step, number)
+            for prompt, number in zip(prompts, numbers, strict=True)
+        ]
+
+    @staticmethod
+    def described(prompt: Prompt) -> dict[str, Any]:
+        """Returns what people see of a prompt beside its name: its images, and what is asked in words."""
+        images = {name: value.picture for name, value in prompt.columns.items() if isinstance(value, PromptImage)}
+        words = {name: prompt.columns[name] for name in (INSTRUCTION,) if name in prompt.columns}
+        return words | images
+
+    def targets(self, prompts: Sequence[Prompt]) -> np.ndarray:
+        """Returns the targets `[N, C, H, W]` of training prompts, fp32 in [0, 1]."""
+        return np.stack([as_float(self._training[prompt.key].clean) for prompt in prompts])
+
+    def contents(self, prompts: Sequence[Prompt]) -> frozenset[str]:
+        """Returns a hash of the target of each prompt."""
+        return frozenset(
+            self._evaluated[prompt.key][0].content
+            if prompt.key in self._evaluated
+            else self._training[prompt.key].content
+            for prompt in prompts
+        )
+
+    def check(self, denoiser: Denoiser, model: ModelConfig) -> None:
+        """Refuses images of another size than those that the model is conditioned on or draws, and what is asked in
+        words in two places, or of some images only.
+
+        Args:
+            denoiser: the model.
+            model: the configuration that names it.
+
+        Raises:
+            ConfigError: names the image, its size and the model's; or the image without words.
+        """
+        if denoiser.condition_shape is None:
+            channels, (height, width) = self._source.images.channels, self.pictures[0].clean.shape[1:]
+            raise ConfigError(
+                f"data.source.kind = 'image_pairs': this model is conditioned on no image; for these write model.kind ="
+                f" 'scratch' with shape.sample_size = [{height}, {width}], shape.in_channels = {2 * channels} and"
+                f" shape.out_channels = {channels}: the channels of the image are concatenated to those that are drawn;"
+                " or give a pipeline that is asked by an image"
+            )
+        for picture in (*self.pictures, *self.held_out):
+            degraded, name = picture.clean if picture.degraded is None else picture.degraded, picture.file
+            name = name or repr(picture.key)
+            remedy = _remedy(degraded, denoiser, model)
+            check_size(f"{IMAGES}: image {name}", degraded, denoiser.condition_shape, remedy)
+            if picture.has_target and picture.clean.shape != denoiser.image_shape:
+                raise ConfigError(
+                    f"{IMAGES}: the target of {name} is {list(picture.clean.shape)} (channels, height, width), and the"
+                    f" model draws {list(denoiser.image_shape)}; write model.shape.out_channels = {len(picture.clean)},"
+                    " or convert the image"
+                )
+            if self._asked and INSTRUCTION in picture.columns:
+                raise ConfigError(
+                    f"data.source.instruction: image {name} has a column {INSTRUCTION!r} of its own; leave one of the"
+                    " two out"
+                )
+        # What the words are read from is the same for all images; one of them stands for those of the others.
+        shown = self.shown(self.train[:1], Streams(0), 0)[0].columns["degraded"]
+        denoiser.check([{**prompt.columns, "degraded": shown} for prompt in (*self.train, *self.evaluated)])
+
+    def opened(self, text: str, denoiser: Denoiser) -> Prompt:
+        """Makes a prompt of an image file, for what a person typed.
+
+        Args:
+            text: path of the file; for a pipeline that is asked in words too, `FILE: WORDS`.
+            denoiser: says the size.
+
+        Raises:
+            ConfigError: no such file, no image, or one of another size; or no words where some are needed.
+        """
+        name, _, words = (text, "", "") if Path(text).is_file() else text.partition(": ")
+        file, shape = Path(name), denoiser.condition_shape
+        if shape is None or not file.is_file():
+            raise ConfigError(
+                f"prompt {text!r} is neither an image of data.source nor an image file; write the name of one, for"
+                f" example {self.evaluated[0].key!r}, or a path"
+            )
+        try:
+            pixels = read_image(file, self._source.images.channels, "prompt", trained=True)
+        except UnreadableImage as error:
+            raise ConfigError(f"prompt {text!r} cannot be read ({error}); give another image file") from error
+        check_size(f"prompt {text!r}", pixels, shape)
+        asked = {INSTRUCTION: words} if words else self._asked
+        columns = {"prompt": text, **asked, "degraded": PromptImage(as_float(pixels))}
+        return Prompt(text, columns)
+
+    def _prompt(self, picture: Picture, number: int) -> Prompt:
+        name = _name(picture, number)
+        return Prompt(name, {**picture.columns, "prompt": name, **self._asked})
+
+    def _shown(self, prompt: Prompt, streams: Streams, step: int, number: int) -> Prompt:
+        if prompt.key in self._evaluated:
+            picture, number = self._evaluated[prompt.key]
+            source, key = Streams(self._source.seed), ("evaluate", number)
+        else:
+            picture = self._training[prompt.key]
+            always = (Streams(self._source.seed), ("degradation", 0, 0))
+            source, key = (streams, ("degradation", step, number)) if self._source.fresh else always
+        clean = as_float(picture.clean)
+        if picture.degraded is not None:
+            degraded = as_float(picture.degraded)
+        else:
+            assert self._source.degradation is not None
+            degraded = self._source.degradation(clean, source.numpy("degrade", picture.key, *key))
+        # Rewards get the columns that all images of a batch have.
+        target = {"clean": PromptImage(clean) if picture.has_target else None} if self._has_targets else {}
+        return Prompt(prompt.key, {**prompt.columns, "degraded": PromptImage(degraded), **target})
+
+
+def check_size(name: str, image: np.ndarray, condition_shape: Sequence[int], remedy: str = "") -> None:
+    """Refuses an image of another size than the model is conditioned on.
+
+    Args:
+        name: of the image, for the message.
+        image: `[C, H, W]`.
+        condition_shape: of the model.
+        remedy: a further one, where the model can be made to fit.
+
+    Raises:
+        ConfigError: names both sizes.
+
+    Example:
+        >>> check_size("a.png", np.zeros((1, 8, 8)), (1, 8, 8))
+    """
+    if image.shape != tuple(condition_shape):
+        raise ConfigError(
+            f"{name} is {list(image.shape)} (channels, height, width), and the model is conditioned on"
+            f" {list(condition_shape)}; resize or convert the image{remedy}"
+        )
+
+
+def _remedy(image: np.ndarray, denoiser: Denoiser, model: ModelConfig) -> str:
+    """Returns what makes a model, or what is read of a file, fit an image."""
+    channels, *sides = image.shape
+    if isinstance(model, Scratch):
+        drawn = denoiser.latent_shape[0]
+        return (
+            f", or write model.shape.sample_size = {sides} and model.shape.in_channels = {drawn + channels}: {drawn}"
+            f" that are drawn and {channels} of the image"
+        )
+    if denoiser.condition_shape is not None and channels != denoiser.condition_shape[0]:
+        return f", or write {IMAGES}.channels = {denoiser.condition_shape[0]}"
+    return "" if denoiser.image_shape == denoiser.latent_shape else f", or write model.size = {sides}"
+
+
+def _name(picture: Picture, number: int) -> str:
+    return f"{picture.key}#{number}" if number else picture.key
+
+
+# Encoded prompts: each is encoded once, by itself, and cached on disk under what its encoding depends on.
+#
+# Encoded alone, a prompt has the same bits whatever it is asked with and whether a file held them; and no pass of the
+# text encoders holds more than one prompt, however many there are. Some of them stay in memory.
+#
+#     key = hash(columns, the encoders' files, versions of libraries, dtype, device)
+
+log = logging.getLogger("groupwise")
+
+MOST_BYTES = 2**28
+"""Bytes of encoded prompts that stay in memory."""
+
+_Tensors = dict[str, Tensor]
+
+
+@final
+class EncodedPrompts:
+    """The prompts of a run as conditions of a denoiser.
+
+    Args:
+        denoiser: encodes them. Where its `encoders` is empty, encoding costs nothing and nothing is written.
+        folder: of the files; unset takes `encoded_prompts` in Groupwise's cache.
+    """
+
+    def __init__(self, denoiser: Denoiser, folder: Path | None = None) -> None:
+        self._denoiser, self._folder = denoiser, folder or cache_folder() / "encoded_prompts"
+        self._entries: OrderedDict[str, _Tensors | None] = OrderedDict()
+        self._num_bytes = 0
+        self._writes = True
+        self.num_encoded = 0
+        """Prompts that the encoders encoded; the others came from files."""
+
+    def of(self, prompts: Sequence[Prompt]) -> PromptConditions:
+        """Returns the conditions of prompts, which are encoded where a pass asks for them."""
+        return PromptConditions(self, prompts)
+
+    @torch.no_grad()
+    def entry(self, prompt: Prompt) -> tuple[_Tensors, _Tensors | None]:
+        """Returns the tensors of one prompt, and of its negative prompt; one row each."""
+        columns = dict(prompt.columns)
+        # A target is no part of what is encoded, and an image is known by its content.
+        contents = {
+            name: value.content if isinstance(value, PromptImage) else value
+            for name, value in columns.items()
+            if name != "negative_prompt" and not (name == "clean" and (value is None or isinstance(value, PromptImage)))
+        }
+        negative: dict[str, Any] = {"without prompt": columns.get("negative_prompt")}
+        names = (
+            content_key(contents),
+            # The shipped encoders of texts read nothing else for a negative prompt (mostly the empty one), which many
+            # prompts then share.
+            content_key(negative if self._denoiser.encoders else negative | contents),
+        )
+        parts = [self._read(name) for name in names]
+        if any(part is _MISSING for part in parts):
+            condition = self._denoiser.encode([columns])
+            self.num_encoded += 1
+            unconditional = condition.unconditional
+            parts = [dict(condition.tensors), None if unconditional is None else dict(unconditional)]
+            for name, tensors in zip(names, parts, strict=True):
+                self._keep(name, tensors)
+                self._write(name, tensors)
+        prompted, without = parts
+        assert isinstance(prompted, dict)
+        return prompted, without if isinstance(without, dict) else None
+
+    def _read(self, name: str) -> Any:
+        if name in self._entries:
+            self._entries.move_to_end(name)
+            return self._entries[name]
+        path = self._path(name)
+        if path is None or not path.is_file():
+            return _MISSING
+        try:
+            tensors = {key: value.to(self._denoiser.device) for key, value in load(path.read_bytes()).items()}
+        except Exception as error:  # a file that is not whole is encoded again
+            log.warning("%s cannot be read (%s); the prompt is encoded again", path, error)
+            return _MISSING
+        # A model without an unconditional branch has an empty file.
+        return self._keep(name, tensors or None)
+
+    def _keep(self, name: str, tensors: _Tensors | None) -> _Tensors | None:
+        if name not in self._entries:
+            self._num_bytes += _num_bytes(tensors)
+        self._entries[name] = tensors
+        self._entries.move_to_end(name)
+        while self._num_bytes > MOST_BYTES and len(self._entries) > 2:
+            _, oldest = self._entries.popitem(last=False)
+            self._num_bytes -= _num_bytes(oldest)
+        return tensors
+
+    def _write(self, name: str, tensors: _Tensors | None) -> None:
+        path = self._path(name)
+        if path is None or not self._writes:
+            return
+        content = {key: value.detach().cpu().contiguous() for key, value in (tensors or {}).items()}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, save(content), durable=False)
+        except (OSError, StorageError) as error:
+            self._writes = False
+            log.warning("encoded prompts are not kept: %s", error)
+
+    def _path(self, name: str) -> Path | None:
+        encoders = self._denoiser.encoders
+        return self._folder / encoders / f"{name}.safetensors" if encoders else None
+
+
+@final
+class PromptConditions:
+    """The conditions of some prompts; `select` encodes those that a pass asks for.
+
+    Args:
+        encoded: the prompts of the run.
+        prompts: by whose places `select` selects.
+    """
+
+    def __init__(self, encoded: EncodedPrompts, prompts: Sequence[Prompt]) -> None:
+        self._encoded, self._prompts = encoded, prompts
+
+    def select(self, rows: Tensor) -> Condition:
+        """Returns the conditions of prompts in the order of `rows`, repeated where `rows` repeats."""
+        places, inverse = rows.unique(return_inverse=True)
+        entries = [self._encoded.entry(self._prompts[place]) for place in places.tolist() or [0]]
+        inverse = inverse.to(next(iter(entries[0][0].values())).device)
+        unconditional = [without for _, without in entries if without is not None]
+        return Condition(
+            _rows([prompted for prompted, _ in entries], inverse),
+            _rows(unconditional, inverse) if len(unconditional) == len(entries) else None,
+        )
+
+
+_MISSING = object()
+
+
+def encoders_key(folder: Path, parts: Sequence[str], settings: Mapping[str, Any]) -> str:
+    """Returns the hash of the files of text encoders and tokenizers, and of what else their numbers depend on.
+
+    Args:
+        folder: of the pipeline.
+        parts: subfolders that take part in encoding.
+        settings: versions, dtype, device, size of the images.
+    """
+    files = [file for part in parts for file in sorted((folder / part).rglob("*")) if file.is_file()]
+    digests = {str(file.relative_to(folder)): _filecontent_key(file) for file in files}
+    return content_key({"files": digests, **settings})
+
+
+def _filecontent_key(file: Path) -> str:
+    """Returns the hash of a file's content; kept by path, size and time, for hashing 10 GB takes some seconds."""
+    stat = file.stat()
+    identity = content_key({"path": str(file.resolve()), "size": stat.st_size, "changed": stat.st_mtime_ns})
+    kept = cache_folder() / "file_digests" / identity
+    try:
+        return kept.read_text(encoding="ascii")
+    except (OSError, ValueError):
+        pass
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_file(kept, digest, durable=False)
+    except (OSError, StorageError):
+        pass
+    return digest
+
+
+def _num_bytes(tensors: _Tensors | None) -> int:
+    return sum(value.numel() * value.element_size() for value in (tensors or {}).values())
+
+
+def _rows(entries: Sequence[Mapping[str, Tensor]], inverse: Tensor) -> _Tensors:
+    return {name: torch.cat([entry[name] for entry in entries])[inverse] for name in entries[0]}
+
+
+# The picture of an evaluation whose prompts are images: input, drawn image and target, and what was read in each.
+
+
+def restored_picture(
+    prompts: Sequence[Prompt],
+    images: Sequence[Tensor],
+    table: RewardTable,
+    num_images: int,
+    read: Callable[[Sequence[Tensor]], RewardTable],
+) -> Tensor | None:
+    """Draws the first image of each prompt below what the model was shown, and above the targets, where all have one.
+
+    Args:
+        prompts: with their images.
+        images: uint8 each, `num_images` a prompt.
+        table: rewards of the images, in this order.
+        num_images: images a prompt.
+        read: rewards of other images of the same prompts, one each.
+
+    Returns:
+        uint8 `[H, W(, 3)]`; None where there is no prompt.
+    """
+    restored = [images[place * num_images] for place in range(len(prompts))]
+    rows = {
+        name: [prompt.columns[name].picture for prompt in prompts]
+        for name in ("degraded", "clean")
+        if all(prompt.columns.get(name) is not None for prompt in prompts)
+    }
+    first = table.select(range(0, len(prompts) * num_images, num_images))
+    answers = answers_in(first, rows, read)
+    words = [_word(prompt.columns) for prompt in prompts]
+    return side_by_side(rows["degraded"], restored, rows.get("clean", []), answers, words)
+
+
+def _word(columns: Mapping[str, Any]) -> str:
+    """Returns what a prompt asks for: its text, or else its class; empty where its row has neither."""
+    present = [columns[name] for name in ("text", "label") if columns.get(name) is not None]
+    return str(present[0]) if present else ""

@@ -1,0 +1,15 @@
+"""Sources of images, one source a file; adding a file to this union is the whole registration."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise_images.image_source.base import Digits, Folder, Photographs, Table
+from groupwise_images.image_source.words import Words
+
+SourceConfig = Annotated[Digits | Words | Photographs | Folder, Field(discriminator="kind")]
+"""Any source, told apart by `kind`."""
+
+__all__ = ["Digits", "Folder", "Photographs", "SourceConfig", "Table", "Words"]

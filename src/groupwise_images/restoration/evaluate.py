@@ -1,0 +1,266 @@
+"""Evaluates restored images: rewards, judges, fidelity to the target, and pictures of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from groupwise.domain.protocol import Evaluation
+from groupwise.reward import RewardError, Rewards, RewardTable
+from groupwise_images import image_evaluation
+from groupwise_images.image_evaluation import answers_in, as_pictures, side_by_side
+from groupwise_images.image_source.base import Picture
+from groupwise_images.restoration.config import EvaluationConfig
+from groupwise_images.restoration.network import enlarged
+from groupwise_images.reward.similarity import psnr, ssim
+
+MODE = "restored"
+BASELINE = "bicubic"
+"""The mode of the metrics of plain enlargement, where images are smaller than their targets."""
+FIDELITY = ("psnr", "ssim")
+
+
+def metric_names(rewards: Mapping[str, Any], scale: int = 1) -> list[str]:
+    """Lists the names that `metrics` and `baseline` may give.
+
+    Args:
+        rewards: as configured, by name.
+        scale: of the network.
+
+    Example:
+        >>> metric_names({"read": None})
+        ['restored/reward', 'restored/read', 'restored/psnr', 'restored/ssim']
+    """
+    names = [f"{MODE}/{name}" for name in ("reward", *rewards, *fidelity_names(rewards).values())]
+    return names if scale == 1 else [*names, *(f"{BASELINE}/{name}" for name in FIDELITY)]
+
+
+def fidelity_names(rewards: Mapping[str, Any]) -> dict[str, str]:
+    """Names PSNR and SSIM beside the rewards: a reward of the same name takes the place of one, unless its numbers are
+    scaled.
+
+    Args:
+        rewards: as configured, by name.
+
+    Example:
+        >>> from groupwise_images.reward.similarity import Psnr
+        >>> fidelity_names({"psnr": Psnr(scale=0.025)}), fidelity_names({"psnr": Psnr()})
+        ({'psnr': 'psnr_db', 'ssim': 'ssim'}, {'ssim': 'ssim'})
+    """
+    scaled = [name for name in rewards if getattr(rewards[name], "scale", 1.0) != 1.0]
+    return {
+        name: f"{name}_db" if name in scaled else name for name in FIDELITY if name not in rewards or name in scaled
+    }
+
+
+def score(
+    rewards: Rewards,
+    pictures: Sequence[Picture],
+    images: Sequence[Tensor],
+    clean: Sequence[Tensor],
+    degraded: Sequence[Tensor],
+    *,
+    judges: bool,
+) -> RewardTable:
+    """Computes rewards of restored images (uint8); rewards read the target as `clean`, the degraded image as
+    `degraded`, and the source's own columns.
+    """
+    table = rewards.score(
+        [picture.key for picture in pictures],
+        images,
+        {**columns(pictures), "clean": clean, "degraded": degraded},
+        judges=judges,
+    )
+    for name, maps in table.maps.items():
+        for member, (values, image) in enumerate(zip(maps, images, strict=True)):
+            if tuple(values.shape) != tuple(image.shape[:2]):
+                key = pictures[member].key
+                problem = (
+                    f"reward {name!r} gave a map of {list(values.shape)} for image {key!r} of {list(image.shape[:2])}"
+                    f" pixels (member {member})"
+                )
+                raise RewardError(
+                    f"{problem}; a map has one value a pixel, [H, W]", reward=name, prompt=key, member=member
+                )
+    return table
+
+
+def columns(pictures: Sequence[Picture]) -> dict[str, Sequence[Any]]:
+    """Collects the source's columns that all pictures have, one entry a picture."""
+    names = set.intersection(*(set(picture.columns) for picture in pictures)) if pictures else set()
+    return {name: [picture.columns[name] for picture in pictures] for name in sorted(names)}
+
+
+def pooled(table: RewardTable, block: int | None) -> RewardTable:
+    """Averages maps `[H, W]` of rewards over the pixels of each decision, `[T]`, row by row of blocks.
+
+    Args:
+        table: with maps of pixels, or none.
+        block: pixels on the side of a decision; None where decisions are no blocks of pixels, and a map is one number,
+            its mean.
+    """
+    if block is None or not table.maps:
+        return replace(table, maps={})
+    maps = {}
+    for name, values in table.maps.items():
+        stacked = torch.from_numpy(np.stack(values)).double()
+        maps[name] = list(functional.avg_pool2d(stacked[:, None], block).flatten(1).numpy())
+    return replace(table, maps=maps)
+
+
+def with_fidelity(
+    table: RewardTable, restored: Sequence[np.ndarray], targets: Sequence[np.ndarray], names: Mapping[str, str]
+) -> RewardTable:
+    """Adds the PSNR (dB) and SSIM of each image to the table, as judges.
+
+    Args:
+        table: rewards of the images.
+        restored, targets: fp32 `[C, H, W]` each.
+        names: measure (`psnr`, `ssim`) -> its name in the table; see `fidelity_names`.
+    """
+    measures = {"psnr": psnr, "ssim": ssim}
+    fidelity = {
+        name: [measures[measure](output, target) for output, target in zip(restored, targets, strict=True)]
+        for measure, name in names.items()
+    }
+    return replace(
+        table,
+        values={**table.values, **fidelity},
+        weights={**table.weights, **dict.fromkeys(fidelity, 0.0)},
+        judges=table.judges | set(fidelity),
+    )
+
+
+def metrics(table: RewardTable) -> dict[str, float]:
+    """Computes means over all images, called `restored/...`; see `image_evaluation.means`."""
+    return image_evaluation.means(MODE, table)
+
+
+def baseline(degraded: Sequence[np.ndarray], targets: Sequence[np.ndarray], scale: int) -> list[tuple[float, float]]:
+    """Computes PSNR (dB) and SSIM of each image as bicubic enlargement gives it, at the 8 bits of files and rewards.
+
+    Args:
+        degraded: fp32 `[C, H, W]` each.
+        targets: fp32 `[C, scale H, scale W]` each.
+        scale: of the network.
+    """
+    images = [_levels(enlarged(torch.from_numpy(np.ascontiguousarray(image))[None], scale)[0]) for image in degraded]
+    clean = [_levels(torch.from_numpy(np.ascontiguousarray(target))) for target in targets]
+    return [(psnr(image, target), ssim(image, target)) for image, target in zip(images, clean, strict=True)]
+
+
+def _levels(image: Tensor) -> np.ndarray:
+    return (image.clamp(0, 1) * 255).add(0.5).floor().numpy() / 255
+
+
+def records(
+    pictures: Sequence[Picture], numbers: Sequence[int], table: RewardTable, images: Sequence[Tensor], limit: int
+) -> list[Mapping[str, Any]]:
+    """Writes one record an image; see `image_evaluation.records`."""
+    keys = [picture.key for picture in pictures]
+    return image_evaluation.records(MODE, keys, keys, numbers, table, images, limit)
+
+
+def picture_list(images: Sequence[np.ndarray]) -> list[Tensor]:
+    """Converts images of any sizes, fp32 `[C, H, W]`, by `as_pictures`."""
+    return [as_pictures(torch.from_numpy(np.ascontiguousarray(image))[None])[0] for image in images]
+
+
+# What an evaluation keeps of the images that it restored: numbers of all, and those that people see.
+
+
+@final
+@dataclass(frozen=True)
+class Shown:
+    """One held-out image, uint8, as the network was given it, as it restored it, and its target."""
+
+    degraded: Tensor
+    restored: Tensor
+    clean: Tensor
+
+
+@final
+@dataclass(frozen=True)
+class JudgedImages:
+    """Held-out images, restored and judged.
+
+    Args:
+        shown: those that people see, by their places among all.
+        table: rewards of all, with PSNR and SSIM.
+        baseline: PSNR and SSIM of each as bicubic enlargement gives it; empty where the network keeps the size.
+    """
+
+    shown: Mapping[int, Shown]
+    table: RewardTable
+    baseline: Sequence[tuple[float, float]] = ()
+
+    @staticmethod
+    def concatenate(parts: Sequence[JudgedImages]) -> JudgedImages:
+        """Joins those of consecutive images."""
+        return JudgedImages(
+            {place: shown for part in parts for place, shown in part.shown.items()},
+            RewardTable.concatenate([part.table for part in parts]),
+            [values for part in parts for values in part.baseline],
+        )
+
+    def evaluation(self, config: EvaluationConfig, held_out: Sequence[Picture], rewards: Rewards) -> Evaluation:
+        """Returns metrics, records and the picture of all images.
+
+        Args:
+            config: of the evaluation.
+            held_out: all images that were evaluated, in order; each was restored `config.repeats` times.
+            rewards: read the other rows of the picture.
+        """
+        pictures = [picture for picture in held_out for _ in range(config.repeats)]
+        numbers = [number for _ in held_out for number in range(config.repeats)]
+        written = [self.shown[place].restored for place in range(min(config.num_records, len(pictures)))]
+        found = metrics(self.table)
+        if self.baseline:
+            means = zip(FIDELITY, np.array(self.baseline).mean(0), strict=True)
+            found |= {f"{BASELINE}/{name}": float(value) for name, value in means}
+        comparison = self._comparison(config, held_out, rewards)
+        return Evaluation(
+            found,
+            tuple(records(pictures, numbers, self.table, written, config.num_records)),
+            {} if comparison is None else {"images": comparison},
+            self.table.events,
+        )
+
+    def _comparison(self, config: EvaluationConfig, held_out: Sequence[Picture], rewards: Rewards) -> Tensor | None:
+        drawn = drawn_places(held_out, config.num_columns)
+        pictures, places = [held_out[place] for place in drawn], [place * config.repeats for place in drawn]
+        shown = [self.shown[place] for place in places]
+        degraded, clean = [image.degraded for image in shown], [image.clean for image in shown]
+
+        def read(images: Sequence[Tensor]) -> RewardTable:
+            return score(rewards, pictures, images, clean, degraded, judges=False)
+
+        reads = bool(pictures) and "text" in pictures[0].columns
+        answers = answers_in(self.table.select(places), {"degraded": degraded, "clean": clean}, read) if reads else {}
+        words = [str(picture.columns.get("text") or "") for picture in pictures]
+        return side_by_side(degraded, [image.restored for image in shown], clean, answers, words)
+
+
+def drawn_places(held_out: Sequence[Picture], num_columns: int) -> list[int]:
+    """Lists the places of the images in the picture: the first ones of the first one's size.
+
+    Example:
+        >>> small, large = (Picture("a", np.zeros((1, side, side))) for side in (8, 9))
+        >>> drawn_places([small, large, small], 12)
+        [0, 2]
+    """
+    return [place for place, picture in enumerate(held_out) if picture.clean.shape[1:] == held_out[0].clean.shape[1:]][
+        :num_columns
+    ]
+
+
+def shown_places(held_out: Sequence[Picture], config: EvaluationConfig) -> frozenset[int]:
+    """Returns the places, among all restored images, of those that people see: in records and in the picture."""
+    drawn = (place * config.repeats for place in drawn_places(held_out, config.num_columns))
+    return frozenset((*range(min(config.num_records, len(held_out) * config.repeats)), *drawn))

@@ -1,0 +1,1 @@
+"""The verbs `groupwise report`, `doctor` and `compare`."""

@@ -1,0 +1,158 @@
+"""The rules beside a run: live, row by row, or over a run folder's rows afterwards, which is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, final
+
+from groupwise_look.diagnosis.finding import SEVERITIES, Finding
+from groupwise_look.diagnosis.headline import Headline, headline
+from groupwise_look.diagnosis.rule import RULES
+from groupwise_look.diagnosis.stage import Row, Stage
+
+EVERY = 5
+"""Steps between two judgements, in the first five hundred of a stage."""
+_SHARE = 100
+"""Beyond that a stage is judged whenever it has grown by this share of itself, so that the judgements of a run of any
+length are bounded by the logarithm of its length.
+"""
+
+
+def reads(metric: str) -> bool:
+    """Returns whether any rule reads a metric.
+
+    Example:
+        >>> reads("reward"), reads("rewards/correct/std"), reads("seconds/update")
+        (True, True, False)
+    """
+    return metric in _NAMES or metric.startswith(_PREFIXES)
+
+
+_ENDED = {rule.name: rule.ended for rule in RULES}
+_READS = frozenset(metric for rule in RULES for metric in rule.reads)
+_PREFIXES = tuple({f"{metric.partition('/')[0]}/" for metric in _READS if any(map(str.isupper, metric.split("/")))})
+_NAMES = frozenset(metric for metric in _READS if not metric.startswith(_PREFIXES))
+
+_SMALLER = frozenset(rule.name for rule in RULES if rule.steps == "smaller")
+_LARGER = frozenset(rule.name for rule in RULES if rule.steps == "larger")
+
+
+@final
+class Watch:
+    """Collects rows and returns what is newly wrong; each rule speaks once a stage. A run that was told to take smaller
+    steps is not told to take larger ones.
+
+    Args:
+        settings: the resolved configuration, for rules that compare with it.
+
+    Example:
+        >>> watch = Watch()
+        >>> rows = [{"step": step, "stage": "grpo", "frac_reward_zero_std": 1.0, "reward": 0.0} for step in range(30)]
+        >>> [finding.rule for row in rows for finding in watch.see(row)]
+        ['all_flat']
+        >>> print(watch.headline)
+        All groups are flat since step 19.
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        self._settings = settings or {}
+        self._stage: Stage | None = None
+        self._seen = 0
+        self._found: dict[tuple[str, str], Finding] = {}
+
+    def see(self, row: Row) -> list[Finding]:
+        """Takes one row of `metrics.jsonl`; judges after every fifth step, and more rarely in long stages.
+
+        Args:
+            row: the newest.
+
+        Returns:
+            what is newly wrong, notes included.
+        """
+        name = str(row.get("stage") or "")
+        new: list[Finding] = []
+        if self._stage is None or self._stage.name != name:
+            new = self.judge()
+            before, self._stage, self._seen = self._stage, Stage(name, self._settings, reads), 0
+            if before is not None:
+                self._stage.follow(before)
+        num_steps = self._stage.num_steps
+        self._stage.add(row)
+        if self._stage.num_steps > num_steps and self._stage.num_steps - self._seen >= self._interval():
+            new += self.judge()
+        return new
+
+    def _interval(self) -> int:
+        """Returns the steps between two judgements of the current stage."""
+        assert self._stage is not None
+        return max(EVERY, self._stage.num_steps // _SHARE)
+
+    def judge(self) -> list[Finding]:
+        """Judges the rows as they are now.
+
+        Returns:
+            what is newly wrong.
+        """
+        if self._stage is None or self._stage.num_steps == self._seen:
+            return []
+        self._seen = self._stage.num_steps
+        current = {finding.rule: finding for rule in RULES if (finding := rule.judge(self._stage)) is not None}
+        if _SMALLER.intersection([*current, *(rule for _, rule in self._found)]):
+            current = {rule: finding for rule, finding in current.items() if rule not in _LARGER}
+            self._found = {key: finding for key, finding in self._found.items() if key[1] not in _LARGER}
+        new = []
+        for key, finding in self._found.items():
+            if key[0] == self._stage.name and key[1] not in current and _has_ended(key[1], self._stage):
+                self._found[key] = replace(finding, holds=False)
+        for rule, finding in current.items():
+            key = (self._stage.name, rule)
+            if key in self._found:
+                self._found[key] = replace(finding, first_step=self._found[key].first_step)
+            else:
+                self._found[key] = finding
+                new.append(finding)
+        return new
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Returns every finding so far, the worst first, then in the order in which it began."""
+        return sorted(
+            self._found.values(),
+            key=lambda finding: (SEVERITIES.index(finding.severity), not finding.holds, finding.first_step),
+        )
+
+    @property
+    def headline(self) -> Headline | None:
+        """Returns the cause of what is wrong in the current stage, with its consequences; notes do not count."""
+        if self._stage is None:
+            return None
+        return headline([finding for finding in self._found.values() if finding.stage == self._stage.name])
+
+
+def _has_ended(rule: str, stage: Stage) -> bool:
+    """Returns whether what a rule saw before and does not see now is over."""
+    ended = _ENDED[rule]
+    return ended is None or ended(stage)
+
+
+def diagnose(rows: Iterable[Row], settings: Mapping[str, Any] | None = None) -> list[Finding]:
+    """Returns every finding in a run: what live diagnosis would have said, with its first step and whether it still
+    holds.
+
+    Args:
+        rows: of `metrics.jsonl`, in order, of any stages.
+        settings: the resolved configuration, as `config.json` holds it.
+
+    Returns:
+        findings, the worst first.
+
+    Example:
+        >>> diagnose([])
+        []
+    """
+    watch = Watch(settings)
+    for row in rows:
+        watch.see(row)
+    watch.judge()
+    return watch.findings

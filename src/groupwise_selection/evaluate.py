@@ -1,0 +1,387 @@
+"""Results of greedy choices: metrics by the number of demonstrations, and records for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from groupwise.domain.protocol import Cell, Interval, Table
+from groupwise.reward import RewardTable
+from groupwise_selection.baseline import Baseline, Dpp, Fixed, Mmr, Nearest, Oracle, Random, ZeroShot
+from groupwise_selection.bootstrap import interval, resampled_weights
+from groupwise_selection.config import EvaluationConfig
+from groupwise_selection.example import Query, Questions
+from groupwise_selection.measurement import Measurement, Measures, Order, in_order, picked_examples
+from groupwise_selection.policy.choices import NOTHING, Choices
+from groupwise_selection.selector import Selector
+
+SELECTED, VALIDATION = "selected", "validation"
+_MEASURED = ("accuracy", "correct", "info", "expected")
+
+
+def metric_names(shots: int, rewards: Sequence[str], validation: bool) -> list[str]:
+    """Lists the names that `metrics` may return.
+
+    Args:
+        shots: highest number of demonstrations.
+        rewards: names of the rewards.
+        validation: true where validation queries are evaluated too.
+
+    Example:
+        >>> metric_names(2, ["vqa"], False)[:3]
+        ['selected/accuracy', 'selected/accuracy_1', 'selected/accuracy_2']
+    """
+    measured_names = ["accuracy", *(f"accuracy_{size}" for size in range(1, shots + 1)), *_MEASURED[1:], "shots"]
+    selected_names = [
+        f"{SELECTED}/{name}"
+        for name in [*measured_names, "reward", *(name for name in rewards if name not in measured_names)]
+    ]
+    return selected_names + ([f"{VALIDATION}/{name}" for name in measured_names] if validation else [])
+
+
+def per_query(measurements: Sequence[Measurement | None]) -> dict[str, float]:
+    """Computes the results of one query: means of the measured fields over all numbers of demonstrations, and
+    `accuracy_1`, `accuracy_2`, ... after so many picks.
+
+    Where picking ended early, the last measurement counts for the remaining numbers of demonstrations.
+
+    Args:
+        measurements: the measurement after each pick, `None` after the end.
+    """
+    filled: list[Measurement] = []
+    for measurement in measurements:
+        filled.append(measurement if measurement is not None else filled[-1])
+    means = {name: math.fsum(getattr(measurement, name) for measurement in filled) / len(filled) for name in _MEASURED}
+    means |= {f"accuracy_{size}": measurement.accuracy for size, measurement in enumerate(filled, 1)}
+    return means | {"shots": float(sum(measurement is not None for measurement in measurements))}
+
+
+def metrics(
+    mode: str, measurements: Sequence[Sequence[Measurement | None]], table: RewardTable | None
+) -> dict[str, float]:
+    """Computes means over all queries, with names `mode/...`.
+
+    Args:
+        mode: `selected`, `validation` or `exported`.
+        measurements: the measurements of each query, one a pick.
+        table: rewards of whole choices; `None` leaves them out.
+    """
+    rows = [per_query(query_measurements) for query_measurements in measurements]
+    names = ["accuracy", *(name for name in rows[0] if name.startswith("accuracy_")), *_MEASURED[1:], "shots"]
+    means = {f"{mode}/{name}": math.fsum(row[name] for row in rows) / len(rows) for name in names}
+    if table is not None:
+        for name, values in (("reward", table.total("sum")), *table.values.items()):
+            present = [value for value in values if value is not None]
+            if present and f"{mode}/{name}" not in means:
+                means[f"{mode}/{name}"] = math.fsum(present) / len(present)
+    return means
+
+
+def described(
+    query: Query, picks: Sequence[int], measurements: Sequence[Measurement | None], order: Order
+) -> dict[str, Any]:
+    """Describes one choice for people: the question, its demonstrations in the order of the prompt with their answers,
+    and the measurements.
+
+    Args:
+        query: the query of the choice.
+        picks: places in the pool, in the order of picking.
+        measurements: the measurement after each pick.
+        order: place of the first pick in the prompt.
+    """
+    chosen = [place for place in picks if place >= 0]
+    demos = picked_examples(query.pool, chosen, order)
+    last_measurement = next(measurement for measurement in reversed(measurements) if measurement is not None)
+    text = " | ".join(f"[{example.id}] {example.question} {example.answer}" for example in demos)
+    return {
+        "prompt": query.question,
+        "key": query.id,
+        "text": f"{text} | {query.question} -> {last_measurement.prediction}",
+        "order": order,
+        "demonstrations": [
+            {"id": example.id, "question": example.question, "answer": example.answer} for example in demos
+        ],
+        "picks": [query.pool[place].id for place in chosen],
+        "answers": list(query.answers),
+        "measured": [
+            None if measurement is None else asdict(measurement) for measurement in measurements[: len(chosen)]
+        ],
+    }
+
+
+def records(
+    queries: Sequence[Query],
+    choices: Choices,
+    measurements: Sequence[Sequence[Measurement | None]],
+    table: RewardTable,
+    order: Order,
+    limit: int,
+) -> list[Mapping[str, Any]]:
+    """Lists one record a query: key, mode and numbers of all (for paired comparisons), with the demonstrations of the
+    first `limit`.
+
+    Args:
+        choices: their choices, one row a query.
+        measurements: the measurements of each query, one a pick.
+        table: rewards, one a query.
+        order: place of the first pick in the prompt.
+        limit: number of records with demonstrations.
+    """
+    totals, picks = table.total("sum"), choices.picks.tolist()
+    query_records: list[Mapping[str, Any]] = []
+    for place, query in enumerate(queries):
+        values_by_name: dict[str, Any] = {name: values[place] for name, values in table.values.items()}
+        record = {
+            "key": query.id,
+            "mode": SELECTED,
+            "sample": 0,
+            "rewards": values_by_name | per_query(measurements[place]),
+            "reward": totals[place],
+        }
+        query_records.append(
+            (described(query, picks[place], measurements[place], order) if place < limit else {}) | record
+        )
+    return query_records
+
+
+# The evaluation of a selector as applications use it: every query chooses among the nearest examples of one store,
+# not out of a pool that was laid out for it.
+
+
+def pooled(selector: Selector, queries: Sequence[Query]) -> list[Query]:
+    """Replaces the pools of queries by those that the selector chooses from, without a query's own solved copy (by its
+    id or by its text).
+
+    Args:
+        selector: the policy with its store.
+        queries: queries with embeddings; their pools are not read.
+    """
+
+    def others(query: Query) -> set[str]:
+        return {query.id, *(example.id for example in selector.examples if query.is_solved_by(example))}
+
+    return [replace(query, pool=tuple(selector.nearest(query.embedding, without=others(query)))) for query in queries]
+
+
+def selected_choices(selector: Selector, queries: Sequence[Query]) -> Choices:
+    """Picks for each query out of its pool by the selector; the distributions are empty.
+
+    Args:
+        selector: the policy with its store.
+        queries: from `pooled`.
+    """
+    shots = selector.trained.shots
+    picks = torch.full((len(queries), shots), NOTHING)
+    for row, query in enumerate(queries):
+        place = {example.id: number for number, example in enumerate(query.pool)}
+        num_picks = min(shots, len(place))
+        chosen = selector.select(query.embedding, num_picks, pool=list(place), order="first_pick_first")
+        picks[row, : len(chosen)] = torch.tensor([place[example.id] for example in chosen])
+    return Choices(picks, picks >= 0, torch.zeros(len(queries), shots, 0))
+
+
+def accuracy(selector: Selector, queries: Sequence[Query], measures: Measures) -> list[list[float]]:
+    """Measures the VQA accuracy of a selector in use, `[Q][shots]`: after one, two, ... demonstrations.
+
+    Args:
+        selector: the policy with its store.
+        queries: queries with embeddings; their pools are not read.
+        measures: measures choices with the task model.
+    """
+    pooled_queries = pooled(selector, queries)
+    picked_rows = [
+        [query.pool[place] for place in row if place >= 0]
+        for query, row in zip(pooled_queries, selected_choices(selector, pooled_queries).picks.tolist(), strict=True)
+    ]
+    flat = [
+        (query, in_order(row[:size], selector.trained.order))
+        for query, row in zip(pooled_queries, picked_rows, strict=True)
+        for size in range(1, len(row) + 1)
+    ]
+    measurements = iter(measures([query for query, _ in flat], [demos for _, demos in flat]))
+    shots = selector.trained.shots
+    query_rows = [
+        per_query([next(measurements) if size < len(row) else None for size in range(shots)]) for row in picked_rows
+    ]
+    return [[means[f"accuracy_{size}"] for size in range(1, shots + 1)] for means in query_rows]
+
+
+# Tables of the policy beside every baseline, for every number of demonstrations, with intervals, and of its lead over
+# them.
+
+_MMR = (0.5, 0.7, 0.9)
+_DPP = (1.0, 3.0, 10.0)
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """The settings that all rows of the table share.
+
+    Args:
+        measures: measures choices with the task model.
+        questions: queries of all splits.
+        shots: highest number of demonstrations.
+        order: place of the first pick in the prompt.
+        config: numbers of queries, beams and resamples.
+    """
+
+    measures: Measures
+    questions: Questions
+    shots: int
+    order: Order
+    config: EvaluationConfig
+
+    def accuracy(self, baseline: Baseline, queries: Sequence[Query]) -> np.ndarray:
+        """Measures the VQA accuracy of a baseline on queries, fp64 `[Q, shots]`."""
+        choices = baseline.choose(queries, self.shots)
+        rows = [
+            (query, in_order(choice, self.order))
+            for query, query_choices in zip(queries, choices, strict=True)
+            for choice in query_choices
+        ]
+        measurements = self.measures([query for query, _ in rows], [demos for _, demos in rows])
+        return np.array([measurement.accuracy for measurement in measurements]).reshape(len(queries), self.shots)
+
+
+def baseline_tables(setting: Setting, policy_accuracy: np.ndarray, selector: Selector) -> list[Table]:
+    """Computes two tables: the accuracy of every way to choose, and the policy's lead over each with a paired interval.
+
+    The rows "as exported" choose among the nearest examples of the exported store, as users of the folder do; the other
+    rows choose out of the run's pools.
+
+    MMR and DPP have the setting that was best on the validation queries (or on as many training queries, where there
+    are none).
+
+    Args:
+        setting: settings of all rows.
+        policy_accuracy: the policy's accuracy, `[Q, shots]`, in the order of the held-out queries.
+        selector: the policy as it would be exported.
+    """
+    questions, config = setting.questions, setting.config
+    held_out = questions.held_out
+    tuning_queries = questions.validation or questions.train[: len(held_out)]
+    weights = resampled_weights([query.clusters for query in held_out], config.num_resamples)
+    fixed = Fixed(setting.measures, questions.train[: config.num_fixed], setting.order)
+    mmr, dpp = (
+        _best(setting, [Mmr(value) for value in _MMR], tuning_queries),
+        _best(setting, [Dpp(value) for value in _DPP], tuning_queries),
+    )
+    rows, leads = [], []
+    for baseline in (ZeroShot(), Random(), Nearest(), mmr, dpp, fixed):
+        baseline_accuracy = setting.accuracy(baseline, held_out)
+        rows.append([baseline.name, *_intervals(baseline_accuracy, weights)])
+        leads.append([baseline.name, *_intervals(policy_accuracy - baseline_accuracy, weights)])
+    rows.append(["ours", *_intervals(policy_accuracy, weights)])
+    notes = [
+        f"VQA accuracy of {len(held_out)} {questions.evaluated_on.called('queries')}; 95 % intervals redraw"
+        f" {_shared(held_out)}."
+    ]
+    if config.num_oracle:
+        oracle_queries = held_out[: config.num_oracle]
+        baseline_accuracy = setting.accuracy(
+            Oracle(setting.measures, setting.order, config.oracle_width), oracle_queries
+        )
+        rows.append(
+            [
+                f"oracle beam ({len(oracle_queries)} queries)",
+                *_intervals(baseline_accuracy, weights[:, : len(oracle_queries)]),
+            ]
+        )
+        rows.append(
+            [
+                f"ours ({len(oracle_queries)} queries)",
+                *_intervals(policy_accuracy[: len(oracle_queries)], weights[:, : len(oracle_queries)]),
+            ]
+        )
+        notes.append("The oracle looks at the answer.")
+    exported_rows, note = used_rows(setting, held_out, selector, weights)
+    rows[7:7] = exported_rows
+    heads = _heads(setting.shots)
+    return [
+        Table("baselines", "VQA accuracy by number of demonstrations", heads, rows, [*notes, note]),
+        Table(
+            "lead",
+            "Ours less each baseline, paired by query",
+            heads,
+            leads,
+            ["An interval above 0 is a lead beyond chance."],
+        ),
+    ]
+
+
+def exported_table(setting: Setting, selector: Selector) -> Table:
+    """Computes the VQA accuracy of a selector in use, beside the nearest examples of the same store.
+
+    Args:
+        setting: settings of all rows.
+        selector: the policy with its store.
+    """
+    held_out = setting.questions.held_out
+    rows, note = used_rows(
+        setting,
+        held_out,
+        selector,
+        resampled_weights([query.clusters for query in held_out], setting.config.num_resamples),
+    )
+    notes = [
+        (
+            f"VQA accuracy of {len(held_out)} {setting.questions.evaluated_on.called('queries')}; 95 % intervals redraw"
+            f" {_shared(held_out)}."
+        ),
+        note,
+    ]
+    return Table(
+        "exported", "VQA accuracy as exported, by number of demonstrations", _heads(selector.trained.shots), rows, notes
+    )
+
+
+def used_rows(
+    setting: Setting, queries: Sequence[Query], selector: Selector, weights: np.ndarray
+) -> tuple[list[list[Cell]], str]:
+    """Computes the rows of a selector in use and of the nearest examples of its store, with a note for the table.
+
+    Args:
+        setting: settings of all rows.
+        selector: the policy with its store.
+        weights: `[R, Q]`, from `resampled_weights`.
+    """
+    policy_accuracy = np.array(accuracy(selector, queries, setting.measures))
+    nearest_accuracy = replace(setting, shots=selector.trained.shots, order=selector.trained.order).accuracy(
+        Nearest(), pooled(selector, queries)
+    )
+    rows: list[list[Cell]] = [
+        ["kNN, as exported", *_intervals(nearest_accuracy, weights)],
+        ["ours, as exported", *_intervals(policy_accuracy, weights)],
+    ]
+    pool_size, num_examples = selector.trained.pool_size, len(selector.examples)
+    return (
+        rows,
+        (
+            f"As exported: a query chooses among the {min(pool_size, num_examples)} nearest of the {num_examples}"
+            " solved examples in the folder."
+        ),
+    )
+
+
+def _heads(shots: int) -> list[str]:
+    return ["chosen by", *(f"{size} shot" + ("s" if size > 1 else "") for size in range(1, shots + 1))]
+
+
+def _best(setting: Setting, variants: Sequence[Baseline], queries: Sequence[Query]) -> Baseline:
+    values = [float(setting.accuracy(variant, queries).mean()) for variant in variants]
+    return variants[values.index(max(values))]
+
+
+def _intervals(values: np.ndarray, weights: np.ndarray) -> list[Interval]:
+    return [Interval(*interval(values[:, size], weights)) for size in range(values.shape[1])]
+
+
+def _shared(queries: Sequence[Query]) -> str:
+    names = sorted({name for query in queries for name in query.clusters})
+    return " and ".join(f"{name}s" for name in names) or "queries"

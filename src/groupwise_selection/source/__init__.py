@@ -1,0 +1,16 @@
+"""The sources of queries and their pools, one a file; adding a file to this union is the whole registration."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise_selection.source.digit_rules import DigitRules
+from groupwise_selection.source.files import Files
+from groupwise_selection.source.tickets import Tickets
+
+SourceConfig = Annotated[DigitRules | Files | Tickets, Field(discriminator="kind")]
+"""Any source, told apart by `kind`."""
+
+__all__ = ["DigitRules", "Files", "SourceConfig", "Tickets"]

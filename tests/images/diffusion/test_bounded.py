@@ -1,0 +1,227 @@
+"""No pass of a diffusion model is larger than its bound, without a key, and no result depends on the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from tests.images.diffusion.small import EVERYTHING, config, gradient, nudge, sampled
+from tests.images.diffusion.small import measured_domain as domain
+
+from groupwise.config import ConfigError
+from groupwise.domain import pass_sizes
+from groupwise.domain.pass_sizes import DECODING, MOST_ROWS, SAMPLING, UPDATE
+from groupwise.domain.protocol import CutsPasses
+from groupwise.memory import peak_bytes
+from groupwise.records import Scored
+from groupwise.streams import Streams
+from groupwise_images.diffusion.judged_images import Judging
+
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
+MANY = {"evaluation": {"num_prompts": 10, "num_images": 20}}
+
+
+def rows_of_passes(diffusion: Any) -> list[int]:
+    """The rows of every pass through the model, from now on."""
+    rows: list[int] = []
+    diffusion.module.register_forward_pre_hook(lambda module, arguments: rows.append(len(arguments[0])))
+    return rows
+
+
+def bounded(monkeypatch: pytest.MonkeyPatch, rows: int, changes: dict[str, Any] | None = None) -> Any:
+    """A domain whose passes without gradient are measured to `rows`."""
+    monkeypatch.setattr("groupwise_images.diffusion.costs.MOST_ROWS", rows)
+    return domain(changes)
+
+
+def test_the_domain_cuts_its_passes() -> None:
+    assert isinstance(domain(), CutsPasses)
+
+
+def test_no_pass_of_an_evaluation_or_of_sampling_is_larger_than_the_bound() -> None:
+    diffusion = domain(MANY)
+    rows = rows_of_passes(diffusion)
+    diffusion.evaluate(streams=Streams(0))
+    assert max(rows) == MOST_ROWS < 200
+    rows.clear()
+    with torch.no_grad():
+        sampled(diffusion, 5, 20)
+    assert max(rows) == MOST_ROWS < 100
+
+
+def test_guidance_counts_as_the_rows_of_the_model_that_it_is() -> None:
+    diffusion = domain({**MANY, "guidance": 3.0})
+    rows = rows_of_passes(diffusion)
+    diffusion.evaluate(streams=Streams(0))
+    assert max(rows) == MOST_ROWS, "32 images, twice"
+    assert diffusion.pass_sizes.rows(SAMPLING) == MOST_ROWS // 2
+
+
+def test_what_is_evaluated_and_sampled_does_not_depend_on_the_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = bounded(monkeypatch, 10_000, {"evaluation": {"num_prompts": 10, "num_images": 2}})
+    cut = bounded(monkeypatch, 5, {"evaluation": {"num_prompts": 10, "num_images": 2}})
+    expected, evaluation = (each.evaluate(streams=Streams(0)) for each in (whole, cut))
+    # A pixel that lies between two of 256 levels may fall to either side.
+    assert evaluation.metrics == pytest.approx(expected.metrics, abs=1e-3)
+    assert [record["key"] for record in evaluation.records] == [record["key"] for record in expected.records]
+    with torch.no_grad():
+        samples, other = sampled(whole, 3, 4), sampled(cut, 3, 4)
+    torch.testing.assert_close(other.old_log_prob, samples.old_log_prob, rtol=0, atol=1e-11)
+    torch.testing.assert_close(other.payload["visited"], samples.payload["visited"], rtol=0, atol=1e-11)
+    for name, value in samples.recorded.tensors().items():
+        torch.testing.assert_close(other.recorded.tensors()[name], value, rtol=0, atol=1e-9, msg=name)
+    with torch.no_grad():
+        scored, again = (each.score(samples, torch.arange(12), EVERYTHING) for each in (whole, cut))
+    torch.testing.assert_close(again.log_prob, scored.log_prob, rtol=0, atol=1e-11)
+
+
+def test_an_update_is_cut_by_what_fits_and_its_gradient_is_the_whole_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = domain()
+    whole.fit_passes()
+    per_row = pass_sizes.CPU_BYTES / whole.pass_sizes.rows(UPDATE)
+    monkeypatch.setattr(pass_sizes, "CPU_BYTES", int(7.5 * per_row))
+    cut = domain()
+    gradients, passes = [], []
+    for diffusion in (whole, cut):
+        with torch.no_grad():
+            samples = sampled(diffusion, 3, 4)
+        nudge(diffusion)
+        rows = rows_of_passes(diffusion)
+        ones = torch.ones(12, 3, dtype=torch.float64)
+        diffusion.backward(samples, torch.arange(12), Scored(ones, exact_divergence=ones))
+        gradients.append(gradient(diffusion).clone())
+        diffusion.module.zero_grad()
+        diffusion.score(samples, torch.arange(12), EVERYTHING).log_prob.sum().backward()
+        gradients.append(gradient(diffusion).clone())
+        passes.append(max(rows))
+    size = cut.pass_sizes.rows(UPDATE)
+    assert passes == [36, size]
+    assert 1 <= size < 12
+    for first, second in zip(gradients[:2], gradients[2:], strict=True):
+        torch.testing.assert_close(second, first, rtol=1e-9, atol=1e-9)
+
+
+def test_a_graph_that_does_not_fit_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    diffusion = domain()
+    sampled(diffusion)
+    assert diffusion._sampler_graph is not None
+    monkeypatch.setattr(pass_sizes, "CPU_BYTES", 1)
+    small = domain()
+    sampled(small)
+    assert small._sampler_graph is None
+
+
+def test_supervised_members_are_cut_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = []
+    for rows in (1000, 3):
+        diffusion = domain()
+        diffusion.pass_sizes.restore({UPDATE: rows, SAMPLING: rows})
+        shown = diffusion.demonstrations(8, streams=Streams(0), step=0)
+        assert shown is not None
+        passes = rows_of_passes(diffusion)
+        scored = diffusion.score(shown, torch.arange(8), frozenset({"log_prob"}))
+        losses.append(scored.auxiliary["supervised"].detach())
+        assert max(passes) == min(rows, 8)
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-11, atol=1e-12)
+
+
+def test_an_evaluation_lets_images_go_once_they_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"evaluation": {"num_prompts": 10, "num_images": 2, "num_rows": 3, "num_records": 3}}
+    expected = domain(settings).evaluate(streams=Streams(0))
+    monkeypatch.setattr("groupwise_images.diffusion.judged_images.prompts_at_once", lambda num_images, elements: 4)
+    diffusion = domain(settings)
+    judging = Judging(
+        list, diffusion._drawn_images, diffusion._judge_groups, diffusion.config.evaluation, diffusion._elements
+    )
+    judged = judging.judge(diffusion._splits.evaluated[:10])
+    assert len(judged.shown) == 2 * 3, "of 20"
+    assert judged.shown.untyped_storage().nbytes() == judged.shown.numel()
+    evaluation = diffusion.evaluate(streams=Streams(0))
+    assert evaluation.metrics == pytest.approx(expected.metrics, abs=1e-3)
+    assert [record["key"] for record in evaluation.records] == [record["key"] for record in expected.records]
+    assert ["image" in record for record in evaluation.records] == [True] * 3 + [False] * 17
+    assert evaluation.pictures["images"].shape == expected.pictures["images"].shape
+
+
+@pytest.mark.slow
+def test_what_is_held_beside_the_result_does_not_grow_with_the_members() -> None:
+    requires = frozenset({"log_prob", "mean_shift"})
+    held: dict[str, list[int]] = {"sampling": [], "scoring": [], "update": []}
+    for num_members in (16, 96):
+        diffusion = domain({"transitions_at_once": 4})
+        diffusion.pass_sizes.restore({DECODING: 4})
+        found: list[Any] = []
+
+        def sample(diffusion: Any = diffusion, found: list[Any] = found, number: int = num_members // 2) -> None:
+            with torch.no_grad():
+                found.append(sampled(diffusion, 2, number, requires))
+
+        peak = peak_bytes(sample, torch.device("cpu"))
+        (samples,) = found
+        held["sampling"].append(peak - num_bytes(samples.payload))
+        rows, ones = torch.arange(num_members).flip(0), torch.ones(num_members, 3, dtype=torch.float64)
+
+        def score(diffusion: Any = diffusion, found: list[Any] = found, rows: Any = rows) -> None:
+            with torch.no_grad():
+                found.append(diffusion.score(found[0], rows, requires))
+
+        def update(diffusion: Any = diffusion, found: list[Any] = found, rows: Any = rows, ones: Any = ones) -> None:
+            found.append(diffusion.backward(found[0], rows, Scored(ones)))
+
+        # Gradients stay allocated from the first pass on.
+        diffusion.backward(samples, rows[:4], Scored(ones[:4]))
+        for part, run in (("scoring", score), ("update", update)):
+            peak = peak_bytes(run, torch.device("cpu"))
+            held[part].append(peak - num_bytes(found[-1].tensors()))
+    # Some numbers a transition, such as its place, are no image of 512 bytes.
+    assert all(many - few < 80 * 3 * 96 for few, many in held.values()), held
+
+
+def num_bytes(values: Mapping[str, Any]) -> int:
+    return sum(value.nbytes for value in values.values() if isinstance(value, torch.Tensor))
+
+
+def test_a_stage_with_other_settings_has_the_sizes_unless_its_passes_differ() -> None:
+    diffusion = domain()
+    diffusion.fit_passes()
+    assert diffusion.adapted(config({"num_steps": 5})).pass_sizes is diffusion.pass_sizes
+    assert diffusion.adapted(config({"guidance": 2.0})).pass_sizes is not diffusion.pass_sizes
+    assert diffusion.adapted(config({"transitions_at_once": 2})).pass_sizes.rows(UPDATE) == 2
+
+
+def failing(diffusion: Any, most: int) -> None:
+    """Lets memory run out in every pass of more than so many rows."""
+
+    def check(module: Any, arguments: Any) -> None:
+        if len(arguments[0]) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    diffusion.module.register_forward_pre_hook(check)
+
+
+def test_memory_that_runs_out_ends_in_smaller_passes_everywhere() -> None:
+    few = {"evaluation": {"num_prompts": 2, "num_images": 6}}
+    usual, narrow = domain(few), domain(few)
+    narrow.fit_passes()
+    failing(narrow, 5)
+    evaluations = [each.evaluate(streams=Streams(0)) for each in (usual, narrow)]
+    assert evaluations[1].metrics == pytest.approx(evaluations[0].metrics, abs=1e-3)
+    assert narrow.pass_sizes.rows(SAMPLING) <= 5
+    # With gradients on, the sampler tries to store its graph, and does without it.
+    samples = [sampled(each, 3, 4) for each in (usual, narrow)]
+    torch.testing.assert_close(samples[1].old_log_prob, samples[0].old_log_prob, rtol=0, atol=1e-11)
+    assert narrow._sampler_graph is None
+
+
+def test_memory_for_not_even_one_image_names_keys_of_this_domain() -> None:
+    diffusion = domain()
+    diffusion.fit_passes()
+    failing(diffusion, 0)
+    with pytest.raises(ConfigError, match=r"pass of one image .*write domain\.model\.dtype") as caught:
+        diffusion.evaluate(streams=Streams(0))
+    assert "completion" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "domain.transitions_at_once" in diffusion.memory_remedy

@@ -1,0 +1,229 @@
+"""`compare`: a grid in processes of its own, its table, and its continuation."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+def test_a_grid_runs_continues_and_prints_intervals(groupwise, tiny_file: Path, tmp_path: Path):
+    command = [
+        "compare",
+        tiny_file,
+        "--vary",
+        "method=dapo,grpo",
+        "--seeds",
+        1,
+        "--workers",
+        2,
+        "--out",
+        tmp_path / "grid",
+    ]
+    ended = groupwise(*command)
+    assert ended.status == 0, ended
+    assert "2 variants x 1 seed = 2 runs" in ended.out
+    assert "With 2 variants no difference is called real with fewer than 3 seeds" in ended.out
+    assert "95 % interval" in ended.out
+    results = json.loads((tmp_path / "grid" / "results.json").read_text())
+    assert [row["variant"] for row in results["rows"]] == ["method=dapo", "method=grpo"]
+    assert results["rows"][1]["shares"] == ["evaluation prompts", "first samples", "weights at the start"]
+    assert "method=grpo: not distinguishable at this number of seeds (1): one seed says nothing of others." in ended.out
+    page = (tmp_path / "grid" / "compare.html").read_text(encoding="utf-8")
+    assert "groupwise compare" in page
+    assert "not distinguishable at this number of seeds" in page
+    assert groupwise(*command).out.count("was finished") == 2
+    # The variants started from one warm-up, and ended as each would have ended by itself.
+    assert "First 1 warm-up that the variants share" in ended.out
+    ended = groupwise("train", tiny_file, "method=grpo", "--no-controls", "--out", tmp_path / "alone")
+    assert ended.status == 0, ended
+    shared = tmp_path / "grid" / "method=grpo" / "seed-0" / "model" / "model.safetensors"
+    assert shared.read_bytes() == (tmp_path / "alone" / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.nightly
+def test_the_seeds_begin_where_they_are_told_to(groupwise, tiny_file: Path, tmp_path: Path):
+    ended = groupwise(
+        "compare", tiny_file, "--vary", "trust.high=0.3", "--first-seed", 7, "--seeds", 2, "--out", tmp_path / "grid"
+    )
+    assert ended.status == 0, ended
+    assert "1 variant x 2 seeds from 7 = 2 runs" in ended.out
+    assert json.loads((tmp_path / "grid" / "results.json").read_text())["rows"][0]["seeds"] == [7, 8]
+    assert sorted(path.name for path in (tmp_path / "grid" / "trust.high=0.3").glob("seed-*") if path.is_dir()) == [
+        "seed-7",
+        "seed-8",
+    ]
+    assert "--first-seed 7 --seeds 2" in (tmp_path / "grid" / "compare.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_comparison_that_was_killed_leaves_nobody_at_work_and_goes_on(groupwise, tiny_file: Path, tmp_path: Path):
+    grid = tmp_path / "grid"
+    command = [
+        "compare",
+        tiny_file,
+        "stages.grpo.num_steps=200",
+        "--vary",
+        "trust.high=0.3",
+        "--seeds",
+        1,
+        "--out",
+        grid,
+    ]
+    first = grid / "trust.high=0.3" / "seed-0"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "groupwise", *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    until = time.monotonic() + 120
+    while not (first / "checkpoints" / "step-6").exists():
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.05)
+    # Beside it nobody else runs the grid.
+    assert "another `groupwise compare` runs this grid now" in groupwise(*command).err
+    process.kill()
+    process.wait()
+    # No waiting: what is still at work there ends after its step, and the new process waits for that.
+    ended = groupwise(*command)
+    assert ended.status == 0, ended
+    rows = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(204))
+    assert len(json.loads((first / "environment.json").read_text())["starts"]) == 2
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_what_is_finished_and_how_to_go_on(tiny_file: Path, tmp_path: Path):
+    grid = tmp_path / "grid"
+    command = [
+        "compare",
+        tiny_file,
+        "stages.grpo.num_steps=2000",
+        "--vary",
+        "trust.high=0.3,0.4",
+        "--seeds",
+        1,
+        "--out",
+        grid,
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "groupwise", *map(str, command)], stdout=subprocess.PIPE, text=True
+    )
+    first = grid / "trust.high=0.3" / "seed-0"
+    until = time.monotonic() + 120
+    while not (first / "checkpoints" / "step-6").exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=180)
+    assert process.returncode == 130
+    assert "Ended early, 0 of 2 runs are finished. The same command goes on where it stopped." in out
+    # What ran ended with a checkpoint of its last step.
+    last = json.loads((first / "metrics.jsonl").read_text().splitlines()[-1])["step"]
+    assert (first / "checkpoints" / f"step-{last}").is_dir()
+    assert not (grid / "trust.high=0.4" / "seed-0").exists()
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_is_reported_and_the_table_stands(groupwise, tiny_file: Path, tmp_path: Path):
+    # The cell that trains finds a file where its evaluation would be written.
+    grid = tmp_path / "grid"
+    (grid / "method=grpo").mkdir(parents=True)
+    (grid / "comparison.json").write_text("{}")
+    (grid / "method=grpo" / "seed-0").write_text("in the way")
+    ended = groupwise("compare", tiny_file, "--vary", "method=dapo,grpo", "--seeds", 1, "--out", grid)
+    assert ended.status == 1
+    assert "1 of 2 runs failed" in ended.out
+    assert "method=grpo/seed-0 is not in the table: exit status 2" in ended.out
+    assert json.loads((grid / "results.json").read_text())["missing"].keys() == {"method=grpo/seed-0"}
+    (grid / "method=grpo" / "seed-0").unlink()
+    assert groupwise("compare", tiny_file, "--vary", "method=dapo,grpo", "--seeds", 1, "--out", grid).status == 0
+
+
+@pytest.mark.nightly
+def test_the_same_grid_on_ray(groupwise, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    command = ["compare", tiny_file, "--vary", "method=dapo,grpo", "--seeds", 1, "--workers", 2]
+    ended = groupwise(*command, "--on", "ray", "--out", tmp_path / "ray")
+    assert ended.status == 0, ended
+    groupwise(*command, "--out", tmp_path / "local")
+    rows = [json.loads((tmp_path / place / "results.json").read_text())["rows"] for place in ("ray", "local")]
+    assert [row["after"] for row in rows[0]] == [row["after"] for row in rows[1]]
+
+
+def test_every_variant_is_read_before_any_runs(groupwise, tiny_file: Path, tmp_path: Path):
+    ended = groupwise("compare", tiny_file, "--vary", "method=grpo,dappo", "--out", tmp_path / "grid")
+    assert ended.status == 2
+    assert "did you mean dapo" in ended.err
+    assert not (tmp_path / "grid").exists()
+
+
+def test_a_grid_that_cannot_be_made(groupwise, tiny_file: Path, finished: Path):
+    assert "write --first-seed 1 --seeds 2" in groupwise("compare", tiny_file, "--vary", "seed=1,2").err
+    assert (
+        "'seed=3' has no effect: a comparison runs every variant with the same seeds; write --first-seed N"
+        in groupwise("compare", tiny_file, "seed=3").err
+    )
+    same = groupwise("compare", tiny_file, "--vary", "trust.high=0.3,.3").err
+    assert "--vary: 'trust.high=0.3' and 'trust.high=.3' are the same run; leave one of them out" in same
+    assert "did you mean num_steps" in groupwise("compare", tiny_file, "--vary", "train.num_stps=1,2").err
+    assert "write for example --vary" in groupwise("compare", tiny_file, "--vary", "method").err
+    assert "is not a comparison" in groupwise("compare", tiny_file, "--vary", "method=grpo,dapo", "--out", finished).err
+    assert "write --on ray as well" in groupwise("compare", tiny_file, "--address", "head:6379").err
+
+
+BEGIN = """
+import os, sys, time
+from pathlib import Path
+import typer
+from groupwise_look.cli.compare import compare
+from groupwise.config import ConfigError
+from groupwise_look.compare import grids
+
+def cell(cell, command, running):
+    with (cell.folder.parents[1] / "began").open("a") as file:
+        print(os.getpid(), file=file)
+    until = time.monotonic() + 60
+    while not (cell.folder.parents[1] / "on").exists() and time.monotonic() < until:
+        time.sleep(0.002)
+    return grids.Outcome(cell, error="no training here")
+
+grids._run = cell
+out = os.fdopen(os.dup(1), "w")
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+print("ready", file=out, flush=True)
+for line in sys.stdin:
+    try:
+        compare(sys.argv[1], vary=["method=grpo,dapo"], seeds=1, out=Path(line.strip()))
+    except typer.Exit:
+        print("ran", file=out, flush=True)
+    except ConfigError as error:
+        print(error, file=out, flush=True)
+        (Path(line.strip()) / "on").touch()
+"""
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+@pytest.mark.nightly
+def test_of_two_that_begin_in_the_same_instant_one_runs(tiny_file: Path, tmp_path: Path):
+    command = [sys.executable, "-c", BEGIN, str(tiny_file)]
+    both = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [said(process) for process in both] == ["ready\n"] * 2
+    for turn in range(10):
+        for process in both[:: 1 if turn % 2 else -1]:
+            print(tmp_path / str(turn), file=process.stdin, flush=True)
+        ran, refused = sorted((said(process) for process in both), key=len)
+        assert ran == "ran\n"
+        assert "another `groupwise compare` runs this grid now" in refused
+        assert len(set((tmp_path / str(turn) / "began").read_text().split())) == 1
+    for process in both:
+        process.communicate(timeout=180)

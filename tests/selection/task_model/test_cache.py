@@ -1,0 +1,244 @@
+"""What a task model answered before: nothing is asked twice, by nobody, and damage costs what is damaged."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from groupwise.causal_lm.config import CausalLMConfig
+from groupwise.causal_lm.loading import load
+from groupwise.config import ConfigError
+from groupwise_selection.example import Example, Query
+from groupwise_selection.task_model.cache import AnswerFile, CachedTaskModel, digest
+from groupwise_selection.task_model.causal_lm import CausalLMTaskModel
+from groupwise_selection.task_model.image_text import open_model
+from groupwise_selection.task_model.pretrained_config import CausalLM, ImageText
+from groupwise_selection.task_model.template import TextTemplate
+
+from .conftest import example, picture, query
+
+DEMOS = [example(0, "a + b?", "red"), example(1, "c + d?", "blue"), example(2, "e?", "green")]
+QUERIES = [query("q0", "f + a?"), query("q1", "b?")]
+
+
+class Counted:
+    """The real model, and what it was asked for."""
+
+    def __init__(self, causal, **settings):
+        self.model, self.asked = CausalLMTaskModel(causal, **settings), []
+
+    def score(self, queries, demos, answers):
+        self.asked += [
+            (query.id, tuple(demo.id for demo in shown), tuple(own))
+            for query, shown, own in zip(queries, demos, answers)
+        ]
+        return self.model.score(queries, demos, answers)
+
+    def generate(self, queries, demos):
+        self.asked += [(query.id, tuple(demo.id for demo in shown)) for query, shown in zip(queries, demos)]
+        return self.model.generate(queries, demos)
+
+    def fingerprint(self):
+        return self.model.fingerprint()
+
+
+class Batched:
+    """A real model whose last digits differ with the size of a batch: in fp32 they do, on some processors."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def score(self, queries, demos, answers):
+        return [[value + 1e-6 * len(queries) for value in row] for row in self.model.score(queries, demos, answers)]
+
+    def fingerprint(self):
+        return self.model.fingerprint()
+
+
+def test_each_prompt_is_asked_for_once_with_its_answers(causal, tmp_path):
+    inner = Counted(causal)
+    cached = CachedTaskModel(inner, tmp_path)
+    queries, demos = [QUERIES[0], QUERIES[0], QUERIES[0], QUERIES[1]], [DEMOS[:2], DEMOS[:2], DEMOS[1::-1], []]
+    wanted = [["red", "x"], ["red", "x"], ["red", "x"], ["red", "red"]]
+    found = cached.score(queries, demos, wanted)
+    assert inner.asked == [
+        ("q0", ("e0", "e1"), ("red", "x")),
+        ("q0", ("e1", "e0"), ("red", "x")),
+        ("q1", (), ("red", "red")),
+    ]
+    assert found == [pytest.approx(values, abs=1e-9) for values in inner.model.score(queries, demos, wanted)]
+    assert (cached.hits, cached.misses) == (0, 8)
+    assert cached.score(queries[:1], demos[:1], wanted[:1]) == found[:1]
+    assert cached.score(queries[:1], demos[:1], [["x"]])[0] == pytest.approx(found[0][1:])
+    assert inner.asked[3:] == [("q0", ("e0", "e1"), ("x",))]
+    assert (cached.hits, cached.misses) == (2, 9)
+    assert "of 11 answers of the task model 2 (18%) were kept" in cached.report()
+
+
+@pytest.mark.parametrize("kind", ["causal", "llava"])
+def test_a_number_does_not_depend_on_what_else_was_asked_or_kept(kind, causal_folder, llava_folder, tmp_path):
+    if kind == "causal":
+        model = Batched(CausalLMTaskModel(load(CausalLMConfig(path=str(causal_folder), dtype="float32"))))
+    else:
+        model = Batched(open_model(ImageText(path=str(llava_folder), dtype="float32")))
+    random = np.random.default_rng(0)
+    shown = [
+        example(number, "abcdefgh"[: 1 + number] + "?", word, picture(number))
+        for number, word in enumerate(("red", "blue", "green", "blue"))
+    ]
+    rows = [(query(f"q{number}", "xyzxyz"[: 1 + number % 6] + "?", picture(9 + number)), [shown[place] for place in random.permutation(4)[: number % 4]],  # noqa: E501
+             ["red", "blue", "green"][: 1 + number % 3]) for number in range(18)]  # fmt: skip
+    whole = CachedTaskModel(model, tmp_path / "whole").score(*zip(*rows, strict=True))
+    parts = CachedTaskModel(model, tmp_path / "parts")
+    for place in (3, 0, 11, 7):
+        parts.score(*zip(rows[place], strict=True))
+    assert parts.score(*zip(*rows, strict=True)) == whole
+    assert model.score(*zip(*rows, strict=True)) != whole
+
+
+def test_another_run_finds_the_same_numbers_bit_for_bit(causal, tmp_path):
+    first = CachedTaskModel(Counted(causal), tmp_path)
+    values, texts = first.score(QUERIES, [DEMOS, []], [["red"], ["x", "blue"]]), first.generate(QUERIES, [DEMOS, []])
+    second = CachedTaskModel(Counted(causal), tmp_path)
+    assert second.score(QUERIES, [DEMOS, []], [["red"], ["x", "blue"]]) == values
+    assert second.generate(QUERIES, [DEMOS, []]) == texts
+    assert second.model.asked == []
+    other = CachedTaskModel(Counted(causal, template=TextTemplate(separator="\n")), tmp_path)
+    other.score(QUERIES[:1], [DEMOS], [["red"]])
+    assert len(other.model.asked) == 1
+
+
+def test_the_key_is_all_that_a_model_may_read():
+    one = np.ones(1, np.float32)
+    base = Example("a", "2?", "4", one, picture(0), {"image": "i"})
+    others = [
+        Example("b", "2?", "4", one, picture(0), {"image": "i"}),
+        Example("a", "3?", "4", one, picture(0), {"image": "i"}),
+        Example("a", "2?", "5", one, picture(0), {"image": "i"}),
+        Example("a", "2?", "4", one, picture(1), {"image": "i"}),
+        Example("a", "2?", "4", one, None, {"image": "i"}),
+        Example("a", "2?", "4", one, picture(0), {"image": "j"}),
+        Query("a", "2?", ("4",), one, (), picture(0), (), {"image": "i"}),
+        Query("a", "2?", ("4",), one, (), picture(0), ("4",), {"image": "i"}),
+    ]
+    assert len({digest(each) for each in [base, *others]}) == 9
+    assert digest(base) == digest(Example("a", "2?", "4", -one, picture(0).copy(), {"image": "i"}))
+
+
+def test_a_picture_in_a_file_counts_with_its_content(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"one")
+    before = digest(example(0, "?", "red", str(tmp_path / "a.png")))
+    (tmp_path / "a.png").write_bytes(b"two")
+    assert digest(example(0, "?", "red", str(tmp_path / "a.png"))) != before
+    with pytest.raises(ConfigError, match=r"example 'e0': field image: '.*b\.png' cannot be read"):
+        digest(example(0, "?", "red", str(tmp_path / "b.png")))
+
+
+def write(path: Path, name: str, begin) -> None:
+    file = AnswerFile(path)
+    begin.wait()
+    for number in range(300):
+        file.add({f"{name}-{number}": {"x" * (number % 50): number / 7}, f"shared-{number}": {name: float(number)}})
+
+
+def test_two_processes_write_at_once(tmp_path):
+    path, fork = tmp_path / "answers.jsonl", multiprocessing.get_context("fork")
+    begin = fork.Barrier(3)
+    writers = [fork.Process(target=write, args=(path, name, begin), daemon=True) for name in ("a", "b")]
+    for writer in writers:
+        writer.start()
+    seen = AnswerFile(path)
+    begin.wait(120)
+    while any(writer.is_alive() for writer in writers):
+        seen.refresh()  # a reader in between sees whole lines only
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    seen.refresh()
+    for file in (seen, AnswerFile(path)):
+        for number in range(300):
+            assert [file[f"{name}-{number}"] for name in "ab"] == [{"x" * (number % 50): number / 7}] * 2
+            assert file[f"shared-{number}"] == {"a": float(number), "b": float(number)}
+        assert file._warned == set()
+
+
+def filled(path: Path) -> list[bytes]:
+    AnswerFile(path).add({str(number): {"a": number / 3} for number in range(4)})
+    return path.read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "kept"),
+    [
+        (lambda lines: b"".join(lines)[:-5], "012"),  # torn at the end
+        (
+            lambda lines: lines[0] + lines[1][:9] + lines[2] + lines[3],
+            "03",
+        ),  # torn in the middle by a process without the lock
+        (lambda lines: b"".join(lines).replace(b'"1"', b'"9"'), "023"),  # a changed letter
+        (lambda lines: b"\x00" * 40 + b"\n" + b"".join(lines), "0123"),  # zeros, as file systems leave them
+        (lambda lines: b"", ""),
+    ],
+)
+def test_damage_costs_what_is_damaged_and_is_said_once(tmp_path, caplog, damage, kept):
+    path = tmp_path / "answers.jsonl"
+    path.write_bytes(damage(filled(path)))
+    with caplog.at_level(logging.WARNING):
+        file = AnswerFile(path)
+        assert [key for key in "0123" if key in file] == list(kept)
+        file.add({"new": {"a": 0.5}})
+        file.refresh()
+    assert len(caplog.records) == (0 if kept == "" else 1)
+    again = AnswerFile(path)
+    assert again["new"] == {"a": 0.5}
+    assert [key for key in "0123" if key in again] == list(kept)
+
+
+def test_a_file_that_becomes_shorter_is_read_again(tmp_path, caplog):
+    path = tmp_path / "answers.jsonl"
+    lines = filled(path)
+    file = AnswerFile(path)
+    path.write_bytes(lines[3])
+    AnswerFile(path).add({"new": {"a": 1.0}})
+    path.write_bytes(lines[0])
+    with caplog.at_level(logging.WARNING):
+        file.refresh()
+        file.refresh()
+    assert "became shorter" in caplog.text
+    assert len(caplog.records) == 1
+    assert file["2"] == {"a": 2 / 3}
+
+
+def test_where_nothing_can_be_written_the_run_goes_on(causal, tmp_path, caplog):
+    (tmp_path / "taken").write_text("a file")
+    cached = CachedTaskModel(Counted(causal), tmp_path / "taken")
+    with caplog.at_level(logging.WARNING):
+        first = cached.score(QUERIES, [[], []], [["red"], ["red"]])
+        assert cached.score(QUERIES, [[], []], [["red"], ["red"]]) == first
+        cached.score(QUERIES, [DEMOS, []], [["red"], ["x"]])
+    assert sum("not kept for later ones" in record.getMessage() for record in caplog.records) == 1
+    assert len(cached.model.asked) == 4
+
+
+def test_numbers_come_back_exactly(tmp_path):
+    values = [-1.0 / 3, float("-inf"), 5e-324, -0.0]
+    AnswerFile(tmp_path / "a.jsonl").add({"k": {str(place): value for place, value in enumerate(values)}})
+    found = AnswerFile(tmp_path / "a.jsonl")["k"]
+    assert [json.dumps(value) for value in found.values()] == [json.dumps(value) for value in values]
+
+
+def test_what_was_computed_by_other_threads_is_not_read(causal_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
+    before = torch.get_num_threads()
+    paths = []
+    for threads in (1, 2, 1):
+        torch.set_num_threads(threads)
+        paths.append(CausalLM(path=str(causal_folder)).open().file.path)
+    torch.set_num_threads(before)
+    assert paths[0] == paths[2] != paths[1]

@@ -1,0 +1,80 @@
+"""Names, verbs, kinds and experiments that packages bring by entry points, and one line where a package is absent."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BESIDE = ("groupwise_images", "groupwise_look", "groupwise_selection", "groupwise_tinker")
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The core alone, as it lies in a folder without the packages beside it."""
+    folder = tmp_path_factory.mktemp("core")
+    shutil.copytree(ROOT / "src" / "groupwise", folder / "groupwise", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def alone(core: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs Python where the four packages cannot be found, though their entry points are installed."""
+    hidden = f"import sys; sys.path[:] = [{str(core)!r}, *(p for p in sys.path if p != {str(ROOT / 'src')!r})]"
+    code = f"{hidden}; sys.argv = ['groupwise', *{list(arguments)!r}]; from groupwise.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=core, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "package"),
+    [
+        (["doctor"], "groupwise_look"),
+        (["train", "language", "domain.kind=diffusion"], "groupwise_images"),
+        (["train", "language", "domain.model={kind='tinker',address='http://127.0.0.1:1',base_model='x'}"], BESIDE[3]),
+    ],
+)
+def test_an_absent_package_is_named_in_one_line(core: Path, arguments: list[str], package: str) -> None:
+    ended = alone(core, *arguments)
+    assert ended.returncode == 2
+    (line,) = [line for line in ended.stderr.splitlines() if package in line]
+    assert "not installed here" in line
+    assert "Traceback" not in ended.stderr
+
+
+def test_the_core_lists_its_own_experiments_alone(core: Path) -> None:
+    listed = alone(core, "experiments", "--all").stdout
+    assert "language_countdown" in listed
+    assert "restoration" not in listed
+    assert "selection" not in listed
+
+
+@pytest.mark.slow
+def test_the_core_trains_alone(core: Path) -> None:
+    small = ["stages.warm_up.num_steps=1", "stages.grpo.num_steps=1", "controls=null"]
+    ended = alone(core, "train", "language", "--out", "run", *small)
+    assert ended.returncode == 0, ended.stderr
+    assert "Run folder" in ended.stdout
+
+
+@pytest.mark.nightly
+def test_the_tests_of_the_core_pass_alone(tmp_path: Path) -> None:
+    """The tests of numbers and files, in a checkout without the four packages and their tests."""
+    shutil.copytree(ROOT / "src" / "groupwise", tmp_path / "src" / "groupwise")
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("images", "selection", "look"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    rooms = ["objective", "causal_lm", "checkpoint", "config", "learner", "reference", "reward", "schedule", "training"]
+    hidden = f"import sys; sys.path[:] = ['src', *(p for p in sys.path if p != {str(ROOT / 'src')!r})]"
+    run = f"{hidden}; import pytest; sys.exit(pytest.main(['-q', *{[f'tests/{room}' for room in rooms]!r}]))"
+    ended = subprocess.run([sys.executable, "-c", run], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout[-3000:]
+
+
+def test_a_name_that_nobody_brings_is_an_attribute_error() -> None:
+    import groupwise
+
+    with pytest.raises(AttributeError, match="no attribute 'Selecter'"):
+        groupwise.Selecter  # noqa: B018
+    assert groupwise.Selector.__module__ == "groupwise_selection.selector"
