@@ -219,7 +219,7 @@ FAULTS = [
     (Unnamed, "evaluate: it reports 'exactness', which metric_names does not name"),
     (Unspeakable, "describe: 'prompt' is no JSON"),
     (Forgetful, "load: after it the module scores otherwise"),
-    (Everyone, "score: for 2 of 6 members log_prob has the shape [6, 3]; it must be [2, 3], one row for each"),
+    (Everyone, "score of 2 of 6 members (rows): log_prob has the shape [6, 3]; it must be [N, T] as mask, [2, 3]"),
     (Missing, "prompts([3]): raised KeyError: 3 (at "),
     (Failing, "evaluation: raised KeyError: 'nowhere' (at "),
     (Lacking, "score: supplies names 'mean_shift'"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ from groupwise.streams import Streams
 GUIDE = "docs/guide/write_your_own_domain.md"
 
 _NUM_SHOWN = 16
+
+T = TypeVar("T")
 
 
 @final
@@ -47,11 +49,7 @@ def checked_prompts(prompts: Any, count: int) -> list[Prompt]:
         Traceback (most recent call last):
         groupwise.domain.returned.Fault: prompts: it returned a list of str; return a list of groupwise.domain.protocol.Prompt, one an index
     """  # noqa: E501
-    if not isinstance(prompts, list | tuple) or not all(isinstance(prompt, Prompt) for prompt in prompts):
-        raise Fault(
-            f"prompts: it returned {described(prompts)}; return a list of groupwise.domain.protocol.Prompt, one an"
-            " index"
-        )
+    _require_all("prompts", prompts, Prompt, "a list of groupwise.domain.protocol.Prompt, one an index")
     if len(prompts) != count:
         raise Fault(f"prompts: it returned {len(prompts)} for {count} indices; return one an index")
     return list(prompts)
@@ -66,9 +64,7 @@ def checked_prompt(method: str, prompt: Any) -> Prompt:
     Raises:
         Fault: it is no prompt.
     """
-    if not isinstance(prompt, Prompt):
-        raise Fault(f"{method}: it returned {described(prompt)}; return one groupwise.domain.protocol.Prompt")
-    return prompt
+    return _required(method, prompt, Prompt, "one groupwise.domain.protocol.Prompt")
 
 
 def checked_samples(samples: Any, num_prompts: int, group_size: int, domain: Domain) -> Samples:
@@ -82,8 +78,7 @@ def checked_samples(samples: Any, num_prompts: int, group_size: int, domain: Dom
     Raises:
         Fault: they are other members, or records of another shape.
     """
-    if not isinstance(samples, Samples):
-        raise Fault(f"sample: it returned {described(samples)}; return groupwise.domain.protocol.Samples")
+    _required("sample", samples, Samples, "groupwise.domain.protocol.Samples")
     _check_groups(samples, num_prompts, group_size)
     if not domain.draws_elsewhere:
         try:
@@ -116,8 +111,7 @@ def checked_members(method: str, samples: Any, before: Samples) -> Samples:
     Raises:
         Fault: they are no samples, or other members.
     """
-    if not isinstance(samples, Samples):
-        raise Fault(f"{method}: it returned {described(samples)}; return groupwise.domain.protocol.Samples")
+    _required(method, samples, Samples, "groupwise.domain.protocol.Samples")
     if len(samples) != len(before):
         raise Fault(f"{method}: {len(samples)} members for the {len(before)} that it was given; return all of them")
     _check_payload(method, samples)
@@ -130,8 +124,7 @@ def checked_demonstrations(samples: Any) -> Samples:
     Raises:
         Fault: there is none, or one without its `auxiliary_count`.
     """
-    if not isinstance(samples, Samples):
-        raise Fault(f"demonstrations: it returned {described(samples)}; return groupwise.domain.protocol.Samples")
+    _required("demonstrations", samples, Samples, "groupwise.domain.protocol.Samples")
     counts = samples.auxiliary_count.get("supervised")
     if not isinstance(counts, Tensor) or counts.shape != (len(samples),):
         raise Fault(
@@ -189,8 +182,7 @@ def checked_rewards(table: Any, num_members: int) -> RewardTable:
         Traceback (most recent call last):
         groupwise.domain.returned.Fault: reward: 'right' has 1 values for 2 members
     """
-    if not isinstance(table, RewardTable):
-        raise Fault(f"reward: it returned {described(table)}; return groupwise.reward.RewardTable({{NAME: numbers}})")
+    _required("reward", table, RewardTable, "groupwise.reward.RewardTable({NAME: numbers})")
     if not table.values:
         raise Fault("reward: the table has no reward, so members cannot be compared; give at least one")
     for name, values in table.values.items():
@@ -215,8 +207,7 @@ def checked_records(records: Any, count: int) -> list[dict[str, Any]]:
     Raises:
         Fault: it is no list of so many records, or one cannot be written.
     """
-    if not isinstance(records, list | tuple) or not all(isinstance(record, dict) for record in records):
-        raise Fault(f"describe: it returned {described(records)}; return a list of dicts, one a row")
+    _require_all("describe", records, dict, "a list of dicts, one a row")
     if len(records) != count:
         raise Fault(f"describe: it returned {len(records)} records for {count} rows; return one a row")
     for record in records:
@@ -235,8 +226,7 @@ def checked_tables(tables: Any) -> Sequence[Table]:
         Traceback (most recent call last):
         groupwise.domain.returned.Fault: tables: it returned a list of str; return a list of groupwise.domain.protocol.Table
     """  # noqa: E501
-    if not isinstance(tables, list | tuple) or not all(isinstance(table, Table) for table in tables):
-        raise Fault(f"tables: it returned {described(tables)}; return a list of groupwise.domain.protocol.Table")
+    _require_all("tables", tables, Table, "a list of groupwise.domain.protocol.Table")
     for table in tables:
         if widths := sorted({len(row) for row in table.rows} - {len(table.columns)}):
             raise Fault(f"tables: {table.name!r} has a row of {widths[0]} cells under {len(table.columns)} columns")
@@ -257,10 +247,7 @@ def checked_evaluation(evaluation: Any) -> Evaluation:
         Traceback (most recent call last):
         groupwise.domain.returned.Fault: evaluate: it returned a dict; return groupwise.domain.protocol.Evaluation(metrics)
     """  # noqa: E501
-    if not isinstance(evaluation, Evaluation):
-        raise Fault(
-            f"evaluate: it returned {described(evaluation)}; return groupwise.domain.protocol.Evaluation(metrics)"
-        )
+    _required("evaluate", evaluation, Evaluation, "groupwise.domain.protocol.Evaluation(metrics)")
     if not isinstance(evaluation.metrics, Mapping):
         raise Fault(f"evaluate: metrics is {described(evaluation.metrics)}; it must be a dict by name")
     for name, value in evaluation.metrics.items():
@@ -285,6 +272,19 @@ def checked_evaluation(evaluation: Any) -> Evaluation:
     ):
         raise Fault(f"evaluate: events is {described(evaluation.events)}; give a list of groupwise.reward.RewardEvent")
     return evaluation
+
+
+def _required(place: str, value: Any, kind: type[T], wanted: str) -> T:
+    """Returns a value of one class; refuses another one."""
+    if not isinstance(value, kind):
+        raise Fault(f"{place}: it returned {described(value)}; return {wanted}")
+    return value
+
+
+def _require_all(place: str, values: Any, kind: type[Any], wanted: str) -> None:
+    """Refuses what is no list of values of one class."""
+    if not isinstance(values, list | tuple) or not all(isinstance(value, kind) for value in values):
+        raise Fault(f"{place}: it returned {described(values)}; return {wanted}")
 
 
 def _check_groups(samples: Samples, num_prompts: int, group_size: int) -> None:
@@ -330,8 +330,8 @@ def _check_record(place: str, record: Any) -> None:
             raise Fault(f"{place}: the name {name!r} is no text; write {str(name)!r}")
         if isinstance(value, Tensor) and not is_picture(value):
             raise Fault(
-                f"{place}: {name!r} is a tensor {str(value.dtype).removeprefix('torch.')} {list(value.shape)}; only"
-                " images may be tensors, uint8 [H, W] or [H, W, 3], so write value.tolist()"
+                f"{place}: {name!r} is a tensor {_dtype(value)} {list(value.shape)}; only images may be tensors, uint8"
+                " [H, W] or [H, W, 3], so write value.tolist()"
             )
         try:
             json.dumps(None if isinstance(value, Tensor) else value)

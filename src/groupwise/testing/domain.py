@@ -22,6 +22,7 @@ from groupwise.domain.protocol import Prompt, Samples
 from groupwise.domain.returned import (
     Fault,
     check_recorded,
+    check_scored,
     checked_evaluation,
     first_descriptions,
     first_prompts,
@@ -56,13 +57,9 @@ class _Trial:
         """Scores the members in `rows` (all unless they are passed), with another domain if one is passed."""
         rows = torch.arange(len(self.samples)) if rows is None else rows
         with torch.no_grad():
-            log_prob = (domain or self.domain).score(self.samples, rows, frozenset({"log_prob"})).log_prob
-        if log_prob.shape != (expected := self.samples.mask[rows].shape):
-            raise Fault(
-                f"score: for {len(rows)} of {len(self.samples)} members log_prob has the shape {list(log_prob.shape)};"
-                f" it must be {list(expected)}, one row for each entry of rows"
-            )
-        return log_prob
+            scored = (domain or self.domain).score(self.samples, rows, frozenset({"log_prob"}))
+        check_scored(f"score of {len(rows)} of {len(self.samples)} members (rows)", scored, self.samples.mask[rows])
+        return scored.log_prob
 
     def differ(self, left: Tensor, right: Tensor, mask: Tensor) -> bool:
         """Returns whether two tensors are further apart than the tolerance at a decision that counts."""

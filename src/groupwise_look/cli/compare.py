@@ -163,10 +163,10 @@ def _refuse_objects(name: str, experiment: Experiment) -> None:
     from groupwise.config import ConfigError
 
     if experiment.objects:
+        named = ", ".join(map(str, experiment.objects.values()))[:300]
         raise ConfigError(
-            f"{name}: it names Python objects that no file describes"
-            f" ({', '.join(map(str, experiment.objects.values()))[:300]}), and a comparison trains in processes of its"
-            " own; put functions into a module, rows into a file and a model into a folder, and name those"
+            f"{name}: it names Python objects that no file describes ({named}), and a comparison trains in processes of"
+            " its own; put functions into a module, rows into a file and a model into a folder, and name those"
         )
 
 
@@ -185,9 +185,8 @@ def _configurations(experiments: Mapping[Variant, Experiment], controls: bool) -
             configuration["controls"] = {}
         for earlier, other in configurations.items():
             if other == configuration:
-                raise ConfigError(
-                    f"--vary: {earlier.name!r} and {variant.name!r} are the same run; leave one of them out"
-                )
+                both = f"{earlier.name!r} and {variant.name!r}"
+                raise ConfigError(f"--vary: {both} are the same run; leave one of them out")
         configurations[variant] = configuration
     return configurations
 
@@ -261,10 +260,8 @@ def _beside_controls(cells: Sequence[Cell]) -> list[str]:
 
     lines = []
     for variant in dict.fromkeys(cell.variant for cell in cells):
-        control_gains = gains({cell.seed: cell.folder for cell in cells if cell.variant == variant and cell.finished})
-        prompts = EvaluatedOn.together(
-            EvaluatedOn.read_folder(cell.folder) for cell in cells if cell.variant == variant and cell.finished
-        ).prompts
+        runs = {cell.seed: cell.folder for cell in cells if cell.variant == variant and cell.finished}
+        control_gains, prompts = gains(runs), EvaluatedOn.together(map(EvaluatedOn.read_folder, runs.values())).prompts
         lines += [
             f"{variant.name}, beside control {name}: {describe_gains(estimates, prompts)}."
             for name, estimates in control_gains.items()
@@ -283,43 +280,34 @@ def _ended(outcome: Outcome) -> str:
 def _score(cell: Cell) -> str:
     from groupwise.config import ConfigError
     from groupwise.experiment.held_out import read_summary
+    from groupwise_look.compare.page import number
 
     try:
         summary = read_summary(cell.folder)
     except ConfigError as error:
         return str(error)
-    return f"{summary.get('metric')} {_number(summary.get('before'))} -> {_number(summary.get('after'))}"
+    return f"{summary.get('metric')} {number(summary.get('before'))} -> {number(summary.get('after'))}"
 
 
 def _show(comparison: Comparison) -> None:
     from rich.text import Text
 
     from groupwise.cli.output import console, table
+    from groupwise_look.compare.page import number
 
-    heads = [
-        "before",
-        "after",
-        "95 % interval",
-        "difference",
-        "95 % interval ",
-        "p, corrected",
-        "gain per second",
-        "seconds",
-        "seeds",
-    ]
+    heads = ["before", "after", "95 % interval", "difference", "95 % interval ", "p, corrected"]
+    heads += ["gain per second", "seconds", "seeds"]
     metric_title = comparison.evaluated_on.of(comparison.metric)
-    title = f"{metric_title[:1].upper()}{metric_title[1:]}" + (
-        ", the smaller the better" if comparison.goal == "min" else ""
-    )
+    better = ", the smaller the better" if comparison.goal == "min" else ""
+    title = f"{metric_title[:1].upper()}{metric_title[1:]}{better}"
     console().print(table(["variant", *heads], [_cells(row) for row in comparison.rows], title=title, numbers=heads))
     if names := list(comparison.rows[0].end):
-        metric_rows = [
-            [row.variant, *(f"{_number(row.start.get(name))} -> {_number(row.end.get(name))}" for name in names)]
+        rows = [
+            [row.variant, *(f"{number(row.start.get(name))} -> {number(row.end.get(name))}" for name in names)]
             for row in comparison.rows
         ]
-        console().print(
-            table(["variant", *names], metric_rows, title="Beside it, before -> after, means over seeds", numbers=names)
-        )
+        title = "Beside it, before -> after, means over seeds"
+        console().print(table(["variant", *names], rows, title=title, numbers=names))
     for row in comparison.rows:
         console().print(Text(f"{row.variant}: {row.verdict}."))
     for place, why in comparison.missing.items():
@@ -338,18 +326,11 @@ def _show(comparison: Comparison) -> None:
 
 
 def _cells(row: Row) -> list[str]:
-    from groupwise_look.compare.page import chance, interval
+    from groupwise_look.compare.page import chance, interval, number
 
-    difference = (
-        ["", ""]
-        if row.difference is None
-        else [f"{row.difference.mean:+.3f}{'*' if row.distinguishable else ''}", interval(row.difference)]
-    )
+    star = "*" if row.distinguishable else ""
+    difference = "" if row.difference is None else f"{row.difference.mean:+.3f}{star}"
     tested = "" if row.p_value is None else chance(row.p_value)
     per_second = "" if row.per_second is None else f"{row.per_second.mean:+.3g}"
-    scores = [_number(row.before), f"{row.after.mean:.3f}", interval(row.after)]
-    return [row.variant, *scores, *difference, tested, per_second, f"{row.training_seconds:.1f}", str(len(row.seeds))]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    scores = [number(row.before), f"{row.after.mean:.3f}", interval(row.after), difference, interval(row.difference)]
+    return [row.variant, *scores, tested, per_second, f"{row.training_seconds:.1f}", str(len(row.seeds))]

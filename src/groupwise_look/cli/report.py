@@ -87,9 +87,8 @@ def _write(runs: list[Path], out: Path, figures: bool, table: bool, groups: int)
     variants = group_runs(read_runs)
     if figures:
         written, left_out = write_figures(variants, out.parent / "figures")
-        for line in [f"figure: {path}" for path in written if path.suffix == ".pdf"] + [
-            f"no figure {reason}" for reason in left_out
-        ]:
+        lines = [f"figure: {path}" for path in written if path.suffix == ".pdf"]
+        for line in [*lines, *(f"no figure {reason}" for reason in left_out)]:
             say.print(Text(line))
     if table:
         markdown, latex = write_tables(variants, out.parent, _judged(variants))
@@ -106,14 +105,8 @@ def _judged(variants: list[Variant]) -> dict[str, Judged]:
     from groupwise_look.compare.grids import Variant as Changes
     from groupwise_look.report.tables import Judged
 
-    comparison = compare(
-        [
-            Cell(Changes((variant.name,)), run.seed, run.path)
-            for variant in variants
-            for run in variant.runs
-            if run.seed is not None
-        ]
-    )
+    runs = [(variant.name, run) for variant in variants for run in variant.runs]
+    comparison = compare([Cell(Changes((name,)), run.seed, run.path) for name, run in runs if run.seed is not None])
     if comparison is None or comparison.rows[0].variant != variants[0].name:
         return {}
     return {
@@ -169,12 +162,7 @@ def doctor(
     read = [read_run(path) for path in find_runs(runs, warm_ups=True)]
     findings_by_run = [diagnose(run.rows, run.config) for run in read]
     if as_json:
-        typer.echo(
-            json.dumps(
-                {"runs": [_record(run, findings) for run, findings in zip(read, findings_by_run, strict=True)]},
-                indent=2,
-            )
-        )
+        typer.echo(json.dumps({"runs": list(map(_record, read, findings_by_run))}, indent=2))
     else:
         for place, (run, findings) in enumerate(zip(read, findings_by_run, strict=True)):
             if place:
@@ -241,9 +229,8 @@ def _finding(finding: Finding) -> None:
     stage = f" of stage {finding.stage}" if finding.stage else ""
     until = "and it holds to the end" if finding.holds else f"no longer after step {finding.last_step}"
     colour = {"fault": "bold red", "warning": "yellow", "note": "cyan"}[finding.severity]
-    _indented(
-        2, f"{finding.severity} {finding.rule}: seen from step {finding.first_step}{stage}, {until}", style=colour
-    )
+    seen = f"{finding.severity} {finding.rule}: seen from step {finding.first_step}{stage}, {until}"
+    _indented(2, seen, style=colour)
     _indented(4, finding.what)
     for series in finding.evidence:
         _indented(4, _evidence(series), style="dim")
@@ -253,17 +240,11 @@ def _finding(finding: Finding) -> None:
 
 def _evidence(series: Series) -> str:
     """Writes a line of evidence: the metric, its steps, its mean, and some of its values."""
-    places = (
-        sorted({round(place * (len(series) - 1) / (_NUM_VALUES - 1)) for place in range(_NUM_VALUES)})
-        if len(series)
-        else []
-    )
+    if not len(series):
+        return series.metric
+    places = sorted({round(place * (len(series) - 1) / (_NUM_VALUES - 1)) for place in range(_NUM_VALUES)})
     values = " ".join(f"{series.values[place]:.3g}" for place in places)
-    return (
-        f"{series.metric}, steps {series.steps[0]} to {series.steps[-1]}: mean {series.mean:.3g} ({values})"
-        if places
-        else series.metric
-    )
+    return f"{series.metric}, steps {series.steps[0]} to {series.steps[-1]}: mean {series} ({values})"
 
 
 def _indented(width: int, text: str, style: str = "") -> None:

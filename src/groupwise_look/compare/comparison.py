@@ -18,7 +18,7 @@ from groupwise.experiment.schema import Experiment
 from groupwise.processes import is_first_process
 from groupwise.runs import EvaluatedOn, read_run, reward_weights, split_metric
 from groupwise.runs.folder import RunFolder
-from groupwise_look.compare.grids import Bounds, Cell, Variant, difference_bounds, score_bounds
+from groupwise_look.compare.grids import Bounds, Cell, Variant, difference_bounds, score_bounds, write_table
 from groupwise_look.compare.statistics import (
     LEVEL,
     MOST_SEEDS,
@@ -198,34 +198,24 @@ def compare(
         return None
     baseline = next(iter(read))
     measure = read[baseline][0].measure
-    for variant, finished in list(read.items()):
-        for run in finished:
-            if run.measure != measure:
-                run_measure, baseline_measure = (
-                    f"{metric} ({'the larger' if goal == 'max' else 'the smaller'} the better)"
-                    for metric, goal in (run.measure, measure)
-                )
-                missing[run.cell.place] = (
-                    f"it was measured by {run_measure} and {baseline.name} by {baseline_measure}; set train.metric to"
-                    " one of them in a new --out"
-                )
-        read[variant] = [run for run in finished if run.measure == measure]
-    read = {variant: finished for variant, finished in read.items() if finished}
+    for run in (run for finished in read.values() for run in finished if run.measure != measure):
+        run_measure, baseline_measure = (
+            f"{metric} ({'the larger' if goal == 'max' else 'the smaller'} the better)"
+            for metric, goal in (run.measure, measure)
+        )
+        missing[run.cell.place] = (
+            f"it was measured by {run_measure} and {baseline.name} by {baseline_measure}; set train.metric to one of"
+            " them in a new --out"
+        )
+    same = {variant: [run for run in finished if run.measure == measure] for variant, finished in read.items()}
+    read = {variant: finished for variant, finished in same.items() if finished}
     scores = [score for finished in read.values() for run in finished for score in run.scores.values()]
     bounds = score_bounds(read_run(read[baseline][0].cell.folder).config, measure[0], scores)
     rows = [_row(variant, finished, read[baseline], show, bounds) for variant, finished in read.items()]
-    goal = measure[1]
-    evaluated_on = EvaluatedOn.together(
-        EvaluatedOn.read_folder(run.cell.folder) for finished in read.values() for run in finished
-    )
-    return Comparison(
-        str(read[baseline][0].summary["metric"]),
-        tuple(_judged(rows, goal, cells[0].variant.name)),
-        goal,
-        missing,
-        name,
-        evaluated_on,
-    )
+    folders = [run.cell.folder for finished in read.values() for run in finished]
+    metric, goal = measure
+    judged = tuple(_judged(rows, goal, cells[0].variant.name))
+    return Comparison(metric, judged, goal, missing, name, EvaluatedOn.together(map(EvaluatedOn.read_folder, folders)))
 
 
 def _read(cells: Sequence[Cell], failed: Mapping[Path, str]) -> tuple[dict[Variant, list[_Finished]], dict[str, str]]:
@@ -255,13 +245,10 @@ def _row(
     bounds: Bounds | None,
 ) -> Row:
     scores_before = [score for run in finished if (score := run.summary.get("before")) is not None]
-    baseline_runs = {run.cell.seed: run for run in baseline}
-    is_first = finished is baseline
-    pairs = (
-        [] if is_first else [(run, baseline_runs[run.cell.seed]) for run in finished if run.cell.seed in baseline_runs]
-    )
-    scores = [_comparison_scores(side) for side in (finished, baseline)]
-    gains = [_gains(side) for side in (finished, baseline)]
+    partners = {} if finished is baseline else {run.cell.seed: run for run in baseline}
+    pairs = [(run, partners[run.cell.seed]) for run in finished if run.cell.seed in partners]
+    scores = [{run.cell.seed: run.scores for run in side} for side in (finished, baseline)]
+    gains = [{run.cell.seed: gain for run in side if (gain := run.gains) is not None} for side in (finished, baseline)]
     shares = [set(shared(run.cell.folder, baseline_run.cell.folder)) for run, baseline_run in pairs]
     common = any(set(run.scores) & set(baseline_run.scores) for run, baseline_run in pairs)
     return Row(
@@ -280,41 +267,24 @@ def _row(
     )
 
 
-def _comparison_scores(finished: Sequence[_Finished]) -> Scores:
-    return {run.cell.seed: run.scores for run in finished}
-
-
-def _gains(finished: Sequence[_Finished]) -> Scores:
-    return {run.cell.seed: gains for run in finished if (gains := run.gains) is not None}
-
-
 def _paired(scores_of_both: Sequence[Scores]) -> tuple[Scores, Scores]:
     """Returns the scores of the seeds whose runs have a prompt in common."""
-    variant_scores, baseline_scores = scores_of_both
-    seeds = [
-        seed
-        for seed in variant_scores
-        if seed in baseline_scores and set(variant_scores[seed]) & set(baseline_scores[seed])
-    ]
-    return {seed: variant_scores[seed] for seed in seeds}, {seed: baseline_scores[seed] for seed in seeds}
+    first, second = scores_of_both
+    seeds = [seed for seed in first if seed in second and set(first[seed]) & set(second[seed])]
+    return {seed: first[seed] for seed in seeds}, {seed: second[seed] for seed in seeds}
 
 
 def _judged(rows: Sequence[Row], goal: str, first_variant: str) -> list[Row]:
     """Returns the rows with p-values corrected for the number of comparisons, and with verdicts."""
-    chances = {
-        row.variant: chance
-        for row in rows
-        if row.difference is not None and (chance := row.difference.p_value) is not None
-    }
+    gaps = {row.variant: row.difference for row in rows if row.difference is not None}
+    chances = {name: chance for name, gap in gaps.items() if (chance := gap.p_value) is not None}
     corrected = holm(chances)
     judged = []
     for row in rows:
-        if (gap := row.difference) is not None:
-            row = replace(row, p_value=corrected.get(row.variant))
-            if not row.distinguishable:
-                row = replace(
-                    row, seeds_needed=seeds_needed(gap.mean, gap.spread, num_comparisons=max(1, len(chances)))
-                )
+        row = replace(row, p_value=corrected.get(row.variant))
+        if (gap := row.difference) is not None and not row.distinguishable:
+            needed = seeds_needed(gap.mean, gap.spread, num_comparisons=max(1, len(chances)))
+            row = replace(row, seeds_needed=needed)
         verdict = _verdict(row, rows[0].variant, goal, first_variant, fewest_seeds(len(chances)))
         judged.append(replace(row, verdict=verdict))
     return judged
@@ -378,9 +348,7 @@ def save(comparison: Comparison, out: Path) -> Path:
         ...     save(Comparison("greedy/correct", ()), Path(folder)).name
         'results.json'
     """
-    path = out / "results.json"
-    path.write_text(json.dumps(comparison.table(), indent=2) + "\n", encoding="utf-8")
-    return path
+    return write_table(out / "results.json", comparison.table())
 
 
 # Gains of runs over their controls: paired differences, of one run or of several with different seeds.
@@ -408,6 +376,8 @@ def gains(runs: Mapping[int, Path]) -> Gains:
         {}
     """
     names = dict.fromkeys(name for run in runs.values() for name in RunFolder(run).ended_controls)
+    config = next((read_json(folder.config) for folder in map(RunFolder, runs.values()) if folder.is_run), {})
+    first_metric = next((str(read_summary(run)["metric"]) for run in runs.values() if RunFolder(run).has_ended), "")
     gains_by_control: Gains = {}
     for name in names:
         sides: dict[str, tuple[dict[int, Mapping[str, float]], dict[int, Mapping[str, float]]]] = {}
@@ -421,8 +391,6 @@ def gains(runs: Mapping[int, Path]) -> Gains:
                 if len(run_scores[metric].keys() & control_scores[metric].keys()) > 1:
                     run_sides, control_sides = sides.setdefault(metric, ({}, {}))
                     run_sides[seed], control_sides[seed] = run_scores[metric], control_scores[metric]
-        config = next((read_json(folder.config) for folder in map(RunFolder, runs.values()) if folder.is_run), {})
-        first_metric = next((str(read_summary(run)["metric"]) for run in runs.values() if RunFolder(run).has_ended), "")
         ordered_metrics = sorted(sides, key=lambda metric: (metric != first_metric, metric))
         estimates = {metric: _difference(config, metric, *sides[metric]) for metric in ordered_metrics}
         gains_by_control[name] = {
@@ -490,13 +458,14 @@ def write_gains(run: Path) -> dict[str, Any]:
 
     summary = read_summary(run)
     gains_by_control = gains({int(summary["seed"]): run})
-    if gains_by_control:
-        intervals = {
-            name: {metric: [estimate.mean, estimate.low, estimate.high] for metric, estimate in estimates.items()}
-            for name, estimates in gains_by_control.items()
-        }
-        summary = {**summary, "controls": intervals}
-    if gains_by_control and is_first_process():
+    if not gains_by_control:
+        return summary
+    intervals = {
+        name: {metric: [estimate.mean, estimate.low, estimate.high] for metric, estimate in estimates.items()}
+        for name, estimates in gains_by_control.items()
+    }
+    summary = {**summary, "controls": intervals}
+    if is_first_process():
         write_json(RunFolder(run).summary, summary)
     return summary
 
@@ -611,8 +580,7 @@ def share(out: Path, experiments: Mapping[Variant, Experiment], cells: Sequence[
             folder.mkdir(exist_ok=True)
             # The table states the method of the first variant, which does not change the weights of the warm-up.
             if not (folder / "experiment.json").is_file():
-                table = warm_up_of(experiments[variants[0]])
-                (folder / "experiment.json").write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+                write_table(folder / "experiment.json", warm_up_of(experiments[variants[0]]) or {})
         except OSError as error:
             raise ConfigError(f"{out} cannot be written ({error.strerror}); give another folder with --out") from None
     started = [

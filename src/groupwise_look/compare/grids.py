@@ -254,27 +254,26 @@ def lay_out(
             if changed:
                 for run in sorted(file.parent.glob("seed-*/")):
                     require_known_version(RunFolder(run))
-                keys = ", ".join(
-                    f"{key} ({recorded_value!r} there, {value!r} now)"
-                    for key, (recorded_value, value) in list(changed.items())[:5]
-                )
+                pairs = list(changed.items())[:5]
+                keys = ", ".join(f"{key} ({there!r} there, {value!r} now)" for key, (there, value) in pairs)
                 raise ConfigError(
                     f"{out} holds {variant.name!r} with another configuration: {keys}; give another folder with --out"
                 )
     try:
         for variant, configuration in configurations.items():
             (out / variant.folder).mkdir(parents=True, exist_ok=True)
-            (out / variant.folder / "experiment.json").write_text(
-                json.dumps(configuration, indent=2) + "\n", encoding="utf-8"
-            )
+            write_table(out / variant.folder / "experiment.json", configuration)
         names = {variant.folder: list(variant.overrides) for variant in configurations}
-        (out / _RECORD).write_text(
-            json.dumps({"experiment": experiment, "variants": names, "seeds": list(seeds)}, indent=2) + "\n",
-            encoding="utf-8",
-        )
+        write_table(out / _RECORD, {"experiment": experiment, "variants": names, "seeds": list(seeds)})
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror}); give another folder with --out") from None
     return [Cell(variant, seed, out / variant.folder / f"seed-{seed}") for seed in seeds for variant in configurations]
+
+
+def write_table(path: Path, table: Mapping[str, Any]) -> Path:
+    """Writes a table as JSON for people, and returns its path."""
+    path.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+    return path
 
 
 def _of_runs(configuration: Mapping[str, Any]) -> dict[str, Any]:
@@ -342,14 +341,9 @@ def split_finished(cells: Sequence[Cell]) -> tuple[list[Outcome], list[Cell]]:
         >>> split_finished([])
         ([], [])
     """
-    finished: list[Outcome] = []
-    waiting: list[Cell] = []
-    for cell in cells:
-        if cell.finished:
-            finished.append(Outcome(cell, skipped=True))
-        else:
-            waiting.append(cell)
-    return finished, waiting
+    ended = {cell.folder: cell.finished for cell in cells}
+    finished = [Outcome(cell, skipped=True) for cell in cells if ended[cell.folder]]
+    return finished, [cell for cell in cells if not ended[cell.folder]]
 
 
 def run_grid(
@@ -484,27 +478,17 @@ def score_bounds(config: Mapping[str, Any], metric: str, scores: Iterable[float]
     name = metric.rpartition("/")[2]
     domain = config.get("domain")
     table = domain.get("rewards") if isinstance(domain, Mapping) else None
-    rewards = (
-        {key: reward for key, reward in table.items() if isinstance(reward, Mapping)}
-        if isinstance(table, Mapping)
-        else {}
-    )
+    table = table if isinstance(table, Mapping) else {}
+    rewards = {key: reward for key, reward in table.items() if isinstance(reward, Mapping)}
+    bounds: Bounds | None = (0.0, 1.0)
     if name in rewards:
         bounds = _ends(rewards[name])
     elif name == "reward" and rewards:
-        weighted_ends = [
-            (_ends(rewards[reward_name]), weight)
-            for reward_name, weight in reward_weights(config).items()
-            if weight != 0 and reward_name in rewards
-        ]
-        scaled = [sorted((weight * ends[0], weight * ends[1])) for ends, weight in weighted_ends if ends is not None]
-        bounds = (
-            (sum(low for low, _ in scaled), sum(high for _, high in scaled))
-            if len(scaled) == len(weighted_ends)
-            else None
-        )
-    else:
-        bounds = (0.0, 1.0)
+        weights = {key: weight for key, weight in reward_weights(config).items() if weight != 0 and key in rewards}
+        ends = {key: _ends(rewards[key]) for key in weights}
+        scaled = [sorted((weights[key] * end[0], weights[key] * end[1])) for key, end in ends.items() if end]
+        lows, highs = [low for low, _ in scaled], [high for _, high in scaled]
+        bounds = (sum(lows), sum(highs)) if len(scaled) == len(weights) else None
     return bounds if bounds is not None and all(bounds[0] <= score <= bounds[1] for score in scores) else None
 
 

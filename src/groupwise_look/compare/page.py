@@ -62,14 +62,12 @@ def _shown(row: Row) -> dict[str, Any]:
         "before": number(row.before),
         "after": number(row.after.mean),
         "after_interval": interval(row.after),
-        "difference": "" if row.difference is None else number(row.difference.mean, "+.3f"),
+        "difference": _signed(row.difference, "+.3f"),
         "difference_interval": interval(row.difference),
         "p": "" if row.p_value is None else chance(row.p_value),
         "star": row.distinguishable,
-        "per_second": "" if row.per_second is None else number(row.per_second.mean, "+.3g"),
-        "per_second_difference": (
-            "" if row.per_second_difference is None else number(row.per_second_difference.mean, "+.3g")
-        ),
+        "per_second": _signed(row.per_second, "+.3g"),
+        "per_second_difference": _signed(row.per_second_difference, "+.3g"),
         "per_second_interval": interval(row.per_second_difference, ".3g"),
         "training_seconds": number(row.training_seconds, ".1f"),
         "seconds": number(row.seconds, ".0f"),
@@ -77,6 +75,10 @@ def _shown(row: Row) -> dict[str, Any]:
         "verdict": row.verdict,
         "extra": extra,
     }
+
+
+def _signed(estimate: Estimate | None, form: str) -> str:
+    return "" if estimate is None else format(estimate.mean, form)
 
 
 def number(value: float | None, form: str = ".3f") -> str:
@@ -137,8 +139,8 @@ def _lanes(rows: Sequence[Row], estimates: Sequence[Estimate | None], *, zero: b
             "low": place(estimate.low),
             "high": place(estimate.high),
             "star": row.distinguishable,
+            "text": f"{estimate.mean:{'+' if zero else ''}.3f} ({interval(estimate)})",
         }
-        | {"text": f"{estimate.mean:{'+' if zero else ''}.3f} ({interval(estimate)})"}
         for row, estimate in zip(rows, estimates, strict=True)
         if estimate is not None
     ]

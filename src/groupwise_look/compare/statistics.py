@@ -439,14 +439,10 @@ def paired_difference(
         >>> difference.mean, difference.low, difference.high, difference.num_seeds
         (0.5, 0.5, 0.5, 1)
     """
+    pairs = {common: (first[common], second[common]) for common in first if common in second}
     differences = {
-        seed_of_both: {
-            key: score - second[seed_of_both][key]
-            for key, score in first[seed_of_both].items()
-            if key in second[seed_of_both]
-        }
-        for seed_of_both in first
-        if seed_of_both in second
+        common: {key: score - right[key] for key, score in left.items() if key in right}
+        for common, (left, right) in pairs.items()
     }
     if not differences or not all(differences.values()):
         raise ValueError(
@@ -462,11 +458,8 @@ def _calibrated(distances: np.ndarray, spread: Spread, level: float) -> tuple[fl
     deviation = float(distances.std())
     if spread.standard_error == 0 or deviation == 0:
         return 0.0, 0.0
-    stretch = (
-        spread.standard_error
-        * stats.t.ppf((1 + level) / 2, spread.degrees)
-        / (stats.norm.ppf((1 + level) / 2) * deviation)
-    )
+    quantile, normal = stats.t.ppf((1 + level) / 2, spread.degrees), stats.norm.ppf((1 + level) / 2)
+    stretch = spread.standard_error * quantile / (normal * deviation)
     low, high = np.quantile(distances, [(1 - level) / 2, (1 + level) / 2]) * stretch
     return float(low), float(high)
 
@@ -560,15 +553,10 @@ def _common(first_members: list[Mapping[str, Any]], second_members: list[Mapping
     """Returns whether the members of common prompts are equal. Groups may differ in size, and one of the runs may have
     drawn further groups.
     """
-    sides = []
-    for members in (first_members, second_members):
-        groups: dict[str, list[Mapping[str, Any]]] = {}
+    sides: list[dict[str, list[Mapping[str, Any]]]] = [{}, {}]
+    for groups, members in zip(sides, (first_members, second_members), strict=True):
         for member in members:
             groups.setdefault(str(member.get("prompt", member.get("key"))), []).append(member)
-        sides.append(groups)
-    common_prompts = sides[0].keys() & sides[1].keys()
-    return bool(common_prompts) and all(
-        first_member == second_member
-        for key in common_prompts
-        for first_member, second_member in zip(sides[0][key], sides[1][key], strict=False)
-    )
+    common = sides[0].keys() & sides[1].keys()
+    pairs = (pair for key in common for pair in zip(sides[0][key], sides[1][key], strict=False))
+    return bool(common) and all(first == second for first, second in pairs)

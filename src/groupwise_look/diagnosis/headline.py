@@ -97,7 +97,7 @@ def _phrase(finding: Finding) -> str:
     return _BY_NAME[finding.rule].phrase if finding.rule in _BY_NAME else finding.rule.replace("_", " ")
 
 
-def _causes(rule: str) -> tuple[str, ...]:
+def _causes(rule: str) -> Sequence[str]:
     return _BY_NAME[rule].follows if rule in _BY_NAME else ()
 
 

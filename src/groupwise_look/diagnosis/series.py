@@ -38,6 +38,10 @@ class Series:
     def __len__(self) -> int:
         return len(self.values)
 
+    def __format__(self, spec: str) -> str:
+        """Writes the mean, with three digits unless told otherwise."""
+        return format(self.mean, spec or ".3g")
+
     @cached_property
     def mean(self) -> float:
         """Computes the mean; NaN of no values."""

@@ -62,10 +62,8 @@ def downsample_curve(
     total, count = np.zeros(shape), np.zeros(shape)
     low, high = np.full(shape, np.inf), np.full(shape, -np.inf)
     for run_index, (steps, values) in enumerate(runs):
-        point, value = (
-            np.searchsorted(starts, np.asarray(steps), side="right") - 1,
-            np.asarray(values, dtype=np.float64),
-        )
+        point = np.searchsorted(starts, np.asarray(steps), side="right") - 1
+        value = np.asarray(values, dtype=np.float64)
         count[run_index] = np.bincount(point, minlength=len(starts))
         # Values near the largest number would overflow when summed.
         with np.errstate(over="ignore"):
@@ -110,9 +108,8 @@ def downsample_quantiles(
         return None
     starts, centres = _points(steps, most_points)
     points = np.searchsorted(starts, steps, side="right") - 1
-    quantiles = []
-    for point in range(len(starts)):
-        quantiles.append(np.quantile(np.concatenate([values[int(step)] for step in steps[points == point]]), levels))
+    together = [np.concatenate([values[int(step)] for step in steps[points == point]]) for point in range(len(starts))]
+    quantiles = [np.quantile(sample, levels) for sample in together]
     return {
         "step": [round_significant(float(centre)) for centre in centres],
         "quantiles": [[round_significant(float(quantile)) for quantile in column] for column in np.array(quantiles).T],
@@ -152,10 +149,8 @@ def _axes_of(variant: Variant) -> dict[str, Any]:
     steps = sorted({int(row["step"]) for run in variant.runs for row in run.rows})
     if not steps:
         return {"step": [0]}
-    places = (
-        np.unique(np.linspace(0, len(steps) - 1, MOST_STEPS).round().astype(int)) if len(steps) > MOST_STEPS else None
-    )
-    chosen = np.array(steps if places is None else [steps[place] for place in places], dtype=np.float64)
+    places = np.unique(np.linspace(0, len(steps) - 1, MOST_STEPS).round().astype(int))
+    chosen = np.array(steps, dtype=np.float64)[places]
     variant_axes: dict[str, Any] = {"step": [int(step) for step in chosen]}
     for name, metric in METRICS.items():
         sums = [column for run in variant.runs if (column := _sums(run, metric, chosen)) is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -199,15 +200,9 @@ def stages(variants: Sequence[Variant]) -> list[dict[str, Any]]:
             if "reward" in row:
                 rewarded.add(name)
         if len(first_steps) > 1:
-            stage_starts += [
-                {
-                    "step": step,
-                    "name": name,
-                    "variant": variant_index,
-                    "folded": bool(rewarded) and name not in rewarded,
-                }
-                for name, step in first_steps.items()
-            ]
+            for name, step in first_steps.items():
+                folded = bool(rewarded) and name not in rewarded
+                stage_starts.append({"step": step, "name": name, "variant": variant_index, "folded": folded})
     return stage_starts
 
 
@@ -218,24 +213,14 @@ def time_split(variants: Sequence[Variant]) -> list[dict[str, Any]]:
     """
     splits = []
     for variant_index, variant in enumerate(variants):
-        totals: dict[str, list[float]] = {}
+        totals: Counter[str] = Counter()
         for run in variant.runs:
-            for part, seconds in _seconds(run.summary, run.rows).items():
-                totals.setdefault(part, []).append(seconds)
-        means = {part: sum(seconds) / len(variant.runs) for part, seconds in totals.items()}
+            totals.update(_seconds(run.summary, run.rows))
+        means = {part: seconds / len(variant.runs) for part, seconds in totals.most_common()}
         total_seconds = sum(means.values())
         if total_seconds > 0:
-            part_seconds = sorted(
-                ((part, seconds) for part, seconds in means.items() if seconds > total_seconds / 1000),
-                key=lambda part_and_seconds: -part_and_seconds[1],
-            )
-            splits.append(
-                {
-                    "variant": variant_index,
-                    "seconds": round_significant(total_seconds),
-                    "parts": [[part, round_significant(seconds)] for part, seconds in part_seconds],
-                }
-            )
+            parts = [[part, round_significant(mean)] for part, mean in means.items() if mean > total_seconds / 1000]
+            splits.append({"variant": variant_index, "seconds": round_significant(total_seconds), "parts": parts})
     return splits
 
 
@@ -243,22 +228,17 @@ def _seconds(summary: Mapping[str, Any] | None, rows: Sequence[Mapping[str, Any]
     summary_seconds = (summary or {}).get("seconds")
     if isinstance(summary_seconds, Mapping):
         return {str(part): float(value) for part, value in summary_seconds.items() if isinstance(value, int | float)}
-    seconds_by_part: dict[str, float] = {}
+    seconds_by_part: dict[str, float] = defaultdict(float)
     for row in rows:
         for name, value in row.items():
             if name.startswith("seconds/") and isinstance(value, int | float):
-                seconds_by_part[name.removeprefix("seconds/")] = (
-                    seconds_by_part.get(name.removeprefix("seconds/"), 0.0) + value
-                )
+                seconds_by_part[name.removeprefix("seconds/")] += value
     return seconds_by_part
 
 
 def _line(name: str, title: str, variants: Sequence[Variant], most_points: int) -> dict[str, Any] | None:
-    series = []
-    for variant_index, variant in enumerate(variants):
-        curve = downsample_curve(variant.series(name), most_points)
-        if curve is not None:
-            series.append({"variant": variant_index, **curve})
+    curves = [downsample_curve(variant.series(name), most_points) for variant in variants]
+    series = [{"variant": index, **curve} for index, curve in enumerate(curves) if curve is not None]
     return {"kind": "line", "metric": name, "title": title, "series": series} if series else None
 
 
@@ -266,14 +246,8 @@ def _distributions(
     section: Section, variants: Sequence[Variant], recorded: Sequence[Recorded], most_points: int
 ) -> list[dict[str, Any]]:
     if section.title == "Ratios and the trust region":
-        return [
-            _fan(
-                "ratio/p*",
-                "Ratios",
-                "percentiles 1, 5, 50, 95, 99 over decisions",
-                [_ratios(variant, most_points) for variant in variants],
-            )
-        ]
+        says = "percentiles 1, 5, 50, 95, 99 over decisions"
+        return [_fan("ratio/p*", "Ratios", says, [_ratios(variant, most_points) for variant in variants])]
     source = {
         "Groups and advantages": ("advantage", "Advantages", "advantages"),
         "Learning": ("reward of members", "Rewards of members", "rewards"),

@@ -92,15 +92,14 @@ def variance_reduction(variants: Sequence[Variant]) -> Figure | str:
     Returns:
         a figure, or the reason why there is none.
     """
-    smoothing = [
-        (place, variant) for place, variant in enumerate(variants) if variant.series("ema/smoothed_weights_variance")
-    ]
+    smoothed = "ema/smoothed_weights_variance"
+    smoothing = [(place, variant) for place, variant in enumerate(variants) if variant.series(smoothed)]
     if not smoothing:
         return "no run smoothed its ratios; train one with method=ema"
     figure, (left, right) = _panels(2)
     for place, variant in smoothing:
         _curve(left, variant, "ema/raw_weights_variance", place, label=f"{variant.name}: raw", dashed=True)
-        _curve(left, variant, "ema/smoothed_weights_variance", place, label=f"{variant.name}: smoothed")
+        _curve(left, variant, smoothed, place, label=f"{variant.name}: smoothed")
         _curve(right, variant, "ema/variance_reduction_ratio", place, label=variant.name)
     if all(value > 0 for line in left.get_lines() for value in line.get_ydata()):
         left.set_yscale("log")
@@ -118,12 +117,12 @@ def beta_comparison(variants: Sequence[Variant]) -> Figure | str:
     Returns:
         a figure, or the reason why there is none.
     """
-    by_beta = {}
+    by_beta, reduction = {}, "ema/variance_reduction_ratio"
     for variant in variants:
         settings = flatten(variant.runs[0].config)
         beta = settings.get("smoothing.beta")
         # A warm-up has the settings and smooths nothing.
-        if isinstance(beta, int | float) and variant.series("ema/variance_reduction_ratio"):
+        if isinstance(beta, int | float) and variant.series(reduction):
             by_beta.setdefault(float(beta), []).append(variant)
     if len(by_beta) < 2:
         return (
@@ -132,45 +131,17 @@ def beta_comparison(variants: Sequence[Variant]) -> Figure | str:
         )
     figure, (left, right) = _panels(2)
     betas = sorted(by_beta)
-    metric = next(
-        (
-            result.metric
-            for result in results([variant for same_beta in by_beta.values() for variant in same_beta])
-            if result.metric
-        ),
-        None,
-    )
-    for axes, values in (
-        (
-            left,
-            {
-                beta: [
-                    mean(reductions)
-                    for variant in by_beta[beta]
-                    for _, reductions in variant.series("ema/variance_reduction_ratio")
-                ]
-                for beta in betas
-            },
-        ),
-        (right, {beta: [value for result in results(by_beta[beta]) for value in result.after] for beta in betas}),
-    ):
-        drawn_betas = [beta for beta in betas if values[beta]]
-        axes.plot(
-            drawn_betas,
-            [mean(values[beta]) for beta in drawn_betas],
-            color=COLOURS[0],
-            marker="o",
-            markersize=4,
-            label="mean",
-        )
-        axes.scatter(
-            [beta for beta in drawn_betas for _ in values[beta]],
-            [value for beta in drawn_betas for value in values[beta]],
-            s=9,
-            color=COLOURS[0],
-            alpha=0.45,
-            label="each seed",
-        )
+    metric = next((result.metric for beta in betas for result in results(by_beta[beta]) if result.metric), None)
+    reductions = {
+        beta: [mean(values) for variant in by_beta[beta] for _, values in variant.series(reduction)] for beta in betas
+    }
+    scores = {beta: [value for result in results(by_beta[beta]) for value in result.after] for beta in betas}
+    for axes, values in ((left, reductions), (right, scores)):
+        drawn = [beta for beta in betas if values[beta]]
+        means = [mean(values[beta]) for beta in drawn]
+        points = [(beta, value) for beta in drawn for value in values[beta]]
+        axes.plot(drawn, means, color=COLOURS[0], marker="o", markersize=4, label="mean")
+        axes.scatter(*zip(*points), s=9, color=COLOURS[0], alpha=0.45, label="each seed") if points else None
     _label_axes(left, "Variance reduction", "smoothing.beta", "share, mean over steps")
     _label_axes(
         right, _capital(_evaluated_on(variants).of("score")) + " at the end", "smoothing.beta", metric or "score"
@@ -193,9 +164,7 @@ def stability(variants: Sequence[Variant]) -> Figure | str:
         ("kl", "Divergence from the reference", "nats a decision"),
         ("groups/flat", "Flat groups", "share of groups"),
     ]
-    panel_contents = [
-        candidate for candidate in candidates if any(_varies(variant, candidate[0]) for variant in variants)
-    ][:4]
+    panel_contents = [panel for panel in candidates if any(_varies(variant, panel[0]) for variant in variants)][:4]
     if not panel_contents:
         return "the runs have no curves"
     figure, panels = _panels(len(panel_contents))
@@ -281,13 +250,8 @@ def _curve(axes: Axes, variant: Variant, name: str, variant_index: int, *, label
     if curve is None:
         return
     colour = COLOURS[variant_index % len(COLOURS)]
-    axes.plot(
-        curve["step"],
-        curve["mean"],
-        color=colour,
-        linestyle="--" if dashed or variant_index >= len(COLOURS) else "-",
-        label=_legend_name(label),
-    )
+    style = "--" if dashed or variant_index >= len(COLOURS) else "-"
+    axes.plot(curve["step"], curve["mean"], color=colour, linestyle=style, label=_legend_name(label))
     if "run_low" in curve:
         axes.fill_between(curve["step"], curve["run_low"], curve["run_high"], color=colour, alpha=0.15, linewidth=0)
 

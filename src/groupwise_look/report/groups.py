@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -142,24 +141,18 @@ def choose(groups: Sequence[Group], most_groups: int) -> list[tuple[Group, str]]
     """
     if not groups:
         return []
-    positions = range(len(groups))
-    by_spread = sorted(
-        (position for position in positions if groups[position].spread > 0),
-        key=lambda position: -groups[position].spread,
-    )
-    wrong = [position for position in positions if groups[position].all_wrong]
-    flat = [position for position in positions if groups[position].flat and not groups[position].all_wrong]
+
+    def positions(belongs: Callable[[Group], bool]) -> list[int]:
+        return [position for position, group in enumerate(groups) if belongs(group)]
+
+    few = most_groups // 8 + 1
     queues = {
-        "first": [position for position in positions if groups[position].step == groups[0].step][
-            : most_groups // 8 + 1
-        ],
-        "last": [position for position in positions if groups[position].step == groups[-1].step][
-            : most_groups // 8 + 1
-        ],
-        "highest spread": by_spread,
-        "all wrong": _spread_out(wrong),
-        "flat": _spread_out(flat),
-        "evenly over the run": _spread_out(list(positions)),
+        "first": positions(lambda group: group.step == groups[0].step)[:few],
+        "last": positions(lambda group: group.step == groups[-1].step)[:few],
+        "highest spread": sorted(positions(lambda group: group.spread > 0), key=lambda place: -groups[place].spread),
+        "all wrong": _spread_out(positions(lambda group: group.all_wrong)),
+        "flat": _spread_out(positions(lambda group: group.flat and not group.all_wrong)),
+        "evenly over the run": _spread_out(list(range(len(groups)))),
     }
     chosen: dict[int, str] = {}
     waiting = {stratum: iter(queue) for stratum, queue in queues.items()}
@@ -181,21 +174,12 @@ def _spread_out(positions: list[int]) -> list[int]:
     if num_positions < 3:
         return positions
     order: dict[int, None] = {}
-    for depth in itertools.count():
-        num_intervals = 2**depth
-        order.update(
-            dict.fromkeys(
-                position
-                for interval in range(num_intervals)
-                if (position := (2 * interval + 1) * num_positions // (2 * num_intervals)) < num_positions
-            )
-        )
-        if num_intervals >= num_positions:
-            break
-    return [
-        positions[position]
-        for position in [*order, *(position for position in range(num_positions) if position not in order)]
-    ]
+    num_intervals = 1
+    while num_intervals < 2 * num_positions:
+        middles = ((2 * interval + 1) * num_positions // (2 * num_intervals) for interval in range(num_intervals))
+        order.update(dict.fromkeys(middles))
+        num_intervals *= 2
+    return [positions[position] for position in dict.fromkeys([*order, *range(num_positions)])]
 
 
 # A member of a group as data of a page: short keys, no value twice, and long texts cut.
@@ -207,33 +191,10 @@ MOST_TOKENS = 1500
 
 _PLACED_FIELDS = frozenset(
     (
-        "prompt",
-        "prompt_ids",
-        "key",
-        "text",
-        "messages",
-        "tokens",
-        "token_ids",
-        "token_log_prob",
-        "token_log_ratio",
-        "token_credit",
-        "num_tokens",
+        *("prompt", "prompt_ids", "key", "text", "messages", "tokens", "token_ids", "num_tokens", "truncated"),
+        *("token_log_prob", "token_log_ratio", "token_credit", "num_decisions", "log_ratio", "reward", "rewards"),
+        *("advantage", "settings", "group", "demonstrations", "picks", "answers", "sample", "mode", "logged"),
     )
-    + (
-        "truncated",
-        "settings",
-        "group",
-        "rewards",
-        "reward",
-        "advantage",
-        "num_decisions",
-        "log_ratio",
-        "demonstrations",
-        "picks",
-        "answers",
-        "sample",
-    )
-    + ("mode", "logged")
 )
 _NUMBERS = {"lp": "token_log_prob", "lr": "token_log_ratio", "cr": "token_credit"}
 
@@ -344,14 +305,8 @@ def conversation(turns: Sequence[Any]) -> list[list[str]]:
         >>> conversation([{"role": "assistant", "content": "", "tool_calls": [call]}])
         [['assistant', '{"name": "add", "arguments": {"a": 2}}']]
     """
-    return [
-        (
-            [str(turn.get("role", "")), shortened(_turn_text(turn))]
-            if isinstance(turn, Mapping)
-            else ["", shortened(turn)]
-        )
-        for turn in turns
-    ]
+    tables = [turn if isinstance(turn, Mapping) else {"content": turn} for turn in turns]
+    return [[str(turn.get("role", "")), shortened(_turn_text(turn))] for turn in tables]
 
 
 def _turn_text(turn: Mapping[str, Any]) -> object:
@@ -386,23 +341,14 @@ def demonstration(example: Any, root: Path, pictures: Pictures) -> dict[str, Any
 
 def _answered(record: Mapping[str, Any]) -> dict[str, str]:
     """Returns the task model's answer after the last demonstration, and the answers that count as right."""
-    measurements = record.get("measured")
-    predictions = (
-        [
-            measurement["prediction"]
-            for measurement in measurements
-            if isinstance(measurement, Mapping) and "prediction" in measurement
-        ]
-        if isinstance(measurements, list)
-        else []
-    )
-    right_answers = record.get("answers")
-    answer_data = {"o": shortened(predictions[-1], 600)} if predictions else {}
-    return answer_data | (
-        {"w": shortened(", ".join(dict.fromkeys(map(str, right_answers))), 600)}
-        if isinstance(right_answers, list) and right_answers
-        else {}
-    )
+    measurements, right_answers = record.get("measured"), record.get("answers")
+    answer_data = {}
+    for measurement in measurements if isinstance(measurements, list) else ():
+        if isinstance(measurement, Mapping) and "prediction" in measurement:
+            answer_data["o"] = shortened(measurement["prediction"], 600)
+    if isinstance(right_answers, list) and right_answers:
+        answer_data["w"] = shortened(", ".join(dict.fromkeys(map(str, right_answers))), 600)
+    return answer_data
 
 
 def _tokens(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -451,14 +397,11 @@ def browse(run: Run, recorded: Recorded, *, most_groups: int, text_bytes: int, p
             if (position := order.get((step, group_key(record)))) is not None:
                 members.setdefault(position, []).append(record)
     pictures = Pictures(picture_bytes)
-    browsed_groups, bytes_left = [], text_bytes
     # The sample is ordered by importance, so that a small budget still contains every stratum.
-    for position in sorted(members):
-        group_data = _group(*sample[position], members.pop(position), recorded.reward_names, run, pictures)
-        size = len(json.dumps(group_data, ensure_ascii=False).encode("utf-8", "replace"))
-        if size <= bytes_left:
-            bytes_left -= size
-            browsed_groups.append(group_data)
+    drawn = (
+        _group(*sample[place], members.pop(place), recorded.reward_names, run, pictures) for place in sorted(members)
+    )
+    browsed_groups = fitting(drawn, text_bytes)
     counts = {stratum: sum(group_data["why"] == stratum for group_data in browsed_groups) for stratum in STRATA}
     return {
         "parts": list(recorded.reward_names),
@@ -478,6 +421,23 @@ def browse(run: Run, recorded: Recorded, *, most_groups: int, text_bytes: int, p
     }
 
 
+def fitting(groups: Iterable[dict[str, Any]], num_bytes: int) -> list[dict[str, Any]]:
+    """Returns those groups that a budget of bytes holds, the first ones first."""
+    fit = []
+    for group_data in groups:
+        size = len(json.dumps(group_data, ensure_ascii=False).encode("utf-8", "replace"))
+        if size <= num_bytes:
+            num_bytes -= size
+            fit.append(group_data)
+    return fit
+
+
+def prompt_of(record: Mapping[str, Any]) -> Any:
+    """Returns a record's prompt as data of the page: a text, or the turns of a conversation."""
+    prompt = record.get("prompt")
+    return conversation(prompt) if isinstance(prompt, list) else shortened("" if prompt is None else prompt)
+
+
 def _group(
     group: Group,
     stratum: str,
@@ -491,14 +451,13 @@ def _group(
     )
     if len(ranked) > MOST_MEMBERS:
         ranked = [*ranked[: MOST_MEMBERS // 2], *ranked[-MOST_MEMBERS // 2 :]]
-    prompt, first_record = ranked[0].get("prompt"), ranked[0]
-    prompt_data: Any = conversation(prompt) if isinstance(prompt, list) else shortened("" if prompt is None else prompt)
-    group_data = {
+    first_record = ranked[0]
+    group_data: dict[str, Any] = {
         "step": group.step,
         "group": group.key,
         "key": shortened(first_record.get("key", ""), 80),
         "why": stratum,
-        "prompt": prompt_data,
+        "prompt": prompt_of(first_record),
         "members": [member(record, reward_names, run.path, pictures) for record in ranked],
     }
     if len(records) > len(ranked):

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from groupwise.config import ConfigError
 from groupwise.runs import EvaluatedOn, Run
 from groupwise_look.diagnosis import SEVERITIES, diagnose, headline
 from groupwise_look.report.axes import axes
@@ -27,7 +26,7 @@ from groupwise_look.report.charts import sections, stages, time_split
 from groupwise_look.report.groups import Recorded, browse, scan
 from groupwise_look.report.pictures import Pictures
 from groupwise_look.report.results import Variant, differences, group_runs, results
-from groupwise_look.report.tables import domain_tables, held_out
+from groupwise_look.report.tables import domain_tables, held_out, write_whole
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -59,15 +58,7 @@ def write_page(runs: Sequence[Run], out: Path, *, most_groups: int = MOST_GROUPS
     Raises:
         ConfigError: the file cannot be written.
     """
-    page = render(runs, most_groups=most_groups)
-    partial = out.with_name(f".{out.name}.partial")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(page)
-        os.replace(partial, out)
-    except OSError as error:
-        raise ConfigError(f"{out} cannot be written ({error.strerror}); give another file with --out") from None
-    return out
+    return write_whole(out, render(runs, most_groups=most_groups), "file")
 
 
 def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS, live: str = "") -> bytes:
@@ -157,13 +148,8 @@ def _browsed(
     share the page's bytes.
     """
     text_bytes, picture_bytes = TEXT_BYTES // len(named), PICTURE_BYTES // len(named)
-    browsed = [
-        (
-            name,
-            browse(run, recorded[id(run)], most_groups=most_groups, text_bytes=text_bytes, picture_bytes=picture_bytes),
-        )
-        for name, run in named
-    ]
+    budget = {"most_groups": most_groups, "text_bytes": text_bytes, "picture_bytes": picture_bytes}
+    browsed = [(name, browse(run, recorded[id(run)], **budget)) for name, run in named]
     share = HELD_OUT_BYTES // 2 // len(named)
     for name, run in named:
         if evaluation_prompts := held_out(run, text_bytes=share, picture_bytes=share):
@@ -267,14 +253,8 @@ def _run_names(variants: Sequence[Variant]) -> list[str]:
     for variant in variants:
         seeds = [run.seed for run in variant.runs]
         for run in variant.runs:
-            seed_is_unique = seeds.count(run.seed) == 1 and run.seed is not None
-            names.append(
-                variant.name
-                if len(variant.runs) == 1
-                else f"{variant.name}, seed {run.seed}"
-                if seed_is_unique
-                else f"{variant.name}, {run.path}"
-            )
+            own = f"seed {run.seed}" if run.seed is not None and seeds.count(run.seed) == 1 else str(run.path)
+            names.append(variant.name if len(seeds) == 1 else f"{variant.name}, {own}")
     return names
 
 
@@ -309,13 +289,8 @@ def _diagnosed(named: Sequence[tuple[str, Run]]) -> list[tuple[str, list[dict[st
             cause = headline(findings)
             diagnosed.append((name, [finding.record() for finding in findings], "" if cause is None else str(cause)))
         except (ValueError, TypeError, KeyError, ArithmeticError, AttributeError) as error:
-            unread = {
-                "rule": "not_judged",
-                "severity": "note",
-                "what": f"The rules could not read this run ({error}).",
-                "means": "",
-                "advice": "",
-            }
+            what = f"The rules could not read this run ({error})."
+            unread = {"rule": "not_judged", "severity": "note", "what": what, "means": "", "advice": ""}
             diagnosed.append((name, [unread], ""))
     return diagnosed
 
@@ -337,16 +312,8 @@ def _evaluation_pictures(named: Sequence[tuple[str, Run]]) -> list[dict[str, Any
     exhibits = []
     for name, run in named:
         evaluations = [(step, paths) for step in run.evaluations if (paths := run.pictures(step))]
-        chosen = (
-            [
-                evaluations[index]
-                for index in dict.fromkeys(
-                    np.linspace(0, len(evaluations) - 1, MOST_EXHIBITS).round().astype(int).tolist()
-                )
-            ]
-            if evaluations
-            else []
-        )
+        places = np.linspace(0, len(evaluations) - 1, MOST_EXHIBITS).round().astype(int).tolist()
+        chosen = [evaluations[place] for place in dict.fromkeys(places)] if evaluations else []
         for picture in dict.fromkeys(picture for _, paths in chosen for picture in paths):
             indexed_steps = [
                 (step, budget.add(run.path, os.path.relpath(paths[picture], run.path)))

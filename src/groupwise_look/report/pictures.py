@@ -45,12 +45,9 @@ class Pictures:
             its number, or `None` where it cannot be read or the budget is spent.
         """
         content = self._read(root, place)
-        if content is None:
-            self.num_unreadable += 1
-            return None
-        name = hashlib.blake2b(content, digest_size=16).hexdigest()
+        name = hashlib.blake2b(content or b"", digest_size=16).hexdigest()
         if name not in self._indices:
-            address = _address(content, self._most_pixels)
+            address = None if content is None else _address(content, self._most_pixels)
             if address is None:
                 self.num_unreadable += 1
                 return None
@@ -83,15 +80,11 @@ def _address(content: bytes, most_pixels: int) -> str | None:
     except Exception:
         return None
     image.thumbnail((most_pixels, most_pixels), Image.Resampling.LANCZOS)
-    smallest = min(
-        (
-            (_encoded(image, "PNG", optimize=True), _encoded(image, "WEBP", quality=82))
-            if max(image.size) > 64
-            else (_encoded(image, "PNG", optimize=True),)
-        ),
-        key=lambda encoding: len(encoding[1]),
-    )
-    return f"data:image/{smallest[0].lower()};base64,{base64.b64encode(smallest[1]).decode()}"
+    encodings = [_encoded(image, "PNG", optimize=True)]
+    if max(image.size) > 64:
+        encodings.append(_encoded(image, "WEBP", quality=82))
+    kind, smallest = min(encodings, key=lambda encoding: len(encoding[1]))
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(smallest).decode()}"
 
 
 def _encoded(image: object, kind: str, **settings: object) -> tuple[str, bytes]:

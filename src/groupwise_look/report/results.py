@@ -122,6 +122,8 @@ def _interval(summary: Mapping[str, Any] | None, name: str, metric: str | None) 
 
 # Variants: runs of one configuration that differ by their seed, and the keys in which configurations differ.
 
+_LEADING = ("name", "method")
+"""Keys that stand first where variants differ by them."""
 _IGNORED_KEYS = ("seed", "description", "track.", "controls.", "comparison.", "train.num_threads")
 """Keys in which two runs of one variant may differ."""
 
@@ -207,15 +209,9 @@ def group_runs(runs: Sequence[Run]) -> list[Variant]:
     """
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        settings, comparison_folder = _settings(run), _comparison_folder(run)
-        key = (
-            str(comparison_folder)
-            if comparison_folder
-            else json.dumps(settings, sort_keys=True, default=str)
-            if settings
-            else str(run.path)
-        )
-        groups.setdefault(key, []).append(run)
+        settings = _settings(run)
+        key = json.dumps(settings, sort_keys=True, default=str) if settings else str(run.path)
+        groups.setdefault(str(_comparison_folder(run) or key), []).append(run)
     run_groups = [tuple(sorted(group, key=lambda run: (run.seed is None, run.seed or 0))) for group in groups.values()]
     return [Variant(name, group) for name, group in zip(_names(run_groups), run_groups, strict=True)]
 
@@ -235,15 +231,12 @@ def differences(variants: Sequence[Variant]) -> dict[str, list[Any]]:
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    return {
-        key: value for key, value in flatten(run.config).items() if not key.startswith(_IGNORED_KEYS) and value != {}
-    }
+    settings = flatten(run.config).items()
+    return {key: value for key, value in settings if not key.startswith(_IGNORED_KEYS) and value != {}}
 
 
 def _differing(tables: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    keys = sorted(
-        dict.fromkeys(key for table in tables for key in table), key=lambda key: key not in ("name", "method")
-    )
+    keys = sorted(dict.fromkeys(key for table in tables for key in table), key=lambda key: key not in _LEADING)
     rows = {key: [table.get(key) for table in tables] for key in keys}
     return {key: values for key, values in rows.items() if any(value != values[0] for value in values)}
 
@@ -269,7 +262,7 @@ def _distinguishing_name(index: int, tables: Sequence[Mapping[str, Any]]) -> str
     and the settings in which it differs from others of that method.
     """
     changed = _differing(tables)
-    leading = [key for key in ("name", "method") if key in changed]
+    leading = [key for key in _LEADING if key in changed]
     same_method = [table for table in tables if all(table.get(key) == tables[index].get(key) for key in leading)]
     settings = [str(tables[index].get(key)) for key in leading] + [
         f"{key}={tables[index].get(key)}" for key in _differing(same_method) if key not in leading

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import stdev
+from statistics import mean, stdev
 from typing import Any, final
 
 from groupwise.config import ConfigError
 from groupwise.runs import Run, is_number, reward_weights, score, split_metric
-from groupwise_look.report.groups import conversation, group_key, member, number, shortened
+from groupwise_look.report.groups import fitting, group_key, member, number, prompt_of, shortened
 from groupwise_look.report.pictures import Pictures
-from groupwise_look.report.results import Control, Result, Variant, results
+from groupwise_look.report.results import Result, Variant, results
 
 
 @final
@@ -65,18 +64,27 @@ def write_tables(variants: Sequence[Variant], folder: Path, judged: Mapping[str,
         ConfigError: the folder cannot be written.
     """
     rows = results(variants)
-    paths = []
-    for name, text in (("table.md", markdown(rows, judged)), ("table.tex", latex(rows, judged))):
-        path = folder / name
-        partial = folder / f".{name}.partial"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            partial.write_text(text, encoding="utf-8", errors="replace")
-            os.replace(partial, path)
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be written ({error.strerror}); give another place with --out") from None
-        paths.append(path)
-    return paths
+    texts = {"table.md": markdown(rows, judged), "table.tex": latex(rows, judged)}
+    return [write_whole(folder / name, text.encode("utf-8", "replace"), "place") for name, text in texts.items()]
+
+
+def write_whole(path: Path, content: bytes, noun: str) -> Path:
+    """Writes a file at once, so that a reader sees the old content or the new one, and returns its path.
+
+    Args:
+        noun: what an error asks for with `--out`.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(content)
+        os.replace(partial, path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror}); give another {noun} with --out") from None
+    return path
 
 
 def markdown(rows: Sequence[Result], judged: Mapping[str, Judged] | None = None) -> str:
@@ -155,14 +163,14 @@ def _cells(rows: Sequence[Result], judged: Mapping[str, Judged]) -> tuple[list[s
                 row.name,
                 str(len(row.after) or len(row.states)),
                 _number(row.mean("before")),
-                _spread(row, "after"),
-                _spread(row, "differences", sign="+"),
+                _spread(row.after),
+                _spread(row.differences, "+"),
                 *(["", ""] if verdict is None else verdict.cells),
                 "" if seconds is None else f"{seconds:.0f}",
             ]
         )
         body += [
-            [f"{row.name}, control {control.name}", str(len(control.after)), "", _tables_score(control), "", "", "", ""]
+            [f"{row.name}, control {control.name}", str(len(control.after)), "", _spread(control.after), *[""] * 4]
             for control in row.controls
         ]
     return heads, body, bold
@@ -172,14 +180,9 @@ def _number(value: float | None, sign: str = "") -> str:
     return "" if value is None else f"{value:{sign}.3f}" if abs(value) < 1e4 else f"{value:{sign}.4g}"
 
 
-def _spread(row: Result, field: str, sign: str = "") -> str:
-    deviation = row.deviation(field)
-    return _number(row.mean(field), sign) + ("" if deviation is None else f" ± {_number(deviation)}")
-
-
-def _tables_score(control: Control) -> str:
-    deviation = stdev(control.after) if len(control.after) > 1 else None
-    return _number(control.score) + ("" if deviation is None else f" ± {_number(deviation)}")
+def _spread(values: Sequence[float], sign: str = "") -> str:
+    middle = _number(mean(values), sign) if values else ""
+    return f"{middle} ± {_number(stdev(values))}" if len(values) > 1 else middle
 
 
 def _markdown(text: str) -> str:
@@ -294,25 +297,19 @@ def held_out(run: Run, *, text_bytes: int, picture_bytes: int) -> dict[str, Any]
         return None
     deciding_mode, reward_name = split_metric(metric, (record for members in groups.values() for _, record in members))
     weights = _weights(run)
-    pictures, browsed_groups, bytes_left = Pictures(picture_bytes), [], text_bytes
-    for (mode, key), records in sorted(groups.items(), key=lambda keyed_records: keyed_records[0][0] != deciding_mode):
-        prompt = records[0][1].get("prompt")
-        prompt_data: Any = (
-            conversation(prompt) if isinstance(prompt, list) else shortened("" if prompt is None else prompt)
-        )
+    pictures = Pictures(picture_bytes)
+
+    def drawn(mode: str, key: str, records: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
         members = [
-            {
-                **member(record, list(reward_names), run.path, pictures),
-                "r": _held_out_score(record, reward_name, weights),
-                "when": when,
-            }
+            member(record, list(reward_names), run.path, pictures)
+            | {"r": _held_out_score(record, reward_name, weights), "when": when}
             for when, record in records
         ]
-        group_data = {"group": shortened(key, 80), "mode": mode, "prompt": prompt_data, "members": members}
-        size = len(json.dumps(group_data, ensure_ascii=False).encode("utf-8", "replace"))
-        if size <= bytes_left:
-            bytes_left -= size
-            browsed_groups.append(group_data)
+        return {"group": shortened(key, 80), "mode": mode, "prompt": prompt_of(records[0][1]), "members": members}
+
+    # The prompts of the mode that decides come first.
+    ordered = sorted(groups.items(), key=lambda keyed_records: keyed_records[0][0] != deciding_mode)
+    browsed_groups = fitting((drawn(mode, key, records) for (mode, key), records in ordered), text_bytes)
     return {
         "parts": list(reward_names),
         "groups": browsed_groups,

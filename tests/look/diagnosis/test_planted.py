@@ -19,6 +19,7 @@ from groupwise.runs import read_run
 from groupwise.track import TrackConfig
 from groupwise.training import resume, train
 from groupwise_look.diagnosis import RULES, Finding, diagnose
+from groupwise_look.diagnosis.rule import LOOKS
 
 
 def found(planted: Planted, folder: Path) -> list[Finding]:
@@ -105,7 +106,7 @@ def test_the_fault_of_a_recorded_run_is_named(name: str) -> None:
 
 def test_every_rule_has_a_planted_run() -> None:
     planted = {planted.rule for planted in PLANTED} | {rule for rule, _ in RECORDED.values()}
-    assert {rule.name for rule in RULES} == planted | {"loss_zero"}
+    assert {rule.name for rule in RULES} == planted | {"loss_zero"} == set(LOOKS)
 
 
 def test_a_finding_is_said_while_it_trains_and_not_again_when_it_goes_on(

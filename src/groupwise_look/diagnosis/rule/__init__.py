@@ -1,142 +1,23 @@
-"""Every rule. A rule is one entry of `RULES`; adding it there is the whole registration."""
+"""Every rule: its words in `rules.toml`, and its looks in the tables of the files beside."""
 
+import tomllib
+from importlib import resources
+
+from groupwise_look.diagnosis.rule import data, policy, progress, rewards, steps
 from groupwise_look.diagnosis.rule.base import Rule, Seen
-from groupwise_look.diagnosis.rule.data import (
-    EVALUATION_REPEATS,
-    HELD_OUT_UNLIKE_TRAINING,
-    LEARNS_BY_HEART,
-    PROMPTS_COME_BACK,
-    PROMPTS_OF_ONE_VALUE,
-    PROMPTS_TRUNCATED,
-    TRAINING_UNLIKE_HELD_OUT,
-)
-from groupwise_look.diagnosis.rule.divergence import (
-    DECISIONS_LEFT_OUT,
-    DIVERGENCE_NEGATIVE,
-    KL_RUNAWAY,
-    REFERENCE_ELSEWHERE,
-    WEIGHTS_REWRITTEN,
-)
-from groupwise_look.diagnosis.rule.objective import (
-    ADMISSION_REJECTS,
-    ADVANTAGE_ONE_SIDED,
-    ADVANTAGE_SCALE,
-    ADVANTAGE_TURNED,
-    CLIP_MOSTLY_ACTS,
-    CLIP_NEVER_ACTS,
-    DEAD_NEGATIVES,
-    DEAD_POSITIVES,
-    RATIO_ALWAYS_ONE,
-    RATIO_NOT_ONE,
-    REWARD_CONSTANT,
-    REWARD_IGNORES_ANSWER,
-    SAMPLES_ALIKE,
-    TOO_FEW_MEMBERS,
-)
-from groupwise_look.diagnosis.rule.optimisation import (
-    LEARNING_RATE_TOO_HIGH,
-    LEARNING_RATE_TOO_LOW,
-    LOSS_ZERO,
-    NO_UPDATE,
-    NOT_FINITE,
-    POLICY_LOSS_GROWS,
-    WEIGHT_DECAY_TOO_HIGH,
-    WEIGHTS_UNCHANGED,
-)
-from groupwise_look.diagnosis.rule.policy import (
-    ALL_TRUNCATED,
-    ENTROPY_COLLAPSE,
-    EXPLORATION_TOO_STRONG,
-    LENGTH_CREEP,
-    LIMIT_TEACHES_BREVITY,
-    POLICY_BECOMES_RANDOM,
-    TEXTS_REPEAT,
-)
-from groupwise_look.diagnosis.rule.progress import REWARD_FALLS, REWARD_FLAT, STOPPED_EARLY
-from groupwise_look.diagnosis.rule.rewards import (
-    ALL_FLAT,
-    GENERATOR_DRIFTS,
-    JUDGE_DISAGREES,
-    JUDGE_FALLS,
-    PROMPTS_NEVER_EARN,
-    REWARD_DOMINATES,
-    REWARD_FOLLOWS_LENGTH,
-    REWARD_IS_NOISE,
-    REWARD_MISSING,
-    REWARDS_ARE_SLOW,
-    STEPS_ROUND_AWAY,
-)
-from groupwise_look.diagnosis.rule.terms import (
-    AVERAGE_LAGS,
-    CONSISTENCY_CREEP,
-    DIVERGENCE_HOLDS,
-    POLICY_TERM_DROWNED,
-    REWARD_FOLLOWS_PLACE,
-    SUPERVISED_NOT_FALLING,
-)
 
-RULES: tuple[Rule, ...] = (
-    LOSS_ZERO,
-    REWARD_CONSTANT,
-    REWARD_IGNORES_ANSWER,
-    REWARD_FOLLOWS_PLACE,
-    REWARD_IS_NOISE,
-    ALL_FLAT,
-    NOT_FINITE,
-    NO_UPDATE,
-    WEIGHTS_UNCHANGED,
-    STEPS_ROUND_AWAY,
-    WEIGHTS_REWRITTEN,
-    ALL_TRUNCATED,
-    LIMIT_TEACHES_BREVITY,
-    TEXTS_REPEAT,
-    PROMPTS_TRUNCATED,
-    DECISIONS_LEFT_OUT,
-    PROMPTS_OF_ONE_VALUE,
-    PROMPTS_NEVER_EARN,
-    PROMPTS_COME_BACK,
-    TOO_FEW_MEMBERS,
-    ADMISSION_REJECTS,
-    EXPLORATION_TOO_STRONG,
-    TRAINING_UNLIKE_HELD_OUT,
-    HELD_OUT_UNLIKE_TRAINING,
-    AVERAGE_LAGS,
-    EVALUATION_REPEATS,
-    REWARDS_ARE_SLOW,
-    STOPPED_EARLY,
-    LEARNS_BY_HEART,
-    GENERATOR_DRIFTS,
-    RATIO_NOT_ONE,
-    RATIO_ALWAYS_ONE,
-    REWARD_FLAT,
-    REWARD_FALLS,
-    REWARD_DOMINATES,
-    REWARD_MISSING,
-    JUDGE_FALLS,
-    JUDGE_DISAGREES,
-    REWARD_FOLLOWS_LENGTH,
-    SAMPLES_ALIKE,
-    ENTROPY_COLLAPSE,
-    LENGTH_CREEP,
-    REFERENCE_ELSEWHERE,
-    DIVERGENCE_NEGATIVE,
-    KL_RUNAWAY,
-    POLICY_BECOMES_RANDOM,
-    WEIGHT_DECAY_TOO_HIGH,
-    DIVERGENCE_HOLDS,
-    POLICY_TERM_DROWNED,
-    CLIP_NEVER_ACTS,
-    CLIP_MOSTLY_ACTS,
-    DEAD_NEGATIVES,
-    DEAD_POSITIVES,
-    LEARNING_RATE_TOO_HIGH,
-    LEARNING_RATE_TOO_LOW,
-    ADVANTAGE_TURNED,
-    ADVANTAGE_ONE_SIDED,
-    ADVANTAGE_SCALE,
-    POLICY_LOSS_GROWS,
-    SUPERVISED_NOT_FALLING,
-    CONSISTENCY_CREEP,
+LOOKS = {**data.LOOKS, **progress.LOOKS, **rewards.LOOKS, **policy.LOOKS, **steps.LOOKS}
+_ENDED = {
+    # Later epochs only hide it.
+    "prompts_come_back": lambda stage: False,
+    # What later updates do without a bound may have ended them: a stage of flat groups has none.
+    "ratio_always_one": lambda stage: False,
+    "reward_flat": progress.is_no_longer_flat,
+}
+_WORDS = tomllib.loads((resources.files(__name__) / "rules.toml").read_text(encoding="utf-8"))
+
+RULES: tuple[Rule, ...] = tuple(
+    Rule(name, LOOKS[name], ended=_ENDED.get(name), **words) for name, words in _WORDS.items()
 )
 
 __all__ = ["RULES", "Rule", "Seen"]

@@ -1,14 +1,17 @@
-"""A rule: a question that people ask, the metrics it reads, its thresholds, its meaning and its advice."""
+"""A rule: its words and its looks; and the predicates that looks share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from types import SimpleNamespace
+from typing import Any, Literal, TypeVar, final
 
 from groupwise_look.diagnosis.finding import Finding, Severity
 from groupwise_look.diagnosis.series import WINDOW, Series
 from groupwise_look.diagnosis.stage import Stage
+
+T = TypeVar("T")
 
 
 @final
@@ -30,6 +33,15 @@ class Seen:
     advice: str = ""
 
 
+Look = Callable[[Stage], Seen | None]
+"""Returns what a rule saw in a stage; `None` or `Absent` where it saw nothing."""
+Stretch = Callable[[Stage], Series | None]
+
+
+class Absent(Exception):
+    """A look needs values that the stage does not have."""
+
+
 @final
 @dataclass(frozen=True)
 class Rule:
@@ -37,34 +49,34 @@ class Rule:
 
     Args:
         name: what findings and the documentation call it.
+        looks: judge a stage, one after another; the first that sees something counts.
         question: what people ask who meet it.
+        phrase: the finding as a clause, for a headline.
         reads: the metrics it reads.
         speaks: when it speaks, in words, with its thresholds.
         advice: what to set, by key.
-        look: returns the sentence and evidence of a stage on which the rule fires, otherwise `None`.
-        phrase: the finding as a clause, for a headline.
         follows: names of rules whose findings may be the cause of this one.
         steps: what the advice does to the size of updates; a run is never told both, and smaller ones win, since that
             the policy moved too far is seen, while that it could move further is supposed.
-        ended: returns whether what was seen is over. Unset, a finding is over where `look` no longer sees it; a rule
+        ended: returns whether what was seen is over. Unset, a finding is over where no look sees it any longer; a rule
             that shows the absence of something sets it, since noise alone may hide that again.
 
     Example:
-        >>> silent = Rule("silent", "note", "Why?", ("reward",), "never", "nothing", "nothing", lambda stage: None)
-        >>> silent.judge(Stage()) is None
+        >>> words = {"question": "Why?", "phrase": "", "reads": [], "speaks": "", "means": "", "advice": ""}
+        >>> Rule("silent", [lambda stage: None], "note", **words).judge(Stage()) is None
         True
     """
 
     name: str
+    looks: Sequence[Look]
     severity: Severity
     question: str
-    reads: tuple[str, ...]
+    phrase: str
+    reads: Sequence[str]
     speaks: str
     means: str
     advice: str
-    look: Callable[[Stage], Seen | None]
-    phrase: str = ""
-    follows: tuple[str, ...] = ()
+    follows: Sequence[str] = ()
     steps: Literal["smaller", "larger"] | None = None
     ended: Callable[[Stage], bool] | None = None
 
@@ -74,13 +86,73 @@ class Rule:
         Args:
             stage: rows in order, the newest last.
         """
-        seen = self.look(stage)
-        if seen is None:
-            return None
-        severity, means, advice = seen.severity or self.severity, seen.means or self.means, seen.advice or self.advice
-        return Finding(
-            self.name, severity, stage.name, stage.step, stage.step, seen.what, means, advice, tuple(seen.evidence)
-        )
+        for look in self.looks:
+            try:
+                seen = look(stage)
+            except Absent:
+                continue
+            if seen is not None:
+                severity = seen.severity or self.severity
+                means, advice, step = seen.means or self.means, seen.advice or self.advice, stage.step
+                return Finding(
+                    self.name, severity, stage.name, step, step, seen.what, means, advice, tuple(seen.evidence)
+                )
+        return None
+
+
+def first(metric: str, count: int = WINDOW) -> Stretch:
+    """The first values of a metric, for `sees`."""
+    return lambda stage: stage.first(metric, count)
+
+
+def newest(metric: str, count: int = WINDOW) -> Stretch:
+    """The newest values of a metric, for `sees`."""
+    return lambda stage: stage.last(metric, count)
+
+
+def sees(says: str, when: Callable[[Any], bool], **stretches: Stretch) -> Look:
+    """Makes a look of a predicate. It is silent where a stretch is absent.
+
+    Args:
+        says: the sentence, with the stretches by name; one is written as its mean.
+        when: takes the stretches by name and returns whether the rule speaks.
+        stretches: what it looks at; all of them are evidence.
+
+    Example:
+        >>> look = sees("It is {last}.", lambda s: s.last.mean > 0, last=newest("reward", 1))
+        >>> stage = Stage()
+        >>> stage.add({"step": 1, "reward": 0.5})
+        >>> look(stage).what
+        'It is 0.5.'
+    """
+
+    def look(stage: Stage) -> Seen | None:
+        found = {name: need(stretch(stage)) for name, stretch in stretches.items()}
+        return Seen(says.format(**found), list(found.values())) if when(SimpleNamespace(**found)) else None
+
+    return look
+
+
+def need(value: T | None) -> T:
+    """Returns what a look needs; raises `Absent` where it is `None`."""
+    if value is None:
+        raise Absent
+    return value
+
+
+def first_of(stage: Stage, count: int, *metrics: str) -> list[Series]:
+    """Returns the first `count` values of each metric; raises `Absent` where one has fewer."""
+    return [need(stage.first(metric, count)) for metric in metrics]
+
+
+def newest_of(stage: Stage, count: int, *metrics: str) -> list[Series]:
+    """Returns the newest `count` values of each metric; raises `Absent` where one has fewer or has stopped."""
+    return [need(stage.last(metric, count)) for metric in metrics]
+
+
+def present(*series: Series | None) -> list[Series]:
+    """Returns those series that the stage has."""
+    return [each for each in series if each is not None]
 
 
 def number(value: float) -> str:
@@ -105,3 +177,8 @@ def rewards_rise(stage: Stage, count: int = WINDOW) -> bool:
         stage.first("reward", count),
     )
     return bool(last and ((before and last.above(before)) or (start and last.above(start))))
+
+
+def has_grown(start: Series | None, last: Series | None, times: float = 1.5) -> bool:
+    """Returns whether a later stretch is that many times an earlier one, and above it beyond noise."""
+    return start is not None and last is not None and last.mean >= times * start.mean and last.above(start)

@@ -1,313 +1,212 @@
-"""Training prompts that are not those of the evaluation."""
+"""Prompts and members that teach nothing, and evaluations that are unlike training or use other weights."""
 
 from __future__ import annotations
 
-from groupwise_look.diagnosis.rule.base import Rule, Seen, number
-from groupwise_look.diagnosis.rule.rising import CLOSED, FEW, START_GAP_ERRORS, start_gap
-from groupwise_look.diagnosis.series import WINDOW
+from groupwise_look.diagnosis.rule.base import Seen, first_of, need, newest, newest_of, present, rewards_rise, sees
+from groupwise_look.diagnosis.rule.rising import CLOSED, FEW, evaluations_rise, start_gap
+from groupwise_look.diagnosis.series import WINDOW, Series
 from groupwise_look.diagnosis.stage import Stage
 
-_BELOW = 0.5
-_ABOVE = 0.25
-_FALLEN = 0.5
 
-
-def _data_look(stage: Stage) -> Seen | None:
-    gap = start_gap(stage)
-    if (
-        gap is None
-        or stage.num_steps < WINDOW
-        or gap.is_closing(stage)
-        or not gap.has_fallen
-        or not gap.is_wide(stage, gap.start, _BELOW)
-    ):
+def _never_earn(stage: Stage) -> Seen | None:
+    wrong, right = need(stage.ends("groups/all_wrong")), need(stage.ends("groups/all_right"))
+    [at_once] = first_of(stage, 5, "groups/all_wrong")
+    if wrong[1].mean < 0.25 or any(start.above(wrong[1]) or wrong[1].above(start) for start in (at_once, wrong[0])):
         return None
-    name, now = gap.evaluation.metric.removeprefix("eval/"), gap.evaluation.values[-1]
+    learnt = right[1].above(right[0], errors=4.0) and right[1].mean - right[0].mean >= 0.2
+    if not learnt or right[1].mean < 0.8 * (1 - wrong[1].mean):
+        return None
     return Seen(
-        f"In the first {FEW} steps training prompts earned {number(gap.reward.mean)} on average. In the evaluation"
-        f" before, the same policy earned {number(gap.start)} ({name}, {number(now)} now). The training reward has not"
-        " risen.",
+        f"In {wrong[0]:.0%} of the groups of the first {WINDOW} steps nobody earned anything, and in {wrong[1]:.0%} of"
+        f" the last {WINDOW}, although those in which all members are right have grown from {right[0]:.0%} to"
+        f" {right[1]:.0%}.",
+        [*wrong, *right],
+    )
+
+
+def _come_back(stage: Stage) -> Seen | None:
+    revisited, epoch, drawn = newest_of(stage, 1, "prompts/revisited", "epoch", "num_prompts_drawn")
+    on_purpose = any(stage.setting(f"train.{rule}") for rule in ("adaptive_sampling", "worst_first"))
+    if on_purpose or epoch.mean > 2.0 or revisited.mean < 0.5 * drawn.mean:
+        return None
+    return Seen(
+        f"{revisited:.0f} prompts were drawn three times or more by epoch {epoch}, and an epoch draws every prompt"
+        " once.",
+        [revisited, epoch, drawn],
+    )
+
+
+def _too_few(stage: Stage) -> Seen | None:
+    size, prompts = newest_of(stage, WINDOW, "group_size", "num_prompts_drawn")
+    flat = stage.last("frac_reward_zero_std")
+    if size.mean * prompts.mean > 4 or rewards_rise(stage):
+        return None
+    beside = f", and {flat:.0%} of the groups are flat" if flat else ""
+    return Seen(
+        f"A step compares {size:.0f} members of {prompts:.0f} prompts{beside}; the reward has not risen.",
+        [size, prompts, *present(flat)],
+    )
+
+
+_SIDES = ("zero_gradient_fraction/positive", "zero_gradient_fraction/negative")
+"""Measured where decisions of better and of worse members train."""
+
+
+def _rejects(stage: Stage) -> Seen | None:
+    admitted, flat = newest_of(stage, WINDOW, "groups/admitted", "frac_reward_zero_std")
+    if flat.mean > 0.5:
+        return None
+    if admitted.mean > 0.1:
+        return _flat_alone(stage, admitted, flat)
+    return Seen(
+        f"The admission let {admitted:.0%} of the groups of the last {WINDOW} steps train, although only {flat:.0%}"
+        " were flat.",
+        [admitted, flat],
+    )
+
+
+def _flat_alone(stage: Stage, admitted: Series, flat: Series) -> Seen | None:
+    """Returns what shows that all groups that train are flat: no decision of a better or worse member is among them."""
+    loss, spread = newest_of(stage, WINDOW, "loss_pg", "advantages_std")
+    if any(loss.values) or spread.mean == 0 or any(map(stage.count, _SIDES)):
+        return None
+    if stage.setting("admission.kind") in (None, "all"):
+        return None
+    if any(trained > alike for trained, alike in zip(admitted.values, flat.values, strict=True)):
+        return None
+    return Seen(
+        f"The admission let {admitted:.0%} of the groups of the last {WINDOW} steps train, all of them flat, and threw"
+        f" away the {1 - flat.mean:.0%} in which members differ: the policy's loss is exactly 0.",
+        [admitted, flat, loss],
+        means="Groups that could teach something are thrown away by the admission, and those that teach nothing are"
+        " kept: its condition is turned round.",
+    )
+
+
+def _noisy(stage: Stage) -> Seen | None:
+    temperature = stage.last("settings/temperature", FEW)
+    # At 1 or less texts are drawn from the policy itself, without noise of the sampler.
+    if stage.num_steps < WINDOW or (temperature is not None and temperature.mean <= 1):
+        return None
+    # Every evaluation lies above the first steps, so that one of few members cannot look like noise of the sampler.
+    gap = need(start_gap(stage))
+    # Where the evaluation has fallen as well, it is the policy or the data that is broken.
+    if gap.has_fallen or gap.is_closing(stage) or not gap.is_wide(stage, min(gap.evaluation.values), 0.75):
+        return None
+    return Seen(
+        f"Members of the first {FEW} steps earned {gap.reward} on average. In the evaluation before, the same policy"
+        f" earned {gap.start:.3g} ({gap.evaluation.metric.removeprefix('eval/')}). The reward has not risen.",
         gap.evidence,
     )
 
 
-def _look_below(stage: Stage) -> Seen | None:
-    gap, last = start_gap(stage, side=-1), stage.last("reward", FEW)
-    if gap is None or last is None or stage.num_steps < WINDOW or not gap.is_wide(stage, gap.start, _ABOVE, 0.1):
+def _hot(stage: Stage) -> Seen | None:
+    [hot] = newest_of(stage, FEW, "settings/temperature")
+    if stage.num_steps < WINDOW or hot.mean < 3.0:
+        return None
+    # Members may earn less than an evaluation did before the first step, however they have risen.
+    last = stage.last("reward", FEW)
+    starts = [seen.values[0] for seen in stage.evaluated if seen.metric.endswith("/reward")]
+    is_below = last is not None and any(last.mean + 2 * last.error < start for start in starts)
+    if not is_below and rewards_rise(stage):
+        return None
+    risen = " to what an evaluation earned before" if is_below else ""
+    return Seen(f"Members are sampled at temperature {hot}, and the reward has not risen{risen}.", [hot])
+
+
+def _training_unlike(stage: Stage) -> Seen | None:
+    gap = need(start_gap(stage))
+    if stage.num_steps < WINDOW or gap.is_closing(stage) or not gap.has_fallen:
+        return None
+    if not gap.is_wide(stage, gap.start, 0.5):
+        return None
+    name, now = gap.evaluation.metric.removeprefix("eval/"), gap.evaluation.values[-1]
+    return Seen(
+        f"In the first {FEW} steps training prompts earned {gap.reward} on average. In the evaluation before, the same"
+        f" policy earned {gap.start:.3g} ({name}, {now:.3g} now). The training reward has not risen.",
+        gap.evidence,
+    )
+
+
+def _held_out_unlike(stage: Stage) -> Seen | None:
+    gap, [last] = need(start_gap(stage, side=-1)), newest_of(stage, FEW, "reward")
+    if stage.num_steps < WINDOW or not gap.is_wide(stage, gap.start, 0.25, 0.1):
         return None
     width, now = gap.sampled - gap.start, gap.evaluation.values[-1]
     # Where the training reward has fallen as well, the policy is broken; where the evaluation rises, it follows, unless
     # the reward runs away from it all the same.
     narrowed = now - gap.start > CLOSED * width and last.mean - now < width
-    if narrowed or gap.reward.mean - last.mean > _FALLEN * width:
+    if narrowed or gap.reward.mean - last.mean > 0.5 * width:
         return None
-    name = gap.evaluation.metric.removeprefix("eval/")
     return Seen(
-        f"In the first {FEW} steps training prompts earned {number(gap.reward.mean)} on average. In the evaluation"
-        f" before, the same policy earned {number(gap.start)} ({name}). Now training prompts earn {number(last.mean)}"
-        f" and evaluated ones {number(now)}.",
+        f"In the first {FEW} steps training prompts earned {gap.reward} on average. In the evaluation before, the same"
+        f" policy earned {gap.start:.3g} ({gap.evaluation.metric.removeprefix('eval/')}). Now training prompts earn"
+        f" {last} and evaluated ones {now:.3g}.",
         [*gap.evidence, last],
     )
 
 
-HELD_OUT_UNLIKE_TRAINING = Rule(
-    "held_out_unlike_training",
-    "warning",
-    "Why is the evaluation so much worse than training?",
-    ("reward", "reward_std", "rewards_std", "eval/NAME"),
-    f"the first evaluation of the reward lies below the mean reward of the first {FEW} steps, minus two standard"
-    f" errors, by {_ABOVE} of the spread inside groups, by a tenth of the larger of the two values and by"
-    f" {START_GAP_ERRORS:g} standard errors of an evaluation; after {WINDOW} steps the newest evaluation has made up"
-    " less"
-    f" than {CLOSED:.0%} of that gap, or the gap is as wide as before; and the reward has not fallen by"
-    f" {_FALLEN:.0%} of it",
-    "The policy earns the training rewards but not those of the evaluation, and did so before its first update."
-    " Evaluated prompts have another form (template, system message, a missing mark at the end), or training"
-    " prompts hold their own answer, or an earlier stage learnt them by heart. This is also found if evaluated"
-    " prompts are meant to be harder.",
-    "Print one training prompt and one evaluated prompt as the model reads them (`groupwise sample`, `groupwise"
-    " check`), and compare them to the last token. Look for the answer inside the training prompts.",
-    _look_below,
-    phrase="evaluated prompts are not those that are trained on",
-    follows=(
-        "learning_rate_too_high",
-        "weights_rewritten",
-        "generator_drifts",
-        "ratio_not_one",
-        "average_lags",
-    ),
-)
-TRAINING_UNLIKE_HELD_OUT = Rule(
-    "training_unlike_held_out",
-    "warning",
-    "Are my training data in order?",
-    ("reward", "reward_std", "rewards_std", "eval/NAME"),
-    f"the first evaluation of the reward exceeds the mean reward of the first {FEW} steps, plus two standard"
-    f" errors, by {_BELOW} of the spread inside groups, by a fifth of the larger of the two values and by"
-    f" {START_GAP_ERRORS:g} standard errors of an evaluation; after {WINDOW} steps the reward has risen by less than"
-    f" {CLOSED:.0%} of that gap; and the evaluation has lost a quarter of its lead",
-    "Training prompts pay for something else than evaluated ones do: their answers, targets or examples belong to"
-    " other prompts, or another column or form is rewarded. What is learnt from them makes the policy worse at"
-    " the task.",
-    "Compare some training rows with evaluated ones (`groupwise sample`): does each answer, target or example"
-    " belong to its prompt? If training prompts are only harder, nothing is wrong with them: begin with those"
-    " that sometimes earn something.",
-    _data_look,
-    phrase="training prompts pay for something else than evaluated ones",
-    follows=(
-        "learning_rate_too_high",
-        "too_few_members",
-        "exploration_too_strong",
-        "reward_ignores_answer",
-        "reward_constant",
-        "reward_missing",
-        "samples_alike",
-        "all_truncated",
-        "policy_term_drowned",
-        "not_finite",
-        "weight_decay_too_high",
-    ),
-)
-
-
-# Prompts that teach nothing, however often they are drawn.
-
-_LEAST = 20
-_PROMPTS_SHARE = 0.5
-
-
-def _prompts_look(stage: Stage) -> Seen | None:
-    share, count = stage.last("prompts/one_value", 1), stage.last("prompts/revisited", 1)
-    if share is None or count is None or count.mean < _LEAST or share.mean < _PROMPTS_SHARE:
+def _average_lags(stage: Stage) -> Seen | None:
+    decay, (start, last) = stage.setting("train.weight_average.decay"), need(stage.ends("reward", WINDOW // 2))
+    if not isinstance(decay, int | float) or stage.setting("train.weight_average.warm_up") is not False:
+        return None
+    if not last.above(start) or not stage.evaluated_rewards() or evaluations_rise(stage):
+        return None
+    updates = stage.num_steps
+    for name in ("updates_per_batch", "minibatches"):
+        count = stage.setting(f"train.{name}")
+        updates *= count if isinstance(count, int) else 1
+    share = float(decay) ** updates
+    if share <= 0.5:
         return None
     return Seen(
-        f"{share.mean:.0%} of the {count.mean:.0f} prompts that were drawn three times or more always earned the same"
-        " value, whatever was answered.",
-        [share, count],
+        f"After {updates} updates the average of the weights (train.weight_average.decay = {float(decay):.3g}) is still"
+        f" made up to {100 * share:.3g} % of the weights that the stage began with. The reward rose from {start} to"
+        f" {last}; the evaluations, which use the average, did not rise.",
+        [start, last],
     )
 
 
-PROMPTS_OF_ONE_VALUE = Rule(
-    "prompts_of_one_value",
-    "note",
-    "Do my prompts teach anything?",
-    ("prompts/one_value", "prompts/revisited"),
-    f"of the prompts that were drawn three times or more (at least {_LEAST} prompts), at least {_PROMPTS_SHARE:.0%}"
-    " gave"
-    " all their members the same value each time",
-    "These prompts are too easy or too hard for this policy, or their answers in the data are wrong. They cost"
-    " time and teach nothing.",
-    "Leave them out, or let admission.kind = resample (method dapo) or train.adaptive_sampling pass them over. In"
-    " rollouts/, look at those that earn nothing.",
-    _prompts_look,
-    phrase="many prompts only ever earn one value",
-)
-
-
-# Prompts that are drawn again before the others have been.
-
-_PROMPTS_COME_BACK_EPOCHS = 2.0
-_PROMPTS_COME_BACK_SHARE = 0.5
-_RULES = ("adaptive_sampling", "worst_first")
-"""Settings that draw some prompts more often than others on purpose."""
-
-
-def _prompts_come_back_look(stage: Stage) -> Seen | None:
-    epoch, revisited, drawn = (stage.last(name, 1) for name in ("epoch", "prompts/revisited", "num_prompts_drawn"))
-    if epoch is None or revisited is None or drawn is None or any(stage.setting(f"train.{rule}") for rule in _RULES):
-        return None
-    if epoch.mean > _PROMPTS_COME_BACK_EPOCHS or revisited.mean < _PROMPTS_COME_BACK_SHARE * drawn.mean:
-        return None
-    return Seen(
-        f"{revisited.mean:.0f} prompts were drawn three times or more by epoch {number(epoch.mean)}, and an epoch draws"
-        " every prompt once.",
-        [revisited, epoch, drawn],
-    )
-
-
-PROMPTS_COME_BACK = Rule(
-    "prompts_come_back",
-    "warning",
-    "Is my whole training set used?",
-    ("epoch", "prompts/revisited", "num_prompts_drawn"),
-    f"by epoch {_PROMPTS_COME_BACK_EPOCHS:g} at least {_PROMPTS_COME_BACK_SHARE:g} as many prompts as a step draws"
-    " were drawn three times or more. The"
-    f" rule is silent with {' and '.join(f'train.{rule}' for rule in _RULES)}",
-    "An epoch draws every prompt once, so no prompt can come a third time before the third epoch. Something"
-    " begins anew: an iterator that is made in every step, or a seed that is set again. The policy is trained on"
-    " a few prompts, however many the data set holds, and learns them by heart.",
-    "Make the iterator over the prompts once, seed it once, and let it go on between steps. Print the prompts of"
-    " two steps side by side. If some prompts should come more often, use train.adaptive_sampling.",
-    _prompts_come_back_look,
-    phrase="the same prompts are drawn again and again",
-    # Later epochs only hide it.
-    ended=lambda stage: False,
-)
-
-
-# Prompts of which the policy reads the end alone.
-
-_CUT_PROMPTS_SHARE = 0.2
-
-
-def _cut_prompts_look(stage: Stage) -> Seen | None:
-    cut = stage.last("settings/truncated_prompts", 1)
-    if cut is None or cut.mean < _CUT_PROMPTS_SHARE:
-        return None
-    return Seen(f"{cut.mean:.0%} of the training prompts are too long, and were cut on the left.", [cut])
-
-
-PROMPTS_TRUNCATED = Rule(
-    "prompts_truncated",
-    "warning",
-    "Does the policy see the whole question?",
-    ("settings/truncated_prompts",),
-    f"at least {_CUT_PROMPTS_SHARE:.0%} of the training prompts are cut (`domain.overlong = 'truncate'`)",
-    "The policy reads only the end of a prompt that is cut. What stood before is lost, usually the instructions.",
-    "Raise domain.max_prompt_tokens. If the model's context is too short, lower domain.sampling.max_new_tokens."
-    " domain.overlong = 'drop' leaves such prompts out.",
-    _cut_prompts_look,
-    phrase="prompts are cut",
-)
-
-
-# A reward that rises on the training prompts alone.
-
-_OVERFITTING_EPOCHS = 5.0
-_OVERFITTING_RISE = 0.25
-
-
-def _overfitting_look(stage: Stage) -> Seen | None:
-    epoch, ends, spread = stage.last("epoch", 1), stage.ends("reward"), stage.first("reward_std")
-    if epoch is None or ends is None or spread is None or epoch.mean < _OVERFITTING_EPOCHS:
-        return None
-    start, last = ends
-    if not last.above(start) or last.mean - start.mean < _OVERFITTING_RISE * spread.mean:
-        return None
-    for seen in stage.evaluated_rewards():
-        if seen.values[-1] <= seen.values[0]:
-            return Seen(
-                f"The reward rose from {number(start.mean)} to {number(last.mean)} on training prompts that were drawn"
-                f" {epoch.mean:.0f} times, while {seen.metric.removeprefix('eval/')} of the evaluations went from"
-                f" {number(seen.values[0])} to {number(seen.values[-1])}.",
-                [start, last, seen],
-            )
-    return None
-
-
-LEARNS_BY_HEART = Rule(
-    "learns_by_heart",
-    "warning",
-    "Why does my reward rise and the evaluation not?",
-    ("epoch", "reward", "reward_std", "eval/NAME"),
-    f"after {_OVERFITTING_EPOCHS:g} passes over the prompts the reward has risen by more than two standard errors"
-    " and by"
-    f" {_OVERFITTING_RISE:g} of its first spread inside groups, but the reward of the evaluations is not above its"
-    " first value",
-    "The policy learns these prompts by heart: what it learns does not carry over to prompts that it has not seen.",
-    "Train on more prompts, stop at the step of the best evaluation (`best/`), or set divergence.beta above 0.",
-    _overfitting_look,
-    phrase="the policy learns its prompts by heart",
-    follows=(
-        "held_out_unlike_training",
-        "average_lags",
-        "judge_falls",
-        "judge_disagrees",
-        "prompts_come_back",
-        "evaluation_repeats",
-    ),
-)
-
-
-# Evaluations that give the same numbers while the policy learns.
-
-_REPEATED_EVALUATION_RISE = 0.5
-_ERRORS = 4.0
-_METRICS = 2
-
-
-def _repeated_evaluation_look(stage: Stage) -> Seen | None:
-    ends, spread = stage.ends("reward", WINDOW // 2), stage.first("reward_std", WINDOW // 2)
+def _repeats(stage: Stage) -> Seen | None:
+    (start, last), [spread] = need(stage.ends("reward", WINDOW // 2)), first_of(stage, WINDOW // 2, "reward_std")
     again = [seen for seen in stage.evaluated if len(seen) > 1]
-    if ends is None or spread is None or any(len(set(seen.values)) > 1 for seen in again):
+    if any(len(set(seen.values)) > 1 for seen in again):
+        return None
+    if not last.above(start, errors=4.0) or last.mean - start.mean <= 0.5 * spread.mean:
         return None
     # None and all of the prompts, or the limit of the length, may well come again.
     partial = [seen for seen in again if not seen.values[0].is_integer()]
-    start, last = ends
-    if not last.above(start, _ERRORS) or last.mean - start.mean <= _REPEATED_EVALUATION_RISE * spread.mean:
-        return None
     low = [seen for seen in partial if seen.metric.endswith("/reward") and seen.values[0] < last.mean]
-    if len(partial) < _METRICS or not low or low[0].steps[-1] <= last.steps[0]:
-        return None
-    # What rose before the first evaluation says nothing about later ones.
-    if low[0].steps[0] > start.steps[-1]:
+    if len(partial) < 2 or not low:
         return None
     seen = low[0]
+    # What rose before the first evaluation says nothing about later ones.
+    if seen.steps[-1] <= last.steps[0] or seen.steps[0] > start.steps[-1]:
+        return None
     return Seen(
-        f"{len(seen)} evaluations gave the same numbers to the last digit ({number(seen.values[0])} for"
-        f" {seen.metric.removeprefix('eval/')}), while the reward rose from {number(start.mean)} to"
-        f" {number(last.mean)}.",
+        f"{len(seen)} evaluations gave the same numbers to the last digit ({seen.values[0]:.3g} for"
+        f" {seen.metric.removeprefix('eval/')}), while the reward rose from {start} to {last}.",
         [seen, start, last],
     )
 
 
-EVALUATION_REPEATS = Rule(
-    "evaluation_repeats",
-    "fault",
-    "Why does the evaluation never change?",
-    ("reward", "reward_std", "eval/NAME"),
-    "every evaluated metric has had the same value, to the last digit, since the first evaluation, and at least"
-    f" {_METRICS} of them are not whole numbers; an evaluation lies in the first {WINDOW // 2} steps or before them,"
-    f" and one in the last {WINDOW // 2}; the reward has risen by {_ERRORS:g} standard errors and"
-    f" {_REPEATED_EVALUATION_RISE:g} of the"
-    " spread inside groups, and lies above an evaluated reward",
-    "A policy that earns more writes other answers, also to evaluated prompts. So the evaluation does not use the"
-    " policy that is trained: answers or scores come from a cache whose key does not contain the weights, or from"
-    " the model that training began with.",
-    "Put the step or a hash of the weights into the cache's key, or empty the cache after every update. Give the"
-    " evaluation the model that is trained, with its adapter active (`groupwise sample` answers with the weights"
-    " as they are).",
-    _repeated_evaluation_look,
-    phrase="the evaluation repeats itself",
-    follows=("average_lags", "weights_unchanged", "weights_rewritten", "generator_drifts", "ratio_not_one"),
-)
+LOOKS = {
+    "prompts_of_one_value": [
+        sees(
+            "{share:.0%} of the {count:.0f} prompts that were drawn three times or more always earned the same"
+            " value, whatever was answered.",
+            lambda s: s.count.mean >= 20 and s.share.mean >= 0.5,
+            share=newest("prompts/one_value", 1),
+            count=newest("prompts/revisited", 1),
+        )
+    ],
+    "prompts_never_earn": [_never_earn],
+    "prompts_come_back": [_come_back],
+    "too_few_members": [_too_few],
+    "admission_rejects": [_rejects],
+    "exploration_too_strong": [_noisy, _hot],
+    "training_unlike_held_out": [_training_unlike],
+    "held_out_unlike_training": [_held_out_unlike],
+    "average_lags": [_average_lags],
+    "evaluation_repeats": [_repeats],
+}

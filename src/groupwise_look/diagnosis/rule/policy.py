@@ -1,385 +1,283 @@
-"""A policy that became deterministic before it became good."""
+"""A policy that collapses, wanders from its reference or is held by other terms of the loss; and its texts."""
 
 from __future__ import annotations
 
-from groupwise_look.diagnosis.rule.base import Rule, Seen, number, rewards_rise
-from groupwise_look.diagnosis.rule.rising import CLOSED, FEW, START_GAP_ERRORS, start_gap
+from groupwise_look.diagnosis.rule.base import (
+    Seen,
+    first,
+    first_of,
+    has_grown,
+    need,
+    newest,
+    newest_of,
+    number,
+    present,
+    rewards_rise,
+    sees,
+)
+from groupwise_look.diagnosis.rule.movement import CHANGE, UNMOVED, entropy, first_loss, last_loss, unused
+from groupwise_look.diagnosis.rule.rising import evaluations_stay, rise
 from groupwise_look.diagnosis.series import WINDOW, Series
 from groupwise_look.diagnosis.stage import Stage
 
 
-def entropy(stage: Stage, count: int) -> tuple[Series, Series] | None:
-    """Returns the first and newest entropy, exact where the loss reads it, otherwise estimated by the surprisal; `None`
-    of a density, whose entropy has no zero.
-
-    Args:
-        stage: the rows.
-        count: steps at either end.
-    """
-    for metric in ("entropy", "surprisal"):
-        ends = stage.ends(metric, count)
-        if ends is not None:
-            return ends if min(min(ends[0].values), min(ends[1].values)) >= 0 and ends[0].mean > 0 else None
-    return None
-
-
-def unused(stage: Stage, count: int, share: float = 0.5) -> tuple[Series, Series] | None:
-    """Returns the best of a group at the start and the reward now, where less than a share of the way from the start's
-    mean to that best was gone.
-
-    Args:
-        stage: the rows.
-        count: steps at either end.
-        share: of the way.
-    """
-    best, reward = stage.first("groups/best", count), stage.ends("reward", count)
-    if best is None or reward is None:
-        return None
-    start, last = reward
-    return (
-        (best, last) if best.mean > start.mean and last.mean - start.mean < share * (best.mean - start.mean) else None
-    )
-
-
-_SHARE = 0.25
-"""The best of a group is luck in part, which no policy repeats: in selection, where it is most of it, sound runs come a
-third to two thirds of the way.
-"""
-
-
-def _entropy_look(stage: Stage) -> Seen | None:
+def _collapsed(stage: Stage) -> Seen | None:
     for count in (10, 20):
-        ends, missed = entropy(stage, count), unused(stage, count, _SHARE)
-        if ends is None or missed is None or ends[1].mean > 0.1 * ends[0].mean:
-            continue
-        (start, last), (best, reward) = ends, missed
-        sentence = (
-            f"Entropy fell from {number(start.mean)} to {number(last.mean)} nats a decision. The reward is"
-            f" {number(reward.mean)}; at the start the best member of a group earned {number(best.mean)}."
-        )
-        return Seen(sentence, [start, last, best, reward])
+        # The best of a group is luck in part, which no policy repeats: in selection, where it is most of it, sound runs
+        # come a third to two thirds of the way.
+        ends, missed = entropy(stage, count), unused(stage, count, 0.25)
+        if ends and missed and ends[1].mean <= 0.1 * ends[0].mean:
+            return Seen(
+                f"Entropy fell from {ends[0]} to {ends[1]} nats a decision. The reward is {missed[1]}; at the start the"
+                f" best member of a group earned {missed[0]}.",
+                [*ends, *missed],
+            )
     return None
 
 
-ENTROPY_COLLAPSE = Rule(
-    "entropy_collapse",
-    "warning",
-    "Why did learning stop half way? Why are all members of a group alike?",
-    ("entropy", "surprisal", "groups/best", "reward"),
-    "entropy (or surprisal) has fallen to a tenth of its start, and the reward has risen by less than a quarter"
-    " of the distance from its start to what the best member of a group earned then",
-    "The members of a group are nearly copies of each other. The policy tries nothing new, and groups become flat"
-    " whether their answer is right or wrong.",
-    "Lower optimiser.learning_rate, raise trust.high (as method dapo does), set entropy = 0.001 or more or"
-    " divergence.beta above 0, or take a larger train.group_size.",
-    _entropy_look,
-    phrase="the policy has collapsed",
-    follows=(
-        *("learning_rate_too_high", "judge_falls", "judge_disagrees", "reward_dominates", "weight_decay_too_high"),
-        *("decisions_left_out", "ratio_always_one"),
-    ),
-    steps="smaller",
-)
-
-
-# Sampling so noisy that what is tried says nothing about the policy.
-
-_BELOW = 0.75
-_HOT = 3.0
-
-
-def _exploration_look(stage: Stage) -> Seen | None:
-    temperature = stage.last("settings/temperature", FEW)
-    hot = temperature if temperature is not None and temperature.mean >= _HOT else None
-    is_below = hot is not None and _earns_less_than_without(stage)
-    if stage.num_steps < WINDOW:
-        return None
-    if temperature is None or temperature.mean > 1:
-        # At 1 or less texts are drawn from the policy itself, without noise of the sampler.
-        seen = _noisy(stage)
-        if seen is not None:
-            return seen
-    if hot is not None and (is_below or not rewards_rise(stage)):
-        risen = " to what an evaluation earned before" if is_below else ""
-        return Seen(
-            f"Members are sampled at temperature {number(hot.mean)}, and the reward has not risen{risen}.", [hot]
-        )
-    return None
-
-
-def _earns_less_than_without(stage: Stage) -> bool:
-    """Returns whether members earn less than some evaluation before the first step did, however they have risen."""
-    last = stage.last("reward", FEW)
-    starts = [seen.values[0] for seen in stage.evaluated if seen.metric.endswith("/reward")]
-    return last is not None and any(last.mean + 2 * last.error < start for start in starts)
-
-
-def _noisy(stage: Stage) -> Seen | None:
-    # Every evaluation lies above the first steps, so that one of few members cannot look like noise of the sampler.
-    gap = start_gap(stage)
-    # Where the evaluation has fallen as well, it is the policy or the data that is broken.
-    if gap is None or gap.has_fallen or gap.is_closing(stage):
-        return None
-    if not gap.is_wide(stage, min(gap.evaluation.values), _BELOW):
+def _length_creeps(stage: Stage) -> Seen | None:
+    (start, last), [reward] = need(stage.ends("completions/mean_length")), newest_of(stage, WINDOW, "reward")
+    if not has_grown(start, last) or rewards_rise(stage):
         return None
     return Seen(
-        f"Members of the first {FEW} steps earned {number(gap.reward.mean)} on average. In the evaluation before, the"
-        f" same policy earned {number(gap.start)} ({gap.evaluation.metric.removeprefix('eval/')}). The reward has not"
-        " risen.",
-        gap.evidence,
+        f"Members grew from {start} to {last} decisions, and the reward did not rise with them ({reward} now).",
+        [start, last, reward],
     )
 
 
-EXPLORATION_TOO_STRONG = Rule(
-    "exploration_too_strong",
-    "warning",
-    "Is my sampling too random?",
-    ("reward", "reward_std", "rewards_std", "eval/NAME", "settings/temperature"),
-    f"either of two things. Every evaluation of the reward exceeds the mean reward of the first {FEW} steps, plus"
-    f" two standard errors, by {_BELOW} of the spread inside groups, by a fifth of the larger of the two values"
-    f" and by {START_GAP_ERRORS:g} standard errors of an evaluation; it has not fallen; and after {WINDOW} steps the"
-    " reward"
-    f" has risen by less than {CLOSED:.0%} of that gap (of texts, only at a temperature above 1). Or the"
-    f" temperature is {_HOT:g} or more, and the reward has not risen or lies below the first evaluation",
-    "Members are drawn so far from what the policy would do that their rewards hardly depend on the policy:"
-    " groups compare noise. This is also found if evaluated prompts are far easier than trained ones.",
-    "Lower domain.sampling.temperature (domain.temperature of a selector) to about 1, or lower"
-    " domain.policy.sigma or the sampler's noise, until members earn nearly what the evaluation does.",
-    _exploration_look,
-    phrase="sampling is too random",
-    follows=("reward_ignores_answer", "reward_constant", "reward_missing", "samples_alike", "all_truncated"),
-)
-
-
-# A policy that forgets what it knew and draws more and more at random.
-
-_FEW = 5
-_RANDOMNESS_GROWTH = 2.0
-_NATS = 0.5
-
-
-def _randomness_look(stage: Stage) -> Seen | None:
-    ends = stage.ends("surprisal", _FEW)
-    if ends is None or rewards_rise(stage, _FEW):
+def _apart_at_start(stage: Stage) -> Seen | None:
+    [kl, share], [reward], [last] = (
+        first_of(stage, 1, "kl", "on_policy_share"),
+        first_of(stage, 5, "reward"),
+        newest_of(stage, 5, "reward"),
+    )
+    # The reference may be that of an earlier stage: it was measured there, or it is the model without its adapter.
+    is_off = stage.setting("domain.model.lora") and stage.setting("reference.adapter") == "off"
+    if stage.num_steps < 10 or "kl" in stage.earlier or (stage.earlier and is_off):
         return None
-    start, last = ends
-    if min(start.values) < 0 or last.mean < max(_NATS, _RANDOMNESS_GROWTH * start.mean) or not last.above(start):
+    # Several updates on the first batch have moved the policy before its mean is taken.
+    if kl.mean < 0.1 or share.mean < 1 or last.above(reward):
         return None
-    reward = stage.ends("reward", _FEW)
-    sentence = f"The surprisal of what is sampled rose from {number(start.mean)} to {number(last.mean)} nats a decision"
-    coefficient = stage.setting("entropy")
-    paid = isinstance(coefficient, int | float) and coefficient > 0
     return Seen(
-        f"{sentence}, and the reward did not rise"
-        + (f" ({number(reward[0].mean)} at first, {number(reward[1].mean)} now)." if reward else "."),
-        [start, last, *(reward or ())],
+        f"Before its first update the policy was {kl} nats a decision from its reference; the reward has not risen"
+        f" ({reward} at first, {last} now).",
+        [kl, reward, last],
+    )
+
+
+def _below_zero(stage: Stage) -> Seen | None:
+    # From the policy that acted, a mean over what it sampled is below 0 wherever the policy has moved.
+    # So it is of the estimator k1 where a reference follows the policy and a batch has several updates.
+    share = stage.last("on_policy_share", 5)
+    off_policy = stage.setting("divergence.kind") == "k1" and share is not None and share.mean < 1
+    if stage.setting("divergence.against") == "behaviour" or off_policy:
+        return None
+    [newest], before = newest_of(stage, 5, "kl"), need(stage.before("kl", 5, 5))
+    # No noise of an estimate makes that in every step.
+    if max(*newest.values, *before.values) > -0.05 or newest.mean >= before.mean:
+        return None
+    return Seen(
+        f"The divergence from the reference was {before} nats a decision and is {newest}.",
+        [before, newest],
+    )
+
+
+def _runs_away(stage: Stage) -> Seen | None:
+    count, half = stage.count("kl"), WINDOW // 2
+    [start], [last] = first_of(stage, half, "kl"), newest_of(stage, half, "kl")
+    before, reward = need(stage.kl_before(half, max(half, count // 3))), need(stage.ends("reward", half))
+    grown, earlier, allowed = last.mean - before.mean, max(before.mean - start.mean, 0.0), _allowed(stage)
+    # A drift at constant pace grows by half as much in the last third as in the two before; a random walk's square by a
+    # little more than they.
+    accelerates = last.mean > UNMOVED and grown > 3 * earlier and last.mean > 2 * before.mean and last.above(before)
+    if count < 2 * WINDOW or not (accelerates or last.mean > 1.0) or (allowed is not None and last.mean <= allowed):
+        return None
+    # A rise that is worth what the KL allowed may hide in the noise of the rewards. Where groups have no spread of
+    # their own, none is looked for.
+    earned = rise(stage, min(2 * WINDOW, stage.count("reward") // 3))
+    if reward[1].above(reward[0]) or (earned is not None and not earned.is_none):
+        return None
+    return Seen(
+        f"The divergence from the reference went from {before} to {last} nats a decision in the last third of the"
+        f" steps, and the reward has not risen ({reward[0]} at first, {reward[1]} now).",
+        [before, last, reward[1]],
+    )
+
+
+def _allowed(stage: Stage) -> float | None:
+    """Returns the divergence in nats up to which a coefficient that follows it is content, and below which it falls by
+    design: `upper` of a multiplicative coefficient, `target` of an adaptive one.
+    """
+    for key in ("upper", "target"):
+        limit = stage.setting(f"divergence.beta.{key}")
+        if isinstance(limit, int | float) and not isinstance(limit, bool):
+            return float(limit)
+    return None
+
+
+def _random(stage: Stage) -> Seen | None:
+    start, last = need(stage.ends("surprisal", 5))
+    if min(start.values) < 0 or last.mean < max(0.5, 2.0 * start.mean) or not last.above(start):
+        return None
+    if rewards_rise(stage, 5):
+        return None
+    reward, coefficient = stage.ends("reward", 5) or (), stage.setting("entropy")
+    paid = isinstance(coefficient, int | float) and coefficient > 0
+    numbers = f" ({reward[0]} at first, {reward[1]} now)" if reward else ""
+    return Seen(
+        f"The surprisal of what is sampled rose from {start} to {last} nats a decision, and the reward did not"
+        f" rise{numbers}.",
+        [start, last, *reward],
         means=f"The entropy bonus (entropy = {number(coefficient)}) pays more than the reward does." if paid else "",
         advice="Take a tenth of entropy, or 0." if paid else "",
     )
 
 
-POLICY_BECOMES_RANDOM = Rule(
-    "policy_becomes_random",
-    "warning",
-    "Why does my model write nonsense after some steps?",
-    ("surprisal", "reward"),
-    f"the surprisal of the last {_FEW} steps is at least {_RANDOMNESS_GROWTH:g} times that of the first {_FEW} and"
-    " at least"
-    f" {_NATS} nats a decision, and the reward has not risen",
-    "The policy samples more and more at random. Something other than the reward moves it: an entropy bonus,"
-    " weight decay, or steps that are too large.",
-    "Lower entropy, optimiser.weight_decay or optimiser.learning_rate, whichever is unusually high, or set"
-    " divergence.beta above 0.",
-    _randomness_look,
-    phrase="the policy becomes random",
-    follows=(
-        "reference_elsewhere",
-        "divergence_negative",
-        "advantage_turned",
-        "learning_rate_too_high",
-        "weight_decay_too_high",
-        "generator_drifts",
-        "ratio_not_one",
-    ),
-    steps="smaller",
-)
-
-
-# Texts that say the same again and again.
-
-_METRIC = "completions/repetition"
-_MOST = 0.4
-_REPETITION_GROWTH = 0.25
-
-
-def _repetition_look(stage: Stage) -> Seen | None:
-    start, last = stage.first(_METRIC, _FEW), stage.last(_METRIC)
-    if start is None or last is None or last.mean < max(_MOST, start.mean + _REPETITION_GROWTH):
+def _decays(stage: Stage) -> Seen | None:
+    decay, [rate] = stage.setting("optimiser.weight_decay"), newest_of(stage, 5, "learning_rate")
+    if not isinstance(decay, int | float) or rewards_rise(stage, 5):
+        return None
+    share = decay * rate.mean
+    if share < 1e-3 or share * stage.count(CHANGE) < 0.3:
         return None
     return Seen(
-        f"{last.mean:.0%} of the three-word phrases occurred earlier in the same text; in the first {_FEW} steps"
-        f" {start.mean:.0%} did.",
-        [start, last],
+        f"optimiser.weight_decay = {number(decay)} times the learning rate {rate} takes away {number(100 * share)} % of"
+        " every weight in each update.",
+        [rate],
     )
 
 
-TEXTS_REPEAT = Rule(
-    "texts_repeat",
-    "warning",
-    "Why does my model say the same again and again?",
-    (_METRIC,),
-    f"over {WINDOW} steps at least {_MOST:.0%} of a text's three-word phrases occur earlier in the same text, and"
-    f" this share is {100 * _REPETITION_GROWTH:g} percentage points above that of the first {_FEW} steps",
-    "Texts have become repetitive: the policy has collapsed, or the reward pays for what repetition supplies.",
-    "Look at the end of long texts in rollouts/. If repetition earns, mend the reward. Otherwise lower"
-    " optimiser.learning_rate or set divergence.beta above 0.",
-    _repetition_look,
-    phrase="texts repeat themselves",
-    follows=(
-        "prompts_truncated",
-        "reward_follows_length",
-        "learning_rate_too_high",
-        "weight_decay_too_high",
-        "judge_disagrees",
-        "judge_falls",
-        "reward_dominates",
-    ),
-)
+def _advantages(stage: Stage) -> float | None:
+    """Returns the spread of advantages in groups that differ; `None` where hardly any does."""
+    spread, flat = newest_of(stage, 10, "advantages_std", "frac_reward_zero_std")
+    return None if flat.mean > 0.9 or spread.mean <= 0 else spread.mean / (1 - flat.mean) ** 0.5
 
 
-# Answers that grow without being rewarded for it.
-
-
-def _length_look(stage: Stage) -> Seen | None:
-    ends = stage.ends("completions/mean_length")
-    reward = stage.last("reward")
-    if ends is None or reward is None:
+def _holds(stage: Stage) -> Seen | None:
+    [loss, kl], size = newest_of(stage, 10, "loss_kl", "kl"), need(_advantages(stage))
+    if kl.mean <= 0 or stage.num_steps < WINDOW or rewards_rise(stage):
         return None
-    start, last = ends
-    if last.mean < 1.5 * start.mean or not last.above(start) or rewards_rise(stage):
+    beta = loss.mean / kl.mean
+    if beta <= 0 or size / beta > 0.1:
         return None
-    sentence = (
-        f"Members grew from {number(start.mean)} to {number(last.mean)} decisions, and the reward did not rise with"
-        f" them ({number(reward.mean)} now)."
+    return Seen(
+        f"The divergence has the coefficient {number(beta)}, and the advantages have a spread of {number(size)}: they"
+        f" balance when a log-prob has moved by about {number(size / beta)} nats. The reward has not risen.",
+        [loss, kl],
     )
-    return Seen(sentence, [start, last, reward])
 
 
-LENGTH_CREEP = Rule(
-    "length_creep",
-    "warning",
-    "Why do the answers get longer and longer?",
-    ("completions/mean_length", "reward"),
-    f"the mean length of the last {WINDOW} steps is at least 1.5 times that of the first {WINDOW}, and the reward has"
-    " not risen",
-    "If the loss is a mean over each member's decisions, a long wrong answer costs little per token, so length"
-    " grows by itself. Length also grows if a reward pays for it by accident.",
-    "Set aggregation.kind = token_mean or fixed_length (as methods dapo and dr_grpo do), add a reward of kind"
-    " soft_overlong, or look at the rewards of long answers.",
-    _length_look,
-    phrase="answers grow longer",
-    follows=("reward_follows_length", "weight_decay_too_high", "policy_becomes_random"),
-)
+def _drowned(stage: Stage) -> Seen | None:
+    size = need(_advantages(stage))
+    terms = [term for name in ("loss_sup", "loss_cons", "loss_l2") if (term := stage.last(name, 10)) is not None]
+    largest = need(max(terms, key=lambda term: term.mean, default=None))
+    if stage.num_steps < WINDOW or rewards_rise(stage):
+        return None
+    if largest.mean >= 20.0 * size:
+        return Seen(
+            f"{largest.metric} is {largest}, and advantages have a spread of {number(size)}: nearly the whole gradient"
+            " comes from that term. The reward has not risen.",
+            [largest],
+        )
+    # A supervised loss that fell to a small part of what it was, beside a reward that stands still and is evaluated no
+    # higher: its targets do not earn, and the weights went after them.
+    earned, start, last = need(stage.ends("reward")), need(first_loss(stage, 5)), need(last_loss(stage, 10))
+    if earned[1].above(earned[0]) or not evaluations_stay(stage) or not 0 < last.mean < 0.25 * start.mean:
+        return None
+    return Seen(
+        f"The supervised loss fell from {start} to {last}, and the reward has not risen ({earned[0]} at first,"
+        f" {earned[1]} now): the policy has learnt only that term.",
+        [start, last, *earned],
+    )
 
 
-# Members cut off by the length limit.
-
-_START = 5
-"""Steps that show how long answers were when the stage began."""
-_CUT = 0.2
 _CAUSES = "Either the reward pays for length, or the policy has collapsed and no longer ends its answers"
 _HOLD = (
     "Look in rollouts/ at the rewards of long answers. A reward of kind soft_overlong or a lower"
     " optimiser.learning_rate stops the growth; a higher domain.sampling.max_new_tokens would only feed it."
 )
+_ROOM = "Raise domain.sampling.max_new_tokens, or write stop strings that fit the model's format."
 
 
-def _truncation_look(stage: Stage) -> Seen | None:
-    cut = stage.last("completions/clipped_ratio")
-    if cut is None or cut.mean < 0.9:
+def _all_truncated(stage: Stage) -> Seen | None:
+    [cut] = newest_of(stage, WINDOW, "completions/clipped_ratio")
+    if cut.mean < 0.9:
         return None
-    sentence = f"{cut.mean:.0%} of the members of the last {WINDOW} steps were cut off by the length limit."
-    start = stage.first("completions/clipped_ratio", _START)
-    if start is None or (start.mean > 0.5 and not _has_grown(stage)):
-        return Seen(
-            sentence,
-            [cut],
-            advice="Raise domain.sampling.max_new_tokens, or write stop strings that fit the model's format.",
+    sentence = f"{cut:.0%} of the members of the last {WINDOW} steps were cut off by the length limit."
+    start, lengths = stage.first("completions/clipped_ratio", 5), _lengths(stage)
+    # The limit hides what grows beyond it.
+    if start is None or (start.mean > 0.5 and not has_grown(*lengths)):
+        return Seen(sentence, [cut], advice=_ROOM)
+    grown = f", and answers have grown from {lengths[0]} to {lengths[1]} decisions" if all(lengths) else ""
+    means = f"In the first 5 steps {start:.0%} were cut off{grown}. {_CAUSES}."
+    return Seen(sentence, [start, cut], means=means, advice=_HOLD)
+
+
+def _lengths(stage: Stage) -> tuple[Series | None, Series | None]:
+    return stage.first("completions/mean_length", 5), stage.last("completions/mean_length")
+
+
+def _teaches_brevity(stage: Stage) -> Seen | None:
+    cut = present(stage.first("completions/clipped_ratio", 5), stage.last("completions/clipped_ratio"))
+    length = present(*_lengths(stage))
+    if len(cut) < 2 or len(length) < 2 or stage.num_steps < 2 * WINDOW:
+        return None
+    fewer = cut[0].mean >= 0.2 and cut[1].mean <= 0.25 * cut[0].mean
+    if not fewer or not length[0].above(length[1]) or unused(stage, 5, 0.25) is None:
+        return None
+    return Seen(
+        f"In the first 5 steps {cut[0]:.0%} of the members were cut off by the length limit, and now {cut[1]:.0%} are."
+        f" Members have shrunk from {length[0]} to {length[1]} decisions.",
+        [*cut, *length],
+    )
+
+
+def _left_out(stage: Stage) -> Seen | None:
+    lengths, cut = need(stage.first("completions/mean_length", 5)), stage.first("completions/clipped_ratio", 5)
+    evaluated = need(next((seen for seen in stage.evaluated if seen.metric == "eval/sampled/length"), None))
+    if evaluated.steps[0] >= lengths.steps[0]:
+        return None
+    limit = stage.setting("domain.sampling.max_new_tokens")
+    # Beyond this share of members that are cut off, it is the length limit that makes them short.
+    if cut is not None and cut.mean > 0.2 and isinstance(limit, int) and lengths.mean >= 0.5 * limit:
+        return None
+    # Answers of several turns are measured with the words of others between them, which nobody trains on.
+    if stage.setting("domain.environment") or lengths.mean + 2 * lengths.error >= 0.5 * evaluated.values[0]:
+        return None
+    return Seen(
+        f"In the first 5 steps a member had {lengths} decisions to train on. In the evaluation before, a sampled answer"
+        f" had {evaluated.values[0]:.3g} tokens.",
+        [lengths, evaluated],
+    )
+
+
+LOOKS = {
+    "entropy_collapse": [_collapsed],
+    "length_creep": [_length_creeps],
+    "reference_elsewhere": [_apart_at_start],
+    "divergence_negative": [_below_zero],
+    "kl_runaway": [_runs_away],
+    "policy_becomes_random": [_random],
+    "weight_decay_too_high": [_decays],
+    "divergence_holds": [_holds],
+    "policy_term_drowned": [_drowned],
+    "all_truncated": [_all_truncated],
+    "limit_teaches_brevity": [_teaches_brevity],
+    "texts_repeat": [
+        sees(
+            "{last:.0%} of the three-word phrases occurred earlier in the same text; in the first 5 steps"
+            " {start:.0%} did.",
+            lambda s: s.last.mean >= max(0.4, s.start.mean + 0.25),
+            start=first("completions/repetition", 5),
+            last=newest("completions/repetition"),
         )
-    return Seen(
-        sentence,
-        [start, cut],
-        means=f"In the first {_START} steps {start.mean:.0%} were cut off{_growth(stage)}. {_CAUSES}.",
-        advice=_HOLD,
-    )
-
-
-def _has_grown(stage: Stage) -> bool:
-    """Returns whether answers are half as long again as when the stage began; the limit hides what grows beyond it."""
-    start, last = stage.first("completions/mean_length", _START), stage.last("completions/mean_length")
-    return start is not None and last is not None and last.mean >= 1.5 * start.mean and last.above(start)
-
-
-def _brief(stage: Stage) -> Seen | None:
-    cut = stage.first("completions/clipped_ratio", _START), stage.last("completions/clipped_ratio")
-    length = stage.first("completions/mean_length", _START), stage.last("completions/mean_length")
-    if cut[0] is None or cut[1] is None or length[0] is None or length[1] is None or stage.num_steps < 2 * WINDOW:
-        return None
-    fewer = cut[0].mean >= _CUT and cut[1].mean <= 0.25 * cut[0].mean
-    if not fewer or not length[0].above(length[1]) or unused(stage, _START, 0.25) is None:
-        return None
-    return Seen(
-        f"In the first {_START} steps {cut[0].mean:.0%} of the members were cut off by the length limit, and now"
-        f" {cut[1].mean:.0%} are. Members have shrunk from {number(length[0].mean)} to {number(length[1].mean)}"
-        " decisions.",
-        [cut[0], cut[1], length[0], length[1]],
-    )
-
-
-def _growth(stage: Stage) -> str:
-    start, last = stage.first("completions/mean_length", _START), stage.last("completions/mean_length")
-    return (
-        ""
-        if start is None or last is None
-        else f", and answers have grown from {number(start.mean)} to {number(last.mean)} decisions"
-    )
-
-
-ALL_TRUNCATED = Rule(
-    "all_truncated",
-    "fault",
-    "Why are all answers cut off?",
-    ("completions/clipped_ratio",),
-    f"at least 90 % of the members are cut off over {WINDOW} steps",
-    "An answer that is cut off has no end and usually no result: the reward judges a fragment, and the policy"
-    " cannot learn to stop.",
-    "If answers were cut off from the first step on, raise domain.sampling.max_new_tokens, or write stop"
-    " strings that fit the model's format. If answers grew until they met the limit, add a reward of kind"
-    " soft_overlong, or lower optimiser.learning_rate.",
-    _truncation_look,
-    phrase="all answers are truncated",
-    follows=(
-        "reward_follows_length",
-        "learning_rate_too_high",
-        "length_creep",
-        "entropy_collapse",
-        "policy_becomes_random",
-        "weight_decay_too_high",
-        "texts_repeat",
-    ),
-)
-LIMIT_TEACHES_BREVITY = Rule(
-    "limit_teaches_brevity",
-    "warning",
-    "Why do answers get shorter and no better?",
-    ("completions/clipped_ratio", "completions/mean_length", "groups/best", "reward"),
-    f"after {2 * WINDOW} steps: at least {_CUT:.0%} of the members of the first {_START} steps were cut off, and"
-    f" at most a quarter as many of the last {WINDOW}; the mean length has fallen; and the reward has risen by"
-    " less than a quarter of the distance from its start to what the best member of a group earned then",
-    "Long answers had no room, so only short ones could earn. The policy learns to be brief, perhaps to leave out"
-    " the work.",
-    "Raise domain.sampling.max_new_tokens until the model that the stage begins with is hardly ever cut off.",
-    _brief,
-    phrase="the length limit teaches brevity",
-    follows=("learning_rate_too_high", "reward_dominates", "judge_disagrees", "weight_decay_too_high"),
-)
+    ],
+    "prompts_truncated": [
+        sees(
+            "{cut:.0%} of the training prompts are too long, and were cut on the left.",
+            lambda s: s.cut.mean >= 0.2,
+            cut=newest("settings/truncated_prompts", 1),
+        )
+    ],
+    "decisions_left_out": [_left_out],
+}

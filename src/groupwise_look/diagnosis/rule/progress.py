@@ -1,245 +1,51 @@
-"""A reward that does not rise, or that falls."""
+"""Runs that get nowhere: they are slow, end early, sample from another policy, or their reward stands or falls."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groupwise_look.diagnosis.rule.base import Rule, Seen, number
-from groupwise_look.diagnosis.rule.optimisation import CHANGE, dwindled, stands_still
-from groupwise_look.diagnosis.rule.rising import EVALUATION_ERRORS, SHARE, SHARE_OF_REACH, Rise, evaluations_stay, rise
+from groupwise_look.diagnosis.rule.base import Seen, first_of, need, newest_of
+from groupwise_look.diagnosis.rule.movement import CHANGE, dwindled, stands_still
+from groupwise_look.diagnosis.rule.rising import Rise, evaluations_stay, rise
 from groupwise_look.diagnosis.series import WINDOW, Series
 from groupwise_look.diagnosis.stage import Stage
 
-_FEW = 5
-_LONG = 100
-"""Steps from which on 40 at each end are compared, and no evaluation is asked."""
-_EARLIEST = 2 * WINDOW
-"""Steps before which nothing is said."""
-_DWINDLED = (
-    "The policy has stopped moving, whatever it earns. The optimiser divides by larger gradients from before, mostly"
-    " from an earlier stage; only its momentum moved the weights at first."
-)
-_ANEW = (
-    "Begin the stage with new moments (optimiser.moments), or take ten times optimiser.learning_rate. If the loss is"
-    " divided by a fixed length, set aggregation.length to that of the answers."
-)
 
-
-def _flat(stage: Stage) -> Seen | None:
-    count = stage.count("reward")
-    long = count >= _LONG
-    seen = _rise(stage)
-    if seen is None or count < _EARLIEST or not seen.is_none or stands_still(stage):
+def _slow(stage: Stage) -> Seen | None:
+    steps, rewards = newest_of(stage, 3, "step_time", "seconds/rewards")
+    if steps.mean < 1.0 or rewards.mean < 0.75 * steps.mean:
         return None
-    # A reward that had risen and stays is at its end, not flat. Over few steps a small rise that is seen is one.
-    if (
-        stage.windows.risen
-        or _all_flat(stage)
-        or (not long and (seen.last.above(seen.start) or not evaluations_stay(stage)))
-    ):
-        return None
-    sentence = (
-        f"The reward has not risen in {count} steps: {number(seen.start.mean)} at first, {number(seen.last.mean)} now"
-        f" (a rise of {number(seen.most)} at most)."
-    )
-    if (steps := dwindled(stage, _FEW)) is not None:
-        return Seen(
-            f"{sentence} Updates changed the weights by {number(steps[0].mean)} of their size at first, and by"
-            f" {number(steps[1].mean)} now, at a gradient of the same size.",
-            [*seen.evidence, *steps],
-            severity="note",
-            means=_DWINDLED,
-            advice=_ANEW,
-        )
-    return Seen(sentence, seen.evidence)
-
-
-def _rise(stage: Stage) -> Rise | None:
-    """Returns the rise of the reward from the first window to the newest, twice as wide in a long stage."""
-    return rise(stage, 2 * WINDOW if stage.count("reward") >= _LONG else WINDOW)
-
-
-def _is_no_longer_flat(stage: Stage) -> bool:
-    """Returns whether a rise is seen, in training or in evaluations, or groups no longer differ. A reward that was
-    shown to be flat is so until then: the newest steps may be too noisy to show it once more.
-    """
-    seen = _rise(stage)
-    evaluated = bool(stage.evaluated_rewards()) and not evaluations_stay(stage)
-    return seen is None or seen.last.above(seen.start) or stage.windows.risen or evaluated or _all_flat(stage)
-
-
-def _all_flat(stage: Stage) -> bool:
-    flat = stage.last("frac_reward_zero_std")
-    return flat is not None and flat.mean >= 0.95
-
-
-def _falls(stage: Stage) -> Seen | None:
-    return _while_trained(stage) or _evaluated(stage)
-
-
-def _evaluated(stage: Stage) -> Seen | None:
-    """Judges the evaluations of a stage too short for windows, or whose reward fell with its first steps; a fall that
-    no luck of the evaluation's prompts explains.
-    """
-    spread = stage.first("reward_std", _FEW)
-    if spread is None:
-        return None
-    for seen in stage.evaluated:
-        if not seen.metric.endswith("/reward"):
-            continue
-        start, last = seen.values[0], seen.values[-1]
-        if start - last > max(spread.mean, 0.1 * abs(start)):
-            return Seen(f"The reward of the evaluations fell from {number(start)} to {number(last)}.", [seen, spread])
-    return None
-
-
-def _while_trained(stage: Stage) -> Seen | None:
-    last, spread = stage.last("reward"), stage.first("reward_std")
-    start, best = stage.windows.first, stage.windows.best
-    if last is None or spread is None or start is None or best is None:
-        return None
-    fall = best.mean - last.mean
-    # The best of many windows is high by luck: four errors, half of the gain, and a quarter of the spread inside a
-    # group.
-    if not best.above(last, errors=4.0) or fall < 0.5 * (best.mean - start.mean) or fall < 0.25 * spread.mean:
-        return None
+    sentence = f"Rewards take {rewards} of the {steps} seconds of a step"
+    limit, meant = stage.setting("train.max_seconds"), stage.planned_steps
+    if not isinstance(limit, int | float) or not meant or steps.mean * meant <= 2 * limit:
+        return Seen(f"{sentence}.", [steps, rewards])
     return Seen(
-        f"The reward fell from {number(best.mean)} (steps {best.steps[0]} to {best.steps[-1]}) to {number(last.mean)}.",
-        [best, last],
+        f"{sentence}, so that the {limit:.3g} seconds of train.max_seconds hold about {limit / steps.mean:.0f} of"
+        f" {meant} steps.",
+        [steps, rewards],
+        "warning",
     )
 
 
-REWARD_FLAT = Rule(
-    "reward_flat",
-    "warning",
-    "Why is my reward flat?",
-    (
-        *("reward", "reward_std", "rewards_std", "kl", "completions/mean_length", "eval/NAME", "learning_rate"),
-        *("grad_norm", CHANGE),
-    ),
-    f"groups differ and the policy moves, but the reward has not risen. From step {_LONG} on: even with two"
-    f" standard errors added, the rewards of the last {2 * WINDOW} steps exceed those of the first {2 * WINDOW} by"
-    f" less than {SHARE} of the spread inside groups (with a KL to a frozen reference: by less than"
-    f" {SHARE_OF_REACH} of the spread, times sqrt(2 KL of a member) if that is below 1). From step {_EARLIEST} on:"
-    f" the same holds between the first and the last {WINDOW} steps, their difference is within two standard"
-    " errors, and the newest evaluations of the reward exceed the first by no more than a hundredth or"
-    f" {EVALUATION_ERRORS:g}"
-    " standard errors. This is only a note if updates per unit of learning rate have shrunk to a tenth, while the"
-    " gradient is at least half as large as at first",
-    "Groups differ and the policy changes, but the reward does not rise: noise drowns the gradient, or the"
-    " reward pays for something that cannot be learnt.",
-    "Take more members (train.group_size or train.prompts_per_step), a reward with more levels, or an"
-    " optimiser.learning_rate that is three times higher or lower. Look at members with `groupwise check` and in"
-    " rollouts/.",
-    _flat,
-    phrase="the reward does not rise",
-    follows=(
-        "learning_rate_too_low",
-        "advantage_turned",
-        "decisions_left_out",
-        "reference_elsewhere",
-        "divergence_negative",
-        "prompts_truncated",
-        "reward_follows_place",
-        "reward_is_noise",
-        "training_unlike_held_out",
-        "weights_unchanged",
-        "weights_rewritten",
-        "admission_rejects",
-        "exploration_too_strong",
-        "divergence_holds",
-        "policy_term_drowned",
-        "too_few_members",
-        "policy_becomes_random",
-        "reward_dominates",
-        "all_flat",
-        "no_update",
-        "all_truncated",
-        "reward_missing",
-        "generator_drifts",
-        "ratio_not_one",
-        "ratio_always_one",
-        "steps_round_away",
-        "clip_mostly_acts",
-        "entropy_collapse",
-    ),
-    ended=_is_no_longer_flat,
-)
-REWARD_FALLS = Rule(
-    "reward_falls",
-    "warning",
-    "Why did my reward collapse?",
-    ("reward", "reward_std", "eval/NAME"),
-    f"the reward of the last {WINDOW} steps lies below that of the best {WINDOW} by four standard errors, by half"
-    " of what was gained, and by a quarter of the first spread inside groups; or the reward of the evaluations"
-    " has fallen from its first value by more than a tenth of it and by more than that spread",
-    "The policy has lost what it had learnt. The cause is nearly always steps that are too large, and"
-    " sometimes a reward or prompts that changed during the run.",
-    "Lower optimiser.learning_rate (or let its schedule fall), lower train.max_grad_norm, take fewer"
-    " train.updates_per_batch, or set divergence.beta above 0. `best/` holds the best model.",
-    _falls,
-    phrase="the reward falls",
-    follows=(
-        "weights_rewritten",
-        "advantage_turned",
-        "decisions_left_out",
-        "reference_elsewhere",
-        "divergence_negative",
-        "held_out_unlike_training",
-        "learning_rate_too_high",
-        "training_unlike_held_out",
-        "prompts_truncated",
-        "reward_follows_place",
-        "reward_is_noise",
-        "reward_flat",
-        "weight_decay_too_high",
-        "policy_becomes_random",
-        "policy_term_drowned",
-        "too_few_members",
-        "samples_alike",
-        "exploration_too_strong",
-        "not_finite",
-        "generator_drifts",
-        "ratio_not_one",
-        "ratio_always_one",
-        "prompts_come_back",
-        "entropy_collapse",
-        "all_truncated",
-    ),
-    steps="smaller",
-)
-
-
-# A stage that early stopping ends before anything has counted as a gain.
-
-_PATIENCE, _MIN_GAIN = 5, 0.0
-"""What `train.early_stopping` sets where a table of a stage leaves it out."""
-_RISE = 0.01
-_STILL_LEARNING = "The metric that early stopping watches stands still, but the policy still learns to earn more."
-_GOAL = (
-    "Look at train.metric and train.metric_goal: do they measure what you want? If so, raise"
-    " train.early_stopping.patience."
-)
-
-
-def _look(stage: Stage) -> Seen | None:
-    goal = stage.goal
-    if goal is None or not stage.setting("train.early_stopping"):
+def _stopped(stage: Stage) -> Seen | None:
+    goal = need(stage.goal)
+    if not stage.setting("train.early_stopping"):
         return None
     patience, least = (stage.setting(f"train.early_stopping.{name}") for name in ("patience", "min_gain"))
-    patience, least = _PATIENCE if patience is None else patience, _MIN_GAIN if least is None else least
+    # A table of a stage may leave them out.
+    patience, least = 5 if patience is None else patience, 0.0 if least is None else least
     sign = -1.0 if stage.setting("train.metric_goal") == "min" else 1.0
     best = _best(goal.values, sign, least)
     # A stage that goes on after that many does not stop early.
     if len(goal) - 1 - best != patience:
         return None
-    name = goal.metric.removeprefix("eval/")
     if best > 0:
         return _while_the_reward_rises(stage, goal, best)
     most = max(sign * (value - goal.values[0]) for value in goal.values[1:])
     return Seen(
-        f"Early stopping ends the stage after {patience} evaluations without a gain: {name} gained {number(most)} at"
-        f" most, and more than {number(least)} counts (train.early_stopping.min_gain).",
+        f"Early stopping ends the stage after {patience} evaluations without a gain:"
+        f" {goal.metric.removeprefix('eval/')} gained {most:.3g} at most, and more than {least:.3g} counts"
+        " (train.early_stopping.min_gain).",
         [goal],
     )
 
@@ -261,49 +67,168 @@ def _while_the_reward_rises(stage: Stage, goal: Series, best: int) -> Seen | Non
         if seen.metric == goal.metric or seen.steps != goal.steps:
             continue
         then, now = seen.values[best], seen.values[-1]
-        if now > then + _RISE * abs(then):
+        if now > then + 0.01 * abs(then):
             return Seen(
                 f"Early stopping ends the stage because {goal.metric.removeprefix('eval/')} has gained nothing since"
-                f" step {goal.steps[best]}, while {seen.metric.removeprefix('eval/')} rose from {number(then)} to"
-                f" {number(now)}.",
+                f" step {goal.steps[best]}, while {seen.metric.removeprefix('eval/')} rose from {then:.3g} to"
+                f" {now:.3g}.",
                 [goal, seen],
-                means=_STILL_LEARNING,
-                advice=_GOAL,
+                means="The metric that early stopping watches stands still, but the policy still learns to earn more.",
+                advice="Look at train.metric and train.metric_goal: do they measure what you want? If so, raise"
+                " train.early_stopping.patience.",
             )
     return None
 
 
-STOPPED_EARLY = Rule(
-    "stopped_early",
-    "warning",
-    "Why did my run end so early?",
-    ("eval/NAME",),
-    "`train.early_stopping` is set, and as many evaluations as its patience have passed in which the metric never"
-    " exceeded its first value by more than min_gain; or in which it never exceeded its best value, while the"
-    f" reward of the evaluations rose by more than {_RISE:g} of its value",
-    "Early stopping ends the stage before anything has counted as a gain. The policy has hardly been trained, or"
-    " the metric cannot gain as much as is asked.",
-    "Write train.early_stopping.min_gain in the unit of train.metric (0.01 for a hundredth), raise"
-    " train.early_stopping.patience, or evaluate less often (train.evaluate_every).",
-    _look,
-    phrase="early stopping ends the run too soon",
-    follows=(
-        "learning_rate_too_low",
-        "learning_rate_too_high",
-        "weights_unchanged",
-        "weights_rewritten",
-        "no_update",
-        "reward_constant",
-        "reward_ignores_answer",
-        "reward_is_noise",
-        "reward_follows_place",
-        "reward_flat",
-        "training_unlike_held_out",
-        "judge_falls",
-        "all_flat",
-        "samples_alike",
-        "exploration_too_strong",
-        "divergence_holds",
-        "policy_term_drowned",
-    ),
-)
+def _by_heart(stage: Stage) -> Seen | None:
+    [epoch], [spread], (start, last) = (
+        newest_of(stage, 1, "epoch"),
+        first_of(stage, WINDOW, "reward_std"),
+        need(stage.ends("reward")),
+    )
+    if epoch.mean < 5.0 or not last.above(start) or last.mean - start.mean < 0.25 * spread.mean:
+        return None
+    seen = need(next((seen for seen in stage.evaluated_rewards() if seen.values[-1] <= seen.values[0]), None))
+    return Seen(
+        f"The reward rose from {start} to {last} on training prompts that were drawn {epoch:.0f} times, while"
+        f" {seen.metric.removeprefix('eval/')} of the evaluations went from {seen.values[0]:.3g} to"
+        f" {seen.values[-1]:.3g}.",
+        [start, last, seen],
+    )
+
+
+def _drifts(stage: Stage) -> Seen | None:
+    metric = "sampling/sampling_logp_difference/mean"
+    [start], [newest] = first_of(stage, 1, metric), newest_of(stage, 3, metric)
+    # Truncation by top-p makes a difference as well, from the first step on and of about the same size.
+    if stage.count(metric) <= 3 or min(newest.values) < max(0.02, 10.0 * start.mean):
+        return None
+    return Seen(
+        f"The sampler's log-probs differ from the policy's by {newest} nats a decision; in the first step by {start}.",
+        [start, newest],
+    )
+
+
+def _rescored_apart(stage: Stage) -> Seen | None:
+    [gap] = newest_of(stage, 3, "sampling/rescoring_difference/mean")
+    bounds = [stage.setting(f"trust.{side}") for side in ("low", "high")]
+    width = min((bound for bound in bounds if isinstance(bound, int | float) and bound > 0), default=0.2)
+    # Of log-probs of up to ten nats fp32's unit in the last place is 9.5e-7: no two passes agree better.
+    if gap.mean <= max(0.1 * width, 1e-6):
+        return None
+    return Seen(
+        f"Scored again before its first update, the policy is {gap} nats a decision away from what was recorded while"
+        f" it sampled; the trust region is {width:.3g} wide.",
+        [gap],
+    )
+
+
+def _ratios_apart(stage: Stage) -> Seen | None:
+    share, low, high = newest_of(stage, 3, "on_policy_share", "ratio/p1", "ratio/p99")
+    if share.mean != 1 or (high.mean <= 1.05 and low.mean >= 0.95):
+        return None
+    return Seen(
+        f"With one update a batch every ratio should be 1, but 1 % of them are below {low} and 1 % above {high}.",
+        [low, high],
+    )
+
+
+def _always_one(stage: Stage) -> Seen | None:
+    share, equal, change = newest_of(stage, 3, "on_policy_share", "on_policy_fraction", CHANGE)
+    surprisal = stage.last("surprisal", 3)
+    # Below this surprisal log-probs may be exactly 0 before an update and after it.
+    if surprisal is not None and surprisal.mean < 1e-3:
+        return None
+    if max(share.values) > 0.9 or min(equal.values) < 0.99 or min(change.values) < 1e-5:
+        return None
+    return Seen(
+        f"{1 - share.mean:.0%} of the updates were made after another on the same batch had changed the weights by"
+        f" {change} of their size, and {equal:.0%} of the log-ratios are exactly 0.",
+        [share, equal, change],
+    )
+
+
+_LONG = 100
+"""Steps from which on 40 at each end are compared, and no evaluation is asked."""
+
+
+def _flat(stage: Stage) -> Seen | None:
+    count, seen = stage.count("reward"), need(_rise(stage))
+    if count < 2 * WINDOW or not seen.is_none or stands_still(stage):
+        return None
+    # A reward that had risen and stays is at its end, not flat.
+    if stage.windows.risen or _all_flat(stage):
+        return None
+    # Over few steps a small rise that is seen is one.
+    if count < _LONG and (seen.last.above(seen.start) or not evaluations_stay(stage)):
+        return None
+    sentence = (
+        f"The reward has not risen in {count} steps: {seen.start} at first, {seen.last} now (a rise of"
+        f" {seen.most:.3g} at most)."
+    )
+    if (steps := dwindled(stage, 5)) is None:
+        return Seen(sentence, seen.evidence)
+    return Seen(
+        f"{sentence} Updates changed the weights by {steps[0]} of their size at first, and by {steps[1]} now, at a"
+        " gradient of the same size.",
+        [*seen.evidence, *steps],
+        "note",
+        "The policy has stopped moving, whatever it earns. The optimiser divides by larger gradients from before,"
+        " mostly from an earlier stage; only its momentum moved the weights at first.",
+        "Begin the stage with new moments (optimiser.moments), or take ten times optimiser.learning_rate. If the loss"
+        " is divided by a fixed length, set aggregation.length to that of the answers.",
+    )
+
+
+def _rise(stage: Stage) -> Rise | None:
+    """Returns the rise of the reward from the first window to the newest, twice as wide in a long stage."""
+    return rise(stage, 2 * WINDOW if stage.count("reward") >= _LONG else WINDOW)
+
+
+def is_no_longer_flat(stage: Stage) -> bool:
+    """Returns whether a rise is seen, in training or in evaluations, or groups no longer differ. A reward that was
+    shown to be flat is so until then: the newest steps may be too noisy to show it once more.
+    """
+    seen = _rise(stage)
+    evaluated = bool(stage.evaluated_rewards()) and not evaluations_stay(stage)
+    return seen is None or seen.last.above(seen.start) or stage.windows.risen or evaluated or _all_flat(stage)
+
+
+def _all_flat(stage: Stage) -> bool:
+    flat = stage.last("frac_reward_zero_std")
+    return flat is not None and flat.mean >= 0.95
+
+
+def _falls(stage: Stage) -> Seen | None:
+    [last], [spread] = newest_of(stage, WINDOW, "reward"), first_of(stage, WINDOW, "reward_std")
+    start, best = need(stage.windows.first), need(stage.windows.best)
+    fall = best.mean - last.mean
+    # The best of many windows is high by luck: four errors, half of the gain, and a quarter of the spread inside a
+    # group.
+    if not best.above(last, errors=4.0) or fall < 0.5 * (best.mean - start.mean) or fall < 0.25 * spread.mean:
+        return None
+    return Seen(f"The reward fell from {best} (steps {best.steps[0]} to {best.steps[-1]}) to {last}.", [best, last])
+
+
+def _evaluations_fall(stage: Stage) -> Seen | None:
+    """Judges the evaluations of a stage too short for windows, or whose reward fell with its first steps; a fall that
+    no luck of the evaluation's prompts explains.
+    """
+    [spread] = first_of(stage, 5, "reward_std")
+    for seen in stage.evaluated:
+        start, last = seen.values[0], seen.values[-1]
+        if seen.metric.endswith("/reward") and start - last > max(spread.mean, 0.1 * abs(start)):
+            return Seen(f"The reward of the evaluations fell from {start:.3g} to {last:.3g}.", [seen, spread])
+    return None
+
+
+LOOKS = {
+    "rewards_are_slow": [_slow],
+    "stopped_early": [_stopped],
+    "learns_by_heart": [_by_heart],
+    "generator_drifts": [_drifts],
+    "ratio_not_one": [_rescored_apart, _ratios_apart],
+    "ratio_always_one": [_always_one],
+    "reward_flat": [_flat],
+    "reward_falls": [_falls, _evaluations_fall],
+}

@@ -1,4 +1,4 @@
-"""Whether the reward of the evaluations rises, beyond the luck of the draw."""
+"""Whether rewards rise and judges fall, beyond the luck of the draw."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ EVALUATION_ERRORS = 2.0
 """Standard errors that a rise of an evaluation must exceed where it is known how many members were measured."""
 _LEAST = 0.01
 """Share of the first value that a rise must exceed."""
-_FEW = 5
+FEW = 5
+"""Steps that show what the policy of the start earned."""
 _COUNTS = (
     *("domain.evaluation.num_prompts", "domain.evaluation.num_images"),
     *("domain.data.num_held_out", "domain.source.num_held_out"),
@@ -41,7 +42,7 @@ def luck(stage: Stage) -> float:
     Args:
         stage: of the evaluations.
     """
-    count, spread = num_evaluated(stage), stage.first("rewards_std", _FEW)
+    count, spread = num_evaluated(stage), stage.first("rewards_std", FEW)
     return 0.0 if count is None or spread is None else spread.mean * math.sqrt(2 / count)
 
 
@@ -68,12 +69,24 @@ def evaluations_stay(stage: Stage) -> bool:
     return rise <= max(_LEAST * start, EVALUATION_ERRORS * luck(stage))
 
 
+def judged(stage: Stage) -> bool:
+    """Returns whether judges, which are not trained on, are measured, and none has fallen."""
+    judge_ends = [
+        ends for name in stage.rewards(weighted=False) if (ends := stage.ends(f"rewards/{name}/mean")) is not None
+    ]
+    evaluated = stage.evaluated_judges()
+    return (
+        bool(judge_ends or evaluated)
+        and not any(start.above(last) for start, last in judge_ends)
+        and all(series.values[-1] >= series.values[0] for series in evaluated)
+    )
+
+
 # How far the reward has risen at most, beside what it could have risen by.
 
-_ERRORS = 2.0
-SHARE = 0.1
+_SHARE = 0.1
 """Share of the spread inside groups that is no rise worth the name."""
-SHARE_OF_REACH = 0.15
+_SHARE_OF_REACH = 0.15
 """Share of what the policy could have gained with its KL that is no rise worth the name: sound runs gain a quarter to
 two thirds of it.
 """
@@ -98,7 +111,7 @@ class Rise:
     @property
     def most(self) -> float:
         """The difference of the two means with two standard errors added."""
-        return self.last.mean - self.start.mean + _ERRORS * math.hypot(self.start.error, self.last.error)
+        return self.last.mean - self.start.mean + 2.0 * math.hypot(self.start.error, self.last.error)
 
     @property
     def is_none(self) -> bool:
@@ -106,7 +119,7 @@ class Rise:
 
         A small KL leaves little to gain, so that a reward which stands then shows nothing.
         """
-        share = SHARE if self.reach is None else SHARE_OF_REACH * min(self.reach, 1.0)
+        share = _SHARE if self.reach is None else _SHARE_OF_REACH * min(self.reach, 1.0)
         return self.most < share * self.spread.mean
 
     @property
@@ -144,8 +157,7 @@ def _reach(stage: Stage) -> float | None:
 
 # How far the first training rewards lie from what the same policy earned in its first evaluation.
 
-FEW = 5
-START_GAP_ERRORS = 3.0
+_START_GAP_ERRORS = 3.0
 CLOSED = 0.1
 """Share of the gap that a rise must close to be one."""
 
@@ -213,7 +225,7 @@ class StartGap:
         count, spread = num_evaluated(stage), stage.first("rewards_std", FEW)
         # Before any noise members may differ more than those that are sampled: by the gap itself, as far as is known.
         size = max(gap, spread.mean if spread is not None else 0.0)
-        return count is None or gap * count**0.5 > START_GAP_ERRORS * size
+        return count is None or gap * count**0.5 > _START_GAP_ERRORS * size
 
 
 def start_gap(stage: Stage, side: int = 1) -> StartGap | None:
