@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -89,3 +90,14 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting needs root")
     yield folder
     subprocess.run(["umount", folder], check=True)
+
+
+@pytest.fixture(scope="module")
+def quick_collection() -> Iterator[None]:
+    """Spares the collector what other tests and libraries have made: where memory runs out it is called at every pass,
+    and in a process that has imported everything each call takes half a second.
+    """
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()

@@ -167,21 +167,21 @@ def forgetful(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("name", "domain"),
     [
-        ("training.step.rollouts", "language"),
-        pytest.param("training.step.step", "restoration", marks=pytest.mark.slow),
-        ("domain.restoration.policy", "restoration"),
-        pytest.param("causal_lm.sampler", "language", marks=pytest.mark.slow),
-        pytest.param("causal_lm.scoring", "language", marks=pytest.mark.slow),
-        pytest.param("domain.language.domain", "language", marks=pytest.mark.slow),
-        pytest.param("domain.diffusion.domain", "diffusion", marks=pytest.mark.slow),
-        ("domain.diffusion.models.bare", "diffusion"),
-        pytest.param("domain.restoration.domain", "restoration", marks=pytest.mark.slow),
-        pytest.param("domain.selection.domain", "selection", marks=pytest.mark.slow),
-        ("domain.selection.policy.choices", "selection"),
+        ("groupwise.training.step.rollouts", "language"),
+        pytest.param("groupwise.training.step.step", "restoration", marks=pytest.mark.slow),
+        ("groupwise_images.restoration.policy", "restoration"),
+        pytest.param("groupwise.causal_lm.sampler", "language", marks=pytest.mark.slow),
+        pytest.param("groupwise.causal_lm.scoring", "language", marks=pytest.mark.slow),
+        pytest.param("groupwise.domain.language.domain", "language", marks=pytest.mark.slow),
+        pytest.param("groupwise_images.diffusion.domain", "diffusion", marks=pytest.mark.slow),
+        ("groupwise_images.diffusion.models.bare", "diffusion"),
+        pytest.param("groupwise_images.restoration.domain", "restoration", marks=pytest.mark.slow),
+        pytest.param("groupwise_selection.domain", "selection", marks=pytest.mark.slow),
+        ("groupwise_selection.policy.choices", "selection"),
     ],
 )
 def test_a_forgotten_device_is_found(name: str, domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forgetful(monkeypatch, importlib.import_module(f"groupwise.{name}"))
+    forgetful(monkeypatch, importlib.import_module(name))
     with pytest.raises((DeviceError, ConfigError), match=r"same device|give all tensors on one device"):
         train(domain, {"method": "grpo"}, tmp_path)
 

@@ -14,13 +14,11 @@ from groupwise.reward import (
     KnightsAndKnaves,
     MathVerify,
     NumericAnswer,
-    Psnr,
     ReasoningGym,
     SoftOverlong,
-    SquaredError,
-    Ssim,
     UnitTests,
 )
+from groupwise_images.reward.similarity import Psnr, SquaredError, Ssim
 
 IMAGE = np.full((16, 16, 3), 128, "uint8")
 ROLES = "<think>.</think><answer>Al is a knight</answer>"
