@@ -104,8 +104,8 @@ def test_a_domain_of_ones_own_is_trained_without_an_extra(tmp_path: Path) -> Non
     for verb in (
         ["check", "reach.toml"],
         ["train", "reach.toml", "--out", "run", "train.num_steps=3"],
-        ["evaluate", "run"],
-        ["sample", "run"],
+        ["evaluate", "run", "--run-code"],
+        ["sample", "run", "--run-code"],
         ["doctor", "run"],
         ["export", "run", "--out", "model"],
     ):

@@ -28,7 +28,7 @@ print("LOADED" + json.dumps(loaded))
 _OF_OTHER_FAMILIES = (
     *("peft", "datasets", "reasoning_gym", "math_verify", "sklearn", "matplotlib", "pyarrow", "wandb", "tensorboard"),
     *("diffusers", "torchmetrics", "skimage", "trl", "ray", "tinker", "vllm", "gguf"),
-    *(f"groupwise.domain.{domain}.domain" for domain in ("diffusion", "restoration", "selection")),
+    *(f"groupwise_{domain}.domain" for domain in ("images.diffusion", "images.restoration", "selection")),
 )
 """What neither a small model of the language domain nor a text needs."""
 _MODELS = ("transformers", "tokenizers", "scipy", "groupwise.domain.language.domain")
@@ -89,7 +89,7 @@ def test_a_verb_loads_only_the_family_that_it_uses(tmp_path: Path) -> None:
 def test_what_only_reads_loads_neither_torch_nor_a_model_library() -> None:
     modules = ["groupwise", "groupwise.cli", "groupwise.config", "groupwise.reward", "groupwise.track"]
     modules += ["groupwise.objective.preset", "groupwise_look.diagnosis", "groupwise_look.report", "groupwise.runs"]
-    modules += [f"groupwise.domain.{domain}.config" for domain in ("language", "diffusion")]
+    modules += ["groupwise.domain.language.config", "groupwise_images.diffusion.config"]
     heavy = ("torch", *_OF_OTHER_FAMILIES, *_MODELS)
     code = f"import importlib, sys\nfor name in {modules}:\n    importlib.import_module(name)\n"
     code += f"    print(name, [heavy for heavy in {heavy} if heavy in sys.modules])"

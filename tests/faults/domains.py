@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,5 +70,5 @@ def killed_and_resumed(file: Path, folder: Path, domain: type, point: str, numbe
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
         assert in_a_process(start, folder / "run", file, domain, point, number) == -9
-        assert in_a_process(resume, folder / "run") == 0
+        assert in_a_process(partial(resume, run_code=True), folder / "run") == 0
     return everything(folder / "run")

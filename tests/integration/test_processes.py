@@ -98,7 +98,8 @@ def test_an_error_of_one_process_is_told_and_not_what_the_others_see_of_it(gpt2:
     assert "error in process 1: reward 'digits' raised KeyError: 'gone'" in done.stderr
     assert "Connection" not in done.stderr
     assert (
-        "an error ended the run after step 0; `torchrun ... -m groupwise resume two` goes on from step 0" in done.stdout
+        "an error ended the run after step 0; `torchrun ... -m groupwise resume two --run-code` goes on from step 0"
+        in done.stdout
     )
 
 
@@ -320,4 +321,4 @@ def test_a_second_interrupt_ends_at_once_and_says_from_where_the_run_goes_on(qwe
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=180)
     assert (process.returncode, err) == (130, "")
-    assert re.search(rf"ended at once, after step \d+; `groupwise resume {run}` goes on from step \d+", out)
+    assert re.search(rf"ended at once, after step \d+; `groupwise resume {run} --run-code` goes on from step \d+", out)

@@ -131,7 +131,7 @@ def test_where_torch_cannot_be_imported_it_selects_all_the_same(folder):
         "import sys\n"
         "for name in ('torch', 'transformers', 'sklearn', 'scipy'): sys.modules[name] = None\n"
         f"import groupwise; selector = groupwise.Selector.load(sys.argv[1]); QUESTION = {QUESTION!r}\n"
-        "from groupwise.integrations import dspy, langchain\n"
+        "from groupwise_selection import dspy, langchain\n"
         "print(len(selector.select(QUESTION)))\n"
         "print(len(langchain.GroupwiseExampleSelector(selector).select_examples({'question': QUESTION})))\n"
         "print(len(dspy.SelectDemos(selector)(QUESTION)))\n"

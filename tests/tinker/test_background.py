@@ -73,7 +73,7 @@ def test_a_run_whose_saved_state_is_gone_leaves_nothing(place: Place, state: Sta
     (place.folder / "run" / "summary.json").unlink()
     state.states.clear()
     with pytest.raises(ConfigError, match="cannot be loaded"):
-        resume(place.folder / "run")
+        resume(place.folder / "run", run_code=True)
     assert not state.adapters
 
 

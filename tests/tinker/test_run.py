@@ -61,7 +61,7 @@ def test_a_run_whose_engine_died_says_so_and_goes_on_from_the_saved_state(place:
     needed = {name for text in files for name in re.findall(r'tinker://[^"]+', text)}
     state.states = {name: saved for name, saved in state.states.items() if name in needed}
     assert 0 < len(state.states) < num_states
-    resumed = resume(place.folder / "failed")
+    resumed = resume(place.folder / "failed", run_code=True)
     scores = [
         [row.get("eval/sampled/sevens") for row in read_run(place.folder / name).rows] for name in ("whole", "failed")
     ]

@@ -81,7 +81,7 @@ def load_installed(name: str, group: str, key: str) -> Installed:
         message = f"it is brought by {len(points)} packages, {packages}; uninstall all but one of them"
         raise ConfigError(Problem(place, message))
     (point,) = points.values()
-    if reason := absent(point):
+    if is_shipped(point.module) and (reason := absent(point)):
         raise ConfigError(Problem(place, reason))
     try:
         return Installed(point.load(), point.value, packages)

@@ -9,7 +9,6 @@ import ctypes
 import errno
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -75,6 +74,9 @@ def _fill(folder: str, request: dict[str, Any]) -> None:
 
 def _become(request: dict[str, Any], folder: str) -> None:
     """Gives up every right for good and replaces this process by the program."""
+    # Where there is no such module there is no Landlock either; who only imports this one needs neither.
+    import resource
+
     os.setsid()
     # This comes before the change of user, which may take the right to reach the folder by its path.
     os.chdir(folder)
