@@ -69,11 +69,14 @@ def test_a_class_outside_the_package_goes_through_every_verb(place: Path) -> Non
     assert summary["before"] < 0.2
     assert summary["after"] > 0.8
     assert json.loads((place / "runs/a/config.json").read_text())["domain"]["settings"]["deviation"] == 0.3
-    evaluated = json.loads(verb("evaluate", "runs/a", "--json"))["metrics"]
+    evaluated = json.loads(verb("evaluate", "runs/a", "--json", "--run-code"))["metrics"]
     assert evaluated["near"] == pytest.approx(summary["after"])
-    assert "task-1" in verb("sample", "runs/a")
+    assert "task-1" in verb("sample", "runs/a", "--run-code")
     assert "groupwise evaluate exported --experiment runs/a" in verb("export", "runs/a", "--out", "exported")
-    assert json.loads(verb("evaluate", "exported", "--experiment", "runs/a", "--json"))["metrics"] == evaluated
+    assert (
+        json.loads(verb("evaluate", "exported", "--experiment", "runs/a", "--json", "--run-code"))["metrics"]
+        == evaluated
+    )
     # On a trained model, as an option says it for every kind.
     verb("train", "reach.toml", "--model", "exported", "--out", "runs/b", "train.num_steps=2")
     assert json.loads((place / "runs/b/summary.json").read_text())["before"] == pytest.approx(summary["after"])
