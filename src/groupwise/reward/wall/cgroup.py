@@ -124,8 +124,10 @@ def _parents(top: str, mine: str) -> list[str]:
 
 def _forget_abandoned(parent: str) -> None:
     for folder in os.scandir(parent):
-        if folder.name.startswith(_NAME) and time.time() - folder.stat().st_mtime > _ABANDONED:
-            _removed(folder.path)
+        # Another process may remove its group between the two calls.
+        with contextlib.suppress(FileNotFoundError):
+            if folder.name.startswith(_NAME) and time.time() - folder.stat().st_mtime > _ABANDONED:
+                _removed(folder.path)
 
 
 def _removed(folder: str) -> bool:

@@ -37,6 +37,7 @@ def first(folder: Path) -> tuple[str, str]:
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel fills a new group with its files; these are empty, and are gone with the group."""
+    standing()  # Looks once a process, at the true kernel.
     make, remove = os.mkdir, os.rmdir
 
     def mkdir(path: str, *rest: int) -> None:
