@@ -22,7 +22,7 @@ def encode_prompts(tokenizer: Any, texts: Sequence[str], *, rendered: bool = Fal
         rendered: whether a chat template wrote them, with the special tokens that it wants.
 
     Example:
-        >>> from groupwise.causal_lm.cache import character_tokenizer
+        >>> from groupwise.causal_lm.small import character_tokenizer
         >>> encode_prompts(character_tokenizer("ab"), ["ab"])
         [[3, 4]]
     """
@@ -181,7 +181,7 @@ def written_texts(tokenizer: Any, rows: Sequence[Sequence[int]], ends: Collectio
         ends: ids that end a completion.
 
     Example:
-        >>> from groupwise.causal_lm.cache import character_tokenizer
+        >>> from groupwise.causal_lm.small import character_tokenizer
         >>> tokenizer = character_tokenizer("ab")
         >>> written_texts(tokenizer, [[*tokenizer.encode("ab"), tokenizer.eos_token_id]], [])
         ['ab']

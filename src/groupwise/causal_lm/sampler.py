@@ -15,10 +15,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.backbone import Backbone, quick_adapters
 from groupwise.causal_lm.config import SamplingConfig
 from groupwise.causal_lm.decode import Stops, check_finite, draw, prefill, truncation_mask, uniforms
-from groupwise.causal_lm.loading import quick_adapters
 from groupwise.config import ConfigError
 
 Continue = Callable[[int, list[int]], Sequence[int] | None]
@@ -96,7 +95,7 @@ def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.small import character_tokenizer, small_model
         >>> tokenizer = character_tokenizer("ab")
         >>> end_ids(small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0), tokenizer)
         (1,)
@@ -164,7 +163,7 @@ def sample(
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.small import character_tokenizer, small_model
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )
@@ -328,35 +327,23 @@ class _Run:
             token = draw(p if keep is None else p * keep, uniform)
         if self.pending:
             token = self._fed(token, rows)
-        chosen_log_prob = log_p.gather(1, token.unsqueeze(1)).squeeze(1)
-        self._write("log_prob", step, rows, chosen_log_prob)
+        chosen = log_p.gather(1, token.unsqueeze(1)).squeeze(1)
+        values = {"log_prob": chosen}
         if "behaviour_log_prob" in self.columns:
             mass = 0.0 if keep is None else log_p.masked_fill(~keep, float("-inf")).logsumexp(1)
-            self._write("behaviour_log_prob", step, rows, chosen_log_prob - mass)
+            values["behaviour_log_prob"] = chosen - mass
         if "entropy" in self.columns or "score_norm" in self.columns:
             p = log_p.exp() if p is None else p
             if "entropy" in self.columns:
-                self._write(
-                    "entropy", step, rows, -torch.linalg.vecdot(p, log_p.clamp_min(torch.finfo(log_p.dtype).min))
-                )
+                values["entropy"] = -torch.linalg.vecdot(p, log_p.clamp_min(torch.finfo(log_p.dtype).min))
             if "score_norm" in self.columns:
-                self._write(
-                    "score_norm",
-                    step,
-                    rows,
-                    (1 - 2 * chosen_log_prob.exp() + torch.linalg.vecdot(p, p)).clamp_min(0).sqrt(),
-                )
-        self._write_to(self.steps, step, rows, token)
+                values["score_norm"] = (1 - 2 * chosen.exp() + torch.linalg.vecdot(p, p)).clamp_min(0).sqrt()
+        for columns, value in ((self.steps, token), *((self.columns[name], value) for name, value in values.items())):
+            if rows is None:
+                columns[step] = value
+            else:
+                columns[step].index_copy_(0, rows, value)
         return token
-
-    def _write(self, name: str, step: int, rows: Tensor | None, value: Tensor) -> None:
-        self._write_to(self.columns[name], step, rows, value)
-
-    def _write_to(self, columns: Tensor, step: int, rows: Tensor | None, value: Tensor) -> None:
-        if rows is None:
-            columns[step] = value
-        else:
-            columns[step].index_copy_(0, rows, value)
 
     def _fed(self, token: Tensor, rows: Tensor | None) -> Tensor:
         """Replaces sampled tokens by the environment's next token in the rows where one is pending."""

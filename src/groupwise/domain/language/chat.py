@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, final
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from groupwise.causal_lm.cache import EOS, PAD, UNKNOWN
 from groupwise.causal_lm.prompt import encode_middle, encode_prompts, render_chat, without_nulls, written_texts
+from groupwise.causal_lm.small import EOS, PAD, UNKNOWN
 from groupwise.config import ConfigError
 from groupwise.domain.language.config import ChatConfig
 from groupwise.domain.language.environment import EnvironmentKind
