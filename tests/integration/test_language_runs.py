@@ -23,7 +23,7 @@ from groupwise.streams import Streams
 from groupwise.training.distributed import World
 from groupwise.training.job import Progress
 from groupwise.training.run.loop import autocast_of
-from groupwise.training.step.pass_sizes import _measure
+from groupwise.training.step.passes import _measure
 from groupwise.training.step.state import Step, TrainState
 
 LOG_PROB = frozenset({"log_prob"})

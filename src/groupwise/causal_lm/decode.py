@@ -56,10 +56,11 @@ class ModelDecoder:
         self, backbone: Backbone, cache: Any, visible: Tensor | None, longest: int, repeats: int, extra: int
     ) -> None:
         self.backbone, self.cache, self.seen = backbone, cache, longest
-        plain = all(type(layer) is DynamicLayer for layer in cache.layers)
-        for index, layer in enumerate(cache.layers):
+        layers: list[Any] = cache.layers
+        plain = all(type(layer) is DynamicLayer for layer in layers)
+        for index, layer in enumerate(layers):
             if type(layer) is DynamicLayer:
-                cache.layers[index] = RoomyLayer(layer.keys, layer.values, repeats, extra)
+                layers[index] = RoomyLayer(layer.keys, layer.values, repeats, extra)
             else:
                 layer.batch_repeat_interleave(repeats)
         self.mask: Tensor | None = None
@@ -107,7 +108,7 @@ class RoomyLayer(DynamicLayer):
         self._value_buffer[:, :, self.length : stop] = value_states
         self.length = stop
         self._show()
-        return self.keys, self.values
+        return self._key_buffer[:, :, :stop], self._value_buffer[:, :, :stop]
 
     def batch_select_indices(self, indices: Tensor) -> None:
         self._key_buffer, self._value_buffer = self._key_buffer[indices], self._value_buffer[indices]

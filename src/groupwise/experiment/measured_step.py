@@ -21,7 +21,7 @@ from groupwise.training.job import Domains, Progress
 from groupwise.training.run.loop import Interrupt, Session, run_stage
 from groupwise.training.run.preflight import check_configuration, check_domain, check_memory, device_of
 from groupwise.training.run.stages import stage_reference
-from groupwise.training.step.pass_sizes import fit_passes
+from groupwise.training.step.passes import fit_passes
 from groupwise.training.step.state import TrainState
 
 

@@ -17,8 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from groupwise.config import Config, PieceFromPath
-from groupwise.objective.clipping import largest
-from groupwise.objective.decisions import Decisions, stop_gradient
+from groupwise.objective.decisions import Decisions, largest, stop_gradient
 from groupwise.objective.slot import CreditSlot, per_decision_problem, statistics_problem
 from groupwise.statistics import Mean, Statistic, Variance, as_float, row_count
 

@@ -20,21 +20,30 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from groupwise.config import Config, ConfigError, PieceFromPath, same_kind, why_failed
-from groupwise.objective.admission import Admission, Everything
-from groupwise.objective.advantage import Advantage, ZScore
+from groupwise.objective.advantage import Admission, Advantage, Everything, ZScore
 from groupwise.objective.aggregate import Aggregation, TokenMean
-from groupwise.objective.batch import Batch, ObjectiveState, Plan
+from groupwise.objective.batch import (
+    FP32_NOISE,
+    OPTIONAL,
+    Acted,
+    Batch,
+    ObjectiveState,
+    Partial,
+    Plan,
+    Running,
+    check_size,
+    grouped_rewards,
+    is_packed,
+    measure_rewards,
+)
 from groupwise.objective.correction import Correction, NoCorrection
 from groupwise.objective.credit import Credit
-from groupwise.objective.decisions import OPTIONAL, Acted, Counts, is_packed
+from groupwise.objective.decisions import Counts
 from groupwise.objective.divergence import Divergence, NoDivergence
-from groupwise.objective.grouped import FP32_NOISE, Running
 from groupwise.objective.loss import check_log_prob, compat_weight, loss_of
 from groupwise.objective.matching import Matching, NoMatching
-from groupwise.objective.prepare import Partial, check_size, grouped_rewards, measure_rewards
-from groupwise.objective.ratio import Ratio, Token
+from groupwise.objective.ratio import Identity, Ratio, Smoothing, Token
 from groupwise.objective.slot import SCOPES, Slot
-from groupwise.objective.smoothing import Identity, Smoothing
 from groupwise.objective.trust import Clip, Trust
 from groupwise.records import Cotangents, Loss, Rollouts, Scored
 from groupwise.schedule import Constant, EntropySchedule, Schedule

@@ -13,11 +13,12 @@ from groupwise.config import ConfigError, why_failed
 from groupwise.plugins import is_shipped
 from groupwise.reward.base import Follows, Groups, Parted, Reward, RewardError, RewardFunction
 from groupwise.reward.completions import CompletionForm, Content, Text, in_form, shape_advice
-from groupwise.reward.scoring.event_loop import EventLoop, is_asynchronous
-from groupwise.reward.scoring.process import Job, ProcessReward, Worker
+from groupwise.reward.scoring.process import EventLoop, Job, ProcessReward, Worker, is_asynchronous
 from groupwise.reward.scoring.table import (
     RewardEvent,
+    RewardLog,
     RewardTable,
+    TrainerState,
     arguments_for,
     check_columns,
     checked_values,
@@ -26,7 +27,6 @@ from groupwise.reward.scoring.table import (
     needed_columns,
     split_maps,
 )
-from groupwise.reward.scoring.trainer_arguments import RewardLog, TrainerState
 
 # Copies of what a reward is given, so that one that changes it in place changes nothing of the others, of the
 # rollouts and of the data.

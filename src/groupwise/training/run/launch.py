@@ -58,8 +58,7 @@ from groupwise.training.run.run_folder import (
     write_json,
 )
 from groupwise.training.run.stages import START, begin_at, run_controls, run_stages
-from groupwise.training.step.memory import rewards_of
-from groupwise.training.step.state import TrainState, reference_config
+from groupwise.training.step.state import TrainState, reference_config, rewards_of
 
 # The resumption of a run: its newest whole checkpoint is restored, and its files are cut back to that checkpoint.
 

@@ -35,9 +35,8 @@ from groupwise.training.job import Job, Recipe
 from groupwise.training.run.evaluation import PREFIX, evaluate, metric_name, note_score, should_stop
 from groupwise.training.run.rollout_records import rollout_records, with_files, write_pictures
 from groupwise.training.run.run_folder import remove_old_records, write_records
-from groupwise.training.step.memory import ready_rewards
 from groupwise.training.step.rollouts import Collected
-from groupwise.training.step.state import Step, TrainState
+from groupwise.training.step.state import Step, TrainState, ready_rewards
 from groupwise.training.step.step import Updates, train_step
 
 # The clock by which a stage and its controls are given equal time.
