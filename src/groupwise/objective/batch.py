@@ -5,7 +5,7 @@ groups, admission, weights. No gradient; a batch is prepared once and kept for e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, final
 
@@ -15,7 +15,7 @@ from pydantic import model_validator
 from torch import Tensor
 
 from groupwise.config import Config
-from groupwise.records import DECISION_FIELDS, LARGEST_REWARD, DecisionFields, Rollouts
+from groupwise.records import DECISION_FIELDS, LARGEST_REWARD, DecisionFields, Rollouts, tensors_of
 from groupwise.statistics import Correlation, Deviation, Mean, Reduce, Statistic, Total, row_count, sum_over_one_process
 
 
@@ -77,7 +77,7 @@ class Acted(DecisionFields):
                 decisions counts.
             decisions: the slice of their decisions; unset takes all.
         """
-        picked = {name: part(value, rows, decisions) for name, value in self._tensors().items()}
+        picked = {name: part(value, rows, decisions) for name, value in tensors_of(self).items()}
         picked["mask"] = picked["mask"] & (rows >= 0)[:, None]
         return replace(self, **picked)
 
@@ -87,7 +87,7 @@ class Acted(DecisionFields):
         Args:
             dtype: the dtype of the loss.
         """
-        numbers = {name: value for name, value in self._tensors().items() if value.is_floating_point()}
+        numbers = {name: value for name, value in tensors_of(self).items() if value.is_floating_point()}
         return replace(self, **{name: self.masked(value.to(dtype)) for name, value in numbers.items()})
 
     def masked(self, values: Float[Tensor, "R K"], fill: float = 0.0) -> Float[Tensor, "B T"]:
@@ -98,9 +98,6 @@ class Acted(DecisionFields):
             fill: the value at masked places.
         """
         return torch.where(self.mask, values, torch.full((), fill, dtype=values.dtype, device=values.device))
-
-    def _tensors(self) -> dict[str, Tensor]:
-        return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
 
 
 OPTIONAL = frozenset(DECISION_FIELDS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -342,7 +343,7 @@ class Credit(Config):
         fields = (getattr(self, name) for name in type(self).model_fields)
         return [credit for credit in fields if credit is not None]
 
-    @property
+    @cached_property
     def uniform(self) -> bool:
         """True when every decision gets the same credit."""
         return not self.links()

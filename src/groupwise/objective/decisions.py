@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from groupwise.objective.batch import Acted
+from groupwise.records import tensors_of
 from groupwise.statistics import Mean, Reduce, Statistic, as_float, logical_and, row_count, sum_over_one_process, total
 
 if TYPE_CHECKING:
@@ -245,9 +246,7 @@ class Decisions:
         """Returns the decisions without gradient, for metrics: a metric that is read later must not keep the graph
         alive.
         """
-        return replace(
-            self, **{f.name: value.detach() for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
-        )
+        return replace(self, **{name: value.detach() for name, value in tensors_of(self).items()})
 
     def share(self, hits: Bool[Tensor, "B T"] | Callable[[], Tensor]) -> Mean:
         """Returns the statistic of the share of valid decisions at which `hits [B, T]` is true. A function is called

@@ -178,14 +178,10 @@ class Watch:
                 self._stage.follow(before)
         num_steps = self._stage.num_steps
         self._stage.add(row)
-        if self._stage.num_steps > num_steps and self._stage.num_steps - self._seen >= self._interval():
+        interval = max(EVERY, self._stage.num_steps // _SHARE)
+        if self._stage.num_steps > num_steps and self._stage.num_steps - self._seen >= interval:
             new += self.judge()
         return new
-
-    def _interval(self) -> int:
-        """Returns the steps between two judgements of the current stage."""
-        assert self._stage is not None
-        return max(EVERY, self._stage.num_steps // _SHARE)
 
     def judge(self) -> list[Finding]:
         """Judges the rows as they are now.

@@ -20,9 +20,8 @@ from groupwise.causal_lm import sampler
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig, TransformersEngine, VllmEngine
 from groupwise.causal_lm.decode import DistributionError, Stops
-from groupwise.causal_lm.engine.base import Builtin, Engine, GroupBatch
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
-from groupwise.causal_lm.sampler import Completions, end_ids
+from groupwise.causal_lm.sampler import Builtin, Completions, Engine, GroupBatch, end_ids
 from groupwise.causal_lm.scoring import score
 from groupwise.config import ConfigError
 from groupwise.processes import is_out_of_memory

@@ -93,7 +93,9 @@ class _Call:
 @final
 @dataclass
 class _Open:
-    """A reward ready to be called, with its settings and its thread. All but shipped ones are given copies."""
+    """A reward ready to be called, with its settings and its thread. All but shipped ones are given copies; an
+    asynchronous one is awaited in the event loop.
+    """
 
     name: str
     function: RewardFunction
@@ -109,6 +111,7 @@ class _Open:
     form: CompletionForm | None = None
     unreadable: Callable[[Mapping[str, Any]], str | None] | None = None
     worker: Worker | None = None
+    awaited: bool = False
 
     def start(self, batch: Mapping[str, Any], state: TrainerState, loop: EventLoop) -> _Call:
         """Begins to score a batch. A function of a user gets completions in its form, and the trainer's arguments."""
@@ -121,7 +124,7 @@ class _Open:
             # Other rewards run at the same time on the same values, and later steps get them again.
             arguments = own_copy(arguments)
         call: Any = lambda: self.function(**arguments)  # noqa: E731
-        if is_asynchronous(self.function):
+        if self.awaited:
             return _Call(loop.start(call), log, completions, frozenset(batch))
         if self.worker is None:
             self.worker = Worker(self.name)
@@ -131,7 +134,7 @@ class _Open:
         """Leaves a call under way to itself; a process is killed, so that its late answer cannot meet the
         next batch.
         """
-        if is_asynchronous(self.function):
+        if self.awaited:
             loop.leave(call.job)
         elif self.worker is not None:
             self.worker.leave()
@@ -184,6 +187,7 @@ def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
         written_by_user or not is_shipped(type(reward).__module__),
         _form(name, reward),
         reward.unreadable if isinstance(reward, Reward) else None,
+        awaited=is_asynchronous(function),
     )
 
 
@@ -377,7 +381,7 @@ class Rewards:
                     maps[reward.name] = member_maps
                 seconds[reward.name] = job.seconds
                 # What a call logged that has no result may be incomplete.
-                if job.done.is_set() and job.error is None:
+                if job.done.is_set() and job.error is None and reward.written_by_user:
                     call.log.check(reward.name, len(prompts))
                     logs[reward.name] = call.log
         finally:

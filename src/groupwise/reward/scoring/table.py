@@ -507,10 +507,10 @@ def checked_values(reward: str, returned: Any, prompts: Sequence[Text]) -> tuple
     events: list[RewardEvent] = []
     silent: list[int] = []
     for member, member_value in enumerate(returned):
-        prompt = excerpt(prompt_text(prompts[member]))
         try:
             values.append(as_number(member_value.value if isinstance(member_value, Noted) else member_value))
         except ValueError as error:
+            prompt = excerpt(prompt_text(prompts[member]))
             message = f"reward {reward!r} gave {error} for member {member} (prompt: {prompt!r}); {_ALLOWED}"
             raise RewardError(message, reward=reward, prompt=prompt, member=member) from None
         if isinstance(member_value, Noted):
@@ -518,7 +518,7 @@ def checked_values(reward: str, returned: Any, prompts: Sequence[Text]) -> tuple
                 RewardEvent(
                     member_value.event,
                     reward,
-                    prompt=prompt,
+                    prompt=excerpt(prompt_text(prompts[member])),
                     member=member,
                     detail=member_value.detail,
                     scored=member_value.value is not None,

@@ -24,8 +24,7 @@ from groupwise.records import Scored
 from groupwise.schedule import Constant
 from groupwise.statistics import Mean, Statistic
 from groupwise.training.distributed import World
-from groupwise.training.job import Progress
-from groupwise.training.step.state import Step, TrainState, whole_weights
+from groupwise.training.step.state import Progress, Step, TrainState, whole_weights
 
 
 def fit_passes(domain: Domain, state: TrainState, world: World) -> None:

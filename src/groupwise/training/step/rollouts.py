@@ -97,21 +97,18 @@ def place_correlations(groups: Sequence[int], rewards: Sequence[float | None]) -
     # A flat group says nothing, and its places would only make the correlation smaller.
     spread = [earned for earned in values if earned.max() > earned.min()]
     means = torch.stack([earned.mean() for earned in values])
-    between = Correlation.of(_centred(means), _places(len(means)))
+    between = Correlation.of(_centred(means), _centred(torch.arange(len(means), dtype=torch.float64)))
     if not spread:
         return {"batch/place_correlation": between}
     inside = Correlation.of(
-        torch.cat([_centred(earned) for earned in spread]), torch.cat([_places(len(earned)) for earned in spread])
+        torch.cat([_centred(earned) for earned in spread]),
+        torch.cat([_centred(torch.arange(len(earned), dtype=torch.float64)) for earned in spread]),
     )
     return {"groups/place_correlation": inside, "batch/place_correlation": between}
 
 
 def _centred(values: Tensor) -> Tensor:
     return values - values.mean()
-
-
-def _places(count: int) -> Tensor:
-    return _centred(torch.arange(count, dtype=torch.float64))
 
 
 _ROUNDING = 1e-5
