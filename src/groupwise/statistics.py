@@ -103,15 +103,14 @@ class Mean(Statistic):
         )
 
     @staticmethod
-    def ratio(total: Tensor, count: Tensor) -> Mean:
-        """Measures `total / count` of two scalars that both add."""
-        constants = (total.detach(), count.detach())
-        return Mean(lambda: torch.stack([scalar.to(torch.float64).reshape(()) for scalar in constants]))
-
-    @staticmethod
-    def number(value: float) -> Mean:
-        """Records a number that is the same in every part."""
-        return Mean(torch.tensor([value, 1.0], dtype=torch.float64))
+    def ratio(total: Tensor | float, count: Tensor | float) -> Mean:
+        """Measures `total / count` of two scalars that both add; of a number that is the same in every part the count
+        is 1.
+        """
+        constants = [scalar.detach() if isinstance(scalar, Tensor) else scalar for scalar in (total, count)]
+        return Mean(
+            lambda: torch.stack([torch.as_tensor(scalar, dtype=torch.float64).reshape(()) for scalar in constants])
+        )
 
     def finish(self, name: str) -> dict[str, float]:
         total, count = self.sums.tolist()

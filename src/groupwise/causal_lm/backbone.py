@@ -97,6 +97,8 @@ class Backbone:
         # The arguments of forward are read from the class, because peft and accelerate wrap the instance.
         parameters = inspect.signature(type(body).forward).parameters
         self._positions = "position_ids" in parameters
+        self.max_positions: int | None = getattr(inner.config, "max_position_embeddings", None)
+        """Longest sequence the model has positions for, where it says so."""
         self.scale: float = 1.0
         self.softcap: float | None = None
         self._check_causal(name)
@@ -149,11 +151,6 @@ class Backbone:
             and all(type(module) is nn.Linear for module in (first.self_attn.q_proj, first.mlp.down_proj))
             and not any(module._forward_hooks or module._forward_pre_hooks for module in body.modules())
         )
-
-    @property
-    def max_positions(self) -> int | None:
-        """Longest sequence the model has positions for, where it says so."""
-        return getattr(self.config, "max_position_embeddings", None)
 
     def hidden(self, input_ids: Tensor, **inputs: Any) -> Tensor:
         """Computes the hidden states before the head, ``[B, L, H]``. `inputs` as the body takes them; ``None`` and

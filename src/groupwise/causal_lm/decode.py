@@ -57,9 +57,10 @@ class ModelDecoder:
     ) -> None:
         self.backbone, self.cache, self.seen = backbone, cache, longest
         layers: list[Any] = cache.layers
-        plain = all(type(layer) is DynamicLayer for layer in layers)
-        for index, layer in enumerate(layers):
-            if type(layer) is DynamicLayer:
+        kinds = list(map(type, layers))
+        plain = all(kind is DynamicLayer for kind in kinds)
+        for index, (kind, layer) in enumerate(zip(kinds, layers, strict=True)):
+            if kind is DynamicLayer:
                 layers[index] = RoomyLayer(layer.keys, layer.values, repeats, extra)
             else:
                 layer.batch_repeat_interleave(repeats)

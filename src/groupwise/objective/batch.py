@@ -475,7 +475,7 @@ def measure_rewards(
         # A map has no entry where there was no decision, and none is missing there.
         asked = rollouts.mask if part.present.shape[1] > 1 else torch.ones_like(part.present)
         statistics[f"rewards/{name}/missing"] = Mean.share(~part.present, asked)
-        statistics[f"rewards/{name}/weight"] = Mean.number(rewards.weights[name])
+        statistics[f"rewards/{name}/weight"] = Mean.ratio(rewards.weights[name], 1.0)
         if rewards.weights[name] == 0 and part.present.shape[1] == rewards.value.shape[1] == 1:
             both = replace(rewards, present=rewards.present & part.present)
             statistics[f"rewards/{name}/agreement"] = Correlation.of(

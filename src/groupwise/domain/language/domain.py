@@ -141,6 +141,8 @@ class LanguageDomain(Domain):
         self._chat = Chat(self.tokenizer, config.chat, () if self._environment is None else self._environment.schemas)
         if self._environment is not None and self._chat.tools:
             self._environment = self._environment.for_template(self._chat.template)
+        environment_stop = config.environment.stop if config.environment is not None else ()
+        self._stop = tuple(dict.fromkeys([*config.sampling.stop, *environment_stop]))
         self._reads_turns = reads_turns(self.tokenizer)
         self.rewards = Rewards(config.rewards)
         self._check_columns(splits)
@@ -402,7 +404,7 @@ class LanguageDomain(Domain):
 
     @cached_property
     def _corpus(self) -> Corpus:
-        ends, stop, limit = self.policy.end_ids, self._stop(), self.policy.max_positions
+        ends, stop, limit = self.policy.end_ids, self._stop, self.policy.max_positions
         num_special = self.tokenizer.num_special_tokens_to_add()
         is_plain = self._environment is None and self.config.chat.use != "always"
         return Corpus(
@@ -411,15 +413,11 @@ class LanguageDomain(Domain):
             lambda demonstration: not (is_plain and has_few_letters(demonstration, limit, num_special)),
         )
 
-    def _stop(self) -> tuple[str, ...]:
-        environment_stop = self.config.environment.stop if self.config.environment is not None else ()
-        return tuple(dict.fromkeys([*self.config.sampling.stop, *environment_stop]))
-
     def _sampling(self, settings: Mapping[str, float], greedy: bool = False) -> SamplingConfig:
         integer_settings = {"top_k", "max_new_tokens", "max_turn_tokens"}
         overrides = {name: int(value) if name in integer_settings else float(value) for name, value in settings.items()}
         return SamplingConfig.model_validate(
-            {**self.config.sampling.model_dump(), **overrides, "stop": self._stop(), "greedy": greedy}
+            {**self.config.sampling.model_dump(), **overrides, "stop": self._stop, "greedy": greedy}
         )
 
     def _complete(

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from groupwise.reward.base import Noted, Reward, RewardError
@@ -199,6 +200,7 @@ _SECONDS_TO_WAKE = 0.5
 
 
 @final
+@dataclass(eq=False)
 class Job:
     """One call: `done` is set as soon as `value` or `error` is; `seconds` is the duration.
 
@@ -207,13 +209,12 @@ class Job:
         False
     """
 
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self.call = call
-        self.done = threading.Event()
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self.started = time.monotonic()
-        self.seconds = 0.0
+    call: Callable[[], Any]
+    done: threading.Event = field(default_factory=threading.Event)
+    value: Any = None
+    error: BaseException | None = None
+    started: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
 
     def ends_within(self, seconds: float | None) -> bool:
         """Waits for the end of the call, and returns whether it ended in time.

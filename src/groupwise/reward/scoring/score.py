@@ -244,6 +244,7 @@ class Rewards:
 
     Attributes:
         state: the progress of training, which a function is given as `trainer_state`.
+        follows: true where a reward follows training.
 
     Raises:
         RewardError: a reward that cannot be opened.
@@ -267,6 +268,8 @@ class Rewards:
         except BaseException:
             self.close()
             raise
+        self._following = [name for name, reward in self._rewards.items() if isinstance(reward.function, Follows)]
+        self.follows = bool(self._following)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -402,12 +405,12 @@ class Rewards:
         """Returns the memories of rewards that follow training, by name, JSON-able; rewards without a memory are left
         out.
         """
-        memories = {name: self._asked(name, "memory") for name, _ in self._following()}
+        memories = {name: self._asked(name, "memory") for name in self._following}
         return {name: memory for name, memory in memories.items() if memory}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
         """Restores the memories of the rewards that are present; a reward without an entry is reset."""
-        for name, _ in self._following():
+        for name in self._following:
             self._asked(name, "recall", memory.get(name, {}))
 
     def follow(self, groups: Mapping[str, Groups]) -> dict[str, float]:
@@ -420,7 +423,7 @@ class Rewards:
             what they say about themselves now, as `rewards/NAME/...`.
         """
         metrics: dict[str, float] = {}
-        for name, _ in self._following():
+        for name in self._following:
             if not groups.get(name):
                 continue
             said = self._asked(name, "follow", groups[name])
@@ -432,22 +435,12 @@ class Rewards:
             metrics |= {f"rewards/{name}/{key}": float(number) for key, number in said.items()}
         return metrics
 
-    @property
-    def follows(self) -> bool:
-        """True where a reward follows training."""
-        return bool(self._following())
-
     def _asked(self, name: str, method: str, *arguments: Any) -> Any:
         """Calls a method by which a reward remembers; what it raises is told with the reward's name and the line."""
         try:
             return getattr(self._rewards[name].function, method)(*arguments)
         except Exception as error:
             raise RewardError(f"reward {name!r}: {method} raised {why_failed(error)}", reward=name) from error
-
-    def _following(self) -> list[tuple[str, Follows]]:
-        return [
-            (name, reward.function) for name, reward in self._rewards.items() if isinstance(reward.function, Follows)
-        ]
 
     def close(self) -> None:
         """Ends threads and processes; a hung one is left to the end of the program."""

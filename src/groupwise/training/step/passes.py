@@ -317,7 +317,7 @@ def by_cotangents(
     moves = torch.stack([(value != 0).any(1) if value.dim() > 1 else value != 0 for value in fields.values()])
     alive = moves.any(0).nonzero()[:, 0]
     lengths = plan.acted.mask.sum(1)
-    statistics: PassStatistics = [{**cotangents.loss.statistics, "scored_share": scored_share(len(rows), len(rows))}]
+    statistics: PassStatistics = [{**cotangents.loss.statistics, "scored_share": Mean.ratio(len(rows), len(rows))}]
     for chosen in step.passes(lengths[alive]):
         if chosen is None:
             join_pass(step, samples, frozenset(fields), backward=True)
@@ -399,11 +399,6 @@ def supervised_gradient(step: Step, samples: Samples) -> PassStatistics:
             step.backward(samples, rows[chosen], cotangents.scored)
         statistics.append({name: loss.statistics[name] for name in ("loss", "loss_sup")})
     return statistics
-
-
-def scored_share(num_scored: int, num_members: int) -> Mean:
-    """Returns the share of the update's members that were scored. The statistics of the loss are over these members."""
-    return Mean.ratio(torch.tensor(float(num_scored)), torch.tensor(float(num_members)))
 
 
 def pass_statistics(

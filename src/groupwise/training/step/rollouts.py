@@ -49,9 +49,7 @@ def round_statistics(
         statistics["sampling/sampling_logp_difference/mean"] = Mean.of(gap, samples.mask)
     if table.contents:
         num_distinct = len(set(zip(groups, (content.digest for content in table.contents), strict=True)))
-        statistics["completions/distinct"] = Mean.ratio(
-            torch.tensor(float(num_distinct)), torch.tensor(float(len(table.contents)))
-        )
+        statistics["completions/distinct"] = Mean.ratio(num_distinct, len(table.contents))
         if (noise := copies_noise(groups, table.contents, totals)) is not None:
             statistics["groups/copies_noise"] = noise
         if repeated := [content.repetition for content in table.contents if content.repetition is not None]:

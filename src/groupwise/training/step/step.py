@@ -41,7 +41,6 @@ from groupwise.training.step.passes import (
     pass_statistics,
     retrying,
     score_without_gradient,
-    scored_share,
     step_demonstrations,
     supervised_gradient,
 )
@@ -368,7 +367,7 @@ def policy_gradient(
     # Plan: the weight of every decision, from counts over all processes.
     batch = collected.batch.select(rows)
     plan = objective.plan(batch, step.state.objective, step.world.sum, not_finite="counted")
-    statistics: PassStatistics = [{"on_policy_share": Mean.number(float(on_policy))}]
+    statistics: PassStatistics = [{"on_policy_share": Mean.ratio(float(on_policy), 1.0)}]
     # Where a process has no member, it joins the passes of the others with one that it does not train on.
     samples = collected.samples if len(collected.samples) else collected.filler
     if on_policy and recorded is not None and objective.requires <= set(recorded.tensors()) and not plan.auxiliary:
@@ -383,7 +382,8 @@ def policy_gradient(
     if not (objective.matching.pulls or plan.beta != 0 or plan.entropy != 0 or plan.auxiliary):
         alive = (plan.acted.mask & (plan.advantage != 0)).any(1).nonzero()[:, 0]
     lengths = batch.acted.mask.sum(1)
-    statistics.append({"scored_share": scored_share(len(alive), len(plan))})
+    # The statistics of the loss are over the members that are scored.
+    statistics.append({"scored_share": Mean.ratio(len(alive), len(plan))})
     for chosen in step.passes(lengths[alive]):
         if chosen is None:
             join_pass(step, samples, objective.requires)
