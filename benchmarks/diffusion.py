@@ -87,8 +87,7 @@ def ours() -> Callable[[], None]:
     from groupwise.experiment.runner import job_of, open_domain
     from groupwise.streams import Streams
     from groupwise.training.distributed import World
-    from groupwise.training.job import Progress
-    from groupwise.training.step.state import Step, TrainState
+    from groupwise.training.step.state import Progress, Step, TrainState
     from groupwise.training.step.step import collect, update_policy
 
     sampler = f'domain.sampler={{kind="cps",eta={ETA}}}'

@@ -33,7 +33,7 @@ objective/advantage.py < objective/advantage/test_z_score.py
 + rewards.std(0)
 
 # missing_counted: a member without a reward counts in the mean of its group
-objective/grouped.py < objective/test_grouped.py
+objective/batch.py < objective/test_grouped.py
 - return self.sum(self.value) / self.size.clamp(min=1)
 + return self.sum(self.value) / self.index.bincount()[self.index, None]
 
@@ -43,17 +43,17 @@ objective/advantage.py < objective/advantage/test_leave_one_out.py
 + (rewards.size - 1) / rewards.size.clamp(min=1)
 
 # local_moments: the moments of a batch are those of one process
-objective/grouped.py < objective/advantage/test_batch_std.py
+objective/batch.py < objective/advantage/test_batch_std.py
 - count, total = self.reduce(torch.stack([self.present.double().sum(), present_values.sum()]))
 + count, total = torch.stack([self.present.double().sum(), present_values.sum()])
 
 # one_sided_bound: advantages are bounded from above only
-objective/clipping.py < objective/test_bounded.py
+objective/decisions.py < objective/test_bounded.py
 - advantage.clamp(-clip, clip)
 + advantage.clamp(max=clip)
 
 # missing_is_good: a member that lacks a reward counts with the sum of the others
-objective/prepare.py < objective/test_prepare.py
+objective/batch.py < objective/test_prepare.py
 - present = present & ~lacking
 + present = present
 
@@ -63,7 +63,7 @@ objective/objective.py < objective/test_left_out.py
 + admitted=groups[rewards.index],
 
 # at_the_threshold: a reward at the threshold is a success
-objective/admission.py < objective/admission/test_positive_share.py
+objective/advantage.py < objective/admission/test_positive_share.py
 - rewards.value > self.threshold
 + rewards.value >= self.threshold
 
@@ -103,7 +103,7 @@ objective/decisions.py < objective/test_decisions.py
 + (torch.ones_like(self.mask).cumsum(1, dtype=torch.int32) - 1)
 
 # ema_first: the gradient of the moving average takes the wrong start
-objective/smoothing.py < objective/smoothing/test_ema.py
+objective/ratio.py < objective/smoothing/test_ema.py
 - if ctx.starts_at_first:
 + if not ctx.starts_at_first:
 
@@ -118,7 +118,7 @@ objective/decisions.py < objective/test_token_gradient.py
 + log_level + decisions.log_prob
 
 # clips_every_sign: a bad member's gradient is cut above the region too
-objective/clipping.py < objective/test_clipping.py
+objective/decisions.py < objective/test_clipping.py
 - logical_and(decisions.good, ratio > 1 + high)
 + logical_and(decisions.mask, ratio > 1 + high)
 
@@ -199,8 +199,8 @@ causal_lm/decode.py < causal_lm/test_draw.py
 
 # sampled_mass: the behaviour log-prob is divided by the mass twice over
 causal_lm/sampler.py < causal_lm/test_sampler.py
-- chosen_log_prob - mass)
-+ chosen_log_prob + mass)
+- chosen - mass
++ chosen + mass
 
 # clipped_by_value: every number of the gradient is clipped, and not its norm
 learner/local.py < training/test_step.py
@@ -208,7 +208,7 @@ learner/local.py < training/test_step.py
 + torch.nn.utils.clip_grad_value_(parameters, numbers.max_grad_norm)
 
 # betas_swapped: AdamW's two decays are swapped
-learner/optimiser.py < learner/test_optimiser.py
+learner/local.py < learner/test_optimiser.py
 - (numbers.beta1, numbers.beta2)
 + (numbers.beta2, numbers.beta1)
 

@@ -103,7 +103,7 @@ def test_detach_cuts_every_field() -> None:
 def test_backward_accumulates() -> None:
     leaf = torch.tensor(2.0, requires_grad=True)
     for _ in range(2):
-        Loss(leaf * 3, {"x": Mean.number(1.0)}).backward()
+        Loss(leaf * 3, {"x": Mean.ratio(1.0, 1.0)}).backward()
     assert leaf.grad is not None
     assert float(leaf.grad) == 6.0
 

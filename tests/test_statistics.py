@@ -39,7 +39,7 @@ def test_numbers_by_hand() -> None:
             "mean": Mean.of(VALUES, WHERE),
             "share": Mean.share(torch.tensor([True, False, True, True]), WHERE),
             "ratio": Mean.ratio(torch.tensor(3.0), torch.tensor(4.0)),
-            "number": Mean.number(0.25),
+            "number": Mean.ratio(0.25, 1.0),
             "total": Total.of(torch.tensor(5.0)),
             "variance": Variance.of(VALUES, WHERE),
             "deviation": Deviation.of(VALUES, WHERE),

@@ -110,7 +110,7 @@ def timestep_of_the_next() -> None:
 
 def filter_turned_round() -> None:
     """Keeps the groups whose members all earn the same, and drops the others."""
-    from groupwise.objective.admission import Informative
+    from groupwise.objective.advantage import Informative
 
     Informative.__call__ = lambda self, rewards: rewards.group_flat.all(dim=1)  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -21,6 +21,16 @@ from groupwise.statistics import ABOVE_ZERO, Statistic
 RewardValues = Tensor | Sequence[float | None]
 
 
+def tensors_of(record: Any) -> dict[str, Tensor]:
+    """Returns the fields of a dataclass that are tensors, by name.
+
+    Example:
+        >>> list(tensors_of(DecisionFields(step_size=torch.ones(1, 2))))
+        ['step_size']
+    """
+    return {entry.name: value for entry in fields(record) if isinstance(value := getattr(record, entry.name), Tensor)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class DecisionFields:
     """What a decision may carry beside its old log-prob, under one name from the sampler to the slots.

@@ -168,12 +168,9 @@ class ReferencePolicy:
     def __init__(self, config: Any, learner: Learner) -> None:
         self.config = config
         self.score: float | None = None
-        self._copy = learner.copy(adapter_off=switches_off(config, learner)) if config.present else None
-
-    @property
-    def present(self) -> bool:
+        self.present: bool = config.present
         """True where there is a reference."""
-        return self._copy is not None
+        self._copy = learner.copy(adapter_off=switches_off(config, learner)) if config.present else None
 
     @contextmanager
     def active(self) -> Iterator[None]:

@@ -49,11 +49,6 @@ def total(values: Tensor) -> Tensor:
     return values.sum(-1).sum(dtype=torch.float64)
 
 
-def total_of_squares(values: Tensor) -> Tensor:
-    """Returns the sum of squares, fp64 scalar."""
-    return torch.linalg.vector_norm(values, dim=-1).to(torch.float64).square().sum()
-
-
 class Statistic(ABC):
     """One additive statistic: a vector of fp64 sums and the rule that turns the whole sum into numbers.
 
@@ -79,11 +74,6 @@ class Statistic(ABC):
         """Returns the numbers of the whole sum, by metric name. A statistic over nothing gives no number."""
 
 
-def _masked(values: Tensor, where: Tensor) -> Tensor:
-    """Returns the values, 0 where `where` is false."""
-    return torch.where(where, values, torch.zeros((), dtype=values.dtype, device=values.device))
-
-
 @final
 class Mean(Statistic):
     """`sum(x) / count`."""
@@ -96,7 +86,7 @@ class Mean(Statistic):
         source = values.detach() if isinstance(values, Tensor) else values
         return Mean(
             lambda: torch.stack(
-                [total(_masked(source if isinstance(source, Tensor) else source(), where)), count(where)]
+                [total(torch.where(where, source if isinstance(source, Tensor) else source(), 0)), count(where)]
             )
         )
 
@@ -105,25 +95,22 @@ class Mean(Statistic):
         """Measures the share of true places of `hits` among those of `where` (and `among`, which broadcasts). A
         function is called when the statistic is read.
         """
-
-        def sums() -> Tensor:
-            places = where if among is None else logical_and(where, among)
-            return torch.stack(
+        places = where if among is None else logical_and(where, among)
+        return Mean(
+            lambda: torch.stack(
                 [count(logical_and(hits if isinstance(hits, Tensor) else hits(), places)), count(places)]
             )
-
-        return Mean(sums)
-
-    @staticmethod
-    def ratio(total: Tensor, count: Tensor) -> Mean:
-        """Measures `total / count` of two scalars that both add."""
-        constants = (total.detach(), count.detach())
-        return Mean(lambda: torch.stack([scalar.to(torch.float64).reshape(()) for scalar in constants]))
+        )
 
     @staticmethod
-    def number(value: float) -> Mean:
-        """Records a number that is the same in every part."""
-        return Mean(torch.tensor([value, 1.0], dtype=torch.float64))
+    def ratio(total: Tensor | float, count: Tensor | float) -> Mean:
+        """Measures `total / count` of two scalars that both add; of a number that is the same in every part the count
+        is 1.
+        """
+        constants = [scalar.detach() if isinstance(scalar, Tensor) else scalar for scalar in (total, count)]
+        return Mean(
+            lambda: torch.stack([torch.as_tensor(scalar, dtype=torch.float64).reshape(()) for scalar in constants])
+        )
 
     def finish(self, name: str) -> dict[str, float]:
         total, count = self.sums.tolist()
@@ -215,8 +202,9 @@ _ROUNDING = 1e-13
 
 def _moments(values: Tensor, where: Tensor) -> Tensor:
     """Returns the count, the sum and the sum of squares of the values where `where` is true."""
-    masked = _masked(values, where)
-    return torch.stack([count(where), total(masked), total_of_squares(masked)])
+    masked = torch.where(where, values, 0)
+    squares = torch.linalg.vector_norm(masked, dim=-1).to(torch.float64).square().sum()
+    return torch.stack([count(where), total(masked), squares])
 
 
 def _variance(count: float, total: float, squares: float) -> float:

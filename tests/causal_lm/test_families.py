@@ -13,11 +13,11 @@ import transformers
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.cache import character_tokenizer
 from groupwise.causal_lm.config import BuiltinEngine, CausalLMConfig, SamplingConfig, TransformersEngine
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.loading import load
 from groupwise.causal_lm.scoring import score
+from groupwise.causal_lm.small import character_tokenizer
 from groupwise.config import ConfigError
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [12, 13]]

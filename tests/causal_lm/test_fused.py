@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Co
 
 from groupwise.causal_lm import decode
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.fused import FusedDecoder
+from groupwise.causal_lm.decode import FusedDecoder
 
 CONFIGS = {
     "qwen3": Qwen3Config(**SIZES, **IDS, num_key_value_heads=2, head_dim=6, rms_norm_eps=1e-2),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.causal_lm.test_fused import CONFIGS, build
 
-from groupwise.causal_lm import fused, scoring
+from groupwise.causal_lm import fused_pass, scoring
 from groupwise.causal_lm.backbone import Backbone
 
 PROMPTS = [[5, 6, 7, 8, 9], [5, 6, 7, 8, 9], [12, 13], [4]]
@@ -35,7 +35,7 @@ def test_values_and_gradients_equal_the_models_own(name):
     ]
     expected = gradients(theirs)
     assert scoring.can_pack(backbone)
-    assert fused.serves(backbone)
+    assert fused_pass.serves(backbone)
     states, place = scoring.hidden(backbone, PROMPTS, tokens, FED)
     ours = [states[place[m, : n + 1]] for m, n in enumerate(FED.tolist())]
     for mine, their in zip(ours, theirs, strict=True):
@@ -50,16 +50,16 @@ def test_values_and_gradients_equal_the_models_own(name):
 def test_its_own_gradients_are_those_of_finite_differences():
     g = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(shape, generator=g, dtype=torch.float64).requires_grad_() for shape in ((3, 2, 6), (6,)))
-    assert torch.autograd.gradcheck(lambda x, w: fused._RmsNorm.apply(x, w, 1e-2), (x, weight))
+    assert torch.autograd.gradcheck(lambda x, w: fused_pass._RmsNorm.apply(x, w, 1e-2), (x, weight))
     cos, sin = torch.randn(2, 3, 1, 6, generator=g, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda x: fused._Rotation.apply(x, cos, sin), (x,))
+    assert torch.autograd.gradcheck(lambda x: fused_pass._Rotation.apply(x, cos, sin), (x,))
 
 
 def test_dropout_in_attention_and_hooks_go_through_the_model(model_of):
     dropping = Backbone(model_of("llama", attention_dropout=0.5))
-    assert fused.serves(dropping)
+    assert fused_pass.serves(dropping)
     dropping.model.train()
-    assert not fused.serves(dropping)
+    assert not fused_pass.serves(dropping)
     hooked = Backbone(model_of("llama"))
     hooked.body.layers[1].register_forward_hook(lambda module, args, out: out)
-    assert not fused.serves(hooked)
+    assert not fused_pass.serves(hooked)

@@ -12,10 +12,9 @@ import torch
 from peft.tuners.lora.layer import Linear
 
 from groupwise.causal_lm import sampler
-from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.cache import character_tokenizer, small_model
+from groupwise.causal_lm.backbone import Backbone, quick_adapters
 from groupwise.causal_lm.config import SamplingConfig, SmallModelConfig
-from groupwise.causal_lm.loading import quick_adapters
+from groupwise.causal_lm.small import character_tokenizer, small_model
 
 
 def adapted(dtype: torch.dtype = torch.float32, **settings: Any) -> Any:

@@ -12,9 +12,9 @@ from transformers import Qwen3MoeConfig
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.cache import character_tokenizer, small_model
 from groupwise.causal_lm.config import SmallModelConfig
 from groupwise.causal_lm.sharded import ShardedLM
+from groupwise.causal_lm.small import character_tokenizer, small_model
 from groupwise.config import ConfigError
 from groupwise.domain.language.config import DataConfig, LanguageConfig, Pretrained
 from groupwise.domain.language.data import Splits

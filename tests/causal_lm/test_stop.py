@@ -8,10 +8,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.cache import character_tokenizer, small_model
 from groupwise.causal_lm.config import SamplingConfig, SmallModelConfig
 from groupwise.causal_lm.decode import Stops
 from groupwise.causal_lm.sampler import sample
+from groupwise.causal_lm.small import character_tokenizer, small_model
 
 
 def byte_tokenizer():

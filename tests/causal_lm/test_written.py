@@ -5,7 +5,7 @@ from __future__ import annotations
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from groupwise.causal_lm.prompt import written_texts
+from groupwise.causal_lm.sampler import written_texts
 from groupwise.reward import Format
 
 

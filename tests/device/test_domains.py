@@ -25,7 +25,7 @@ from groupwise.track import read_metrics
 from groupwise.training import TrainConfig
 from groupwise.training.device import device_of_process, exact_arithmetic
 from groupwise.training.distributed import World
-from groupwise.training.job import Progress
+from groupwise.training.step.state import Progress
 
 SHARED = {
     "seed": 7,

@@ -13,7 +13,7 @@ from tests.oracles.common import Given
 
 from groupwise.objective import Objective
 from groupwise.objective.preset import method_names, overlay_names
-from groupwise.objective.smoothing import scan
+from groupwise.objective.ratio import scan
 
 BOUND = 1e-11
 """Some thousand operations in fp64, each within 1.1e-16 of its result, and ratios up to e^3 that multiply what came

@@ -20,8 +20,8 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
 import groupwise
-from groupwise.causal_lm.cache import character_tokenizer, small_model
 from groupwise.causal_lm.config import SmallModelConfig
+from groupwise.causal_lm.small import character_tokenizer, small_model
 from groupwise.config import ConfigError
 from groupwise.experiment.held_out import evaluations, final_scores
 from groupwise.experiment.runner import run
@@ -519,7 +519,7 @@ PROGRAM = """
 import asyncio, os, signal, sys
 import groupwise
 from groupwise.causal_lm.config import SmallModelConfig
-from groupwise.causal_lm.cache import character_tokenizer, small_model
+from groupwise.causal_lm.small import character_tokenizer, small_model
 
 rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(5) for b in range(4)]
 tokenizer = character_tokenizer("0123456789+=")

@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, Qwen3Config
 
 from groupwise import load_experiment
-from groupwise.causal_lm.cache import character_tokenizer
+from groupwise.causal_lm.small import character_tokenizer
 from groupwise.checkpoint import load_tree
 from groupwise.config import merge
 from groupwise.experiment import Experiment

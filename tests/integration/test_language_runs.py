@@ -21,10 +21,9 @@ from groupwise.experiment.runner import job_of, open_domain, resume
 from groupwise.memory import peak_bytes
 from groupwise.streams import Streams
 from groupwise.training.distributed import World
-from groupwise.training.job import Progress
 from groupwise.training.run.loop import autocast_of
-from groupwise.training.step.pass_sizes import _measure
-from groupwise.training.step.state import Step, TrainState
+from groupwise.training.step.passes import _measure
+from groupwise.training.step.state import Progress, Step, TrainState
 
 LOG_PROB = frozenset({"log_prob"})
 KL = ["divergence.kind=k3", "divergence.beta=0.1"]

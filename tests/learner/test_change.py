@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from groupwise.learner.local import LocalLearner
-from groupwise.learner.optimiser import WeightChange
+from groupwise.learner.local import LocalLearner, WeightChange
 from groupwise.learner.protocol import StepNumbers
 
 

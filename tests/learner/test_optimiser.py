@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from groupwise.learner.optimiser import build_optimiser, configure_optimiser, trained_parameters
+from groupwise.learner.local import build_optimiser, configure_optimiser, trained_parameters
 from groupwise.learner.protocol import StepNumbers
 from groupwise.training import OptimiserConfig
 

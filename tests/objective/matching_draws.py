@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from groupwise.objective.grouped import Deviation
+from groupwise.objective.decisions import Deviation
 
 
 @dataclass(frozen=True)

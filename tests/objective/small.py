@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from groupwise.objective.decisions import Acted, Decisions
+from groupwise.objective.batch import Acted
+from groupwise.objective.decisions import Decisions
 
 Row = Sequence[float | None]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.objective.decisions import OPTIONAL, Acted
+from groupwise.objective.batch import OPTIONAL, Acted
 from groupwise.records import Rollouts
 
 MASK = torch.tensor([[True, True, False], [True, False, True], [False, False, False]])

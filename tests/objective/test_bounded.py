@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from groupwise.objective.clipping import bounded
+from groupwise.objective.decisions import bounded
 
 
 def test_clamped_both_ways_or_left() -> None:

@@ -15,8 +15,8 @@ from torch import Tensor
 from groupwise.config import ConfigError, ImportPath, import_paths, restrict_code
 from groupwise.objective import Objective
 from groupwise.objective.advantage import Centred
+from groupwise.objective.batch import Grouped, Running
 from groupwise.objective.decisions import Decisions, Surrogate
-from groupwise.objective.grouped import Grouped, Running
 from groupwise.objective.slot import AdvantageSlot, CreditSlot, TrustSlot
 from groupwise.records import Rollouts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.clipping import clip_shares, clipped
+from groupwise.objective.decisions import clip_shares, clipped
 from groupwise.objective.trust import DualClip
 from groupwise.statistics import finish
 

@@ -49,8 +49,7 @@ def original(**settings: Any) -> Objective:
 
 def plan_of(objective: Objective, case: dict[str, Any]) -> Plan:
     """The plan of a recorded case, whose advantages are one a token."""
-    from groupwise.objective.batch import Batch
-    from groupwise.objective.decisions import Acted
+    from groupwise.objective.batch import Acted, Batch
 
     mask = torch.tensor(case["mask"], dtype=torch.bool)
     members = mask.shape[0]

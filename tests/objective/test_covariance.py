@@ -9,7 +9,7 @@ import torch
 from tests.laws import SimulatedProcesses
 from tests.objective.small import close, member_ratios
 
-from groupwise.objective.clipping import covariance, keyed_uniform, largest, share_of
+from groupwise.objective.decisions import covariance, keyed_uniform, largest, share_of
 from groupwise.statistics import sum_over_one_process
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from groupwise.objective.grouped import Deviation
+from groupwise.objective.decisions import Deviation
 
 
 def test_shares_of_the_way() -> None:

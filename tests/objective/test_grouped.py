@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from tests.objective.small import close
 
-from groupwise.objective.grouped import Grouped
+from groupwise.objective.batch import Grouped
 
 
 def _grouped() -> Grouped:

@@ -31,9 +31,8 @@ from torch import Tensor
 
 from groupwise.config import validate
 from groupwise.objective import Objective
-from groupwise.objective.clipping import keyed_uniform
-from groupwise.objective.decisions import Acted, Decisions
-from groupwise.objective.grouped import Running
+from groupwise.objective.batch import Acted, Running
+from groupwise.objective.decisions import Decisions, keyed_uniform
 
 SINGLES = list(singles())
 LOSS_SLOTS = ("smoothing", "ratio", "trust", "credit", "correction", "aggregation", "divergence")

@@ -14,7 +14,8 @@ from tests.laws import build, plan_of, prepared, slot_tables, world
 from torch import Tensor
 
 from groupwise.objective import Objective
-from groupwise.objective.decisions import Acted, Decisions
+from groupwise.objective.batch import Acted
+from groupwise.objective.decisions import Decisions
 from groupwise.records import Rollouts, Scored
 from groupwise.schedule import Constant
 from groupwise.statistics import add, finish

@@ -11,7 +11,7 @@ import torch
 from tests.laws import build, outcome, plan_of, prepared, world
 
 from groupwise.objective import Objective
-from groupwise.objective.grouped import Running
+from groupwise.objective.batch import Running
 from groupwise.objective.loss import loss_of
 from groupwise.records import Rollouts, Scored
 from groupwise.statistics import finish

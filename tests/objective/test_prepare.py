@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from groupwise.objective import Objective
-from groupwise.objective.prepare import grouped_rewards
+from groupwise.objective.batch import grouped_rewards
 from groupwise.records import Rollouts
 from groupwise.statistics import finish, sum_over_one_process
 

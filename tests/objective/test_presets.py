@@ -16,9 +16,8 @@ from tests.oracles.common import Given, Hand, hand_inputs
 from torch import Tensor
 
 from groupwise.objective import Objective
-from groupwise.objective.clipping import keyed_uniform
-from groupwise.objective.grouped import Running
-from groupwise.objective.prepare import grouped_rewards
+from groupwise.objective.batch import Running, grouped_rewards
+from groupwise.objective.decisions import keyed_uniform
 from groupwise.objective.preset import method_names, overlay_names, read_method
 from groupwise.records import Rollouts, Scored
 from groupwise.statistics import sum_over_one_process

@@ -15,7 +15,8 @@ from tests.objective.test_laws import ADVANTAGES
 
 from groupwise.config import validate
 from groupwise.objective import Objective
-from groupwise.objective.decisions import Acted, Decisions
+from groupwise.objective.batch import Acted
+from groupwise.objective.decisions import Decisions
 
 TABLES = laws.slot_tables("advantage", switches=True)
 COMPARING = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.objective.grouped import Running
+from groupwise.objective.batch import Running
 
 
 def test_the_first_batch_is_exact_and_later_ones_fade_it() -> None:

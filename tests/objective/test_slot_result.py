@@ -55,7 +55,7 @@ FAULTS = [
     ("admission", "Admission", r"it returned torch.float32 \[1\]; return bool \[P\] = \[1\]"),
     ("smoothing", "Smoothing", r"it returned None; return \[B, T\] = \[2, 3\]"),
     ("ratio", "Ratio", r"it returned a tensor of shape \[2\]; return \[B, T\] = \[2, 3\]"),
-    ("trust", "Trust", r"it returned a Tensor; return groupwise.objective.decisions.Surrogate"),
+    ("trust", "Trust", r"it returned a Tensor; return groupwise.objective.slot.Surrogate"),
     ("credit.callable", "Credit", r"it returned a tensor of shape \[9\]; return \[B, T\] = \[2, 3\]"),
     ("correction", "Correction", r"it returned a float; return \[B, T\] = \[2, 3\]"),
     ("aggregation", "Aggregation", r"it returned a tensor of shape \[3\]; return \[B, T\] = \[2, 3\]"),

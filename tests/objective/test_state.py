@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from groupwise.objective import ObjectiveState
-from groupwise.objective.grouped import Running
+from groupwise.objective.batch import Running
 
 
 def test_round_trip_through_json_is_exact() -> None:

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from groupwise.config import validate
 from groupwise.objective import Objective
-from groupwise.objective.batch import Batch
-from groupwise.objective.decisions import Acted
+from groupwise.objective.batch import Acted, Batch
 from groupwise.records import Scored
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "trl_1_16.json").read_text(encoding="utf-8"))

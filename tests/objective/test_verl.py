@@ -15,8 +15,7 @@ from torch import Tensor
 
 from groupwise.config import validate
 from groupwise.objective import Objective
-from groupwise.objective.batch import Batch
-from groupwise.objective.decisions import Acted
+from groupwise.objective.batch import Acted, Batch
 from groupwise.records import Rollouts, Scored
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "verl_0_9.json").read_text(encoding="utf-8"))

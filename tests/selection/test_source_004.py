@@ -9,8 +9,7 @@ from tests.objective.advantage.groups import advantages, grouped
 
 from groupwise.config import parse_overrides
 from groupwise.experiment import Experiment, load_experiment
-from groupwise.objective.admission import PositiveShare
-from groupwise.objective.advantage import Rank, ZScore
+from groupwise.objective.advantage import PositiveShare, Rank, ZScore
 from groupwise.schedule import Multiplicative
 from groupwise_look.compare.grids import variants
 from groupwise_selection.config import SelectionConfig

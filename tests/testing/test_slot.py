@@ -10,9 +10,9 @@ from pydantic import Field
 from tests import laws
 from torch import Tensor
 
+from groupwise.objective.batch import Grouped, Running
 from groupwise.objective.decisions import Counts, Decisions, Surrogate
 from groupwise.objective.divergence import Penalty
-from groupwise.objective.grouped import Grouped, Running
 from groupwise.objective.slot import (
     AdmissionSlot,
     AdvantageSlot,
@@ -248,7 +248,7 @@ def test_a_piece_that_fails_whatever_it_is_given_is_named_once() -> None:
     with pytest.raises(BrokenLaws) as caught:
         check_slot(BareNumbers())
     (sentence,) = caught.value.broken
-    assert sentence.startswith("call: it returned a Tensor; return groupwise.objective.decisions.Surrogate")
+    assert sentence.startswith("call: it returned a Tensor; return groupwise.objective.slot.Surrogate")
 
 
 class Listed(TrustSlot):

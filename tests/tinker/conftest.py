@@ -15,8 +15,8 @@ from tests.engines.tinker_server import PYTHON, serving
 from tests.tinker.http_standin import StandIn, listening
 from tests.tinker.place import Place
 
-from groupwise.causal_lm.cache import character_tokenizer, small_model
 from groupwise.causal_lm.config import SmallModelConfig
+from groupwise.causal_lm.small import character_tokenizer, small_model
 
 SECONDS = 120.0
 

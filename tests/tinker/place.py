@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.tinker.http_standin import BASE
 
-from groupwise.causal_lm.cache import character_tokenizer
+from groupwise.causal_lm.small import character_tokenizer
 from groupwise.experiment import load_experiment
 
 EXPERIMENT = """

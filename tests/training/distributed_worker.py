@@ -24,7 +24,7 @@ from tests.training.toy import ToyDomain, job, recipe, weights
 
 from groupwise.checkpoint import CheckpointConfig
 from groupwise.config import ConfigError
-from groupwise.learner.optimiser import trained_parameters
+from groupwise.learner.local import trained_parameters
 from groupwise.reward.scoring.table import RewardEvent, RewardTable
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import TrackConfig

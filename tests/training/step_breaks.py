@@ -16,7 +16,7 @@ from groupwise.causal_lm import loading
 from groupwise.domain.language import domain as language
 from groupwise.domain.protocol import Samples
 from groupwise.learner import local
-from groupwise.learner.optimiser import gradient_norm, trained_parameters
+from groupwise.learner.local import gradient_norm, trained_parameters
 from groupwise.objective import Objective, Plan
 from groupwise.objective.advantage import ZScore
 from groupwise.objective.aggregate import MemberMean

@@ -17,7 +17,7 @@ import torch
 from tests.oracles.step import Settings
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
 
-from groupwise.causal_lm.cache import character_tokenizer
+from groupwise.causal_lm.small import character_tokenizer
 from groupwise.domain.language.environment import Step
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run

@@ -152,7 +152,7 @@ def check_passes(folder: Path, single_process: Path) -> None:
 
 
 def test_alone_every_sum_is_the_identity() -> None:
-    values = {"a": Mean.number(2.0), "b": Total.of(torch.tensor(3.0))}
+    values = {"a": Mean.ratio(2.0, 1.0), "b": Total.of(torch.tensor(3.0))}
     assert World().sum_statistics(values) == values
     assert World().gather({"x": 1}) == [{"x": 1}]
 

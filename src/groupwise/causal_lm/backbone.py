@@ -8,12 +8,19 @@ once with the logits of the model itself, and a model that none of them reproduc
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+from transformers.models.llama.modeling_llama import LlamaModel
+from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Model
 
 from groupwise.causal_lm.head import HeadShape, token_scores, token_scores_backward
 from groupwise.config import ConfigError
@@ -24,6 +31,8 @@ if TYPE_CHECKING:
 
 _SCALES = ("logits_scaling", "logit_scale", "lm_head_multiplier", "output_multiplier", "logits_mup_width_multiplier")
 _CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+# Rotary tables that do not depend on how long the sequence has become.
+_FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 _CAP_SHOWING_LOGIT = 100.0
 """Logits this large show any cap that a model family uses."""
 
@@ -41,7 +50,7 @@ class Backbone:
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.small import character_tokenizer, small_model
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )
@@ -88,6 +97,8 @@ class Backbone:
         # The arguments of forward are read from the class, because peft and accelerate wrap the instance.
         parameters = inspect.signature(type(body).forward).parameters
         self._positions = "position_ids" in parameters
+        self.max_positions: int | None = getattr(inner.config, "max_position_embeddings", None)
+        """Longest sequence the model has positions for, where it says so."""
         self.scale: float = 1.0
         self.softcap: float | None = None
         self._check_causal(name)
@@ -114,9 +125,32 @@ class Backbone:
         return self._positions
 
     @property
-    def max_positions(self) -> int | None:
-        """Longest sequence the model has positions for, where it says so."""
-        return getattr(self.config, "max_position_embeddings", None)
+    def keeps_every_token(self) -> bool:
+        """Every layer is full attention: its cache keeps the keys and values of all tokens."""
+        layers = DynamicCache(config=self.config).layers
+        return bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
+
+    @property
+    def plain_rotary(self) -> bool:
+        """The model is of the family whose decode step and training pass are written out (`decode`, `fused_pass`): its
+        class, fp32 weights as they were loaded, no adapter, no autocast, full attention, no hooks.
+        """
+        body: Any = self.body
+        unwrapped = getattr(self.model, "model", None) is body
+        if type(body) not in (LlamaModel, Qwen2Model, Qwen3Model) or not unwrapped:
+            return False
+        if torch.is_autocast_enabled(self.device.type) or body.embed_tokens.weight.dtype != torch.float32:
+            return False
+        rope = getattr(self.config, "rope_parameters", None) or {}
+        first = body.layers[0]
+        return (
+            self.config.hidden_act == "silu"
+            and rope.get("rope_type", "default") in _FIXED_ROTATIONS
+            and rope.get("partial_rotary_factor", 1.0) == 1.0
+            and self.keeps_every_token
+            and all(type(module) is nn.Linear for module in (first.self_attn.q_proj, first.mlp.down_proj))
+            and not any(module._forward_hooks or module._forward_pre_hooks for module in body.modules())
+        )
 
     def hidden(self, input_ids: Tensor, **inputs: Any) -> Tensor:
         """Computes the hidden states before the head, ``[B, L, H]``. `inputs` as the body takes them; ``None`` and
@@ -270,6 +304,79 @@ def _casting_once(device_type: str) -> Iterator[None]:
     finally:
         # Autocast drops the cache only at its outermost end, when the weights may be another policy's.
         torch.clear_autocast_cache()
+
+
+# LoRA layers without their bookkeeping, for the time of sampling.
+#
+# A layer of peft asks at every call which adapters are active, whether they are merged, and of which variant they
+# are. A token of a small batch costs more of that than of arithmetic, on a GPU most of all: the kernels are over
+# before the next one is started. The operations that remain are peft's own, in its order, and so give the same bits:
+#
+#     y = W x + (B A x) s
+
+
+@contextmanager
+def quick_adapters(model: nn.Module) -> Iterator[None]:
+    """Makes every plain LoRA layer of a model compute its product without peft's bookkeeping within the block. Layers
+    of any other kind, and those that are merged, switched off, hooked or in dropout when it begins, are left as they
+    are.
+
+    Args:
+        model: a causal language model; one without an adapter is left as it is.
+
+    Example:
+        >>> with quick_adapters(nn.Linear(2, 2)):
+        ...     pass
+    """
+    replaced: list[nn.Module] = []
+    try:
+        # Nobody has made a layer of peft where peft was never imported.
+        if hasattr(model, "peft_config") and "peft.tuners.lora.layer" in sys.modules:
+            for layer in model.modules():
+                product = _product(layer)
+                if product is not None:
+                    vars(layer)["forward"] = product
+                    replaced.append(layer)
+        yield
+    finally:
+        for layer in replaced:
+            vars(layer).pop("forward", None)
+
+
+def _product(layer: Any) -> Callable[[Tensor], Tensor] | None:
+    """Returns the product of a plain LoRA layer, None of any other module."""
+    from peft.tuners.lora.layer import Linear
+
+    if type(layer) is not Linear or "forward" in vars(layer) or layer.disable_adapters or layer.merged:
+        return None
+    names = [name for name in layer.active_adapters if name in layer.lora_A]
+    if len(names) != 1 or names[0] in layer.lora_variant:
+        return None
+    parts: tuple[Any, Any, Any] = layer.base_layer, layer.lora_A[names[0]], layer.lora_B[names[0]]
+    base, down, up = parts
+    dropout, scaling = layer.lora_dropout[names[0]], layer.scaling[names[0]]
+    if any(type(part) is not nn.Linear or _is_changed(part) for part in parts):
+        return None
+    if not (isinstance(dropout, nn.Identity) or (type(dropout) is nn.Dropout and not dropout.training)):
+        return None
+    if not getattr(layer, "cast_input_dtype_enabled", True):
+        return None
+
+    def product(x: Tensor) -> Tensor:
+        # Weights are looked up at every call: a layer in shards has them for the time of its own pass.
+        result = functional.linear(x, base.weight, base.bias)
+        weight = down.weight
+        low = functional.linear(x if x.dtype == weight.dtype else x.to(weight.dtype), weight, down.bias)
+        return (result + functional.linear(low, up.weight, up.bias) * scaling).to(result.dtype)
+
+    return product
+
+
+def _is_changed(module: nn.Module) -> bool:
+    """Returns whether a module does more than its class says: accelerate, for one, puts weights in place in a `forward`
+    of the module's own.
+    """
+    return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in vars(module)
 
 
 def _check_embedding(model: Any, head: nn.Linear) -> None:

@@ -39,7 +39,7 @@ def continuation_log_probs(
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.small import character_tokenizer, small_model
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )

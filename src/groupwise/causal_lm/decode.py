@@ -1,23 +1,25 @@
 """One decoding step for every member of a batch: the hidden states of the next position from the cache of all positions
-before it.
+before it; then the draw of a token, and whether it may end a turn.
 
-Two ways with one result: through the model itself, for any family, or `groupwise.causal_lm.fused` for the plain rotary
-family, whose cost for a small model is not arithmetic but the number of operations a token.
+Two ways of a step with one result: through the model itself, for any family (`ModelDecoder`), or written out for the
+plain rotary family (`FusedDecoder`), whose cost for a small model is not arithmetic but the number of operations.
+Both keep keys and values with room for the whole completion, written in place, where the growing cache of transformers
+copies itself at every token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Any, Protocol, final
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
-from groupwise.causal_lm import cache as cache_module
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.fused import FusedDecoder
 from groupwise.causal_lm.scoring import can_pack
 from groupwise.config import ConfigError
 
@@ -54,7 +56,14 @@ class ModelDecoder:
         self, backbone: Backbone, cache: Any, visible: Tensor | None, longest: int, repeats: int, extra: int
     ) -> None:
         self.backbone, self.cache, self.seen = backbone, cache, longest
-        plain = cache_module.expand(cache, repeats, extra)
+        layers: list[Any] = cache.layers
+        kinds = list(map(type, layers))
+        plain = all(kind is DynamicLayer for kind in kinds)
+        for index, (kind, layer) in enumerate(zip(kinds, layers, strict=True)):
+            if kind is DynamicLayer:
+                layers[index] = RoomyLayer(layer.keys, layer.values, repeats, extra)
+            else:
+                layer.batch_repeat_interleave(repeats)
         self.mask: Tensor | None = None
         if visible is not None:
             mask = torch.cat([visible, visible.new_ones(len(visible), extra)], 1).repeat_interleave(repeats, 0)
@@ -74,8 +83,185 @@ class ModelDecoder:
         return self.backbone.forward(token.unsqueeze(1), **inputs).last_hidden_state[:, -1]
 
     def select(self, rows: Tensor) -> None:
-        cache_module.select(self.cache, rows)
+        for layer in self.cache.layers:
+            layer.batch_select_indices(rows)
         self.mask = None if self.mask is None else self.mask[rows]
+
+
+class RoomyLayer(DynamicLayer):
+    """One layer's keys and values in buffers ``[B, heads, capacity, dim]`` of which the first `length` slots are
+    filled.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, repeats: int, extra: int) -> None:
+        super().__init__()
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        self.length = keys.shape[-2]
+        self._key_buffer, self._value_buffer = with_room(keys, repeats, extra), with_room(values, repeats, extra)
+        self._show()
+
+    def _show(self) -> None:
+        self.keys, self.values = self._key_buffer[:, :, : self.length], self._value_buffer[:, :, : self.length]
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        stop = self.length + key_states.shape[-2]
+        self._key_buffer[:, :, self.length : stop] = key_states
+        self._value_buffer[:, :, self.length : stop] = value_states
+        self.length = stop
+        self._show()
+        return self._key_buffer[:, :, :stop], self._value_buffer[:, :, :stop]
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        self._key_buffer, self._value_buffer = self._key_buffer[indices], self._value_buffer[indices]
+        self._show()
+
+
+def with_room(states: Tensor, repeats: int, extra: int) -> Tensor:
+    """Copies ``[P, heads, n, dim]`` once for each of `repeats` members and adds `extra` empty slots: ``[P repeats,
+    heads, n + extra, dim]``.
+    """
+    members, heads, length, dim = states.shape
+    buffer = states.new_empty(members * repeats, heads, length + extra, dim)
+    buffer.view(members, repeats, heads, length + extra, dim)[:, :, :, :length] = states.unsqueeze(1)
+    return buffer
+
+
+# The products' weights are copied side by side for the time of sampling; above this the copy would cost more than it
+# saves.
+_MOST_PARAMETERS = 100_000_000
+
+
+@final
+class FusedDecoder:
+    """The decode step of the plain rotary family (Llama, Qwen2, Qwen3) in a third of the operations; equal to the
+    model's own to fp32 rounding. Arguments as of `ModelDecoder`; weights are read when it is made.
+
+    For a small model a token costs operations, not arithmetic. Here query, key and value are one product, so are gate
+    and up; the residual is added inside the product that feeds it; one query attends by two batched products over a
+    cache that is already in their layout.
+
+        x += W_o softmax(rot(q) rot(K)^T / sqrt(d)) V,   x += W_d (silu(W_g n(x)) * W_u n(x)),   n = RMS norm
+    """
+
+    def __init__(
+        self, backbone: Backbone, cache: Any, visible: Tensor | None, longest: int, repeats: int, extra: int
+    ) -> None:
+        body: Any = backbone.body
+        config = backbone.config
+        attention = body.layers[0].self_attn
+        self.embedding, self.norm, self.eps = body.embed_tokens.weight, body.norm.weight, config.rms_norm_eps
+        self.head_dim, self.query_heads, self.key_heads = (
+            attention.head_dim,
+            config.num_attention_heads,
+            config.num_key_value_heads,
+        )
+        self.layers = [_Layer(layer, self.query_heads, self.key_heads) for layer in body.layers]
+        self.seen = longest
+        members = cache.layers[0].keys.shape[0] * repeats
+        self.caches = []
+        for layer in cache.layers:
+            pair = [with_room(states, repeats, extra) for states in (layer.keys, layer.values)]
+            self.caches.append(
+                [buffer.view(members * self.key_heads, longest + extra, self.head_dim) for buffer in pair]
+            )
+        positions = torch.arange(longest + extra, device=backbone.device).unsqueeze(0)
+        cos, sin = (table[0].unsqueeze(1) for table in body.rotary_emb(self.embedding[:1].unsqueeze(0), positions))
+        half = self.head_dim // 2
+        # rotate_half negates the first half; with that sign in the table the rotation is a roll.
+        self.cos, self.sin = cos, torch.cat([-sin[..., :half], sin[..., half:]], -1)
+        self.bias: Tensor | None = None
+        if visible is not None:
+            bias = torch.zeros(len(visible), longest + extra, dtype=self.embedding.dtype, device=visible.device)
+            bias[:, :longest].masked_fill_(~visible, float("-inf"))
+            self.bias = bias.repeat_interleave(repeats * self.key_heads, 0).unsqueeze(1)
+
+    @staticmethod
+    def serves(backbone: Backbone) -> bool:
+        """Tests that the step written here is this model's own, and that the copy of its weights is small."""
+        return (
+            backbone.plain_rotary
+            and sum(parameter.numel() for parameter in backbone.body.parameters()) <= _MOST_PARAMETERS
+        )
+
+    def step(self, token: Tensor, position: Tensor) -> Tensor:
+        x = functional.embedding(token, self.embedding)
+        # Without padding all members stand at the same position.
+        positions = position if self.bias is not None else position[:1]
+        cos, sin = self.cos[positions], self.sin[positions]
+        self.seen += 1
+        bias = None if self.bias is None else self.bias[:, :, : self.seen]
+        for layer, (keys, values) in zip(self.layers, self.caches, strict=True):
+            x = self._attend(
+                layer,
+                x,
+                cos * layer.head_scale,
+                sin * layer.head_scale.roll(self.head_dim // 2, -1),
+                keys,
+                values,
+                bias,
+            )
+            gate, up = functional.linear(self._unit(x), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
+            x = torch.addmm(
+                x if layer.down_bias is None else x + layer.down_bias, functional.silu(gate).mul_(up), layer.down
+            )
+        return self._unit(x).mul_(self.norm)
+
+    def _unit(self, x: Tensor) -> Tensor:
+        """Divides by the root of the mean square, ``x / sqrt(mean x^2 + eps)``: an RMS norm without its weight."""
+        return x * torch.linalg.vecdot(x, x).div_(x.shape[-1]).add_(self.eps).rsqrt_().unsqueeze(-1)
+
+    def _attend(
+        self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        members, d, seen = x.shape[0], self.head_dim, self.seen
+        rotated_heads = self.query_heads + self.key_heads
+        qkv = functional.linear(self._unit(x), layer.qkv, layer.qkv_bias).view(
+            members, rotated_heads + self.key_heads, d
+        )
+        qk = qkv[:, :rotated_heads]
+        if layer.normed:
+            qk = self._unit(qk)
+        qk = torch.addcmul(qk * cos, qk.roll(d // 2, -1), sin)
+        keys[:, seen - 1] = qk[:, self.query_heads :].reshape(members * self.key_heads, d)
+        values[:, seen - 1] = qkv[:, rotated_heads:].reshape(members * self.key_heads, d)
+        query = qk[:, : self.query_heads].reshape(members * self.key_heads, -1, d)
+        past = keys[:, :seen].transpose(1, 2)
+        weight = torch.bmm(query, past) if bias is None else torch.baddbmm(bias, query, past)
+        out = torch.bmm(weight.softmax(-1), values[:, :seen]).view(members, -1)
+        return torch.addmm(x if layer.out_bias is None else x + layer.out_bias, out, layer.out)
+
+    def select(self, rows: Tensor) -> None:
+        heads = torch.arange(self.key_heads, device=rows.device)
+        places = (rows.unsqueeze(1) * self.key_heads + heads).view(-1)
+        self.caches = [[buffer[places] for buffer in pair] for pair in self.caches]
+        self.bias = None if self.bias is None else self.bias[places]
+
+
+class _Layer:
+    """One decoder layer's weights in the layout of the step, a norm's weight multiplied into what follows it.
+
+    `turned`, ``[heads, dim]``, multiplies queries and keys: their norms' weights, and the scaling of attention.
+    """
+
+    def __init__(self, layer: Any, query_heads: int, key_heads: int) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
+        self.qkv, self.qkv_bias = _joined_projections(
+            layer.input_layernorm, attention.q_proj, attention.k_proj, attention.v_proj
+        )
+        self.gate_up, self.gate_up_bias = _joined_projections(
+            layer.post_attention_layernorm, mlp.gate_proj, mlp.up_proj
+        )
+        self.out, self.out_bias = attention.o_proj.weight.t(), attention.o_proj.bias
+        self.down, self.down_bias = mlp.down_proj.weight.t(), mlp.down_proj.bias
+        self.normed = hasattr(attention, "q_norm")
+        ones = self.qkv.new_ones(attention.head_dim)
+        query, key = (attention.q_norm.weight, attention.k_norm.weight) if self.normed else (ones, ones)
+        self.head_scale = torch.cat([(query * attention.scaling).expand(query_heads, -1), key.expand(key_heads, -1)])
+
+
+def _joined_projections(norm: Any, *projections: Any) -> tuple[Tensor, Tensor | None]:
+    weight = torch.cat([p.weight for p in projections]).mul_(norm.weight)
+    return weight, None if projections[0].bias is None else torch.cat([p.bias for p in projections])
 
 
 def prefill(
@@ -98,7 +284,7 @@ def prefill(
     longest = max(map(len, prompts))
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt[shared:]) for prompt in prompts], device=device)
-    cache = cache_module.prompt_cache(backbone.config)
+    cache = DynamicCache(config=backbone.config)
     if shared:
         beginning = torch.tensor([prompts[0][:shared]], device=device)
         places = torch.arange(shared, device=device).unsqueeze(0)
@@ -277,7 +463,7 @@ class Stops:
         device: where `may_end` is looked up.
 
     Example:
-        >>> from groupwise.causal_lm.cache import character_tokenizer
+        >>> from groupwise.causal_lm.small import character_tokenizer
         >>> tokenizer = character_tokenizer("abc")  # pad 0, end 1, unknown 2, a 3, b 4, c 5
         >>> stops = Stops([1], ["ab"], tokenizer, vocabulary=6, device=torch.device("cpu"))
         >>> stops.may_end(torch.tensor([3, 4, 1])).tolist()
@@ -296,25 +482,19 @@ class Stops:
             raise ConfigError(
                 f"stop = {list(self.texts)} needs a tokenizer to decode with; pass one, or write stop = []"
             )
-        self._vocabulary, self._device = vocabulary, device
         # A character takes at most four byte tokens; a few more in front, because decoders treat the first token of a
         # text apart.
         self.tail = 4 * max((len(text) for text in self.texts), default=0) + 4
+        table = torch.zeros(vocabulary, dtype=torch.bool)
+        if self.texts:
+            completes = torch.tensor(_may_complete(self.tokenizer, self.texts), dtype=torch.bool)
+            table[: len(self.tokenizer)] = completes[:vocabulary]
+        table[[token for token in self.eos if token < vocabulary]] = True
+        self._table = table.to(device)
 
     def may_end(self, tokens: Tensor) -> Tensor:
         """Marks the tokens after which `ends` must be called, ``[B]`` bool."""
         return self._table[tokens]
-
-    @cached_property
-    def _table(self) -> Tensor:
-        table = torch.zeros(self._vocabulary, dtype=torch.bool)
-        if self.texts:
-            completes = torch.tensor(_may_complete(self.tokenizer, self.texts), dtype=torch.bool)
-            table[: len(self.tokenizer)] = completes[: self._vocabulary]
-        for token in self.eos:
-            if token < self._vocabulary:
-                table[token] = True
-        return table.to(self._device)
 
     def ends(self, turn: Sequence[int]) -> bool:
         """Tests that the turn whose tokens are `turn` ends with its last token."""

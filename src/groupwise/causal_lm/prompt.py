@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from groupwise.config import ConfigError
@@ -22,7 +22,7 @@ def encode_prompts(tokenizer: Any, texts: Sequence[str], *, rendered: bool = Fal
         rendered: whether a chat template wrote them, with the special tokens that it wants.
 
     Example:
-        >>> from groupwise.causal_lm.cache import character_tokenizer
+        >>> from groupwise.causal_lm.small import character_tokenizer
         >>> encode_prompts(character_tokenizer("ab"), ["ab"])
         [[3, 4]]
     """
@@ -167,25 +167,3 @@ def _without_null_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _without_null_keys(entry) for key, entry in value.items() if entry is not None}
     return [_without_null_keys(entry) for entry in value] if isinstance(value, list | tuple) else value
-
-
-# The text of what a policy wrote, as rewards and environments read it.
-
-
-def written_texts(tokenizer: Any, rows: Sequence[Sequence[int]], ends: Collection[int]) -> list[str]:
-    """Decodes completions. Tokens that end, begin or fill a text go, and so do unknown ones; other special tokens, such
-    as `<think>` of some tokenizers, stay as they were written.
-
-    Args:
-        rows: token ids of each completion.
-        ends: ids that end a completion.
-
-    Example:
-        >>> from groupwise.causal_lm.cache import character_tokenizer
-        >>> tokenizer = character_tokenizer("ab")
-        >>> written_texts(tokenizer, [[*tokenizer.encode("ab"), tokenizer.eos_token_id]], [])
-        ['ab']
-    """
-    control = {tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.unk_token_id, *ends}
-    kept = [[token for token in row if token not in control] for row in rows]
-    return tokenizer.batch_decode(kept, skip_special_tokens=False)

@@ -1,5 +1,5 @@
-"""Groups sampled from any causal LM: one prefill a prompt, members that leave the batch when they are done, and
-log-probs that are kept.
+"""Groups sampled from any causal LM, in this process: one prefill a prompt, members that leave the batch when they are
+done, and log-probs that are kept; and the interface of every engine that samples groups.
 
 Every member of the batch takes one token a step, so step t writes column t of every row. A member whose conversation
 goes on (its environment answered) stays in the batch and is fed the environment's tokens, one a step, in place of
@@ -8,18 +8,19 @@ sampled ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, final
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, final
 
 import torch
 from torch import Tensor
 
-from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.config import SamplingConfig
+from groupwise.causal_lm.backbone import Backbone, quick_adapters
+from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig
 from groupwise.causal_lm.decode import Stops, check_finite, draw, prefill, truncation_mask, uniforms
-from groupwise.causal_lm.loading import quick_adapters
 from groupwise.config import ConfigError
+from groupwise.records import tensors_of
 
 Continue = Callable[[int, list[int]], Sequence[int] | None]
 Progress = Callable[[int, int], None]
@@ -66,13 +67,14 @@ class Completions:
     def cut(self) -> Completions:
         """Cuts the columns so that ``T`` is the longest member's length."""
         longest = int(self.length.max().item()) if len(self.length) else 0
-        return replace(self, **{name: value[:, :longest] for name, value in self._tensors().items() if value.ndim == 2})
+        columns = {name: value for name, value in tensors_of(self).items() if value.ndim == 2}
+        return replace(self, **{name: value[:, :longest] for name, value in columns.items()})
 
     @staticmethod
     def concatenate(parts: Sequence[Completions]) -> Completions:
         """Joins the members of all parts, padded to the longest."""
         longest = max(part.tokens.shape[1] for part in parts)
-        columns = [part._tensors() for part in parts]
+        columns = [tensors_of(part) for part in parts]
         joined = {
             name: torch.cat(
                 [
@@ -84,9 +86,6 @@ class Completions:
         }
         return replace(parts[0], **joined)
 
-    def _tensors(self) -> dict[str, Tensor]:
-        return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
-
 
 def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
     """Collects the ids that end a completion: those of the model's generation configuration and the tokenizer's.
@@ -96,7 +95,7 @@ def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.small import character_tokenizer, small_model
         >>> tokenizer = character_tokenizer("ab")
         >>> end_ids(small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0), tokenizer)
         (1,)
@@ -118,6 +117,25 @@ def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
             " tokenizer_config.json"
         )
     return tuple(sorted(end_tokens))
+
+
+def written_texts(tokenizer: Any, rows: Sequence[Sequence[int]], ends: Collection[int]) -> list[str]:
+    """Decodes completions. Tokens that end, begin or fill a text go, and so do unknown ones; other special tokens, such
+    as `<think>` of some tokenizers, stay as they were written.
+
+    Args:
+        rows: token ids of each completion.
+        ends: ids that end a completion.
+
+    Example:
+        >>> from groupwise.causal_lm.small import character_tokenizer
+        >>> tokenizer = character_tokenizer("ab")
+        >>> written_texts(tokenizer, [[*tokenizer.encode("ab"), tokenizer.eos_token_id]], [])
+        ['ab']
+    """
+    control = {tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.unk_token_id, *ends}
+    kept = [[token for token in row if token not in control] for row in rows]
+    return tokenizer.batch_decode(kept, skip_special_tokens=False)
 
 
 def sample(
@@ -164,7 +182,7 @@ def sample(
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.small import character_tokenizer, small_model
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )
@@ -216,7 +234,7 @@ def sample(
         done += len(numbers)
     joined = Completions.concatenate(parts)
     inverse_order = torch.tensor(members, device=backbone.device).argsort()
-    return replace(joined, **{name: value[inverse_order] for name, value in joined._tensors().items()}).cut()
+    return replace(joined, **{name: value[inverse_order] for name, value in tensors_of(joined).items()}).cut()
 
 
 def check(
@@ -328,35 +346,23 @@ class _Run:
             token = draw(p if keep is None else p * keep, uniform)
         if self.pending:
             token = self._fed(token, rows)
-        chosen_log_prob = log_p.gather(1, token.unsqueeze(1)).squeeze(1)
-        self._write("log_prob", step, rows, chosen_log_prob)
+        chosen = log_p.gather(1, token.unsqueeze(1)).squeeze(1)
+        values = {"log_prob": chosen}
         if "behaviour_log_prob" in self.columns:
             mass = 0.0 if keep is None else log_p.masked_fill(~keep, float("-inf")).logsumexp(1)
-            self._write("behaviour_log_prob", step, rows, chosen_log_prob - mass)
+            values["behaviour_log_prob"] = chosen - mass
         if "entropy" in self.columns or "score_norm" in self.columns:
             p = log_p.exp() if p is None else p
             if "entropy" in self.columns:
-                self._write(
-                    "entropy", step, rows, -torch.linalg.vecdot(p, log_p.clamp_min(torch.finfo(log_p.dtype).min))
-                )
+                values["entropy"] = -torch.linalg.vecdot(p, log_p.clamp_min(torch.finfo(log_p.dtype).min))
             if "score_norm" in self.columns:
-                self._write(
-                    "score_norm",
-                    step,
-                    rows,
-                    (1 - 2 * chosen_log_prob.exp() + torch.linalg.vecdot(p, p)).clamp_min(0).sqrt(),
-                )
-        self._write_to(self.steps, step, rows, token)
+                values["score_norm"] = (1 - 2 * chosen.exp() + torch.linalg.vecdot(p, p)).clamp_min(0).sqrt()
+        for columns, value in ((self.steps, token), *((self.columns[name], value) for name, value in values.items())):
+            if rows is None:
+                columns[step] = value
+            else:
+                columns[step].index_copy_(0, rows, value)
         return token
-
-    def _write(self, name: str, step: int, rows: Tensor | None, value: Tensor) -> None:
-        self._write_to(self.columns[name], step, rows, value)
-
-    def _write_to(self, columns: Tensor, step: int, rows: Tensor | None, value: Tensor) -> None:
-        if rows is None:
-            columns[step] = value
-        else:
-            columns[step].index_copy_(0, rows, value)
 
     def _fed(self, token: Tensor, rows: Tensor | None) -> Tensor:
         """Replaces sampled tokens by the environment's next token in the rows where one is pending."""
@@ -426,4 +432,113 @@ class _Run:
             entropy=columns.get("entropy"),
             score_norm=columns.get("score_norm"),
             truncated=torch.tensor(self.truncated, device=self.device),
+        )
+
+
+@final
+@dataclass(frozen=True)
+class GroupBatch:
+    """One batch of groups to sample; fields as the arguments of `Engine.sample`."""
+
+    prompts: Sequence[Sequence[int]]
+    group_size: int
+    settings: SamplingConfig
+    seeds: Sequence[int]
+    requires: frozenset[str]
+    continue_with: Continue | None
+    begin_again: Callable[[], None] | None
+    progress: Progress | None
+
+
+class Gathers(Protocol):
+    """The processes of a run, as far as an engine needs them."""
+
+    def gather(self, value: Any) -> list[Any]:
+        """Returns one plain value a process, on all of them."""
+        ...
+
+
+class Engine(ABC):
+    """A sampler of groups. `live` says whether it samples from the weights that are trained, as they are now,
+    `sends_weights` whether this process, and not another one, sends them to the servers that sample, `leaves_scores`
+    whether `sample` returns NaN log-probs, which the caller computes with all processes.
+    """
+
+    live: bool = True
+    sends_weights: bool = True
+    leaves_scores: bool = False
+
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        group_size: int,
+        settings: SamplingConfig,
+        seeds: Sequence[int],
+        *,
+        requires: Iterable[str] = ("log_prob",),
+        continue_with: Continue | None = None,
+        begin_again: Callable[[], None] | None = None,
+        progress: Progress | None = None,
+    ) -> Completions:
+        """Samples groups; other arguments, result and errors as of `groupwise.causal_lm.sampler.sample`.
+
+        Args:
+            begin_again: called before all groups are sampled from their beginning once more; it undoes what
+                `continue_with` remembers of them.
+        """
+        return self.answer(
+            GroupBatch(prompts, group_size, settings, seeds, frozenset(requires), continue_with, begin_again, progress)
+        )
+
+    @abstractmethod
+    def answer(self, batch: GroupBatch) -> Completions:
+        """Samples the groups of a batch."""
+
+    def expect(self, num_tokens: int) -> None:  # noqa: B027
+        """Notes that texts will be sampled of so many tokens of prompt and completion; does nothing by default."""
+
+    def send_weights(  # noqa: B027
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, peers: Gathers
+    ) -> None:
+        """Sends the weights of now to servers that several processes share; does nothing by default. Every process
+        calls it.
+
+        Args:
+            prompts: those that are trained on; a server proves its weights with some of them.
+            max_new_tokens: the longest completion of the run.
+            peers: the processes.
+        """
+
+    def check_scored(self, expected: Tensor, served: Tensor) -> None:  # noqa: B027
+        """Compares log-probs that the caller computed with those that the engine reported; does nothing by default.
+
+        Args:
+            expected: `[N]` nats, of the trained weights.
+            served: `[N]` nats.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Ends what the engine started; a second call does nothing."""
+
+
+@final
+class Builtin(Engine):
+    """An engine in this process; see `groupwise.causal_lm.sampler.sample`."""
+
+    def __init__(self, backbone: Backbone, tokenizer: Any, config: BuiltinEngine) -> None:
+        self.backbone, self.tokenizer, self.config = backbone, tokenizer, config
+
+    def answer(self, batch: GroupBatch) -> Completions:
+        """Samples the groups, `max_members` at once."""
+        return sample(
+            self.backbone,
+            batch.prompts,
+            batch.group_size,
+            batch.settings,
+            batch.seeds,
+            tokenizer=self.tokenizer,
+            requires=batch.requires,
+            continue_with=batch.continue_with,
+            progress=batch.progress,
+            max_members=self.config.max_members,
         )

@@ -19,9 +19,8 @@ from torch import Tensor
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from groupwise.causal_lm import fused
+from groupwise.causal_lm import fused_pass
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.cache import full_layers, prompt_cache
 
 
 def score(
@@ -56,7 +55,7 @@ def score(
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.small import character_tokenizer, small_model
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )
@@ -98,7 +97,7 @@ def backward(
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.small import character_tokenizer, small_model
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )
@@ -335,7 +334,7 @@ def can_pack(backbone: Backbone) -> bool:
     ):
         return False  # recomputation in the backward pass would find the model's usual attention
     if backbone.packs is None:
-        backbone.packs = bool(full_layers(prompt_cache(config))) and _agrees(backbone)
+        backbone.packs = backbone.keeps_every_token and _agrees(backbone)
     return backbone.packs
 
 
@@ -396,8 +395,8 @@ def hidden(backbone: Backbone, prompts: Sequence[Sequence[int]], tokens: Tensor,
             (lengths[member].unsqueeze(1) + steps)[completion_rows.filled],
         ]
     )
-    if fused.serves(backbone):
-        states = fused.states(
+    if fused_pass.serves(backbone):
+        states = fused_pass.states(
             backbone, ids, position, lambda module, *rows: packing.attend(module, *rows, scaling=module.scaling)
         )
     else:

@@ -7,7 +7,7 @@ from abc import update_abstractmethods
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal, Self, final
+from typing import Any, ClassVar, Literal, final
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -299,12 +299,6 @@ class FromPath(Config):
     def validated_settings(self) -> Config:
         """The settings as the user's own class has them."""
         return _validated(self.settings_class(self.path), self.settings)
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Returns a copy, whose settings are validated anew when they are asked for."""
-        copy = super().model_copy(update=update, deep=deep)
-        vars(copy).pop("validated_settings", None)
-        return copy
 
 
 def _validated(settings_class: type[Config], settings: Mapping[str, Any]) -> Config:

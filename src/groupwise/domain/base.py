@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -86,18 +87,11 @@ class Domain(ABC):
         " train.group_size, or a smaller model"
     )
     Settings: ClassVar[type[Config]] = NoSettings
-    _learner: Learner | None = None
 
-    @property
+    @cached_property
     def learner(self) -> Learner:
         """The one owner of weights and optimiser."""
-        if self._learner is None:
-            self._learner = LocalLearner(self.module)
-        return self._learner
-
-    @learner.setter
-    def learner(self, learner: Learner) -> None:
-        self._learner = learner
+        return LocalLearner(self.module)
 
     @abstractmethod
     def prompts(self, indices: Sequence[int]) -> list[Prompt]:
@@ -322,8 +316,8 @@ class Domain(ABC):
         """Ends what runs beside the domain, such as threads and processes of rewards, or of a learner that the domain
         set; by default the learner.
         """
-        if self._learner is not None:
-            self._learner.close()
+        if "learner" in vars(self):
+            self.learner.close()
 
     @classmethod
     def open(cls, settings: Config, *, streams: Streams, device: str = "cpu") -> Self:
@@ -355,9 +349,9 @@ class Domain(ABC):
             "supplies": frozenset,
             "auxiliary": frozenset,
         }
-        if domain._learner is not None:
+        if (learner := vars(domain).get("learner")) is not None:
             del member_types["module"]
-            _check_learner(cls, domain._learner)
+            _check_learner(cls, learner)
         for name, kind in member_types.items():
             value = getattr(domain, name, None)
             if not isinstance(value, kind):

@@ -55,7 +55,7 @@ def naming_failed_method(domain: Domain) -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        for owner in (domain, getattr(domain, "_learner", None)):
+        for owner in (domain, vars(domain).get("learner")):
             method = _method_entered(type(owner), error.__traceback__)
             if method is not None:
                 called = f"domain: {type(owner).__name__}.{method} raised {why_failed(error)}{_own_line(owner, error)}"

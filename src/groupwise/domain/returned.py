@@ -300,7 +300,9 @@ def _check_groups(samples: Samples, num_prompts: int, group_size: int) -> None:
             f"sample: {len(samples)} members for {num_prompts} prompts of {group_size}; return {members}, one row of"
             " mask each"
         )
-    _check_devices("sample", _tensors(samples), samples.mask.device)
+    # The loss reads these tensors of decisions and members together.
+    single = {"group": samples.group, "old_log_prob": samples.old_log_prob, "truncated": samples.truncated}
+    _check_devices("sample", {**single, **samples.decision_fields()}, samples.mask.device)
     expected = torch.arange(num_prompts).repeat_interleave(group_size)
     if (group := samples.group.flatten().tolist()) != expected.tolist() or samples.group.dim() != 1:
         first = next((place for place, pair in enumerate(zip(group, expected.tolist())) if pair[0] != pair[1]), 0)
@@ -337,12 +339,6 @@ def _check_record(place: str, record: Any) -> None:
             json.dumps(None if isinstance(value, Tensor) else value)
         except (TypeError, ValueError) as error:
             raise Fault(f"{place}: {name!r} is no JSON ({error}); only images may be tensors") from error
-
-
-def _tensors(samples: Samples) -> dict[str, Any]:
-    """Returns the tensors of decisions and members, which the loss reads together."""
-    single = {"group": samples.group, "old_log_prob": samples.old_log_prob, "truncated": samples.truncated}
-    return {name: value for name, value in {**single, **samples.decision_fields()}.items() if value is not None}
 
 
 def _check_devices(place: str, tensors: Mapping[str, Any], device: torch.device) -> None:

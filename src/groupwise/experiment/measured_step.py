@@ -17,12 +17,12 @@ from groupwise.streams import Streams, seed_everything
 from groupwise.track import MetricsFile, Trackers, read_metrics
 from groupwise.training.device import exact_arithmetic
 from groupwise.training.distributed import World
-from groupwise.training.job import Domains, Progress
+from groupwise.training.job import Domains
 from groupwise.training.run.loop import Interrupt, Session, run_stage
 from groupwise.training.run.preflight import check_configuration, check_domain, check_memory, device_of
 from groupwise.training.run.stages import stage_reference
-from groupwise.training.step.pass_sizes import fit_passes
-from groupwise.training.step.state import TrainState
+from groupwise.training.step.passes import fit_passes
+from groupwise.training.step.state import Progress, TrainState
 
 
 def measured_step(span: Experiment) -> Mapping[str, float]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from groupwise.objective import Objective
-from groupwise.objective.admission import Everything
+from groupwise.objective.advantage import Everything
 from groupwise.objective.divergence import NoDivergence
 from groupwise.records import Rollouts
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from groupwise.integrations.foreign import loss_refusals
 from groupwise.objective import Objective
-from groupwise.objective.batch import Batch
-from groupwise.objective.decisions import Acted
+from groupwise.objective.batch import Acted, Batch
 from groupwise.objective.divergence import NoDivergence
 from groupwise.records import Loss, Scored
 from groupwise.schedule import Constant

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -17,8 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from groupwise.config import Config, PieceFromPath
-from groupwise.objective.clipping import largest
-from groupwise.objective.decisions import Decisions, stop_gradient
+from groupwise.objective.decisions import Decisions, largest, stop_gradient
 from groupwise.objective.slot import CreditSlot, per_decision_problem, statistics_problem
 from groupwise.statistics import Mean, Statistic, Variance, as_float, row_count
 
@@ -343,7 +343,7 @@ class Credit(Config):
         fields = (getattr(self, name) for name in type(self).model_fields)
         return [credit for credit in fields if credit is not None]
 
-    @property
+    @cached_property
     def uniform(self) -> bool:
         """True when every decision gets the same credit."""
         return not self.links()

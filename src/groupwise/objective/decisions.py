@@ -1,5 +1,5 @@
 """The input of every slot of the objective: the decisions of some members, with masked places already set to harmless
-values.
+values; and the clipping that slots share.
 """
 
 from __future__ import annotations
@@ -7,139 +7,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from groupwise.records import DECISION_FIELDS, DecisionFields, Rollouts
-from groupwise.statistics import Mean, Reduce, Statistic, logical_and, row_count, sum_over_one_process
+from groupwise.objective.batch import Acted
+from groupwise.records import tensors_of
+from groupwise.statistics import Mean, Reduce, Statistic, as_float, logical_and, row_count, sum_over_one_process, total
 
-# Recorded decisions: mask, log-probs and further fields, in one record from the rollouts to the slots.
-
-
-@final
-@dataclass(frozen=True)
-class Acted(DecisionFields):
-    """The decisions of some members, as they were recorded, with the `DecisionFields` that rollouts gave. `Batch`,
-    `Plan` and `Decisions` hold it whole.
-
-    Args:
-        mask: `[B, T]` bool, true where a decision counts: in a batch the valid ones, in a plan those of admitted
-            members.
-        old_log_prob: `[B, T]` nats, under the policy that acted.
-        member: `[B]` ids that do not depend on how members are dealt out.
-        density: whether log-probs are of densities, which may exceed zero.
-        packed: whether every member's valid decisions are known to be its first ones; false is always right, and
-            slower.
-
-    Example:
-        >>> acted = Acted(torch.tensor([[True, True], [True, False]]), torch.tensor([[-1.0, -2.0], [-3.0, torch.nan]]))
-        >>> acted.select(torch.tensor([1, -1])).mask.tolist()
-        [[True, False], [False, False]]
-        >>> acted.clean(torch.float64).old_log_prob.tolist()
-        [[-1.0, -2.0], [-3.0, 0.0]]
-    """
-
-    mask: Bool[Tensor, "B T"]
-    old_log_prob: Float[Tensor, "B T"]
-    _: KW_ONLY
-    member: Int[Tensor, " B"] | None = None
-    density: bool = False
-    packed: bool = False
-
-    @staticmethod
-    def of(rollouts: Rollouts) -> Acted:
-        """Returns the decisions of rollouts; a member without an id gets its place in the batch as id.
-
-        Args:
-            rollouts: whole groups.
-        """
-        member = rollouts.member
-        return Acted(
-            rollouts.mask,
-            rollouts.old_log_prob,
-            member=torch.arange(len(rollouts.group), device=rollouts.group.device) if member is None else member,
-            density=rollouts.density,
-            packed=is_packed(rollouts.mask),
-            **rollouts.decision_fields(),
-        )
-
-    def __len__(self) -> int:
-        return self.mask.shape[0]
-
-    def select(self, rows: Int[Tensor, " N"], decisions: slice | None = None) -> Acted:
-        """Returns some members, or a slice of their decisions.
-
-        Args:
-            rows: the members' rows, in the new order. A negative row is filler: it repeats member 0, and none of its
-                decisions counts.
-            decisions: the slice of their decisions; unset takes all.
-        """
-        picked = {name: part(value, rows, decisions) for name, value in self._tensors().items()}
-        picked["mask"] = picked["mask"] & (rows >= 0)[:, None]
-        return replace(self, **picked)
-
-    def clean(self, dtype: torch.dtype) -> Acted:
-        """Returns the decisions with all their numbers in one dtype, 0 where the mask is false.
-
-        Args:
-            dtype: the dtype of the loss.
-        """
-        numbers = {name: value for name, value in self._tensors().items() if value.is_floating_point()}
-        return replace(self, **{name: self.masked(value.to(dtype)) for name, value in numbers.items()})
-
-    def masked(self, values: Float[Tensor, "R K"], fill: float = 0.0) -> Float[Tensor, "B T"]:
-        """Returns `values` with `fill` where the mask is false.
-
-        Args:
-            values: `[B, T]`, or a shape that broadcasts to it.
-            fill: the value at masked places.
-        """
-        return torch.where(self.mask, values, torch.full((), fill, dtype=values.dtype, device=values.device))
-
-    def _tensors(self) -> dict[str, Tensor]:
-        return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
+if TYPE_CHECKING:
+    pass
 
 
-OPTIONAL = frozenset(DECISION_FIELDS)
-"""The fields that a slot may name in `reads`: rollouts have them where the objective asks."""
-
-
-def part(
-    values: Shaped[Tensor, " B *K"], rows: Int[Tensor, " N"], decisions: slice | None = None
-) -> Shaped[Tensor, " N *L"]:
-    """Returns the values of some members, or of a slice of their decisions where there is one value a decision.
-
-    Args:
-        values: one a member, `[B]` or `[B, 1]`, or one a decision, `[B, T]`.
-        rows: the members' rows; a negative row repeats member 0.
-        decisions: the slice of their decisions; unset takes all.
-
-    Example:
-        >>> part(torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([1]), slice(1, 3)).tolist()
-        [[5, 6]]
-    """
-    chosen = values[rows.clamp(min=0)]
-    return chosen if decisions is None or chosen.dim() == 1 or chosen.shape[1] == 1 else chosen[:, decisions]
-
-
-def is_packed(mask: Bool[Tensor, "B T"]) -> bool:
-    """Returns whether every member's valid decisions are its first ones, as those of completions are.
-
-    Args:
-        mask: `[B, T]` bool.
-
-    Example:
-        >>> is_packed(torch.tensor([[True, True, False]])), is_packed(torch.tensor([[True, False, True]]))
-        (True, False)
-    """
-    gaps = mask[:, 1:] & ~mask[:, :-1]
-    return gaps.numel() == 0 or not bool(gaps.view(torch.uint8).amax())
+if TYPE_CHECKING:
+    pass
 
 
 @final
@@ -360,9 +246,7 @@ class Decisions:
         """Returns the decisions without gradient, for metrics: a metric that is read later must not keep the graph
         alive.
         """
-        return replace(
-            self, **{f.name: value.detach() for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
-        )
+        return replace(self, **{name: value.detach() for name, value in tensors_of(self).items()})
 
     def share(self, hits: Bool[Tensor, "B T"] | Callable[[], Tensor]) -> Mean:
         """Returns the statistic of the share of valid decisions at which `hits [B, T]` is true. A function is called
@@ -392,6 +276,39 @@ class Decisions:
     @cached_property
     def _length(self) -> Int[Tensor, "B 1"]:
         return row_count(self.mask)
+
+
+@final
+@dataclass(frozen=True)
+class Deviation:
+    """Predictions minus their target, on `N` noised copies `a x0 + b e` of samples with `D` elements each.
+
+    The target is the one of supervised training: `e - x0` for a flow, `e`, `a e - b x0` or `x0` otherwise.
+
+    Args:
+        live: `[N, D]`, of the policy being trained, with gradient.
+        old: `[N, D]`, of the policy that sampled, without gradient.
+        time: `[N]` in (0, 1], the noise level of a flow, the share of the training steps otherwise.
+        clean_scale: `[N]`, the change of the predicted sample `x0` for a change of the prediction by one: `b` for a
+            flow and `a e - b x0`, `b / a` for `e`, 1 for `x0`.
+
+    Example:
+        >>> import torch
+        >>> zeros = torch.zeros(1, 2)
+        >>> Deviation(zeros + 1.0, zeros, torch.tensor([0.5]), torch.tensor([0.5])).clean().tolist()
+        [[0.5, 0.5]]
+    """
+
+    live: Float[Tensor, "N D"]
+    old: Float[Tensor, "N D"]
+    time: Float[Tensor, " N"]
+    clean_scale: Float[Tensor, " N"]
+
+    def clean(self, share: float = 1.0) -> Float[Tensor, "N D"]:
+        """Returns the deviation of the predicted sample `x0`, up to its sign, of the prediction `share` of the way from
+        the old policy's to the live one's. A share below 0 lies on the other side of the old policy.
+        """
+        return self.clean_scale[:, None] * (share * self.live + (1 - share) * self.old)
 
 
 @final
@@ -497,3 +414,240 @@ def known_gradient(
     """
     result: Tensor = _KnownGradient.apply(source, value, slope)  # type: ignore[no-untyped-call]
     return result
+
+
+def clipped(
+    log_ratio: Float[Tensor, "B T"], decisions: Decisions, low: float, high: float
+) -> tuple[Float[Tensor, "B T"], Bool[Tensor, "B T"], Bool[Tensor, "B T"]]:
+    """Returns `min(rho A, clip(rho, 1 - low, 1 + high) A)` with the places where it is clipped.
+
+    The edge belongs to the region: at exactly `1 + high`, or `1 - low`, the gradient is that of the unclipped term, as
+    in the derivatives of `torch.min` and `torch.clamp`.
+
+    Args:
+        log_ratio: `[B, T]` nats, with gradient.
+        decisions: the decisions, whose advantages are read.
+        low, high: the distances from 1 by which the ratio may fall and rise.
+
+    Returns:
+        `S [B, T]`; where `A < 0` and `rho < 1 - low`; where `A > 0` and `rho > 1 + high`. Those two carry no gradient.
+
+    Example:
+        >>> log_ratio = torch.tensor([[1.5, 1.5]]).log()
+        >>> decisions = Decisions.of(
+        ...     torch.ones(1, 2, dtype=torch.bool), log_ratio, torch.zeros(1, 2), torch.tensor([[1.0, -1.0]])
+        ... )
+        >>> value, too_low, too_high = clipped(log_ratio, decisions, 0.2, 0.25)
+        >>> value.tolist(), too_high.tolist()
+        ([[1.25, -1.5]], [[True, False]])
+    """
+    ratio, advantage = log_ratio.detach().exp(), decisions.advantage
+    too_low = logical_and(decisions.bad, ratio < 1 - low)
+    too_high = logical_and(decisions.good, ratio > 1 + high)
+    alive = ~(too_low | too_high)
+    plain = ratio * advantage
+    clamped = ratio.clamp(1 - low, 1 + high).mul_(advantage)
+    return (
+        known_gradient(log_ratio, torch.minimum(plain, clamped), plain * as_float(alive, plain.dtype)),
+        too_low,
+        too_high,
+    )
+
+
+def clip_shares(
+    too_low: Bool[Tensor, "B T"], too_high: Bool[Tensor, "B T"], decisions: Decisions
+) -> Mapping[str, Statistic]:
+    """Returns the shares of the valid decisions that are clipped, under TRL's names.
+
+    Args:
+        too_low, too_high: `[B, T]` bool, the clipped decisions as `clipped` returns them.
+
+    Example:
+        >>> zeros, too_low = torch.zeros(1, 4), torch.tensor([[True, False, False, False]])
+        >>> metrics = clip_shares(
+        ...     too_low, ~too_low & False, Decisions.of(torch.ones(1, 4, dtype=torch.bool), zeros, zeros, zeros)
+        ... )
+        >>> metrics["clip_ratio/low_mean"].finish("low")
+        {'low': 0.25}
+    """
+    return {
+        "clip_ratio/low_mean": decisions.share(too_low),
+        "clip_ratio/high_mean": decisions.share(too_high),
+        "clip_ratio/region_mean": decisions.share(lambda: too_low | too_high),
+    }
+
+
+# The optional bound on an advantage, after scaling.
+
+
+def bounded(advantage: Float[Tensor, ...], clip: float | None) -> Float[Tensor, ...]:
+    """Returns `advantage` clamped to `[-clip, clip]`; as it is without a bound.
+
+    Args:
+        advantage: `[B, K]`.
+        clip: the largest absolute value.
+
+    Example:
+        >>> import torch
+        >>> bounded(torch.tensor([[-4.0], [1.0]]), 3.0).tolist()
+        [[-3.0], [1.0]]
+    """
+    return advantage if clip is None else advantage.clamp(-clip, clip)
+
+
+# The covariance of log-prob and advantage over a whole update, decision by decision, and how to pick decisions by it
+# on any number of processes.
+
+_DIGIT_BITS = 8
+_DIGITS = 1 << _DIGIT_BITS
+
+
+def covariance(decisions: Decisions) -> Float[Tensor, ...]:
+    """Returns `(lp - mean(lp)) (A - mean(A))`, `[B, T]` detached, the means over every valid decision of the update on
+    all processes.
+
+    Args:
+        decisions: of this process.
+
+    Example:
+        >>> log_prob, advantage = torch.tensor([[-1.0, -3.0]]), torch.tensor([[1.0, -1.0]])
+        >>> covariance(Decisions.of(torch.ones(1, 2, dtype=torch.bool), log_prob, log_prob, advantage)).tolist()
+        [[1.0, 1.0]]
+    """
+    log_prob = stop_gradient(decisions.log_prob)
+    sums = torch.stack([row_count(decisions.mask).sum().double(), total(log_prob), total(decisions.advantage)])
+    count, mean_log_prob, mean_advantage = decisions.reduce(sums)
+    count = count.clamp(min=1)
+    return decisions.masked(
+        (log_prob - (mean_log_prob / count).to(log_prob.dtype))
+        * (decisions.advantage - (mean_advantage / count).to(log_prob.dtype))
+    )
+
+
+def share_of(share: float, decisions: Decisions) -> Float[Tensor, ""]:
+    """Returns `max(1, floor(share N))`, `N` the valid decisions of the update on all processes.
+
+    Args:
+        share: in (0, 1].
+        decisions: of this process.
+
+    Example:
+        >>> zeros = torch.zeros(1, 5)
+        >>> float(share_of(0.5, Decisions.of(torch.ones(1, 5, dtype=torch.bool), zeros, zeros, zeros)))
+        2.0
+    """
+    return (share * decisions.reduce(row_count(decisions.mask).sum().double())).floor().clamp(min=1)
+
+
+def largest(
+    values: Float[Tensor, ...],
+    where: Bool[Tensor, ...],
+    number: Shaped[Tensor, ""],
+    reduce: Reduce,
+    places: Int[Tensor, " N"] | None = None,
+    lots: Callable[[Int[Tensor, " M"]], Float[Tensor, " M"]] | None = None,
+    take_ties: bool = False,
+) -> Bool[Tensor, ...]:
+    """Returns the places of the `number` largest values over all processes together. Where more values tie for the last
+    places than fit, some of them are drawn, all of them are taken,
+    or all of them are left out.
+
+    The numbers are read as integers of the same order, eight bits at a time from the top. Each pass counts the
+    candidates of each digit, and processes exchange these counts only; the next pass goes on with the candidates of the
+    one digit of which some are taken and some are not. The result is exact in every dtype.
+
+    Args:
+        values: `[B, T]` fp32 or fp64, finite where `where` is true; or `[N]`, the values at the places of `where` in
+            order.
+        where: `[B, T]` bool, the candidates.
+        number: scalar, the number of places over all processes.
+        reduce: sum over processes.
+        places: `where.flatten().nonzero()[:, 0]`, where the caller has it already.
+        lots: returns the random numbers of flat places (`lots_of`); of values that tie, those with the smallest numbers
+            are taken. Without `lots` they are left out.
+        take_ties: takes every value that ties for the last places, more than `number` then.
+
+    Returns:
+        `[B, T]` bool.
+
+    Example:
+        >>> where = torch.tensor([[True, True, False, True]])
+        >>> largest(torch.tensor([[1.0, 3.0, 9.0, 2.0]]), where, torch.tensor(2), lambda total: total).tolist()
+        [[False, True, False, True]]
+    """
+    places = where.flatten().nonzero()[:, 0] if places is None else places
+    numbers = values.flatten()[places] if values.dim() == where.dim() else values
+    bits = torch.int32 if numbers.dtype == torch.float32 else torch.int64
+    width = torch.iinfo(bits).bits
+    # Adding zero turns -0 into 0; a negative number's bits count downwards.
+    bit_pattern = (numbers + 0.0).view(bits)
+    key = bit_pattern ^ ((bit_pattern >> (width - 1)) & torch.iinfo(bits).max)
+    chosen, remaining = torch.zeros_like(where).flatten(), number.double()
+    for shift in range(width - _DIGIT_BITS, -1, -_DIGIT_BITS):
+        digit = (key >> shift) & (_DIGITS - 1)
+        if shift == width - _DIGIT_BITS:
+            digit = digit ^ (_DIGITS >> 1)  # the sign: negative numbers below
+        counts = reduce(torch.bincount(digit, minlength=_DIGITS).double())
+        from_above = torch.cat([counts.flip(0).cumsum(0).flip(0), counts.new_zeros(1)])
+        cut = _DIGITS + 1 - (from_above <= remaining).sum()  # the smallest digit that fits with all above it
+        chosen[places[digit >= cut]] = True
+        remaining = remaining - from_above[cut]
+        split = digit == cut - 1
+        key, places = key[split], places[split]
+    if take_ties and bool(remaining > 0):
+        chosen[places] = True
+        return chosen.view_as(where)
+    # `remaining` is the same number on every process, so that all of them draw, or none.
+    if lots is not None and bool(remaining > 0):
+        tied = torch.zeros_like(chosen)
+        tied[places] = True
+        return chosen.view_as(where) | largest(-lots(places), tied.view_as(where), remaining, reduce, places)
+    return chosen.view_as(where)
+
+
+def lots_of(decisions: Decisions) -> Callable[[Int[Tensor, " M"]], Float[Tensor, " M"]]:
+    """Returns the random numbers of an update by flat place: keyed by the member's id, the decision's place and the
+    step, so that they do not change with sharding.
+
+    Args:
+        decisions: of this process, with their members' ids.
+
+    Example:
+        >>> zeros = torch.zeros(2, 3)
+        >>> decisions = Decisions.of(
+        ...     torch.ones(2, 3, dtype=torch.bool), zeros, zeros, zeros, member=torch.tensor([7, 3])
+        ... )
+        >>> bool(
+        ...     (
+        ...         lots_of(decisions)(torch.tensor([4])) == keyed_uniform(torch.tensor([3]), torch.tensor([1]), key=0)
+        ...     ).all()
+        ... )
+        True
+    """
+    member, width = decisions.acted.member, decisions.mask.shape[1]
+    assert member is not None
+    return lambda places: keyed_uniform(member[places // width], places % width, decisions.draw)
+
+
+def keyed_uniform(member: Tensor, decision: Tensor, key: int) -> Tensor:
+    """Returns random numbers in [0, 1), fp64, that depend on (member id, decision, key) alone, so that a draw is the
+    same however the members are dealt out.
+
+    Args:
+        member: integer ids.
+        decision: integer places, broadcast with `member`.
+        key: the key of the draw, for example the step.
+
+    Example:
+        >>> members = torch.tensor([[7], [3]])
+        >>> first = keyed_uniform(members, torch.arange(2), key=0)
+        >>> bool((keyed_uniform(members.flip(0), torch.arange(2), key=0) == first.flip(0)).all())
+        True
+    """
+    # A Python integer does not wrap at 64 bits by itself, and torch takes no larger one.
+    by_key = ((key * 1442695040888963407 + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
+    mixed = member * -7046029254386353131 + decision * -4658895280553007687 + by_key
+    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
+        mixed = (mixed ^ ((mixed >> shift) & ((1 << (64 - shift)) - 1))) * factor
+    mixed = mixed ^ ((mixed >> 31) & ((1 << 33) - 1))
+    return ((mixed >> 11) & ((1 << 53) - 1)).double() / float(1 << 53)

@@ -188,7 +188,7 @@ def loss_of(objective: Objective, scored: Scored, plan: Plan) -> Loss:
         scored: members under the live policy, with gradient; of the plan's shape.
         plan: of the same members.
     """
-    statistics: dict[str, Statistic] = {name: Mean.number(value) for name, value in plan.constants.items()}
+    statistics: dict[str, Statistic] = {name: Mean.ratio(value, 1.0) for name, value in plan.constants.items()}
     if plan.not_finite == "counted" or scored.log_prob.device.type != "cpu":
         scored, plan = _without_broken(scored, plan, statistics)
     decisions = _decisions(objective, scored, plan)

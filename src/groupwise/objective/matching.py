@@ -10,8 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from groupwise.config import PieceError, PieceFromPath
-from groupwise.objective.decisions import Decisions, Surrogate
-from groupwise.objective.grouped import Deviation
+from groupwise.objective.decisions import Decisions, Deviation, Surrogate
 from groupwise.objective.noise import NoisedCopies, NoiseTimes
 from groupwise.objective.slot import MatchingSlot, matching_problem, surrogate_problem
 

@@ -12,6 +12,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal, Self, final
 
 import torch
@@ -20,21 +21,30 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from groupwise.config import Config, ConfigError, PieceFromPath, same_kind, why_failed
-from groupwise.objective.admission import Admission, Everything
-from groupwise.objective.advantage import Advantage, ZScore
+from groupwise.objective.advantage import Admission, Advantage, Everything, ZScore
 from groupwise.objective.aggregate import Aggregation, TokenMean
-from groupwise.objective.batch import Batch, ObjectiveState, Plan
+from groupwise.objective.batch import (
+    FP32_NOISE,
+    OPTIONAL,
+    Acted,
+    Batch,
+    ObjectiveState,
+    Partial,
+    Plan,
+    Running,
+    check_size,
+    grouped_rewards,
+    is_packed,
+    measure_rewards,
+)
 from groupwise.objective.correction import Correction, NoCorrection
 from groupwise.objective.credit import Credit
-from groupwise.objective.decisions import OPTIONAL, Acted, Counts, is_packed
+from groupwise.objective.decisions import Counts
 from groupwise.objective.divergence import Divergence, NoDivergence
-from groupwise.objective.grouped import FP32_NOISE, Running
 from groupwise.objective.loss import check_log_prob, compat_weight, loss_of
 from groupwise.objective.matching import Matching, NoMatching
-from groupwise.objective.prepare import Partial, check_size, grouped_rewards, measure_rewards
-from groupwise.objective.ratio import Ratio, Token
+from groupwise.objective.ratio import Identity, Ratio, Smoothing, Token
 from groupwise.objective.slot import SCOPES, Slot
-from groupwise.objective.smoothing import Identity, Smoothing
 from groupwise.objective.trust import Clip, Trust
 from groupwise.records import Cotangents, Loss, Rollouts, Scored
 from groupwise.schedule import Constant, EntropySchedule, Schedule
@@ -271,13 +281,13 @@ class Objective(Slots):
             return self
         return self.model_copy(update={"credit": self.credit.model_copy(update={"gradient_adaptive": settled})})
 
-    @property
+    @cached_property
     def requires(self) -> frozenset[str]:
         """The fields of `Scored` that the loss reads."""
         entropy = {"entropy"} if self.entropy.may_be_positive() else set()
-        return frozenset({"log_prob"} | entropy | self._reads() - OPTIONAL)
+        return frozenset({"log_prob"} | entropy | self._reads - OPTIONAL)
 
-    @property
+    @cached_property
     def requires_sampled(self) -> frozenset[str]:
         """The fields of `Scored` that the sampler is asked for: all that the loss reads; the log-prob alone where the
         domain noises the samples again after sampling (`matching`); none where such samples are drawn without noise,
@@ -287,11 +297,12 @@ class Objective(Slots):
             return self.requires
         return frozenset() if self.matching.deterministic else frozenset({"log_prob"})
 
-    @property
+    @cached_property
     def requires_rollouts(self) -> frozenset[str]:
         """The optional fields of `Rollouts` that the objective reads."""
-        return self._reads() & OPTIONAL | self.advantage.reads
+        return self._reads & OPTIONAL | self.advantage.reads
 
+    @cached_property
     def _stages(self) -> dict[str, Slot]:
         """Returns the stages of the loss by their keys in a configuration. A stage that reads more than log-probs and
         advantages names the fields in `reads`.
@@ -301,28 +312,29 @@ class Objective(Slots):
         }
         return slots | {f"credit.{link.kind}": link for link in self.credit.links()}
 
+    @cached_property
     def _reads(self) -> frozenset[str]:
-        return frozenset().union(*(stage.reads for stage in self._stages().values()))
+        return frozenset().union(*(stage.reads for stage in self._stages.values()))
 
-    @property
+    @cached_property
     def needs_reference(self) -> bool:
         """True when a reference policy takes part."""
         return "reference_log_prob" in self.requires_rollouts or (
             self.divergence.needs_reference and self.divergence.beta.may_be_positive()
         )
 
-    @property
+    @cached_property
     def discrete_only(self) -> str | None:
         """The reason why densities cannot be served, with advice; `None` where they can."""
-        for label, stage in self._stages().items():
+        for label, stage in self._stages.items():
             if stage.discrete_only is not None:
                 return f"{label} needs the probabilities of discrete decisions; {stage.discrete_only}"
         return None
 
-    @property
+    @cached_property
     def scope(self) -> str:
         """The extent of an update that one term of the loss reads: `decision`, `member` or `batch`."""
-        scopes = [stage.scope for stage in self._stages().values()]
+        scopes = [stage.scope for stage in self._stages.values()]
         if self.compat is not None:
             scopes.append("member")
         return max(scopes, key=SCOPES.index)
@@ -369,13 +381,13 @@ class Objective(Slots):
         self._check_rollouts(rollouts)
         if (
             rollouts.rewards
-            and self._policy_weight(state) != 0
+            and self.policy_weight.at(state.step) != 0
             and not any(rollouts.reward_weights.get(name, 1.0) for name in rollouts.rewards)
         ):
             raise ValueError(
                 "Rollouts.reward_weights are all 0, so nothing is rewarded; give at least one reward a weight"
             )
-        if not rollouts.rewards and self._policy_weight(state) != 0:
+        if not rollouts.rewards and self.policy_weight.at(state.step) != 0:
             raise ValueError(
                 "Rollouts.rewards is empty: a policy term needs at least one reward; pass Rollouts(...,"
                 " rewards={'name': values})"
@@ -405,7 +417,7 @@ class Objective(Slots):
             admitted=groups[rewards.index] & sampled,
             prompt=rewards.index,
             num_prompts=rewards.num_groups,
-            state=state.model_copy(update={"running": running}),
+            state=ObjectiveState(step=state.step, beta=state.beta, entropy=state.entropy, running=running),
             auxiliary_count=rollouts.auxiliary_count,
             statistics=statistics,
         )
@@ -419,7 +431,7 @@ class Objective(Slots):
         return replace(acted, mask=mask, packed=acted.packed and is_packed(mask))
 
     def _check_rollouts(self, rollouts: Rollouts) -> None:
-        for label, stage in self._stages().items():
+        for label, stage in self._stages.items():
             for name in sorted(OPTIONAL & stage.reads):
                 if getattr(rollouts, name) is None:
                     raise ValueError(
@@ -427,9 +439,6 @@ class Objective(Slots):
                     )
         if rollouts.density and self.discrete_only is not None:
             raise ValueError(f"Rollouts(density=True) holds densities, and {self.discrete_only}")
-
-    def _policy_weight(self, state: ObjectiveState) -> float:
-        return self.policy_weight.at(state.step)
 
     def _reward_penalty(self, rollouts: Rollouts, state: ObjectiveState) -> Float[Tensor, " B"] | None:
         if self.divergence.place != "reward" or rollouts.reference_log_prob is None:
@@ -577,10 +586,11 @@ class Objective(Slots):
         running = state.running
         if "state/running_weight" in metrics:
             running = Running(**{name: metrics[f"state/running_{name}"] for name in Running.model_fields})
+        finite = {name: number for name in ("kl", "entropy") if math.isfinite(number := metrics.get(name, math.nan))}
         return ObjectiveState(
             step=state.step + 1,
-            beta=self.divergence.beta.observe(beta, _finite(metrics.get("kl"))),
-            entropy=self.entropy.observe(entropy, _finite(metrics.get("entropy"))),
+            beta=self.divergence.beta.observe(beta, finite.get("kl")),
+            entropy=self.entropy.observe(entropy, finite.get("entropy")),
             running=running,
         )
 
@@ -613,7 +623,3 @@ class Objective(Slots):
         if scored.log_prob.device.type == "cpu":
             check_log_prob(scored.log_prob.detach(), plan)
         return scored
-
-
-def _finite(number: float | None) -> float | None:
-    return number if number is not None and math.isfinite(number) else None

@@ -15,13 +15,18 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from groupwise.config import Config
-from groupwise.objective.decisions import Counts, Decisions, Surrogate, whole_member
-from groupwise.objective.grouped import Deviation, Grouped, Running
+from groupwise.objective.batch import Grouped, Running
+from groupwise.objective.decisions import (
+    Counts,
+    Decisions,
+    Deviation,
+    Surrogate,
+    whole_member,
+)
 from groupwise.statistics import Statistic
 
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
-
 
 SCOPES = ("decision", "member", "batch")
 
@@ -346,10 +351,10 @@ def surrogate_problem(result: Any, mask: Tensor) -> str:
 
     Example:
         >>> surrogate_problem(torch.ones(2, 3), torch.ones(2, 3))
-        'it returned a Tensor; return groupwise.objective.decisions.Surrogate(value, alive)'
+        'it returned a Tensor; return groupwise.objective.slot.Surrogate(value, alive)'
     """
     if not isinstance(result, Surrogate):
-        return f"it returned {_described(result)}; return groupwise.objective.decisions.Surrogate(value, alive)"
+        return f"it returned {_described(result)}; return groupwise.objective.slot.Surrogate(value, alive)"
     if problem := per_decision_problem(result.value, mask):
         return problem
     for name in ("alive", "direct"):

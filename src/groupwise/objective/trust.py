@@ -12,8 +12,17 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from groupwise.config import PieceFromPath
-from groupwise.objective.clipping import clip_shares, clipped, covariance, largest, lots_of, share_of
-from groupwise.objective.decisions import Decisions, Surrogate, stop_gradient
+from groupwise.objective.decisions import (
+    Decisions,
+    Surrogate,
+    clip_shares,
+    clipped,
+    covariance,
+    largest,
+    lots_of,
+    share_of,
+    stop_gradient,
+)
 from groupwise.objective.slot import SCOPES, TrustSlot, surrogate_problem
 from groupwise.statistics import Mean, as_float
 

@@ -13,8 +13,7 @@ from groupwise.config import ImportPath, call_user, check_arguments, user_callab
 from groupwise.reward.base import Follows, Reward, RewardError, RewardFunction
 from groupwise.reward.completions import CompletionForm, Text, as_messages, completion_text, prompt_text
 from groupwise.reward.image import is_image, one_by_one
-from groupwise.reward.scoring.table import arguments_for, needed_columns
-from groupwise.reward.scoring.trainer_arguments import TRAINER_ARGUMENTS
+from groupwise.reward.scoring.table import TRAINER_ARGUMENTS, arguments_for, needed_columns
 
 ENTRY_POINTS = "groupwise.rewards"
 """The entry point group in which an installed package can name its rewards."""

@@ -32,15 +32,11 @@ def completion_text(completion: Text) -> str:
         >>> completion_text("4")
         '4'
     """
-    if isinstance(completion, str):
-        return _readable(completion)
-    for message in reversed(completion):
+    text = completion if isinstance(completion, str) else ""
+    for message in [] if isinstance(completion, str) else reversed(completion):
         if message.get("role", "assistant") == "assistant":
-            return _readable(content_text(message.get("content")))
-    return ""
-
-
-def _readable(text: str) -> str:
+            text = content_text(message.get("content"))
+            break
     text = text[:MAX_CHARACTERS]
     try:
         text.encode()
@@ -258,9 +254,11 @@ class Content:
         """
         if isinstance(completion, str | list):
             text = completion if isinstance(completion, str) else completion_text(completion)
-            return Content(_digest(text.encode(errors="replace")), repetition(text.split()))
-        array = completion.numpy() if hasattr(completion, "numpy") else completion
-        return Content(_digest(array.tobytes()))
+            content, share = text.encode(errors="replace"), repetition(text.split())
+        else:
+            array = completion.numpy() if hasattr(completion, "numpy") else completion
+            content, share = array.tobytes(), None
+        return Content(int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big"), share)
 
 
 def repetition(words: Sequence[str]) -> float | None:
@@ -271,7 +269,3 @@ def repetition(words: Sequence[str]) -> float | None:
     """
     num_phrases = len(words) - 2
     return 1 - len(set(zip(words, words[1:], words[2:], strict=False))) / num_phrases if num_phrases > 1 else None
-
-
-def _digest(content: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")

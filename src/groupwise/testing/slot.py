@@ -10,7 +10,7 @@ import torch
 
 from groupwise.config import ConfigError, PieceError, holding, object_path, validate
 from groupwise.objective import Objective
-from groupwise.objective.decisions import OPTIONAL
+from groupwise.objective.batch import OPTIONAL
 from groupwise.objective.slot import (
     SCOPES,
     AdmissionSlot,
@@ -253,7 +253,7 @@ def _derivative(piece: Slot, objective: Objective) -> Iterator[str]:
     try:
         laws.derivative(objective, world(8))
     except AssertionError as error:
-        yield f"{error}; for what is meant to be constant write groupwise.objective.decisions.stop_gradient(...)"
+        yield f"{error}; for what is meant to be constant write groupwise.objective.slot.stop_gradient(...)"
 
 
 def _finite(piece: Slot, objective: Objective) -> Iterator[str]:

@@ -104,7 +104,7 @@ class OptimiserFromPath(Steps):
     @model_validator(mode="after")
     def _is_an_optimiser(self) -> OptimiserFromPath:
         if may_run(self.path):
-            from groupwise.learner.optimiser import optimiser_class
+            from groupwise.learner.local import optimiser_class
 
             optimiser_class(self.path)
         return self

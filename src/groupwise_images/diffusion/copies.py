@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from groupwise.domain.protocol import Samples
-from groupwise.objective.grouped import Deviation
+from groupwise.objective.decisions import Deviation
 from groupwise.objective.matching import CopyMatching
 from groupwise.streams import Streams
 from groupwise_images.diffusion.denoiser import Denoiser

@@ -22,8 +22,8 @@ from torch.nn import functional
 from transformers import Lfm2Config, Lfm2ForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from groupwise.causal_lm.cache import character_tokenizer
 from groupwise.causal_lm.loading import save
+from groupwise.causal_lm.small import character_tokenizer
 from groupwise.checkpoint import Cache, StorageError, content_key
 from groupwise.streams import Streams
 from groupwise_selection.source.tickets import DESKS, WORDS

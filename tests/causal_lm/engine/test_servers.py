@@ -21,7 +21,6 @@ from tests.causal_lm.engine.stand_in import serving
 from tests.causal_lm.engine.two_processes import Peer, open_pair, send_weights
 
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.cache import character_tokenizer
 from groupwise.causal_lm.config import LoraConfig, SamplingConfig, VllmEngine
 from groupwise.causal_lm.engine import fleet, open_engine
 from groupwise.causal_lm.engine import started as started_module
@@ -30,6 +29,7 @@ from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
 from groupwise.causal_lm.engine.started import StartedServer, _same_device
 from groupwise.causal_lm.engine.transport import LoraTransport, open_transport, scratch_folder
 from groupwise.causal_lm.sampler import sample
+from groupwise.causal_lm.small import character_tokenizer
 from groupwise.config import ConfigError
 from groupwise.learner.shards import release
 

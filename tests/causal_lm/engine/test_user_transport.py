@@ -14,11 +14,11 @@ from pydantic import TypeAdapter, ValidationError
 from tests.causal_lm.engine.stand_in import serving
 
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.cache import character_tokenizer
 from groupwise.causal_lm.config import EngineConfig, SamplingConfig, VllmEngine
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.engine.server import EngineError
 from groupwise.causal_lm.engine.transport import FileTransport, Transport, reload_folder, save_whole
+from groupwise.causal_lm.small import character_tokenizer
 from groupwise.config import ConfigError, import_paths, restrict_code
 
 TOKENIZER = character_tokenizer("abcdefghij")

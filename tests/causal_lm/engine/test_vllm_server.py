@@ -14,11 +14,11 @@ import torch
 from tests.causal_lm.engine.two_processes import open_pair, send_weights
 from tests.engines.vllm_server import ENVIRONMENT, EXECUTABLE, processes_of, serving_vllm, started_engine
 
-from groupwise.causal_lm.cache import character_tokenizer, small_model
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SamplingConfig, SmallModelConfig, VllmEngine
 from groupwise.causal_lm.engine import open_engine, transport
 from groupwise.causal_lm.engine.server import EngineError
 from groupwise.causal_lm.loading import load, save
+from groupwise.causal_lm.small import character_tokenizer, small_model
 
 pytestmark = [
     pytest.mark.nightly,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.causal_lm.engine.base import Engine
+from groupwise.causal_lm.sampler import Engine
 
 
 class Peer:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from groupwise.causal_lm.cache import small_model
 from groupwise.causal_lm.config import SmallModelConfig
+from groupwise.causal_lm.small import small_model
 from groupwise.domain.language.chat import build_tokenizer
 
 CALL = '<tool_call> {"name": "add", "arguments": {"a": 2, "b": 3}} </tool_call>'

@@ -12,8 +12,8 @@ from tests.domain.language.calling_model import calling_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from groupwise.causal_lm import sampler
-from groupwise.causal_lm.cache import small_model
 from groupwise.causal_lm.config import SamplingConfig, SmallModelConfig
+from groupwise.causal_lm.small import small_model
 from groupwise.config import ConfigError
 from groupwise.domain.protocol import Prompt, Samples
 from groupwise.records import Scored

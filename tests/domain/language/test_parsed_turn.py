@@ -12,8 +12,8 @@ import torch
 from trl import chat_template_utils
 from trl.chat_template_utils import parse_response, qwen3_template
 
-from groupwise.causal_lm.cache import character_tokenizer, small_model
 from groupwise.causal_lm.config import SmallModelConfig
+from groupwise.causal_lm.small import character_tokenizer, small_model
 from groupwise.domain.language.chat import Chat, Conversations, parsed_tool_turn, parsed_turn, unreadable_template
 from groupwise.domain.language.config import ChatConfig
 from groupwise.domain.language.environment import ChatTools

@@ -168,7 +168,7 @@ FAMILIES = {
 
 def family(name: str) -> Any:
     """Returns a tokenizer of single characters with the chat template of a model family."""
-    from groupwise.causal_lm.cache import character_tokenizer
+    from groupwise.causal_lm.small import character_tokenizer
 
     template = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
     tokenizer = character_tokenizer("".join(map(chr, range(32, 127))) + "\n")

@@ -16,7 +16,7 @@ from groupwise.checkpoint import load_tree
 from groupwise.config import merge
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import remarks, run
-from groupwise.objective.grouped import Running
+from groupwise.objective.batch import Running
 from groupwise.records import Rollouts, Scored
 from groupwise.statistics import finish
 from groupwise.streams import Streams

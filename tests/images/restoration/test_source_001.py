@@ -21,17 +21,16 @@ from torch.nn import functional
 
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import job_of
-from groupwise.objective.grouped import Running
+from groupwise.objective.batch import Running
 from groupwise.reference import ReferencePolicy
 from groupwise.streams import Streams
 from groupwise.training import Recipe
 from groupwise.training.distributed import World
-from groupwise.training.job import Progress
 from groupwise.training.run.stages import stage_reference
-from groupwise.training.step.gradient import step_demonstrations
+from groupwise.training.step.passes import step_demonstrations
 from groupwise.training.step.rollouts import Collected
+from groupwise.training.step.state import Progress, TrainState
 from groupwise.training.step.state import Step as TrainStep
-from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import collect, update_policy
 from groupwise_images.restoration.domain import RestorationDomain
 

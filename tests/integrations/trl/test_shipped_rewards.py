@@ -20,8 +20,8 @@ from trl.rewards import (
 )
 
 import groupwise
-from groupwise.causal_lm.cache import character_tokenizer, small_model
 from groupwise.causal_lm.config import SmallModelConfig
+from groupwise.causal_lm.small import character_tokenizer, small_model
 from groupwise.integrations.trl import GRPOTrainer
 
 TEMPLATE = (

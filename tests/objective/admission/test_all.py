@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.objective.advantage.groups import grouped
 
-from groupwise.objective.admission import Everything
+from groupwise.objective.advantage import Everything
 
 
 def test_groups_that_differ_are_flat_have_one_reward_or_none() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.objective.advantage.groups import grouped
 
-from groupwise.objective.admission import PositiveShare
+from groupwise.objective.advantage import PositiveShare
 
 
 def test_share_of_the_present_rewards_above_the_threshold() -> None:

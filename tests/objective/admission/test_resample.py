@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from tests.objective.advantage.groups import grouped
 
-from groupwise.objective.admission import Resample
+from groupwise.objective.advantage import Resample
 
 
 def test_groups_that_differ_are_flat_have_one_reward_or_none() -> None:

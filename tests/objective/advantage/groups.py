@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from groupwise.objective.grouped import Grouped, Running
+from groupwise.objective.batch import Grouped, Running
 from groupwise.statistics import Reduce, sum_over_one_process
 
 

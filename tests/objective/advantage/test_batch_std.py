@@ -8,7 +8,7 @@ import pytest
 from tests.objective.advantage.groups import advantages, grouped
 
 from groupwise.objective.advantage import BatchStd
-from groupwise.objective.grouped import Running
+from groupwise.objective.batch import Running
 
 
 def test_scale_is_of_all_rewards() -> None:

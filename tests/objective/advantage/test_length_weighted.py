@@ -6,7 +6,7 @@ import pytest
 from tests.objective.advantage.groups import grouped
 
 from groupwise.objective.advantage import LengthWeighted
-from groupwise.objective.grouped import Running
+from groupwise.objective.batch import Running
 
 
 def advantages(*groups: list[float | None], lengths: list[float], clip: float | None = None) -> list[float]:

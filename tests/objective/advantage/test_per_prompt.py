@@ -13,7 +13,7 @@ from tests.objective.advantage.groups import grouped
 
 from groupwise.objective import Objective
 from groupwise.objective.advantage import PerPrompt
-from groupwise.objective.grouped import Running
+from groupwise.objective.batch import Running
 from groupwise.records import Rollouts
 
 NAN = float("nan")

@@ -10,7 +10,7 @@ import pytest
 from tests.objective.advantage.groups import grouped
 
 from groupwise.objective.advantage import PerReward
-from groupwise.objective.grouped import Running
+from groupwise.objective.batch import Running
 from groupwise.statistics import sum_over_one_process
 
 ROOT = 1 / math.sqrt(2)

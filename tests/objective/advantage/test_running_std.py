@@ -8,7 +8,7 @@ import pytest
 from tests.objective.advantage.groups import grouped
 
 from groupwise.objective.advantage import RunningStd
-from groupwise.objective.grouped import Running
+from groupwise.objective.batch import Running
 
 
 def test_first_batch_is_scaled_by_its_own_deviation() -> None:

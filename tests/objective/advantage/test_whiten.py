@@ -10,7 +10,7 @@ from tests.laws import SimulatedProcesses
 from tests.objective.advantage.groups import advantages, grouped
 
 from groupwise.objective.advantage import Whiten
-from groupwise.objective.grouped import Grouped, Running
+from groupwise.objective.batch import Grouped, Running
 
 
 def test_without_a_group() -> None:

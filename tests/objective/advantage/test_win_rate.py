@@ -10,7 +10,7 @@ import torch
 from tests.objective.advantage.groups import advantages, grouped
 
 from groupwise.objective.advantage import WinRate
-from groupwise.objective.grouped import Running
+from groupwise.objective.batch import Running
 
 
 def test_ties_are_half_a_win() -> None:

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from tests.objective.small import close, gradient, member_ratios
 
 from groupwise.objective.decisions import Decisions
-from groupwise.objective.ratio import Product
-from groupwise.objective.smoothing import Ema, scan
+from groupwise.objective.ratio import Ema, Product, scan
 from groupwise.statistics import finish
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.objective.small import close, gradient, member_ratios
 
-from groupwise.objective.smoothing import Identity
+from groupwise.objective.ratio import Identity
 
 
 def test_the_ratio_and_its_gradient_pass_through() -> None:

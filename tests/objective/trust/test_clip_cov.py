@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from tests.objective.small import close, gradient, member_ratios, recorded
 
-from groupwise.objective.clipping import keyed_uniform
+from groupwise.objective.decisions import keyed_uniform
 from groupwise.objective.trust import Clip, ClipCov
 from groupwise.statistics import finish
 

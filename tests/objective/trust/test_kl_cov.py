@@ -11,8 +11,7 @@ from tests.laws import SimulatedProcesses
 from tests.objective.small import close, gradient, member_ratios, recorded
 
 from groupwise.objective import Objective
-from groupwise.objective.clipping import keyed_uniform
-from groupwise.objective.decisions import Decisions
+from groupwise.objective.decisions import Decisions, keyed_uniform
 from groupwise.objective.trust import KlCov
 from groupwise.records import Rollouts, Scored
 from groupwise.statistics import finish

@@ -37,7 +37,7 @@ def test_a_complete_member_is_the_plain_sum_to_the_last_bit() -> None:
 def test_the_objective_forms_the_same_sum() -> None:
     import torch
 
-    from groupwise.objective.prepare import grouped_rewards
+    from groupwise.objective.batch import grouped_rewards
     from groupwise.records import Rollouts
 
     rollouts = Rollouts(

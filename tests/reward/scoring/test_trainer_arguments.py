@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from groupwise.reward import CallableReward, RewardError, Rewards, RewardTable, score
-from groupwise.reward.scoring.trainer_arguments import RewardLog, TrainerState
+from groupwise.reward.scoring.table import RewardLog, TrainerState
 
 PROMPTS, TEXTS = ["a", "b"], ["4", "5"]
 

@@ -14,9 +14,9 @@ from transformers import (
     Qwen3Config,
 )
 
-from groupwise.causal_lm.cache import character_tokenizer, small_model
 from groupwise.causal_lm.config import CausalLMConfig, SmallModelConfig
 from groupwise.causal_lm.loading import load
+from groupwise.causal_lm.small import character_tokenizer, small_model
 from groupwise_selection.example import Example, Query
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789QA:?+ \n"

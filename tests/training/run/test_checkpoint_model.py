@@ -13,9 +13,8 @@ from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.config import ConfigError
 from groupwise.objective import ObjectiveState
 from groupwise.training.distributed import World
-from groupwise.training.job import Progress
 from groupwise.training.run.evaluation import write_model_of
-from groupwise.training.step.state import TrainState
+from groupwise.training.step.state import Progress, TrainState
 from groupwise.training.weight_average import WeightAverage
 
 

@@ -143,7 +143,7 @@ MATCHINGS = [
     ("NoNoise", "__call__ raised AttributeError: .* has no attribute 'noise' .*pieces.py:"),
     ("NegativeLeft", "it returned no 'negative_error', only 'log_prob', 'positive_error'; return 'negative_error' as"),
     ("NoSurrogate", "surrogate raised AttributeError: .* has no attribute 'nowhere' .*pieces.py:"),
-    ("BareSurrogate", "surrogate: it returned a Tensor; return groupwise.objective.decisions.Surrogate"),
+    ("BareSurrogate", "surrogate: it returned a Tensor; return groupwise.objective.slot.Surrogate"),
 ]
 
 

@@ -14,7 +14,7 @@ from tests.training.step.test_update import gathered, started, step_of
 from tests.training.toy import ToyDomain, recipe
 
 from groupwise.config import ConfigError
-from groupwise.objective.grouped import Grouped, Running
+from groupwise.objective.batch import Grouped, Running
 from groupwise.objective.slot import AdvantageSlot
 from groupwise.streams import Streams
 from groupwise.training.step.step import collect, draw_prompts, update_policy

@@ -8,7 +8,7 @@ import pytest
 
 from groupwise.reward.completions import Content
 from groupwise.statistics import finish
-from groupwise.training.step.measures import copies_noise, place_correlations
+from groupwise.training.step.rollouts import copies_noise, place_correlations
 
 A, B, C = Content(1), Content(2), Content(3)
 

@@ -22,7 +22,7 @@ from groupwise.reward.wall.machine_wall import Wall
 from groupwise.track import read_metrics
 from groupwise.training import resume, train
 from groupwise.training.sampling import AdaptiveSampling
-from groupwise.training.step.memory import RewardMemory, group_comparisons
+from groupwise.training.step.state import RewardMemory, group_comparisons
 from groupwise_selection.reward import Vqa
 from groupwise_selection.reward.adaptive_weights import RunningQuantile
 from groupwise_selection.reward.vqa import Hybrid

@@ -15,7 +15,7 @@ from groupwise.memory import peak_bytes
 from groupwise.streams import seed_everything
 from groupwise.track import TrackConfig, read_metrics
 from groupwise.training import TrainConfig, train
-from groupwise.training.step import pass_sizes
+from groupwise.training.step import passes
 from groupwise.training.step.state import Step
 
 AUTO = {"micro_batch_members": "auto", "memory_limit_gib": 1000.0}
@@ -65,18 +65,18 @@ def test_a_generous_limit_takes_all_and_changes_nothing(tmp_path: Path, capsys: 
 @pytest.mark.parametrize("at_hand", [0, 9000, 14000, 20000])
 def test_the_size_is_what_fits_in_nine_tenths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_hand: int) -> None:
     measurements: list[tuple[float, float, float]] = []
-    original = pass_sizes._measure
+    original = passes._measure
 
     def noted(*arguments: Any) -> tuple[float, float, float]:
         measurements.append(original(*arguments))
         return measurements[-1]
 
     monkeypatch.setattr(
-        pass_sizes,
+        passes,
         "available_bytes",
         lambda device, limit: at_hand + 2 * sum(p.nbytes for p in domain.module.parameters()),
     )
-    monkeypatch.setattr(pass_sizes, "_measure", noted)
+    monkeypatch.setattr(passes, "_measure", noted)
     domain = Narrow(99)
     trained(tmp_path / "run", domain, grpo(**AUTO))
     ((one, per_member, available),) = measurements
@@ -134,18 +134,18 @@ def test_shards_measure_no_pass_that_memory_may_not_hold(tmp_path: Path, monkeyp
         bytes_of_one = bytes_of_one or taken
         return taken
 
-    monkeypatch.setattr(pass_sizes, "peak_bytes", measured)
+    monkeypatch.setattr(passes, "peak_bytes", measured)
     # Room for two members, and for neither three nor four.
     probe = Narrow(99)
     trained(tmp_path / "probe", probe, grpo(**AUTO))
     moments = 2 * sum(parameter.nbytes for parameter in probe.module.parameters())
-    room = int(2.9 * bytes_of_one / pass_sizes.SHARE)
-    monkeypatch.setattr(pass_sizes, "available_bytes", lambda device, limit: room + moments)
+    room = int(2.9 * bytes_of_one / passes.SHARE)
+    monkeypatch.setattr(passes, "available_bytes", lambda device, limit: room + moments)
     seed_everything(0)
     domain = Narrow(99)
     torch.testing.assert_close(trained(tmp_path / "auto", domain, grpo(**AUTO)), usual, rtol=0, atol=1e-12)
     assert domain.sizes[:3] == [1, 1, 2], "four were tried"
-    monkeypatch.setattr(pass_sizes, "available_bytes", lambda device, limit: 2**40)
+    monkeypatch.setattr(passes, "available_bytes", lambda device, limit: 2**40)
     with pytest.raises(ConfigError, match=r"memory ran out with 16 members .*write train.micro_batch_members = 8, "):
         trained(tmp_path / "ends", Narrow(5), grpo(**AUTO))
 
@@ -202,4 +202,4 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
 def test_measured_members_do_not_share_a_prompt_where_there_are_others() -> None:
     order = torch.tensor([4, 5, 0, 1, 2, 3])
     group = torch.tensor([0, 0, 1, 1, 2, 2])
-    assert pass_sizes._one_member_a_group_first(order, group).tolist() == [4, 0, 2, 5, 1, 3]
+    assert passes._one_member_a_group_first(order, group).tolist() == [4, 0, 2, 5, 1, 3]

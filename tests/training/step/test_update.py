@@ -17,10 +17,9 @@ from groupwise.reference import FrozenReference, ReferencePolicy
 from groupwise.streams import Streams, seed_everything
 from groupwise.training import Recipe
 from groupwise.training.distributed import World
-from groupwise.training.job import Progress
-from groupwise.training.step.gradient import step_demonstrations, supervised_gradient
+from groupwise.training.step.passes import step_demonstrations, supervised_gradient
 from groupwise.training.step.rollouts import Collected
-from groupwise.training.step.state import Step, TrainState
+from groupwise.training.step.state import Progress, Step, TrainState
 from groupwise.training.step.step import collect, policy_gradient, update_policy
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.causal_lm.engine.base import Engine
 from groupwise.causal_lm.engine.server import open_engine
+from groupwise.causal_lm.sampler import Engine
 
 __all__ = ["Engine", "open_engine"]

@@ -13,16 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
 import torch
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers.cache_utils import DynamicLayer
 
 from groupwise.causal_lm import sampler
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.cache import keeps_keys, prompt_cache
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig, TransformersEngine, VllmEngine
 from groupwise.causal_lm.decode import DistributionError, Stops
-from groupwise.causal_lm.engine.base import Builtin, Engine, GroupBatch
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
-from groupwise.causal_lm.sampler import Completions, end_ids
+from groupwise.causal_lm.sampler import Builtin, Completions, Engine, GroupBatch, end_ids
 from groupwise.causal_lm.scoring import score
 from groupwise.config import ConfigError
 from groupwise.processes import is_out_of_memory
@@ -453,7 +452,7 @@ def why_not_sampled(backbone: Backbone) -> str | None:
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.small import character_tokenizer, small_model
         >>> why_not_sampled(
         ...     Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
         ... )
@@ -604,7 +603,7 @@ def open_engine(config: EngineConfig, backbone: Backbone, tokenizer: Any) -> Eng
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.small import character_tokenizer, small_model
         >>> from groupwise.causal_lm.config import SamplingConfig
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
@@ -649,13 +648,13 @@ def continues_from_keys(backbone: Backbone) -> bool:
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.cache import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.small import character_tokenizer, small_model
         >>> continues_from_keys(
         ...     Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
         ... )
         True
     """
-    cache = prompt_cache(backbone.config)
+    cache = DynamicCache(config=backbone.config)
     with backbone.evaluating():
         try:
             backbone.forward(torch.tensor([[0, 1]], device=backbone.device), past_key_values=cache, use_cache=True)
@@ -663,7 +662,11 @@ def continues_from_keys(backbone: Backbone) -> bool:
             if is_out_of_memory(error):
                 raise
             return False
-    return keeps_keys(cache)
+    # A state-space layer holds a state, in some models beside keys and values.
+    return bool(cache.layers) and all(
+        isinstance(layer, DynamicLayer) and layer.keys is not None and not hasattr(layer, "recurrent_states")
+        for layer in cache.layers
+    )
 
 
 def _leaves_padding_out(backbone: Backbone) -> bool:

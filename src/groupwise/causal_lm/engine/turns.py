@@ -16,8 +16,7 @@ import torch
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.decode import check_finite
-from groupwise.causal_lm.engine.base import GroupBatch
-from groupwise.causal_lm.sampler import Completions, Continue, check
+from groupwise.causal_lm.sampler import Completions, Continue, GroupBatch, check
 
 
 @final

@@ -14,7 +14,6 @@ from torch import Tensor
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
 from groupwise.causal_lm.decode import Stops
-from groupwise.causal_lm.engine.base import Engine, Gathers, GroupBatch
 from groupwise.causal_lm.engine.checks import too_short
 from groupwise.causal_lm.engine.fleet import Fleet
 from groupwise.causal_lm.engine.proof import Difference, Proof
@@ -22,7 +21,7 @@ from groupwise.causal_lm.engine.server import WITHOUT_PROXY, EngineError, Interr
 from groupwise.causal_lm.engine.started import StartedServer
 from groupwise.causal_lm.engine.transport import open_transport
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
-from groupwise.causal_lm.sampler import Completions, end_ids
+from groupwise.causal_lm.sampler import Completions, Engine, Gathers, GroupBatch, end_ids
 from groupwise.config import ConfigError
 from groupwise.learner.shards import local_part
 from groupwise.processes import num_processes, process_rank
@@ -82,7 +81,7 @@ class Vllm(Engine):
         self._tokenizer, self._stops = tokenizer, dict[tuple[str, ...], Stops]()
 
     @property
-    def leaves_scores(self) -> bool:
+    def leaves_scores(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """True of a model in shards, whose log-probs all processes compute together."""
         return self.live and self.backbone.shards is not None
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, final
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from groupwise.causal_lm.cache import EOS, PAD, UNKNOWN
-from groupwise.causal_lm.prompt import encode_middle, encode_prompts, render_chat, without_nulls, written_texts
+from groupwise.causal_lm.prompt import encode_middle, encode_prompts, render_chat, without_nulls
+from groupwise.causal_lm.sampler import written_texts
+from groupwise.causal_lm.small import EOS, PAD, UNKNOWN
 from groupwise.config import ConfigError
 from groupwise.domain.language.config import ChatConfig
 from groupwise.domain.language.environment import EnvironmentKind
@@ -260,11 +261,11 @@ def unreadable_template(tokenizer: Any) -> list[str]:
 
 
 def read_texts(tokenizer: Any, samples: Samples, texts: Sequence[str]) -> Sequence[str]:
-    """Returns the texts of completions; in a chat each with the message that is read in it, where the tokenizer's
-    folder says how.
+    """Returns the texts of completions, in a chat each with the message that is read in it.
+
+    Args:
+        tokenizer: one whose folder says how turns are read (`reads_turns`).
     """
-    if not reads_turns(tokenizer):
-        return texts
     rows = zip(samples.payload["tokens"].tolist(), samples.payload["length"].tolist(), strict=True)
     ids = [tokens[:length] for tokens, length in rows]
     members = zip(texts, ids, samples.payload["prompt_ids"], samples.group.tolist(), strict=True)

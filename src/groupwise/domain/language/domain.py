@@ -14,11 +14,18 @@ import torch
 from torch import Tensor
 
 from groupwise.causal_lm.config import SamplingConfig
-from groupwise.causal_lm.prompt import written_texts
+from groupwise.causal_lm.sampler import written_texts
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain, in_shares
 from groupwise.domain.language import evaluate as evaluate_module
-from groupwise.domain.language.chat import Chat, Conversations, read_texts, token_texts, unreadable_template
+from groupwise.domain.language.chat import (
+    Chat,
+    Conversations,
+    read_texts,
+    reads_turns,
+    token_texts,
+    unreadable_template,
+)
 from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.data import Splits, prompt_limit, split, tokenize
 from groupwise.domain.language.evaluate import remarks_of_columns, remarks_of_counts, remarks_of_form
@@ -134,6 +141,9 @@ class LanguageDomain(Domain):
         self._chat = Chat(self.tokenizer, config.chat, () if self._environment is None else self._environment.schemas)
         if self._environment is not None and self._chat.tools:
             self._environment = self._environment.for_template(self._chat.template)
+        environment_stop = config.environment.stop if config.environment is not None else ()
+        self._stop = tuple(dict.fromkeys([*config.sampling.stop, *environment_stop]))
+        self._reads_turns = reads_turns(self.tokenizer)
         self.rewards = Rewards(config.rewards)
         self._check_columns(splits)
         limit = prompt_limit(config, self.policy.max_positions)
@@ -394,7 +404,7 @@ class LanguageDomain(Domain):
 
     @cached_property
     def _corpus(self) -> Corpus:
-        ends, stop, limit = self.policy.end_ids, self._stop(), self.policy.max_positions
+        ends, stop, limit = self.policy.end_ids, self._stop, self.policy.max_positions
         num_special = self.tokenizer.num_special_tokens_to_add()
         is_plain = self._environment is None and self.config.chat.use != "always"
         return Corpus(
@@ -403,15 +413,11 @@ class LanguageDomain(Domain):
             lambda demonstration: not (is_plain and has_few_letters(demonstration, limit, num_special)),
         )
 
-    def _stop(self) -> tuple[str, ...]:
-        environment_stop = self.config.environment.stop if self.config.environment is not None else ()
-        return tuple(dict.fromkeys([*self.config.sampling.stop, *environment_stop]))
-
     def _sampling(self, settings: Mapping[str, float], greedy: bool = False) -> SamplingConfig:
         integer_settings = {"top_k", "max_new_tokens", "max_turn_tokens"}
         overrides = {name: int(value) if name in integer_settings else float(value) for name, value in settings.items()}
         return SamplingConfig.model_validate(
-            {**self.config.sampling.model_dump(), **overrides, "stop": self._stop(), "greedy": greedy}
+            {**self.config.sampling.model_dump(), **overrides, "stop": self._stop, "greedy": greedy}
         )
 
     def _complete(
@@ -459,6 +465,9 @@ class LanguageDomain(Domain):
             conversations.add_cut_off(completions.tokens, completions.length)
             payload |= {"messages": conversations.completions, "environment": conversations.rewards}
             payload |= {"environment_counts": conversations.counts}
+        settings = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": float(sampling.top_k)}
+        if num_cut := self._train.num_truncated:
+            settings["truncated_prompts"] = num_cut / self.num_prompts
         return Samples(
             prompts=list(prompts),
             group=torch.arange(len(prompts), device=completions.tokens.device).repeat_interleave(group_size),
@@ -468,15 +477,9 @@ class LanguageDomain(Domain):
             recorded=Scored(completions.log_prob, entropy=completions.entropy, score_norm=completions.score_norm),
             truncated=completions.truncated,
             payload=payload,
-            settings=self._sampled_with(sampling),
+            settings=settings,
             numbers=completions.numbers,
         )
-
-    def _sampled_with(self, sampling: SamplingConfig) -> dict[str, float]:
-        """Returns the settings of a draw, and the share of the training prompts that are cut, where any is."""
-        settings = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": float(sampling.top_k)}
-        num_cut = self._train.num_truncated
-        return settings | ({"truncated_prompts": num_cut / self.num_prompts} if num_cut else {})
 
     def _scored_names(self, requires: frozenset[str]) -> frozenset[str]:
         return (requires & self.supplies) | {"log_prob"}
@@ -514,7 +517,9 @@ class LanguageDomain(Domain):
             for tokens, length in zip(samples.payload["tokens"].tolist(), columns["num_tokens"], strict=True)
         ]
         columns["truncated"] = [False] * len(samples) if samples.truncated is None else samples.truncated.tolist()
-        completions = samples.payload.get("messages") or read_texts(self.tokenizer, samples, self._texts(samples))
+        completions = samples.payload.get("messages") or self._texts(samples)
+        if self._reads_turns and "messages" not in samples.payload:
+            completions = read_texts(self.tokenizer, samples, completions)
         table = self.rewards.score(
             [prompt_columns["prompt"] for prompt_columns in member_columns], completions, columns, judges=judges
         )

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone, router_remark
-from groupwise.causal_lm.cache import small_model
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, prepared, save
 from groupwise.causal_lm.model_folder import checked, read_config
 from groupwise.causal_lm.sampler import Completions, Continue, end_ids
 from groupwise.causal_lm.sharded import ShardedLM, check_spreads
+from groupwise.causal_lm.small import small_model
 from groupwise.config import ConfigError, keys_under, user_object
 from groupwise.domain.language.chat import build_tokenizer
 from groupwise.domain.language.config import LanguageConfig, ModelObjects, Pretrained, Scratch

@@ -22,8 +22,8 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 from trl.trainer.utils import add_fused_lm_head, get_config_model_id
 
-from groupwise.causal_lm.prompt import encode_prompts, render_chat, without_nulls, written_texts
-from groupwise.causal_lm.sampler import end_ids
+from groupwise.causal_lm.prompt import encode_prompts, render_chat, without_nulls
+from groupwise.causal_lm.sampler import end_ids, written_texts
 from groupwise.config import ConfigError, difference, validate
 from groupwise.integrations.trl.keys import DECIDED, contradictions, objective_of, passes, refusals, remarks
 from groupwise.integrations.trl.rollouts import (

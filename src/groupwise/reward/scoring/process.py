@@ -1,8 +1,11 @@
-"""A reward in a process of its own, which can be killed when it hangs and started again."""
+"""Where a reward runs: in a thread, in the event loop of all asynchronous rewards, or in a process of its own, which
+can be killed when it hangs and started again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import inspect
 import json
@@ -13,12 +16,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from groupwise.reward.base import Noted, Reward, RewardError
 from groupwise.reward.completions import Text
-from groupwise.reward.scoring.trainer_arguments import TRAINER_ARGUMENTS
+from groupwise.reward.scoring.table import TRAINER_ARGUMENTS
 from groupwise.reward.wall.limits import Limits
 from groupwise.reward.wall.machine_wall import behind
 from groupwise.reward.wall.readable_paths import python
@@ -196,6 +200,7 @@ _SECONDS_TO_WAKE = 0.5
 
 
 @final
+@dataclass(eq=False)
 class Job:
     """One call: `done` is set as soon as `value` or `error` is; `seconds` is the duration.
 
@@ -204,13 +209,12 @@ class Job:
         False
     """
 
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self.call = call
-        self.done = threading.Event()
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self.started = time.monotonic()
-        self.seconds = 0.0
+    call: Callable[[], Any]
+    done: threading.Event = field(default_factory=threading.Event)
+    value: Any = None
+    error: BaseException | None = None
+    started: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
 
     def ends_within(self, seconds: float | None) -> bool:
         """Waits for the end of the call, and returns whether it ended in time.
@@ -297,3 +301,97 @@ class Worker:
             return await result
         finally:
             self._running = None
+
+
+_SECONDS_TO_CANCEL = 1.0
+
+
+def is_asynchronous(function: Any) -> bool:
+    """Tests whether calling a reward gives something to await.
+
+    Example:
+        >>> async def judge(completions): ...
+        >>> is_asynchronous(judge), is_asynchronous(len)
+        (True, False)
+    """
+    while hasattr(function, "func"):  # functools.partial
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(type(function), "__call__", None)  # noqa: B004 - the coroutine function behind an object, not a test
+    )
+
+
+@final
+class EventLoop:
+    """A daemon thread with an event loop, in which calls run at the same time; it begins with the first call.
+
+    Example:
+        >>> async def four():
+        ...     return 2 + 2
+        >>> loop = EventLoop()
+        >>> job = loop.start(four)
+        >>> job.ends_within(5.0), job.value
+        (True, 4)
+        >>> loop.close()
+    """
+
+    def __init__(self) -> None:
+        self._futures: dict[Job, concurrent.futures.Future[Any]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Job:
+        """Begins a call in the loop; it is under way when this returns."""
+        job, loop = Job(call), self._loop or self._begin()
+        self._futures[job] = asyncio.run_coroutine_threadsafe(self._awaited(job), loop)
+        if job.done.is_set():
+            self._futures.pop(job, None)
+        return job
+
+    def leave(self, job: Job) -> None:
+        """Cancels a call. A call that blocks the loop, and so all others, is left behind with its thread."""
+        future = self._futures.pop(job, None)
+        if future is None or self._loop is None:
+            return
+        future.cancel()
+        answered = threading.Event()
+        self._loop.call_soon_threadsafe(answered.set)
+        if not answered.wait(_SECONDS_TO_CANCEL):
+            self._loop = None
+
+    def close(self) -> None:
+        """Ends the thread; calls under way are cancelled."""
+        for future in list(self._futures.values()):
+            future.cancel()
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(_SECONDS_TO_CANCEL)
+
+    def _begin(self) -> asyncio.AbstractEventLoop:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, args=(self._loop,), name="rewards-async", daemon=True)
+        self._thread.start()
+        return self._loop
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        # Tasks that were cancelled end here, so that nothing is said of tasks that were never awaited.
+        pending = asyncio.all_tasks(loop)
+        for task in pending:
+            task.cancel()
+        if pending:
+            loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+        loop.close()
+
+    async def _awaited(self, job: Job) -> None:
+        try:
+            job.value = await job.call()
+        except asyncio.CancelledError:
+            raise
+        # A reward may call sys.exit(): that too is the reward's error and not the end of the loop.
+        except BaseException as error:
+            job.error = error
+        job.seconds = time.monotonic() - job.started
+        job.done.set()
+        self._futures.pop(job, None)

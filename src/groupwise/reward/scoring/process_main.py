@@ -23,8 +23,7 @@ from groupwise.config import ConfigError
 from groupwise.reward.base import RewardError
 from groupwise.reward.config import RewardConfig
 from groupwise.reward.scoring.members import Members, error_text, plain
-from groupwise.reward.scoring.table import arguments_for
-from groupwise.reward.scoring.trainer_arguments import RewardLog, TrainerState
+from groupwise.reward.scoring.table import RewardLog, TrainerState, arguments_for
 
 
 def main() -> None:

@@ -13,11 +13,12 @@ from groupwise.config import ConfigError, why_failed
 from groupwise.plugins import is_shipped
 from groupwise.reward.base import Follows, Groups, Parted, Reward, RewardError, RewardFunction
 from groupwise.reward.completions import CompletionForm, Content, Text, in_form, shape_advice
-from groupwise.reward.scoring.event_loop import EventLoop, is_asynchronous
-from groupwise.reward.scoring.process import Job, ProcessReward, Worker
+from groupwise.reward.scoring.process import EventLoop, Job, ProcessReward, Worker, is_asynchronous
 from groupwise.reward.scoring.table import (
     RewardEvent,
+    RewardLog,
     RewardTable,
+    TrainerState,
     arguments_for,
     check_columns,
     checked_values,
@@ -26,7 +27,6 @@ from groupwise.reward.scoring.table import (
     needed_columns,
     split_maps,
 )
-from groupwise.reward.scoring.trainer_arguments import RewardLog, TrainerState
 
 # Copies of what a reward is given, so that one that changes it in place changes nothing of the others, of the
 # rollouts and of the data.
@@ -93,7 +93,9 @@ class _Call:
 @final
 @dataclass
 class _Open:
-    """A reward ready to be called, with its settings and its thread. All but shipped ones are given copies."""
+    """A reward ready to be called, with its settings and its thread. All but shipped ones are given copies; an
+    asynchronous one is awaited in the event loop.
+    """
 
     name: str
     function: RewardFunction
@@ -109,6 +111,7 @@ class _Open:
     form: CompletionForm | None = None
     unreadable: Callable[[Mapping[str, Any]], str | None] | None = None
     worker: Worker | None = None
+    awaited: bool = False
 
     def start(self, batch: Mapping[str, Any], state: TrainerState, loop: EventLoop) -> _Call:
         """Begins to score a batch. A function of a user gets completions in its form, and the trainer's arguments."""
@@ -121,7 +124,7 @@ class _Open:
             # Other rewards run at the same time on the same values, and later steps get them again.
             arguments = own_copy(arguments)
         call: Any = lambda: self.function(**arguments)  # noqa: E731
-        if is_asynchronous(self.function):
+        if self.awaited:
             return _Call(loop.start(call), log, completions, frozenset(batch))
         if self.worker is None:
             self.worker = Worker(self.name)
@@ -131,7 +134,7 @@ class _Open:
         """Leaves a call under way to itself; a process is killed, so that its late answer cannot meet the
         next batch.
         """
-        if is_asynchronous(self.function):
+        if self.awaited:
             loop.leave(call.job)
         elif self.worker is not None:
             self.worker.leave()
@@ -184,6 +187,7 @@ def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
         written_by_user or not is_shipped(type(reward).__module__),
         _form(name, reward),
         reward.unreadable if isinstance(reward, Reward) else None,
+        awaited=is_asynchronous(function),
     )
 
 
@@ -240,6 +244,7 @@ class Rewards:
 
     Attributes:
         state: the progress of training, which a function is given as `trainer_state`.
+        follows: true where a reward follows training.
 
     Raises:
         RewardError: a reward that cannot be opened.
@@ -263,6 +268,8 @@ class Rewards:
         except BaseException:
             self.close()
             raise
+        self._following = [name for name, reward in self._rewards.items() if isinstance(reward.function, Follows)]
+        self.follows = bool(self._following)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -377,7 +384,7 @@ class Rewards:
                     maps[reward.name] = member_maps
                 seconds[reward.name] = job.seconds
                 # What a call logged that has no result may be incomplete.
-                if job.done.is_set() and job.error is None:
+                if job.done.is_set() and job.error is None and reward.written_by_user:
                     call.log.check(reward.name, len(prompts))
                     logs[reward.name] = call.log
         finally:
@@ -398,12 +405,12 @@ class Rewards:
         """Returns the memories of rewards that follow training, by name, JSON-able; rewards without a memory are left
         out.
         """
-        memories = {name: self._asked(name, "memory") for name, _ in self._following()}
+        memories = {name: self._asked(name, "memory") for name in self._following}
         return {name: memory for name, memory in memories.items() if memory}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
         """Restores the memories of the rewards that are present; a reward without an entry is reset."""
-        for name, _ in self._following():
+        for name in self._following:
             self._asked(name, "recall", memory.get(name, {}))
 
     def follow(self, groups: Mapping[str, Groups]) -> dict[str, float]:
@@ -416,7 +423,7 @@ class Rewards:
             what they say about themselves now, as `rewards/NAME/...`.
         """
         metrics: dict[str, float] = {}
-        for name, _ in self._following():
+        for name in self._following:
             if not groups.get(name):
                 continue
             said = self._asked(name, "follow", groups[name])
@@ -428,22 +435,12 @@ class Rewards:
             metrics |= {f"rewards/{name}/{key}": float(number) for key, number in said.items()}
         return metrics
 
-    @property
-    def follows(self) -> bool:
-        """True where a reward follows training."""
-        return bool(self._following())
-
     def _asked(self, name: str, method: str, *arguments: Any) -> Any:
         """Calls a method by which a reward remembers; what it raises is told with the reward's name and the line."""
         try:
             return getattr(self._rewards[name].function, method)(*arguments)
         except Exception as error:
             raise RewardError(f"reward {name!r}: {method} raised {why_failed(error)}", reward=name) from error
-
-    def _following(self) -> list[tuple[str, Follows]]:
-        return [
-            (name, reward.function) for name, reward in self._rewards.items() if isinstance(reward.function, Follows)
-        ]
 
     def close(self) -> None:
         """Ends threads and processes; a hung one is left to the end of the program."""

@@ -19,9 +19,8 @@ from groupwise.processes import is_out_of_memory
 from groupwise.streams import Streams
 from groupwise.training.config import TrainConfig
 from groupwise.training.distributed import World
-from groupwise.training.job import Progress
-from groupwise.training.step.pass_sizes import agree_on_passes
-from groupwise.training.step.state import TrainState, whole_weights
+from groupwise.training.step.passes import agree_on_passes
+from groupwise.training.step.state import Progress, TrainState, whole_weights
 
 PREFIX = "eval/"
 """The prefix of metrics of evaluations in `metrics.jsonl`."""

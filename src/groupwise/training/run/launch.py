@@ -27,7 +27,7 @@ from groupwise.streams import Streams, seed_everything
 from groupwise.track import MetricsFile, Trackers, open_trackers, read_metrics
 from groupwise.training.device import device_of_process, exact_arithmetic
 from groupwise.training.distributed import World, check_group, connect, disconnect
-from groupwise.training.job import Domains, Job, Progress
+from groupwise.training.job import Domains, Job
 from groupwise.training.run.evaluation import metric_name
 from groupwise.training.run.loop import (
     Interrupt,
@@ -58,8 +58,7 @@ from groupwise.training.run.run_folder import (
     write_json,
 )
 from groupwise.training.run.stages import START, begin_at, run_controls, run_stages
-from groupwise.training.step.memory import rewards_of
-from groupwise.training.step.state import TrainState, reference_config
+from groupwise.training.step.state import Progress, TrainState, reference_config, rewards_of
 
 # The resumption of a run: its newest whole checkpoint is restored, and its files are cut back to that checkpoint.
 

@@ -35,9 +35,8 @@ from groupwise.training.job import Job, Recipe
 from groupwise.training.run.evaluation import PREFIX, evaluate, metric_name, note_score, should_stop
 from groupwise.training.run.rollout_records import rollout_records, with_files, write_pictures
 from groupwise.training.run.run_folder import remove_old_records, write_records
-from groupwise.training.step.memory import ready_rewards
 from groupwise.training.step.rollouts import Collected
-from groupwise.training.step.state import Step, TrainState
+from groupwise.training.step.state import Step, TrainState, ready_rewards
 from groupwise.training.step.step import Updates, train_step
 
 # The clock by which a stage and its controls are given equal time.
@@ -60,17 +59,13 @@ def undelayed_seconds() -> float:
         >>> undelayed_seconds() >= start
         True
     """
-    # The delay is read first: a wait between the two readings then lengthens the time instead of turning it back.
-    delay = _seconds_without_processor()
-    return perf_counter() - delay
-
-
-def _seconds_without_processor() -> float:
-    """Returns how many seconds the calling thread has waited in a processor's queue since it began."""
+    # The delay, the seconds that the thread has waited in a processor's queue, is read first: a wait between the two
+    # readings then lengthens the time instead of turning it back.
     try:
-        return int(_SCHEDULER.read_text(encoding="ascii").split()[1]) / 1e9
+        delay = int(_SCHEDULER.read_text(encoding="ascii").split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
-        return 0.0
+        delay = 0.0
+    return perf_counter() - delay
 
 
 # A user's functions, called after every step.

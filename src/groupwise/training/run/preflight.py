@@ -16,7 +16,7 @@ from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Matches, RewardsDecisions
 from groupwise.learner.protocol import OFFERS, Learner
 from groupwise.objective import Objective
-from groupwise.objective.grouped import Deviation
+from groupwise.objective.decisions import Deviation
 from groupwise.objective.matching import CopyMatching, NoMatching
 from groupwise.processes import can_spread, num_processes
 from groupwise.records import DECISION_FIELDS, Rollouts, Scored

@@ -21,7 +21,8 @@ from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Cell, Interval, Table
 from groupwise.domain.returned import checked_records
 from groupwise.objective import Objective
-from groupwise.objective.decisions import Acted, Decisions
+from groupwise.objective.batch import Acted
+from groupwise.objective.decisions import Decisions
 from groupwise.reward.image import is_picture
 from groupwise.training.step.rollouts import Collected
 from groupwise.training.step.step import Updates

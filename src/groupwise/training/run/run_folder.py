@@ -26,7 +26,7 @@ from groupwise.config import ConfigError, read_json
 from groupwise.processor import processor
 from groupwise.runs import RunFolder
 from groupwise.runs.run import NOTED, EvaluatedOn
-from groupwise.training.job import Progress
+from groupwise.training.step.state import Progress
 
 _LIBRARIES = (
     "groupwise",

@@ -22,13 +22,12 @@ from groupwise.runs.folder import run_to_start_from
 from groupwise.track import MetricsFile, Trackers
 from groupwise.track.tracker import same_decimals
 from groupwise.training.distributed import World
-from groupwise.training.job import Domains, Job, Progress, Recipe
+from groupwise.training.job import Domains, Job, Recipe
 from groupwise.training.run.evaluation import evaluate, metric_name
 from groupwise.training.run.loop import Session, autocast_of, evaluate_now, keep_best_model, keep_model, run_stage, save
 from groupwise.training.run.run_folder import summarise, write_json
-from groupwise.training.step.memory import ready_rewards
-from groupwise.training.step.pass_sizes import fit_passes, restore_passes
-from groupwise.training.step.state import TrainState, reference_config
+from groupwise.training.step.passes import fit_passes, restore_passes
+from groupwise.training.step.state import Progress, TrainState, ready_rewards, reference_config
 
 # The state after the leading stages that sample nothing: every run writes it into its folder, and another run may
 # start from it (`start = "runs/A"`).

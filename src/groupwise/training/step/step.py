@@ -4,9 +4,9 @@
     (`sample_round`); then, for each update on these rollouts: plan the weights, score the answers again, compute the
     loss and its gradient (`policy_gradient`), update the weights (`_optimise`); log what happened (`train_step`).
 
-What only some runs need is called by its name and lives beside this page: several rounds of sampling and the reference
-(`rollouts`), gradients by cotangents and of demonstrations (`gradient`), measured sizes of passes (`pass_sizes`), what
-is remembered of rewards (`memory`), statistics of a round (`measures`).
+What only some runs need is called by its name and lives beside this page: several rounds of sampling, the reference and
+the statistics of a round (`rollouts`), gradients by cotangents and of demonstrations and measured sizes of passes
+(`passes`), what is remembered of rewards (`state`).
 
 Every process of a run makes the same step on its share of the prompts. `step.world` sums and gathers over processes;
 with one process both give back what they are given.
@@ -27,23 +27,23 @@ from groupwise.domain.base import require_gradient
 from groupwise.domain.returned import checked_prompts, checked_rewards
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import StepNumbers
-from groupwise.objective.decisions import Acted
+from groupwise.objective.batch import Acted
 from groupwise.objective.matching import NoMatching
 from groupwise.statistics import Mean, add, finish
 from groupwise.streams import Streams
 from groupwise.training.optimiser_config import OptimiserConfig
-from groupwise.training.step.gradient import (
+from groupwise.training.step.passes import (
+    PassStatistics,
+    agree_on_passes,
     by_cotangents,
+    fit_micro_batch,
     join_pass,
     pass_statistics,
+    retrying,
     score_without_gradient,
-    scored_share,
     step_demonstrations,
     supervised_gradient,
 )
-from groupwise.training.step.measures import round_statistics
-from groupwise.training.step.memory import ready_rewards
-from groupwise.training.step.pass_sizes import PassStatistics, agree_on_passes, fit_micro_batch, retrying
 from groupwise.training.step.rollouts import (
     Collected,
     admitted_groups,
@@ -51,11 +51,12 @@ from groupwise.training.step.rollouts import (
     check_running,
     noised_again,
     num_prompts_to_draw,
+    round_statistics,
     sample_groups,
     scored_by_reference,
     scored_by_trainer,
 )
-from groupwise.training.step.state import Step
+from groupwise.training.step.state import Step, ready_rewards
 
 _NOT_FINITE = "log_prob/not_finite"
 
@@ -366,7 +367,7 @@ def policy_gradient(
     # Plan: the weight of every decision, from counts over all processes.
     batch = collected.batch.select(rows)
     plan = objective.plan(batch, step.state.objective, step.world.sum, not_finite="counted")
-    statistics: PassStatistics = [{"on_policy_share": Mean.number(float(on_policy))}]
+    statistics: PassStatistics = [{"on_policy_share": Mean.ratio(float(on_policy), 1.0)}]
     # Where a process has no member, it joins the passes of the others with one that it does not train on.
     samples = collected.samples if len(collected.samples) else collected.filler
     if on_policy and recorded is not None and objective.requires <= set(recorded.tensors()) and not plan.auxiliary:
@@ -381,7 +382,8 @@ def policy_gradient(
     if not (objective.matching.pulls or plan.beta != 0 or plan.entropy != 0 or plan.auxiliary):
         alive = (plan.acted.mask & (plan.advantage != 0)).any(1).nonzero()[:, 0]
     lengths = batch.acted.mask.sum(1)
-    statistics.append({"scored_share": scored_share(len(alive), len(plan))})
+    # The statistics of the loss are over the members that are scored.
+    statistics.append({"scored_share": Mean.ratio(len(alive), len(plan))})
     for chosen in step.passes(lengths[alive]):
         if chosen is None:
             join_pass(step, samples, objective.requires)
