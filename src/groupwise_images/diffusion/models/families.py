@@ -80,7 +80,7 @@ class StableDiffusion(_UNet):
         self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
         """Computes the UNet's prediction."""
-        return denoiser(latents, timestep, **condition, return_dict=False)[0]
+        return denoiser(latents, timestep, condition["encoder_hidden_states"], return_dict=False)[0]
 
 
 @final
@@ -185,7 +185,8 @@ class StableDiffusion3(PipelineAdapter):
         self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
         """Computes the transformer's velocity."""
-        return denoiser(hidden_states=latents, timestep=timestep, **condition, return_dict=False)[0]
+        read = {name: condition[name] for name in ("encoder_hidden_states", "pooled_projections")}
+        return denoiser(hidden_states=latents, timestep=timestep, **read, return_dict=False)[0]
 
     def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
         """Computes the shift of SD 3.5's schedulers, where their settings ask for it."""
@@ -394,7 +395,8 @@ class Wan(PipelineAdapter):
         self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
         """Computes the transformer's velocity."""
-        return denoiser(hidden_states=latents, timestep=timestep, **condition, return_dict=False)[0]
+        hidden = condition["encoder_hidden_states"]
+        return denoiser(hidden_states=latents, timestep=timestep, encoder_hidden_states=hidden, return_dict=False)[0]
 
 
 @final
@@ -439,7 +441,7 @@ class DiT(PipelineAdapter):
         self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
         """Computes the transformer's prediction without its learned variance; `guidance` is not used."""
-        prediction = denoiser(latents, timestep=timestep, **condition, return_dict=False)[0]
+        prediction = denoiser(latents, timestep=timestep, class_labels=condition["class_labels"], return_dict=False)[0]
         return prediction[:, : latents.shape[1]]
 
     def call_pipeline(
