@@ -13,8 +13,14 @@ from groupwise.config import Config, ConfigError, InModule, Problem, user_callab
 from groupwise.config.errors import Length
 
 
+class _SameSize(Config):
+    """A degradation that keeps the size of an image."""
+
+    factor: ClassVar[int] = 1
+
+
 @final
-class Blur(Config):
+class Blur(_SameSize):
     """Convolution with a Gaussian, the edge repeated outwards.
 
     Args:
@@ -26,8 +32,6 @@ class Blur(Config):
         >>> bool(abs(flat - 0.25).max() < 1e-6)
         True
     """
-
-    factor: ClassVar[int] = 1
 
     kind: Literal["blur"] = "blur"
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
@@ -64,7 +68,6 @@ class Downscale(Config):
     filter: Literal["bicubic", "box"] = "bicubic"
 
     def __call__(self, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        import numpy as np
         from PIL import Image
 
         height, width = image.shape[1:]
@@ -80,7 +83,7 @@ class Downscale(Config):
 
 
 @final
-class GaussianNoise(Config):
+class GaussianNoise(_SameSize):
     """`x + sigma z`, one normal number a pixel and channel; the result is not clamped.
 
     Args:
@@ -92,8 +95,6 @@ class GaussianNoise(Config):
         [[[0.5, 0.5]]]
     """
 
-    factor: ClassVar[int] = 1
-
     kind: Literal["gaussian_noise"] = "gaussian_noise"
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
 
@@ -101,8 +102,11 @@ class GaussianNoise(Config):
         return (image + self.sigma * random.standard_normal(image.shape)).astype("float32")
 
 
+_HILLS = 0.5
+
+
 @final
-class Haze(Config):
+class Haze(_SameSize):
     """`t x + (1 - t) air` with the transmission `t = exp(-density depth)`.
 
     The depth is drawn for each image, smooth and from 0 (near) to 1 (far): it rises towards one side, as a ground seen
@@ -111,7 +115,6 @@ class Haze(Config):
     Args:
         density: optical depth of the furthest pixel; 1 leaves 37 % of its light.
         air: brightness of the air, where white is 1.
-        hills: height of the hills beside the rise across the image, which has height 1.
 
     Example:
         >>> import numpy
@@ -122,21 +125,15 @@ class Haze(Config):
     Source: Koschmieder's law; Narasimhan and Nayar 2002, Vision and the Atmosphere, equation 3 with one colour of air.
     """
 
-    factor: ClassVar[int] = 1
-
     kind: Literal["haze"] = "haze"
     density: Annotated[float, Field(ge=0, le=50)] = 1.5
     air: Annotated[float, Field(ge=0, le=1)] = 0.9
-    hills: Annotated[float, Field(ge=0, le=100)] = 0.5
 
     def __call__(self, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        import numpy as np
-
         transmission = np.exp(-self.density * self._depth(image.shape[1], image.shape[2], random))
         return (transmission * image + (1 - transmission) * self.air).astype("float32")
 
     def _depth(self, height: int, width: int, random: np.random.Generator) -> np.ndarray:
-        import numpy as np
         from scipy.ndimage import gaussian_filter
 
         angle = random.uniform(0, 2 * np.pi)
@@ -144,13 +141,14 @@ class Haze(Config):
         hills = gaussian_filter(random.standard_normal((height, width)), max(height, width) / 6, mode="reflect")
         depth = (np.cos(angle) * rows + np.sin(angle) * columns) / 2
         spread = hills.std()
-        depth = depth + (self.hills * hills / (2 * spread) if spread > 0 else 0)
+        # The hills are half as high as the rise across the image, which has height 1.
+        depth = depth + (_HILLS * hills / (2 * spread) if spread > 0 else 0)
         least, most = depth.min(), depth.max()
         return (depth - least) / (most - least) if most > least else np.zeros_like(depth)
 
 
 @final
-class Jpeg(Config):
+class Jpeg(_SameSize):
     """Compression and decompression by Pillow; the image is rounded to 8 bits first.
 
     Args:
@@ -161,8 +159,6 @@ class Jpeg(Config):
         >>> Jpeg(quality=20)(numpy.zeros((3, 16, 16), "float32"), numpy.random.default_rng(0)).shape
         (3, 16, 16)
     """
-
-    factor: ClassVar[int] = 1
 
     kind: Literal["jpeg"] = "jpeg"
     quality: Annotated[int, Field(ge=1, le=95)] = 20
@@ -176,7 +172,7 @@ class Jpeg(Config):
 
 
 @final
-class LowLight(Config):
+class LowLight(_SameSize):
     """`Poisson(photons * gain * x^gamma) / photons`.
 
     Args:
@@ -191,8 +187,6 @@ class LowLight(Config):
         ... ).item()
         0.125
     """
-
-    factor: ClassVar[int] = 1
 
     kind: Literal["low_light"] = "low_light"
     gain: Annotated[float, Field(gt=0, le=1)] = 0.3
@@ -232,8 +226,6 @@ class CallableDegradation(Config):
     factor: Annotated[int, Field(ge=1, le=16)] = 1
 
     def __call__(self, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        import numpy as np
-
         key = "degradation.path"
         place, degrade = f"{key} = {str(self.path)!r}", user_callable(self.path, key)
         try:
@@ -256,7 +248,7 @@ class CallableDegradation(Config):
 
 
 @final
-class Rain(Config):
+class Rain(_SameSize):
     """Streaks of light added to the image: drops at random pixels, drawn out to lines of one slope.
 
     Args:
@@ -272,8 +264,6 @@ class Rain(Config):
         (True, True)
     """
 
-    factor: ClassVar[int] = 1
-
     kind: Literal["rain"] = "rain"
     density: Annotated[float, Field(ge=0, le=1)] = 0.01
     length: Length = 9
@@ -281,8 +271,6 @@ class Rain(Config):
     strength: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.4
 
     def __call__(self, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        import numpy as np
-
         height, width = image.shape[1:]
         slope = np.tan(np.deg2rad(random.uniform(-self.angle, self.angle)))
         drops = np.argwhere(random.random((height, width)) < self.density)

@@ -1,21 +1,95 @@
-"""Evaluations of images: how many are held at once, means over all of them, and one record an image."""
+"""Evaluations of images: chunks of prompts are drawn and judged, and become means, records and a picture."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
+from groupwise.domain.base import in_shares
+from groupwise.domain.protocol import Peers
 from groupwise.reward import RewardTable
 from groupwise_images.reward.similarity import psnr, ssim
 
 _MOST_ELEMENTS = 2**20
 _MOST_IMAGES = 1024
+
+_Prompt = TypeVar("_Prompt")
+
+
+@final
+@dataclass(frozen=True)
+class JudgedImages:
+    """The images of some prompts, judged.
+
+    Args:
+        shown: those that people see, by their places among all images.
+        table: rewards of all.
+        measured: what else was measured, by the metric's name.
+    """
+
+    shown: Mapping[int, Any]
+    table: RewardTable
+    measured: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    @staticmethod
+    def concatenate(parts: Sequence[JudgedImages]) -> JudgedImages:
+        """Joins those of consecutive prompts."""
+        names = dict.fromkeys(name for part in parts for name in part.measured)
+        return JudgedImages(
+            {place: image for part in parts for place, image in part.shown.items()},
+            RewardTable.concatenate([part.table for part in parts]),
+            {name: [value for part in parts for value in part.measured.get(name, ())] for name in names},
+        )
+
+    def metrics(self, mode: str) -> dict[str, float]:
+        """Computes means over all: of the rewards, called `mode/...` (see `means`), and of what else was measured."""
+        further = {name: math.fsum(values) / len(values) for name, values in self.measured.items()}
+        return means(mode, self.table) | further
+
+
+def judged_in_chunks(
+    prompts: Sequence[_Prompt],
+    size: int,
+    judge: Callable[[Sequence[tuple[int, _Prompt]]], JudgedImages],
+    peers: Peers | None,
+    accompany: Callable[[], object] | None = None,
+) -> JudgedImages:
+    """Judges the images of many prompts, each process its share and a chunk at a time, so that images are let go before
+    the next are drawn.
+
+    Args:
+        prompts: all that are evaluated, the same on all processes.
+        size: prompts of a chunk.
+        judge: draws and judges the images of a chunk: prompts with their places among all.
+        peers: the processes; None for this process alone.
+        accompany: draws as often as a chunk does, where weights are sharded and a process draws only while all others
+            do: one that has fewer chunks than another calls it meanwhile.
+    """
+
+    def num_chunks(count: int) -> int:
+        return -(-count // size)
+
+    most = max(peers.gather(num_chunks(len(peers.share(len(prompts)))))) if peers and accompany else 0
+
+    def wait(num_judged: int) -> None:
+        for _ in range(num_judged, most):
+            assert accompany is not None
+            accompany()
+
+    def judge_share(placed: Sequence[tuple[int, _Prompt]]) -> JudgedImages:
+        judged = [judge(placed[start : start + size]) for start in range(0, len(placed), size)]
+        wait(num_chunks(len(placed)))
+        return JudgedImages.concatenate(judged)
+
+    return JudgedImages.concatenate(in_shares(list(enumerate(prompts)), peers, judge_share, idle=partial(wait, 0)))
 
 
 def images_at_once(elements: int, rows: int) -> int:
@@ -122,6 +196,29 @@ def answers_in(
     if column is None:
         return {}
     return {"restored": table.extras[column]} | {row: read(images).extras[column] for row, images in rows.items()}
+
+
+def compared(
+    degraded: Sequence[Tensor],
+    restored: Sequence[Tensor],
+    clean: Sequence[Tensor],
+    columns: Sequence[Mapping[str, Any]],
+    table: RewardTable,
+    read: Callable[[Sequence[Tensor]], RewardTable],
+) -> Tensor | None:
+    """Draws images by `side_by_side`, with what a reader read in them below.
+
+    Args:
+        degraded, restored, clean: as of `side_by_side`.
+        columns: of each image's prompt; the right answer is its `text`, or else its `label`.
+        table: rewards of the restored images.
+        read: rewards of the images of another row.
+    """
+    if not restored:
+        return None
+    answers = answers_in(table, {"degraded": degraded} | ({"clean": clean} if clean else {}), read)
+    words = [next((str(row[name]) for name in ("text", "label") if row.get(name) is not None), "") for row in columns]
+    return side_by_side(degraded, restored, clean, answers, words)
 
 
 def side_by_side(

@@ -18,7 +18,7 @@ from groupwise.schedule import Linear, Schedule
 from groupwise_selection.policy.config import ModelConfig, Pointer
 from groupwise_selection.source import SourceConfig
 from groupwise_selection.source.recorded import Recorded
-from groupwise_selection.task_model import DigitRules, TaskModelConfig
+from groupwise_selection.task_model.config import DigitRules, TaskModelConfig
 
 if TYPE_CHECKING:
     from groupwise.streams import Streams
@@ -105,9 +105,7 @@ class EvaluationConfig(Config):
             by.
         shared_pool: allow all queries to have one and the same pool. Without it that is an error: the policy
             then learns a list and no way to choose.
-        num_shown: held-out queries that are recorded with their demonstrations.
         num_oracle: held-out queries for which the oracle searches, in the table at the end.
-        oracle_width: beams of the oracle.
         num_fixed: training queries by which the best fixed set is chosen.
         num_resamples: of the bootstrap behind the intervals.
         tables: make the table of baselines at the end of a run.
@@ -115,9 +113,7 @@ class EvaluationConfig(Config):
 
     validation: bool = True
     shared_pool: bool = False
-    num_shown: Count = 8
     num_oracle: Count = 300
-    oracle_width: PerStep = 4
     num_fixed: PerStep = 256
     num_resamples: PerStep = 2000
     tables: bool = True

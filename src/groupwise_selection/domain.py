@@ -37,6 +37,8 @@ from groupwise_selection.source.base import check, distinct_pools
 from groupwise_selection.task_model.cache import CachedTaskModel
 
 _EVALUATION_BATCH = 256
+_NUM_SHOWN = 8
+"""Held-out queries that are recorded with their demonstrations."""
 
 
 @final
@@ -100,13 +102,12 @@ class SelectionDomain(Domain):
         self.rewards = Rewards(config.rewards)
         self.rewards.check_columns(COLUMNS)
         self._member_rewards = MemberRewards(self.rewards, config.prefix)
-        train = self._questions.train
-        self._candidates = (
-            None
-            if config.rce is None
-            else CandidateSource(config, train, self._table, self.module, self._measures, self._member_rewards)
-        )
-        self.auxiliary = frozenset() if config.rce is None else frozenset({"supervised"})
+        self._candidates = None
+        if config.rce is not None:
+            self._candidates = CandidateSource(
+                config, questions.train, self._table, self.module, self._measures, self._member_rewards
+            )
+            self.auxiliary = frozenset({"supervised"})
 
     @property
     def num_prompts(self) -> int:
@@ -115,18 +116,14 @@ class SelectionDomain(Domain):
     @property
     def remarks(self) -> list[str]:
         """Sentences on questions, candidates and rewards that were left out or changed."""
-        return [
-            *self._questions.remarks,
-            *([] if self._candidates is None else self._candidates.remarks),
-            *self.rewards.remarks,
-        ]
+        candidates = [] if self._candidates is None else self._candidates.remarks
+        return [*self._questions.remarks, *candidates, *self.rewards.remarks]
 
     @property
     def metric_names(self) -> tuple[str, ...]:
         """Every metric that `evaluate` may report."""
-        return tuple(
-            evaluate.metric_names(self.config.shots, list(self.config.rewards), self.config.evaluation.validation)
-        )
+        validation = self.config.evaluation.validation
+        return tuple(evaluate.metric_names(self.config.shots, list(self.config.rewards), validation))
 
     @property
     def trained_on(self) -> frozenset[str]:
@@ -144,11 +141,9 @@ class SelectionDomain(Domain):
         Raises:
             ConfigError: the policy differs.
         """
-        return (
-            self
-            if config == self.config
-            else SelectionDomain(config, streams=self._streams, parent=self, device=self._device)
-        )
+        if config == self.config:
+            return self
+        return SelectionDomain(config, streams=self._streams, parent=self, device=self._device)
 
     def prompts(self, indices: Sequence[int]) -> list[Prompt]:
         """Returns training queries by their place."""
@@ -215,13 +210,9 @@ class SelectionDomain(Domain):
     def with_reference(self, samples: Samples) -> Samples:
         """Adds the distributions of the active policy at every decision; see `ComparesExactly`."""
         choices = self._rescored(samples)
-        recorded = samples.recorded
-        payload = {**samples.payload, "reference_log_probs": choices.log_probs}
-        return replace(
-            samples,
-            payload=payload,
-            recorded=None if recorded is None or recorded.exact_divergence is None else recorded,
-        )
+        payload, recorded = {**samples.payload, "reference_log_probs": choices.log_probs}, samples.recorded
+        keeps = recorded is not None and recorded.exact_divergence is not None
+        return replace(samples, payload=payload, recorded=recorded if keeps else None)
 
     def reward(self, samples: Samples) -> RewardTable:
         """Computes every reward of every member; with `prefix`, of every pick."""
@@ -242,10 +233,8 @@ class SelectionDomain(Domain):
         members = samples.select(rows.clamp(min=0))
         scored = scored_fields(self._rescored(members), requires, members.payload.get("reference_log_probs"))
         if "weight" in members.payload:
-            return Scored(
-                scored["log_prob"],
-                auxiliary={"supervised": -members.payload["weight"] * scored["log_prob"].double().sum(1)},
-            )
+            loss = -members.payload["weight"] * scored["log_prob"].double().sum(1)
+            return Scored(scored["log_prob"], auxiliary={"supervised": loss})
         return Scored.from_tensors(scored)
 
     @torch.no_grad()
@@ -267,9 +256,7 @@ class SelectionDomain(Domain):
         choices, measurements = self._greedy(held_out)
         table = self._member_rewards.reward(held_out, measurements, choices.mask, judges=True)
         metrics = evaluate.metrics("selected", measurements, table)
-        records = evaluate.records(
-            held_out, choices, measurements, table, self.config.order, self.config.evaluation.num_shown
-        )
+        records = evaluate.records(held_out, choices, measurements, table, self.config.order, _NUM_SHOWN)
         if self.config.evaluation.validation and self._questions.validation:
             metrics |= evaluate.metrics("validation", self._greedy(self._questions.validation)[1], None)
         return Evaluation(metrics, tuple(records), events=table.events)
@@ -281,27 +268,14 @@ class SelectionDomain(Domain):
             return []
         held_out = self._questions.held_out
         _, measurements = self._greedy(held_out)
-        names = [f"accuracy_{size}" for size in range(1, self.config.shots + 1)]
-        policy_accuracy = np.array(
-            [
-                [means[name] for name in names]
-                for means in (evaluate.per_query(query_measurements) for query_measurements in measurements)
-            ]
-        )
-        setting = self._setting()
+        policy_accuracy = np.array([evaluate.accuracies(row, self.config.shots) for row in measurements])
         table, weights = loading.as_files(self.module, task_model=self._task_model.fingerprint())
-        accuracy_table, *other_tables = baseline_tables(
-            setting,
-            policy_accuracy,
-            selector_of(self.config, self._questions, table, weights, store(self.config, self._questions, "held_out")),
-        )
-        cache_report = self._task_model.report() if isinstance(self._task_model, CachedTaskModel) else None
-        return [
-            accuracy_table
-            if cache_report is None
-            else replace(accuracy_table, notes=[*accuracy_table.notes, cache_report]),
-            *other_tables,
-        ]
+        examples = store(self.config, self._questions, "held_out")
+        selector = selector_of(self.config, self._questions, table, weights, examples)
+        accuracy_table, lead_table = baseline_tables(self._setting(), policy_accuracy, selector)
+        if isinstance(self._task_model, CachedTaskModel):
+            accuracy_table = replace(accuracy_table, notes=[*accuracy_table.notes, self._task_model.report()])
+        return [accuracy_table, lead_table]
 
     @torch.no_grad()
     def deployed(self, folder: Path) -> tuple[Evaluation, list[Table]] | None:
@@ -320,9 +294,7 @@ class SelectionDomain(Domain):
             self._measures, pooled_queries, picked, selector.trained.order, every=True
         )
         rewards = self._member_rewards.reward(pooled_queries, measurements, picked.mask, judges=True)
-        records = evaluate.records(
-            pooled_queries, picked, measurements, rewards, selector.trained.order, self.config.evaluation.num_shown
-        )
+        records = evaluate.records(pooled_queries, picked, measurements, rewards, selector.trained.order, _NUM_SHOWN)
         evaluation = Evaluation(
             evaluate.metrics("exported", measurements, rewards), tuple(records), events=rewards.events
         )
@@ -336,25 +308,18 @@ class SelectionDomain(Domain):
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: the question, its demonstrations, and the task model's answer."""
-        descriptions = []
-        for row in rows.tolist():
-            query = self._table.queries[int(samples.payload["query"][row])]
-            descriptions.append(
-                evaluate.described(
-                    query, samples.payload["picks"][row].tolist(), samples.payload["measured"][row], self.config.order
-                )
+        numbers, picks, measured = (samples.payload[name] for name in ("query", "picks", "measured"))
+        return [
+            evaluate.described(
+                self._table.queries[int(numbers[row])], picks[row].tolist(), measured[row], self.config.order
             )
-        return descriptions
+            for row in rows.tolist()
+        ]
 
     def save(self, folder: Path) -> None:
         """Writes the weights as safetensors, and `policy.json` with the sizes and the order."""
-        loading.save(
-            self.module,
-            folder,
-            shots=self.config.shots,
-            order=self.config.order,
-            task_model=self._task_model.fingerprint(),
-        )
+        trained = {"shots": self.config.shots, "order": self.config.order}
+        loading.save(self.module, folder, **trained, task_model=self._task_model.fingerprint())
 
     def close(self) -> None:
         """Ends the rewards' threads and processes."""
@@ -386,23 +351,13 @@ class SelectionDomain(Domain):
         """Returns the most probable picks, and the measurements after each pick."""
         batches = []
         for start in range(0, len(queries), _EVALUATION_BATCH):
-            query_numbers = torch.tensor(
-                [self._table.number[query.id] for query in queries[start : start + _EVALUATION_BATCH]],
-                device=self._device,
-            )
-            temperatures = torch.ones(len(query_numbers), dtype=torch.float64, device=self._device)
-            batches.append(
-                draw_choices(
-                    self.module,
-                    self.module.encode(self._table.pools(query_numbers)),
-                    self.config.shots,
-                    None,
-                    temperatures,
-                )
-            )
-        choices = Choices(
-            *(torch.cat([getattr(batch, name) for batch in batches]) for name in ("picks", "mask", "log_probs"))
-        )
+            batch = queries[start : start + _EVALUATION_BATCH]
+            numbers = torch.tensor([self._table.number[query.id] for query in batch], device=self._device)
+            encoded = self.module.encode(self._table.pools(numbers))
+            temperatures = torch.ones(len(batch), dtype=torch.float64, device=self._device)
+            batches.append(draw_choices(self.module, encoded, self.config.shots, None, temperatures))
+        names = ("picks", "mask", "log_probs")
+        choices = Choices(*(torch.cat([getattr(batch, name) for batch in batches]) for name in names))
         return choices, self._member_rewards.measure(self._measures, queries, choices, self.config.order, every=True)
 
 

@@ -61,6 +61,12 @@ def per_query(measurements: Sequence[Measurement | None]) -> dict[str, float]:
     return means | {"shots": float(sum(measurement is not None for measurement in measurements))}
 
 
+def accuracies(measurements: Sequence[Measurement | None], shots: int) -> list[float]:
+    """Returns the accuracy of one query after one, two, ... demonstrations; see `per_query`."""
+    means = per_query(measurements)
+    return [means[f"accuracy_{size}"] for size in range(1, shots + 1)]
+
+
 def metrics(
     mode: str, measurements: Sequence[Sequence[Measurement | None]], table: RewardTable | None
 ) -> dict[str, float]:
@@ -135,17 +141,11 @@ def records(
     totals, picks = table.total("sum"), choices.picks.tolist()
     query_records: list[Mapping[str, Any]] = []
     for place, query in enumerate(queries):
-        values_by_name: dict[str, Any] = {name: values[place] for name, values in table.values.items()}
-        record = {
-            "key": query.id,
-            "mode": SELECTED,
-            "sample": 0,
-            "rewards": values_by_name | per_query(measurements[place]),
-            "reward": totals[place],
-        }
-        query_records.append(
-            (described(query, picks[place], measurements[place], order) if place < limit else {}) | record
-        )
+        values: dict[str, Any] = {name: values[place] for name, values in table.values.items()}
+        record = {"key": query.id, "mode": SELECTED, "sample": 0, "reward": totals[place]}
+        record["rewards"] = values | per_query(measurements[place])
+        shown = described(query, picks[place], measurements[place], order) if place < limit else {}
+        query_records.append(shown | record)
     return query_records
 
 
@@ -205,10 +205,10 @@ def accuracy(selector: Selector, queries: Sequence[Query], measures: Measures) -
     ]
     measurements = iter(measures([query for query, _ in flat], [demos for _, demos in flat]))
     shots = selector.trained.shots
-    query_rows = [
-        per_query([next(measurements) if size < len(row) else None for size in range(shots)]) for row in picked_rows
+    return [
+        accuracies([next(measurements) if size < len(row) else None for size in range(shots)], shots)
+        for row in picked_rows
     ]
-    return [[means[f"accuracy_{size}"] for size in range(1, shots + 1)] for means in query_rows]
 
 
 # Tables of the policy beside every baseline, for every number of demonstrations, with intervals, and of its lead over
@@ -216,6 +216,8 @@ def accuracy(selector: Selector, queries: Sequence[Query], measures: Measures) -
 
 _MMR = (0.5, 0.7, 0.9)
 _DPP = (1.0, 3.0, 10.0)
+_ORACLE_WIDTH = 4
+"""Beams of the oracle."""
 
 
 @final
@@ -268,50 +270,27 @@ def baseline_tables(setting: Setting, policy_accuracy: np.ndarray, selector: Sel
     tuning_queries = questions.validation or questions.train[: len(held_out)]
     weights = resampled_weights([query.clusters for query in held_out], config.num_resamples)
     fixed = Fixed(setting.measures, questions.train[: config.num_fixed], setting.order)
-    mmr, dpp = (
-        _best(setting, [Mmr(value) for value in _MMR], tuning_queries),
-        _best(setting, [Dpp(value) for value in _DPP], tuning_queries),
-    )
+    mmr = _best(setting, [Mmr(value) for value in _MMR], tuning_queries)
+    dpp = _best(setting, [Dpp(value) for value in _DPP], tuning_queries)
     rows, leads = [], []
     for baseline in (ZeroShot(), Random(), Nearest(), mmr, dpp, fixed):
         baseline_accuracy = setting.accuracy(baseline, held_out)
         rows.append([baseline.name, *_intervals(baseline_accuracy, weights)])
         leads.append([baseline.name, *_intervals(policy_accuracy - baseline_accuracy, weights)])
     rows.append(["ours", *_intervals(policy_accuracy, weights)])
-    notes = [
-        f"VQA accuracy of {len(held_out)} {questions.evaluated_on.called('queries')}; 95 % intervals redraw"
-        f" {_shared(held_out)}."
-    ]
+    notes = [_note(questions)]
     if config.num_oracle:
-        oracle_queries = held_out[: config.num_oracle]
-        baseline_accuracy = setting.accuracy(
-            Oracle(setting.measures, setting.order, config.oracle_width), oracle_queries
-        )
-        rows.append(
-            [
-                f"oracle beam ({len(oracle_queries)} queries)",
-                *_intervals(baseline_accuracy, weights[:, : len(oracle_queries)]),
-            ]
-        )
-        rows.append(
-            [
-                f"ours ({len(oracle_queries)} queries)",
-                *_intervals(policy_accuracy[: len(oracle_queries)], weights[:, : len(oracle_queries)]),
-            ]
-        )
+        queries = held_out[: config.num_oracle]
+        num, oracle = len(queries), Oracle(setting.measures, setting.order, _ORACLE_WIDTH)
+        rows.append([f"oracle beam ({num} queries)", *_intervals(setting.accuracy(oracle, queries), weights[:, :num])])
+        rows.append([f"ours ({num} queries)", *_intervals(policy_accuracy[:num], weights[:, :num])])
         notes.append("The oracle looks at the answer.")
     exported_rows, note = used_rows(setting, held_out, selector, weights)
     rows[7:7] = exported_rows
-    heads = _heads(setting.shots)
+    heads, chance = _heads(setting.shots), "An interval above 0 is a lead beyond chance."
     return [
         Table("baselines", "VQA accuracy by number of demonstrations", heads, rows, [*notes, note]),
-        Table(
-            "lead",
-            "Ours less each baseline, paired by query",
-            heads,
-            leads,
-            ["An interval above 0 is a lead beyond chance."],
-        ),
+        Table("lead", "Ours less each baseline, paired by query", heads, leads, [chance]),
     ]
 
 
@@ -323,22 +302,10 @@ def exported_table(setting: Setting, selector: Selector) -> Table:
         selector: the policy with its store.
     """
     held_out = setting.questions.held_out
-    rows, note = used_rows(
-        setting,
-        held_out,
-        selector,
-        resampled_weights([query.clusters for query in held_out], setting.config.num_resamples),
-    )
-    notes = [
-        (
-            f"VQA accuracy of {len(held_out)} {setting.questions.evaluated_on.called('queries')}; 95 % intervals redraw"
-            f" {_shared(held_out)}."
-        ),
-        note,
-    ]
-    return Table(
-        "exported", "VQA accuracy as exported, by number of demonstrations", _heads(selector.trained.shots), rows, notes
-    )
+    weights = resampled_weights([query.clusters for query in held_out], setting.config.num_resamples)
+    rows, note = used_rows(setting, held_out, selector, weights)
+    title, heads = "VQA accuracy as exported, by number of demonstrations", _heads(selector.trained.shots)
+    return Table("exported", title, heads, rows, [_note(setting.questions), note])
 
 
 def used_rows(
@@ -359,13 +326,10 @@ def used_rows(
         ["kNN, as exported", *_intervals(nearest_accuracy, weights)],
         ["ours, as exported", *_intervals(policy_accuracy, weights)],
     ]
-    pool_size, num_examples = selector.trained.pool_size, len(selector.examples)
-    return (
-        rows,
-        (
-            f"As exported: a query chooses among the {min(pool_size, num_examples)} nearest of the {num_examples}"
-            " solved examples in the folder."
-        ),
+    num_examples = len(selector.examples)
+    return rows, (
+        f"As exported: a query chooses among the {min(selector.trained.pool_size, num_examples)} nearest of the"
+        f" {num_examples} solved examples in the folder."
     )
 
 
@@ -382,6 +346,7 @@ def _intervals(values: np.ndarray, weights: np.ndarray) -> list[Interval]:
     return [Interval(*interval(values[:, size], weights)) for size in range(values.shape[1])]
 
 
-def _shared(queries: Sequence[Query]) -> str:
-    names = sorted({name for query in queries for name in query.clusters})
-    return " and ".join(f"{name}s" for name in names) or "queries"
+def _note(questions: Questions) -> str:
+    names = sorted({name for query in questions.held_out for name in query.clusters})
+    called, shared = questions.evaluated_on.called("queries"), " and ".join(f"{name}s" for name in names) or "queries"
+    return f"VQA accuracy of {len(questions.held_out)} {called}; 95 % intervals redraw {shared}."

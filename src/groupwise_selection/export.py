@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.config import ConfigError, read_json, read_json_lines
+from groupwise.config import ConfigError, read_json
 from groupwise.domain.exported import Card, Export
 from groupwise_selection.config import SelectionConfig
 from groupwise_selection.example import Example, Questions
 from groupwise_selection.policy.numpy_pointer import NumpyPointer
 from groupwise_selection.selector import POLICY, WEIGHTS, Selector, Trained
 from groupwise_selection.source.base import check_example
-from groupwise_selection.source.files import Line, example_of, inline
+from groupwise_selection.source.files import ExampleLine, embeddings_of, read_lines
 
 # The solved examples of an exported selector: those of one split, which agree with each other, or those of a file.
 
@@ -87,21 +87,17 @@ def contradictions(examples: Sequence[Example]) -> int:
 
 
 def _of_file(config: SelectionConfig, path: Path) -> list[Example]:
-    lines = [Line(row, where) for where, row in read_json_lines(path, "examples")]
+    lines = read_lines(ExampleLine, path, "examples")
     embedder = getattr(config.source, "embedder", None)
     if embedder is None:
-        vectors = inline(lines, "train with an embedder of the source")
+        vectors = embeddings_of(lines, "train with an embedder of the source")
     else:
-        vectors = embedder([line.text("question") for line in lines])
-    examples: dict[str, Example] = {}
-    for line, vector in zip(lines, vectors, strict=True):
-        example = example_of(line, vector, path)
-        if examples.setdefault(example.id, example) is not example:
-            raise ConfigError(
-                f"{line.where}: field id: {example.id!r} stands on an earlier line too; give each example its own"
-            )
-        check_example(example, len(vector), line.where)
-    return list(examples.values())
+        vectors = embedder([line.question for line in lines.values()])
+    examples = []
+    for (place, line), vector in zip(lines.items(), vectors, strict=True):
+        examples.append(line.example(vector, path))
+        check_example(examples[-1], len(vector), place)
+    return examples
 
 
 def write_selector(config: SelectionConfig, model: Path, folder: Path, examples: str = "held_out") -> Selector:

@@ -114,20 +114,13 @@ class MemberRewards:
                     credited(earned, int(mask[member].sum()), mask.shape[1], self.prefix.discount, self.prefix.weights)
                 )
         # The fields that rewards were computed from, with one entry a prefix for each member.
-        bounds = list(itertools.pairwise(np.cumsum([0, *(len(member_sizes) for member_sizes in sizes)]).tolist()))
+        bounds = list(itertools.pairwise(np.cumsum([0, *map(len, sizes)]).tolist()))
         fields = {
-            name: {
-                field: [list(field_values[begin:end]) for begin, end in bounds]
-                for field, field_values in columns.items()
-            }
+            name: {field: [list(column[begin:end]) for begin, end in bounds] for field, column in columns.items()}
             for name, columns in table.fields.items()
         }
-        return replace(
-            table,
-            values=values,
-            maps={name: credit_map for name, credit_map in maps.items() if name not in table.judges},
-            fields=fields,
-        )
+        maps = {name: credit_map for name, credit_map in maps.items() if name not in table.judges}
+        return replace(table, values=values, maps=maps, fields=fields)
 
 
 def credited(

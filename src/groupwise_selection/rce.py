@@ -84,13 +84,8 @@ class CandidateSource:
     ) -> None:
         assert config.rce is not None
         self._config, self._rce = config, config.rce
-        self._queries, self._table, self._network, self._measures, self._member_rewards = (
-            list(queries),
-            table,
-            network,
-            measures,
-            member_rewards,
-        )
+        self._queries, self._table, self._network = list(queries), table, network
+        self._measures, self._member_rewards = measures, member_rewards
         self.remarks: list[str] = []
         self._recorded: Mapping[str, Sequence[Candidate]] = {}
         if isinstance(config.rce.candidates, Recorded):
@@ -99,16 +94,14 @@ class CandidateSource:
             )
             self._recorded = recording.candidates
             self._queries = [query for query in queries if query.id in self._recorded]
+            path = config.rce.candidates.path
             self.remarks = [
                 *recording.remarks,
-                (
-                    f"{config.rce.candidates.path}: {len(self._queries)} queries with recorded candidates; on-policy"
-                    " steps do not use them"
-                ),
+                f"{path}: {len(self._queries)} queries with recorded candidates; on-policy steps do not use them",
             ]
             if config.order == "first_pick_last":
                 self.remarks.append(
-                    f"{config.rce.candidates.path}: choices are recorded in the order of the prompt, and the first pick"
+                    f"{path}: choices are recorded in the order of the prompt, and the first pick"
                     " of this policy stands last in it: they are read from their end"
                 )
 
@@ -193,10 +186,7 @@ class CandidateSource:
             field: [candidate.fields.get(field) for _, candidate in rows] for field in FIELDS
         }
         columns |= {"shots": [len(candidate.picks) for _, candidate in rows], "id": ids}
-        columns |= {
-            "answers": [list(query.answers) for query, _ in rows],
-            "choices": [list(query.choices) for query, _ in rows],
-        }
+        columns |= {name: [list(getattr(query, name)) for query, _ in rows] for name in ("answers", "choices")}
         # The recorded fields stand for the task model's answer, which was not recorded.
         totals = self._member_rewards.rewards.score(ids, [""] * len(rows), columns).total(groups=ids)
         device = next(self._network.parameters()).device

@@ -51,10 +51,6 @@ class Trained:
     template: dict[str, Any] | None = None
     task_model: str = ""
 
-    def settings(self) -> bytes:
-        """Encodes the settings that have no hash by themselves, for a common hash."""
-        return _canonical([self.shots, self.order, self.pool_size, self.task_model])
-
 
 @final
 class Selector:
@@ -133,10 +129,8 @@ class Selector:
                 " add examples"
             )
         pool_examples = [self._examples[example_id] for example_id in pool_ids]
-        vectors, answers = (
-            np.stack([example.embedding for example in pool_examples]),
-            np.stack([self._features[example_id] for example_id in pool_ids]),
-        )
+        vectors = np.stack([example.embedding for example in pool_examples])
+        answers = np.stack([self._features[example_id] for example_id in pool_ids])
         picked = [pool_examples[place] for place in self.policy.picks(vector, vectors, answers, num_shown)[0]]
         prompt_order = order or self.trained.order
         if prompt_order not in ("first_pick_first", "first_pick_last"):
@@ -202,11 +196,8 @@ class Selector:
                 raise ConfigError(f"example {id!r}: field {name} is {text!r} ({type(text).__name__}); write a text")
         if not answer.strip():
             raise ConfigError(f"example {id!r}: field answer is {answer!r}; a demonstration is shown with its answer")
-        self._keep(
-            Example(
-                id, question, answer, self._embedded(question if embedding is None else embedding, f"example {id!r}")
-            )
-        )
+        vector = self._embedded(question if embedding is None else embedding, f"example {id!r}")
+        self._keep(Example(id, question, answer, vector))
         return id
 
     def remove(self, id: str) -> None:
@@ -234,29 +225,17 @@ class Selector:
 
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        examples = "".join(
-            json.dumps(_as_json(example), ensure_ascii=False) + "\n" for example in self.examples
-        ).encode()
-        size = self.policy.embedding_size
-        vectors = (
-            np.stack([example.embedding for example in self.examples])
-            if self._examples
-            else np.zeros((0, size), np.float32)
-        )
+        lines = [json.dumps(_as_json(example), ensure_ascii=False) + "\n" for example in self.examples]
+        examples = "".join(lines).encode()
+        vectors = self._vectors() if self._examples else np.zeros((0, self.policy.embedding_size), np.float32)
         embeddings = save({"embeddings": np.ascontiguousarray(vectors, dtype=np.float32)})
         (folder / WEIGHTS).write_bytes(self._weights)
         policy = (json.dumps(self._table, indent=2) + "\n").encode()
         (folder / POLICY).write_bytes(policy)
         (folder / EXAMPLES).write_bytes(examples)
         (folder / EMBEDDINGS).write_bytes(embeddings)
+        hashes = _hashes(policy + self._weights, examples + embeddings, self.trained)
         trained = vars(self.trained)
-        hashes = {
-            "policy": _hash(policy + self._weights),
-            "data": _hash(examples + embeddings),
-            "embedder": _hash(_canonical(self.trained.embedder)),
-            "template": _hash(_canonical(self.trained.template)),
-            "settings": _hash(self.trained.settings()),
-        }
         (folder / SELECTOR).write_text(json.dumps({**trained, "hashes": hashes}, indent=2) + "\n", encoding="utf-8")
 
     @staticmethod
@@ -287,12 +266,7 @@ class Selector:
                 " export again"
             )
         trained = Trained(**{name: value for name, value in record.items() if name != "hashes"})
-        hashes = {"policy": _hash((folder / POLICY).read_bytes() + weights), "data": _hash(examples + embeddings)}
-        hashes |= {
-            "embedder": _hash(_canonical(trained.embedder)),
-            "template": _hash(_canonical(trained.template)),
-            "settings": _hash(trained.settings()),
-        }
+        hashes = _hashes((folder / POLICY).read_bytes() + weights, examples + embeddings, trained)
         for name, value in hashes.items():
             if record["hashes"].get(name) != value:
                 where = {"policy": f"{POLICY} or {WEIGHTS}", "data": f"{EXAMPLES} or {EMBEDDINGS}"}.get(
@@ -351,10 +325,8 @@ class Selector:
                 if example_id not in self._examples:
                     raise ConfigError(f"pool: there is no example {example_id!r}")
             if len(set(pool_ids)) < len(pool_ids):
-                raise ConfigError(
-                    f"pool: example {next(example_id for example_id in pool_ids if pool_ids.count(example_id) > 1)!r}"
-                    " is listed twice; list it once"
-                )
+                twice = next(example_id for example_id in pool_ids if pool_ids.count(example_id) > 1)
+                raise ConfigError(f"pool: example {twice!r} is listed twice; list it once")
             kept = {example.id for example in distinct(self._examples[example_id] for example_id in pool_ids)}
             if repeated := next((example_id for example_id in pool_ids if example_id not in kept), None):
                 raise ConfigError(f"pool: example {repeated!r} has the text of another one; list one of them")
@@ -401,5 +373,13 @@ def _canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _hashes(policy: bytes, data: bytes, trained: Trained) -> dict[str, str]:
+    """Hashes all that a folder of a selector holds, by part."""
+    parts = {
+        "policy": policy,
+        "data": data,
+        "embedder": _canonical(trained.embedder),
+        "template": _canonical(trained.template),
+        "settings": _canonical([trained.shots, trained.order, trained.pool_size, trained.task_model]),
+    }
+    return {name: hashlib.sha256(part).hexdigest() for name, part in parts.items()}

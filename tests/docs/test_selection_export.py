@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from tests.selection.small_selector import small_selector
 
 from groupwise.config import validate
-from groupwise_selection.task_model.pretrained_config import CausalLM, ImageText
+from groupwise_selection.task_model.config import CausalLM, ImageText
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guide" / "selection_export.md").read_text()

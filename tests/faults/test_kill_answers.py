@@ -13,7 +13,7 @@ from tests.faults.domains import everything, killed_and_resumed, start, untouche
 from tests.faults.processes import in_a_process
 
 from groupwise_selection.task_model.cache import AnswerFile
-from groupwise_selection.task_model.ticket_lm_config import TEMPLATE, TicketLM
+from groupwise_selection.task_model.config import TEMPLATE, TicketLM
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from groupwise_selection.policy.network import PointerNetwork
 from groupwise_selection.policy.numpy_pointer import NumpyPointer
 from groupwise_selection.selector import Selector, Trained
 from groupwise_selection.source.tickets import Tickets
-from groupwise_selection.task_model.ticket_lm_config import TEMPLATE
+from groupwise_selection.task_model.config import TEMPLATE
 
 SOURCE = Tickets(num_train=30, num_validation=2, num_held_out=10)
 QUESTION = "north gold web kim new atlas"

@@ -19,8 +19,8 @@ from groupwise_selection.policy.answer_features import answer_features
 from groupwise_selection.policy.choices import draw_choices
 from groupwise_selection.policy.numpy_pointer import NumpyPointer
 from groupwise_selection.selector import Selector
+from groupwise_selection.task_model.config import TEMPLATE
 from groupwise_selection.task_model.template import TextTemplate
-from groupwise_selection.task_model.ticket_lm_config import TEMPLATE
 
 from .small_selector import QUESTION, SOURCE, small_network, small_selector
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.base import Domain
 from groupwise.domain.joined_rows import joined, joined_rows
 from groupwise.domain.pass_sizes import DECODING, ENCODING, SAMPLING, UPDATE, PassSizes, pass_budget
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
@@ -25,11 +24,11 @@ from groupwise.streams import Streams
 from groupwise_images.diffusion import copies, scorer, stepwise
 from groupwise_images.diffusion import evaluate as evaluate_module
 from groupwise_images.diffusion.config import DiffusionConfig
-from groupwise_images.diffusion.costs import measure_passes
 from groupwise_images.diffusion.denoiser import Denoiser
-from groupwise_images.diffusion.evaluate import evaluated_images
+from groupwise_images.diffusion.evaluate import evaluated_images, prompts_at_once
 from groupwise_images.diffusion.image_prompts import EncodedPrompts, restored_picture
-from groupwise_images.diffusion.judged_images import Judging, as_strips, judge
+from groupwise_images.diffusion.judged_images import as_strips, judge
+from groupwise_images.diffusion.measure_passes import measure_passes
 from groupwise_images.diffusion.model_check import check_model
 from groupwise_images.diffusion.models.open import open_denoiser
 from groupwise_images.diffusion.path import (
@@ -45,7 +44,8 @@ from groupwise_images.diffusion.scorer import Scorer
 from groupwise_images.diffusion.splits import Splits, split
 from groupwise_images.diffusion.supervised import demonstrations, image_demonstrations, supervised_loss
 from groupwise_images.diffusion.transition import Transition
-from groupwise_images.image_evaluation import as_pictures
+from groupwise_images.domain import ImageDomain
+from groupwise_images.image_evaluation import JudgedImages, as_pictures, judged_in_chunks
 
 # What the unit of the log-probs makes of a clip.
 
@@ -91,7 +91,7 @@ _REMEDY = (
 
 
 @final
-class DiffusionDomain(Domain):
+class DiffusionDomain(ImageDomain):
     """A diffusion model with its prompts and rewards; see `groupwise.Domain`.
 
     A decision is one transition drawn with noise (or one element of it, `reduce = "per_element"`). The last transition
@@ -108,8 +108,6 @@ class DiffusionDomain(Domain):
         RewardError: a reward that cannot be opened, or that needs a column which the prompts lack.
     """
 
-    takes_text = True
-    density = True
     keeps_graph = True
     supplies = frozenset(
         {"log_prob", "entropy", "score_norm", "mean_shift", "old_divergence", "exact_divergence", "step_size"}
@@ -127,8 +125,6 @@ class DiffusionDomain(Domain):
         parent: DiffusionDomain | None = None,
     ) -> None:
         self.config, self._streams = config, streams
-        if parent is not None and parent.config.model != config.model:
-            raise ConfigError("model: it belongs to the whole run and cannot differ between stages; set it outside")
         same_data = parent is not None and parent.config.data == config.data
         self._splits: Splits = parent._splits if parent is not None and same_data else split(config.data)
         self.denoiser: Denoiser = (
@@ -181,14 +177,6 @@ class DiffusionDomain(Domain):
     def evaluated_on(self) -> frozenset[str]:
         """Texts (hashes of images) of the prompts that `evaluate` asks: the training prompts where none is held out."""
         return self._splits.contents(self._splits.evaluated[: self.config.evaluation.num_prompts])
-
-    def adapted(self, config: DiffusionConfig) -> DiffusionDomain:
-        """Opens the same model under other settings, for a stage that changes them.
-
-        Raises:
-            ConfigError: the model itself differs.
-        """
-        return self if config == self.config else DiffusionDomain(config, streams=self._streams, parent=self)
 
     def prompts(self, indices: Sequence[int]) -> list[Prompt]:
         """Returns training prompts by their place."""
@@ -381,9 +369,8 @@ class DiffusionDomain(Domain):
             pictures = self._decode(predicted.flatten(0, 1)).unflatten(0, (num_members, num_decisions))
             images = torch.cat([pictures, samples.payload["images"][:, None]], 1)
             group = samples.group.repeat_interleave(num_decisions + 1).tolist()
-            return stepwise.gains(
-                self._judge(samples.prompts, group, images.flatten(0, 1), judges=False), num_decisions + 1
-            )
+            table = self._judge(samples.prompts, group, images.flatten(0, 1), judges=False)
+            return stepwise.gains(table, num_decisions + 1)
         return self._judge(samples.prompts, samples.group.tolist(), samples.payload["images"], judges=False)
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
@@ -391,14 +378,11 @@ class DiffusionDomain(Domain):
         rows = rows.clamp(min=0)
         if "clean" in samples.payload:
             losses = self._scorer.apply(self.pass_sizes, partial(self._supervised_loss, samples), rows)
-            return Scored(
-                torch.zeros_like(samples.old_log_prob[rows]),
-                auxiliary={"supervised": joined_rows(losses, len(rows))["loss"]},
-            )
+            loss = joined_rows(losses, len(rows))["loss"]
+            return Scored(torch.zeros_like(samples.old_log_prob[rows]), auxiliary={"supervised": loss})
         compute, elements = self._computation(samples, rows, requires)
-        return Scored.from_tensors(
-            scorer.rescored(compute, samples.mask[rows], elements, self.pass_sizes, self._scorer)
-        )
+        fields = scorer.rescored(compute, samples.mask[rows], elements, self.pass_sizes, self._scorer)
+        return Scored.from_tensors(fields)
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
         """Accumulates `.grad`, slice by slice."""
@@ -414,17 +398,9 @@ class DiffusionDomain(Domain):
         if graph is not None and not graph.serves(self.module, samples.payload["call"][rows]):
             graph = None
         compute, elements = self._computation(samples, rows, requires, graph)
-        return Scored.from_tensors(
-            scorer.backward(
-                compute,
-                samples.mask[rows],
-                elements,
-                self.pass_sizes,
-                field_cotangents,
-                self._scorer,
-                whole=graph is not None,
-            )
-        )
+        mask, sizes, whole = samples.mask[rows], self.pass_sizes, graph is not None
+        fields = scorer.backward(compute, mask, elements, sizes, field_cotangents, self._scorer, whole=whole)
+        return Scored.from_tensors(fields)
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
         """Draws `size` images without replacement within the step; None where there are none to learn from."""
@@ -444,26 +420,27 @@ class DiffusionDomain(Domain):
         """Every metric that `evaluate` may report: each reward and judge, their sum, and diversity."""
         return tuple(evaluate_module.metric_names(self.config.evaluation.sampler.kind, list(self.config.rewards)))
 
-    def evaluate(self, *, streams: Streams) -> Evaluation:
-        """Evaluates images from the same noise every time, in every run: rewards, judges, diversity, a picture."""
-        return self._evaluate(None)
-
-    def evaluate_shared(self, *, streams: Streams, peers: Peers) -> Evaluation:
-        """Evaluates as `evaluate` does; every process draws and judges the images of its share of the prompts."""
-        return self._evaluate(peers)
-
     def _evaluate(self, peers: Peers | None) -> Evaluation:
         config = self.config.evaluation
         prompts = self._splits.evaluated[: config.num_prompts]
-        judging = Judging(self._evaluated, self._drawn_images, self._judge_groups, config, self._elements)
-        judged = judging.judge(prompts, peers, together=self._scorer.sharded)
-        evaluation = judged.evaluation(config, prompts)
+        size = prompts_at_once(config.num_images, self._elements)
+        accompany = partial(self._drawn_images, self._evaluated(prompts[:1])) if self._scorer.sharded else None
+        judged = judged_in_chunks(prompts, size, self._judged, peers, accompany)
+        evaluation = evaluate_module.evaluation(config, prompts, judged)
         if self._splits.pictures is None or not config.num_columns:
             return evaluation
         drawn = self._evaluated(prompts[: config.num_rows])
         read = partial(self._judge, drawn, range(len(drawn)), judges=False)
-        compared = restored_picture(drawn, list(judged.shown), judged.table, config.num_images, read)
-        return evaluation if compared is None else replace(evaluation, pictures={"images": compared})
+        picture = restored_picture(drawn, judged, config.num_images, read)
+        return evaluation if picture is None else replace(evaluation, pictures={"images": picture})
+
+    def _judged(self, placed: Sequence[tuple[int, Prompt]]) -> JudgedImages:
+        """Draws and judges the images of some prompts, each with its place among all."""
+        prompts, config = self._evaluated([prompt for _, prompt in placed]), self.config.evaluation
+        images = self._drawn_images(prompts)
+        group = [index for index in range(len(prompts)) for _ in range(config.num_images)]
+        table = self._judge(prompts, group, images, judges=True)
+        return evaluate_module.judged_images(config, placed[0][0], images, table)
 
     @torch.no_grad()
     def _drawn_images(self, prompts: Sequence[Prompt]) -> Tensor:
@@ -471,11 +448,6 @@ class DiffusionDomain(Domain):
         self.fit_passes(prompts[:1])
         conditions = self._encoded.of(prompts)
         return evaluated_images(self.config, self._scorer, prompts, conditions, self.pass_sizes, self._decode)
-
-    def _judge_groups(self, prompts: Sequence[Prompt], images: Tensor) -> RewardTable:
-        """Judges the evaluation's images of some prompts."""
-        group = [index for index in range(len(prompts)) for _ in range(len(images) // len(prompts))]
-        return self._judge(prompts, group, images, judges=True)
 
     def _evaluated(self, prompts: Sequence[Prompt]) -> Sequence[Prompt]:
         """Returns prompts as every evaluation shows them: where they are images, degraded alike."""
@@ -496,10 +468,6 @@ class DiffusionDomain(Domain):
     def save(self, folder: Path) -> None:
         """Writes the model in diffusers' folder format."""
         self.denoiser.save(folder)
-
-    def close(self) -> None:
-        """Ends the rewards' threads and processes."""
-        self.rewards.close()
 
     def _keeps_graph(self, num_rows: int) -> bool:
         """Returns whether the sampler's graph over so many rows is stored for the first update; sharded weights sample
@@ -580,13 +548,9 @@ class DiffusionDomain(Domain):
             return {"exact_divergence": (old[pairs.unbind(1)] - predicted).square().flatten(1).mean(1)}
 
         divergence = self._without_gradient(compute, samples.mask)["exact_divergence"]
-        recorded = samples.recorded
-        assert recorded is not None
-        return replace(
-            samples,
-            recorded=replace(recorded, exact_divergence=divergence),
-            payload={**samples.payload, "reference_prediction": reference},
-        )
+        assert samples.recorded is not None
+        recorded = replace(samples.recorded, exact_divergence=divergence)
+        return replace(samples, recorded=recorded, payload={**samples.payload, "reference_prediction": reference})
 
     def _fields(self, samples: Samples, requires: frozenset[str], pairs: Tensor) -> dict[str, Tensor]:
         gaussians, after = self._transitions(samples, pairs)

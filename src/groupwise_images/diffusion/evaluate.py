@@ -4,23 +4,22 @@ them.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from groupwise.domain.joined_rows import joined
-from groupwise.domain.pass_sizes import PassSizes
-from groupwise.domain.protocol import Prompt
+from groupwise.domain.pass_sizes import MOST_ROWS, PassSizes
+from groupwise.domain.protocol import Evaluation, Prompt
 from groupwise.reward import RewardTable
 from groupwise.streams import Streams
-from groupwise_images import image_evaluation
-from groupwise_images.diffusion.config import DiffusionConfig
+from groupwise_images.diffusion.config import DiffusionConfig, EvaluationConfig
 from groupwise_images.diffusion.image_prompts import PromptConditions
+from groupwise_images.diffusion.judged_images import as_strips
 from groupwise_images.diffusion.path import draw, noise_of
 from groupwise_images.diffusion.scorer import Scorer
+from groupwise_images.image_evaluation import JudgedImages, images_at_once, records
 
 CAPTION = 14
 """Pixels of a line of text in a picture."""
@@ -34,23 +33,6 @@ def metric_names(mode: str, rewards: Sequence[str]) -> list[str]:
         ['ode/reward', 'ode/seen', 'ode/diversity']
     """
     return [f"{mode}/{name}" for name in ("reward", *rewards, "diversity")]
-
-
-def metrics(mode: str, table: RewardTable, diversity: Sequence[float]) -> dict[str, float]:
-    """Computes means over all images, called `mode/...`: the rewards' sum, each reward and judge, and `diversity`.
-
-    A reward that is missing for an image is left out of its mean; one that is missing everywhere is left out
-    altogether.
-
-    Args:
-        mode: the sampler's kind.
-        table: rewards of the images.
-        diversity: of each prompt's images; empty where a prompt has one image.
-    """
-    values = image_evaluation.means(mode, table)
-    if diversity:
-        values[f"{mode}/diversity"] = math.fsum(diversity) / len(diversity)
-    return values
 
 
 def diversity_of_prompts(images: Tensor, num_images: int) -> list[float]:
@@ -125,26 +107,54 @@ def _caption(text: str, width: int, channels: Sequence[int]) -> Tensor:
     return torch.from_numpy(np.array(canvas))
 
 
-def records(
-    mode: str, prompts: Sequence[Prompt], images: Tensor, num_images: int, table: RewardTable, limit: int
-) -> list[Mapping[str, Any]]:
-    """Writes one record an image: key, mode and rewards of all (for paired comparisons), prompt and image of the first
-    `limit`, which `images` begins with.
+def prompts_at_once(num_images: int, elements: int) -> int:
+    """Returns the number of prompts whose images are drawn and judged before they are let go; see `images_at_once`.
+
+    Args:
+        num_images: images a prompt.
+        elements: numbers in a latent.
+
+    Example:
+        >>> prompts_at_once(8, 64), prompts_at_once(8, 4 * 64 * 64), prompts_at_once(100, 2**20)
+        (128, 8, 1)
     """
-    image_prompts = [prompt for prompt in prompts for _ in range(num_images)]
-    numbers = [place % num_images for place in range(len(image_prompts))]
-    return image_evaluation.records(
-        mode,
-        [prompt.key for prompt in image_prompts],
-        [prompt.columns["prompt"] for prompt in image_prompts],
-        numbers,
-        table,
-        images,
-        limit,
-    )
+    return max(1, images_at_once(elements, MOST_ROWS) // num_images)
 
 
-# Draws the images of an evaluation, a pass at a time.
+def judged_images(config: EvaluationConfig, first: int, images: Tensor, table: RewardTable) -> JudgedImages:
+    """Keeps of judged images the numbers, and those that people see.
+
+    Args:
+        config: of the evaluation.
+        first: the place of the first prompt among all.
+        images: uint8 `[P num_images, H, W(, 3)]`, prompt by prompt.
+        table: their rewards.
+    """
+    num, mode = config.num_images, config.sampler.kind
+    num_shown = num * max(-(-config.num_records // num), config.num_rows if config.num_columns else 0)
+    # A slice would keep all images in memory.
+    shown = {place: image.clone() for place, image in enumerate(images, first * num) if place < num_shown}
+    return JudgedImages(shown, table, {f"{mode}/diversity": diversity_of_prompts(images, num)} if num > 1 else {})
+
+
+def evaluation(config: EvaluationConfig, prompts: Sequence[Prompt], judged: JudgedImages) -> Evaluation:
+    """Returns the metrics, records and picture of the images of all prompts.
+
+    Args:
+        config: of the evaluation.
+        prompts: all that were evaluated, in order.
+        judged: their images.
+    """
+    mode, num = config.sampler.kind, config.num_images
+    shown = as_strips(torch.stack(list(judged.shown.values()))) if judged.shown else torch.zeros(0)
+    keys, texts = [prompt.key for prompt in prompts], [prompt.columns["prompt"] for prompt in prompts]
+    pictures = {}
+    if config.num_columns:
+        pictures["images"] = grid(shown, num, config.num_rows, config.num_columns, list(map(str, texts)))
+    repeated, texts = [key for key in keys for _ in range(num)], [text for text in texts for _ in range(num)]
+    numbers = list(range(num)) * len(prompts)
+    found = records(mode, repeated, texts, numbers, judged.table, shown, config.num_records)
+    return Evaluation(judged.metrics(mode), tuple(found), pictures, judged.table.events)
 
 
 def evaluated_images(

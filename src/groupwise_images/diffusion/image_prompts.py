@@ -24,7 +24,7 @@ from groupwise_images.diffusion.denoiser import Condition, Denoiser
 from groupwise_images.diffusion.model import ModelConfig, Scratch
 from groupwise_images.diffusion.pipeline_adapter import INSTRUCTION, PromptImage
 from groupwise_images.diffusion.source import ImagePairs
-from groupwise_images.image_evaluation import answers_in, side_by_side
+from groupwise_images.image_evaluation import JudgedImages, compared
 from groupwise_images.image_source.base import Picture, UnreadableImage, as_float, read_image
 from groupwise_images.repeats import check_repeats
 
@@ -415,41 +415,23 @@ def _rows(entries: Sequence[Mapping[str, Tensor]], inverse: Tensor) -> _Tensors:
     return {name: torch.cat([entry[name] for entry in entries])[inverse] for name in entries[0]}
 
 
-# The picture of an evaluation whose prompts are images: input, drawn image and target, and what was read in each.
-
-
 def restored_picture(
-    prompts: Sequence[Prompt],
-    images: Sequence[Tensor],
-    table: RewardTable,
-    num_images: int,
-    read: Callable[[Sequence[Tensor]], RewardTable],
+    prompts: Sequence[Prompt], judged: JudgedImages, num_images: int, read: Callable[[Sequence[Tensor]], RewardTable]
 ) -> Tensor | None:
     """Draws the first image of each prompt below what the model was shown, and above the targets, where all have one.
 
     Args:
         prompts: with their images.
-        images: uint8 each, `num_images` a prompt.
-        table: rewards of the images, in this order.
+        judged: their images, `num_images` a prompt.
         num_images: images a prompt.
         read: rewards of other images of the same prompts, one each.
 
     Returns:
         uint8 `[H, W(, 3)]`; None where there is no prompt.
     """
-    restored = [images[place * num_images] for place in range(len(prompts))]
-    rows = {
-        name: [prompt.columns[name].picture for prompt in prompts]
-        for name in ("degraded", "clean")
-        if all(prompt.columns.get(name) is not None for prompt in prompts)
-    }
-    first = table.select(range(0, len(prompts) * num_images, num_images))
-    answers = answers_in(first, rows, read)
-    words = [_word(prompt.columns) for prompt in prompts]
-    return side_by_side(rows["degraded"], restored, rows.get("clean", []), answers, words)
-
-
-def _word(columns: Mapping[str, Any]) -> str:
-    """Returns what a prompt asks for: its text, or else its class; empty where its row has neither."""
-    present = [columns[name] for name in ("text", "label") if columns.get(name) is not None]
-    return str(present[0]) if present else ""
+    places = range(0, len(prompts) * num_images, num_images)
+    degraded = [prompt.columns["degraded"].picture for prompt in prompts]
+    has_targets = all(prompt.columns.get("clean") is not None for prompt in prompts)
+    clean = [prompt.columns["clean"].picture for prompt in prompts] if has_targets else []
+    columns, restored = [prompt.columns for prompt in prompts], [judged.shown[place] for place in places]
+    return compared(degraded, restored, clean, columns, judged.table.select(places), read)

@@ -166,9 +166,8 @@ def step_at(
     # One noise level serves all members.
     step = Step.of(schedule, torch.full((1,), index, device=schedule.time.device))
     gaussians = transition(sampler, denoiser.parametrisation, latents, prediction, step)
-    return replace(
-        gaussians, std=gaussians.std.expand(len(latents)), step_size=gaussians.step_size.expand(len(latents))
-    )
+    std, size = (value.expand(len(latents)) for value in (gaussians.std, gaussians.step_size))
+    return replace(gaussians, std=std, step_size=size)
 
 
 def fields(gaussians: Transition, after: Tensor, reduce: Reduce, requires: frozenset[str]) -> dict[str, Tensor]:

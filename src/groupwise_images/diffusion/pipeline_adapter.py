@@ -64,6 +64,12 @@ def without_images(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 Tensors = dict[str, Tensor]
 Prompts = Sequence[Mapping[str, Any]]
+Negatives = Sequence[str] | None
+"""A negative prompt for each prompt; None stands for empty ones."""
+Size = tuple[int, ...]
+"""Height and width in pixels; of a video the number of frames stands before them."""
+Encoded = tuple[Tensors, Tensors | None]
+"""The conditions of prompts and of their negative prompts."""
 
 INSTRUCTION = "instruction"
 """The column with what is asked for in words, where prompts are images; `prompt` is then the image's name."""
@@ -143,7 +149,7 @@ class PipelineAdapter(ABC):
         return height * factor, width * factor
 
     @abstractmethod
-    def latent_shape(self, pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
+    def latent_shape(self, pipe: Any, size: Size) -> tuple[int, ...]:
         """Returns the shape of one latent, without the batch, as the denoiser takes it.
 
         Raises:
@@ -162,9 +168,7 @@ class PipelineAdapter(ABC):
         texts(prompts, INSTRUCTION if self.takes_image else "prompt")
 
     @abstractmethod
-    def encode(
-        self, pipe: Any, prompts: Prompts, negatives: Sequence[str] | None, size: tuple[int, ...]
-    ) -> tuple[Tensors, Tensors | None]:
+    def encode(self, pipe: Any, prompts: Prompts, negatives: Negatives, size: Size) -> Encoded:
         """Encodes prompts, without gradient.
 
         Args:
@@ -219,7 +223,7 @@ class PipelineAdapter(ABC):
         """
         return None
 
-    def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
+    def unpack(self, pipe: Any, latents: Tensor, size: Size) -> Tensor:
         """Converts latents to the shape that the autoencoder takes, which they have by default. Its scale and shift are
         applied afterwards, as the autoencoder's settings say.
         """
@@ -229,7 +233,7 @@ class PipelineAdapter(ABC):
         """Inverts `unpack`."""
         return latents
 
-    def decode(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
+    def decode(self, pipe: Any, latents: Tensor, size: Size) -> Tensor:
         """Decodes images `[N, 3, H, W]` in [0, 1], of videos `[N, F, 3, H, W]`, without gradient; by default with the
         pipeline's `vae`. Of an autoencoder of videos that makes images, the first frame is the image.
         """
@@ -238,15 +242,21 @@ class PipelineAdapter(ABC):
             return decoded
         return decoded.transpose(1, 2) if self.video else decoded[:, :, 0]
 
+    def call_arguments(self, pipe: Any, prompts: Prompts, negatives: Negatives, guidance: float) -> dict[str, Any]:
+        """Returns arguments of the pipeline's call in place of the usual ones, for `call_pipeline`; None leaves an
+        argument out. None of them by default.
+        """
+        return {}
+
     def call_pipeline(
         self,
         pipe: Any,
         prompts: Prompts,
-        negatives: Sequence[str] | None,
+        negatives: Negatives,
         latents: Tensor,
         guidance: float,
         num_steps: int,
-        size: tuple[int, ...],
+        size: Size,
         **arguments: Any,
     ) -> Tensor:
         """Draws images by calling the pipeline itself, which `check_pipeline` compares with; training never does.
@@ -262,6 +272,7 @@ class PipelineAdapter(ABC):
         Returns:
             `[N, 3, H, W]` in [0, 1], of videos `[N, F, 3, H, W]`.
         """
+        arguments = self.call_arguments(pipe, prompts, negatives, guidance) | arguments
         asked = texts(prompts, INSTRUCTION if self.takes_image else "prompt") if "prompt" not in arguments else None
         call = {
             "prompt": asked,

@@ -76,16 +76,9 @@ class Step:
     @staticmethod
     def of(schedule: Schedule, index: Tensor) -> Step:
         """Selects transitions `index` `[N]` of a schedule."""
-        end = index + 1
-        return Step(
-            schedule.signal[index],
-            schedule.noise[index],
-            schedule.time[index],
-            schedule.signal[end],
-            schedule.noise[end],
-            schedule.time[end],
-            schedule.kind == "flow",
-        )
+        levels = (schedule.signal, schedule.noise, schedule.time)
+        ends = [level[places] for places in (index, index + 1) for level in levels]
+        return Step(*ends, flow=schedule.kind == "flow")
 
     @property
     def size(self) -> Tensor:
@@ -107,8 +100,15 @@ class Spread:
     std: Tensor
 
 
+class _Sampler(Config):
+    """Whether a sampler draws new noise, and whether it is made for flows alone."""
+
+    stochastic: ClassVar[bool] = True
+    flow_only: ClassVar[bool] = False
+
+
 @final
-class DDIM(Config):
+class DDIM(_Sampler):
     """`x' = a' x0 + sqrt(b'^2 - std^2) e + std z`, `std = eta (b'/b) sqrt(b^2 - (a b'/a')^2)`.
 
     For a variance-preserving schedule this is `eta sqrt((1 - abar') / (1 - abar)) sqrt(1 - abar / abar')`. The last
@@ -143,7 +143,7 @@ class DDIM(Config):
 
 
 @final
-class FlowSDE(Config):
+class FlowSDE(_Sampler):
     """`x' = x + (v + g^2 e / (2 s)) (s' - s) + g sqrt(s - s') z` with `g = a sqrt(s / (1 - s))` and the score `-e / s`:
     kept noise `s' - g^2 (s - s') / (2 s)`.
 
@@ -162,7 +162,6 @@ class FlowSDE(Config):
     Source: Liu et al. 2025, arXiv 2505.05470, section 4.2.
     """
 
-    stochastic: ClassVar[bool] = True
     flow_only: ClassVar[bool] = True
     kind: Literal["flow_sde"] = "flow_sde"
     noise: Annotated[float, Field(allow_inf_nan=False), AfterValidator(noisy("noise", 0.7))] = 0.7
@@ -175,7 +174,7 @@ class FlowSDE(Config):
 
 
 @final
-class Auto(Config):
+class Auto(_Sampler):
     """`flow_sde` of this `noise` where the model's scheduler is one of flow matching, `ddim` of this `eta` where it is
     not.
 
@@ -205,7 +204,7 @@ class Auto(Config):
 
 
 @final
-class CPS(Config):
+class CPS(_Sampler):
     """`x' = a' x0 + b' cos(eta pi/2) e + b' sin(eta pi/2) z`.
 
     The two parts of the noise add up to the level `b'` of the schedule at any step size; Flow-GRPO's SDE leaves more
@@ -240,7 +239,7 @@ class CPS(Config):
 
 
 @final
-class DanceSDE(Config):
+class DanceSDE(_Sampler):
     """`x' = x + (v + eta^2 e / (2 s)) (s' - s) + eta sqrt(s - s') z`: kept noise `s' - eta^2 (s - s') / (2 s)`.
 
     Args:
@@ -256,7 +255,6 @@ class DanceSDE(Config):
     Source: Xue et al. 2025, arXiv 2505.07818, section 3.
     """
 
-    stochastic: ClassVar[bool] = True
     flow_only: ClassVar[bool] = True
     kind: Literal["dance_sde"] = "dance_sde"
     noise: Annotated[float, Field(allow_inf_nan=False), AfterValidator(noisy("noise", 0.3))] = 0.3
@@ -268,7 +266,7 @@ class DanceSDE(Config):
 
 
 @final
-class ODE(Config):
+class ODE(_Sampler):
     """`x' = a' x0 + b' e`: a flow's `x + v (s' - s)`.
 
     Example:
@@ -282,7 +280,6 @@ class ODE(Config):
     """
 
     stochastic: ClassVar[bool] = False
-    flow_only: ClassVar[bool] = False
     kind: Literal["ode"] = "ode"
 
     def __call__(self, step: Step) -> Spread:

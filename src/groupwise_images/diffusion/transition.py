@@ -95,6 +95,16 @@ def is_flow(scheduler: Any) -> bool:
     return type(scheduler).__name__.startswith("FlowMatch") or _has(scheduler, "use_flow_sigmas")
 
 
+def levels_at(scheduler: Any, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns timestep, signal and noise of a diffusers scheduler at times in (0, 1)."""
+    total = int(scheduler.config.num_train_timesteps)
+    if is_flow(scheduler):
+        return time * total, 1 - time, time
+    index = (time * total).long().clamp(max=total - 1)
+    alphas = scheduler.alphas_cumprod.to(time)[index]
+    return index.to(time), alphas.sqrt(), (1 - alphas).sqrt()
+
+
 def flow_schedule(sigmas: list[float], num_train_timesteps: int = 1000) -> Schedule:
     """Builds the schedule of a flow with these noise levels, the last of them 0."""
     noise = torch.tensor(sigmas, dtype=torch.float64)

@@ -333,11 +333,8 @@ def _files(folder: Path, key: str, remarks: list[str]) -> dict[str, Path]:
                 f"{key}: {path} and {files[name]} have the same name, and a pair is told by it; rename one"
             )
         files[name] = path
-    ignored_text = (
-        f"{len(ignored)} ({', '.join(ignored[:_MAX_LISTED])}{', ...' if len(ignored) > _MAX_LISTED else ''})"
-        if ignored
-        else ""
-    )
+    more = ", ..." if len(ignored) > _MAX_LISTED else ""
+    ignored_text = f"{len(ignored)} ({', '.join(ignored[:_MAX_LISTED])}{more})"
     if not files:
         ignored_hint = f"; what lies there: {ignored_text}, and folders inside it are not searched" if ignored else ""
         raise ConfigError(

@@ -15,20 +15,20 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.base import Domain, in_shares
 from groupwise.domain.joined_rows import joined_rows
 from groupwise.domain.pass_sizes import EVALUATION, SAMPLING, UPDATE, PassSizes, pass_budget
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams
-from groupwise_images.image_evaluation import as_pictures, images_at_once
+from groupwise_images.domain import ImageDomain
+from groupwise_images.image_evaluation import JudgedImages, as_pictures, images_at_once, judged_in_chunks
 from groupwise_images.image_source.base import Picture, Pictures, as_float
 from groupwise_images.repeats import check_repeats
 from groupwise_images.restoration import evaluate as evaluate_module
 from groupwise_images.restoration import loading, network_check
 from groupwise_images.restoration.config import Distance, RestorationConfig
-from groupwise_images.restoration.evaluate import JudgedImages, Shown, shown_places
+from groupwise_images.restoration.evaluate import Shown, shown_places
 from groupwise_images.restoration.model import Network
 from groupwise_images.restoration.network_check import CutNetwork
 from groupwise_images.restoration.policy import Fields, GatePolicy, Pixels
@@ -80,7 +80,7 @@ _REMEDY = "a smaller domain.patch, a smaller domain.tile.size, or a smaller netw
 
 
 @final
-class RestorationDomain(Domain):
+class RestorationDomain(ImageDomain):
     """A restoration network with its images and rewards; see `groupwise.Domain`.
 
     Args:
@@ -94,8 +94,6 @@ class RestorationDomain(Domain):
         RewardError: a reward that cannot be opened, or that needs a column which the images lack.
     """
 
-    takes_text = True
-    density = True
     auxiliary = frozenset({"supervised", "consistency"})
     memory_remedy = f"{_REMEDY}, or a smaller train.demonstrations_per_step"
 
@@ -108,8 +106,6 @@ class RestorationDomain(Domain):
         parent: RestorationDomain | None = None,
     ) -> None:
         self.config, self._streams = config, streams
-        if parent is not None and parent.config.model != config.model:
-            raise ConfigError("model: it belongs to the whole run and cannot differ between stages; set it outside")
         same_source = parent is not None and parent.config.source == config.source
         self._pictures: Pictures = parent._pictures if parent is not None and same_source else config.source.read()
         self.module = (
@@ -170,14 +166,6 @@ class RestorationDomain(Domain):
         """Hashes of the images that `evaluate` restores."""
         return frozenset(picture.content for picture in self._held_out)
 
-    def adapted(self, config: RestorationConfig) -> RestorationDomain:
-        """Opens the same network under other settings, for a stage that changes them.
-
-        Raises:
-            ConfigError: the network itself differs.
-        """
-        return self if config == self.config else RestorationDomain(config, streams=self._streams, parent=self)
-
     def prompts(self, indices: Sequence[int]) -> list[Prompt]:
         """Returns training images by their place."""
         return [_prompt(self._train[index]) for index in indices]
@@ -203,14 +191,8 @@ class RestorationDomain(Domain):
             streams.generator("restore", step, prompt.key, member) for prompt in prompts for member in range(group_size)
         ]
         self.fit_passes()
-        drawn = self._policy.draw(
-            self._network,
-            degraded,
-            group_size,
-            None if settings.get("top_k") == 1 else generators,
-            settings.get("sigma"),
-            requires,
-        )
+        drawing, sigma = None if settings.get("top_k") == 1 else generators, settings.get("sigma")
+        drawn = self._policy.draw(self._network, degraded, group_size, drawing, sigma, requires)
         group = torch.arange(len(prompts), device=degraded.device).repeat_interleave(group_size)
         log_prob = drawn.fields["log_prob"]
         if not log_prob.isfinite().all():
@@ -243,30 +225,22 @@ class RestorationDomain(Domain):
         """
         degraded, row = distinct(samples, torch.arange(len(samples)))
         payload = {**samples.payload, **self._policy.reference(self._network, degraded, row, samples.payload)}
-        payload["reference_output"] = (
-            payload["reference_mean"] if "reference_mean" in payload else self._network(degraded)[row]
-        )
+        if "reference_mean" in payload:
+            payload["reference_output"] = payload["reference_mean"]
+        else:
+            payload["reference_output"] = self._network(degraded)[row]
         ones = torch.ones(len(samples), dtype=torch.float64, device=samples.mask.device)
-        return replace(
-            samples, recorded=None, payload=payload, auxiliary_count={**samples.auxiliary_count, "consistency": ones}
-        )
+        counts = {**samples.auxiliary_count, "consistency": ones}
+        return replace(samples, recorded=None, payload=payload, auxiliary_count=counts)
 
     def reward(self, samples: Samples) -> RewardTable:
         """Computes every reward of every member; a map is averaged over the pixels of each decision."""
         places = samples.group.tolist()
-        pictures = [self._of(samples.prompts[place]) for place in places]
+        pictures, policy = [self._of(samples.prompts[place]) for place in places], self.config.policy
+        images, clean = list(samples.payload["images"]), list(samples.payload["clean"])
         degraded = list(as_pictures(samples.payload["degraded"]))
-        table = evaluate_module.score(
-            self.rewards,
-            pictures,
-            list(samples.payload["images"]),
-            list(samples.payload["clean"]),
-            degraded,
-            judges=False,
-        )
-        return evaluate_module.pooled(
-            table, self.config.policy.block if isinstance(self.config.policy, Pixels) else None
-        )
+        table = evaluate_module.score(self.rewards, pictures, images, clean, degraded, judges=False)
+        return evaluate_module.pooled(table, policy.block if isinstance(policy, Pixels) else None)
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
         """Scores members `rows`: fields `[B, T]`; `auxiliary["supervised"]` for demonstrations,
@@ -324,28 +298,13 @@ class RestorationDomain(Domain):
             auxiliary_count={"supervised": torch.ones(size, dtype=torch.float64, device=clean.device)},
         )
 
-    def evaluate(self, *, streams: Streams) -> Evaluation:
-        """Evaluates the network's own output (the policy's mode) on held-out images: rewards, judges, PSNR, SSIM, a
-        picture.
-        """
-        return self._evaluate(None)
-
-    def evaluate_shared(self, *, streams: Streams, peers: Peers) -> Evaluation:
-        """Evaluates as `evaluate` does; every process restores and judges its share of the images."""
-        return self._evaluate(peers)
-
-    @torch.no_grad()
     def _evaluate(self, peers: Peers | None) -> Evaluation:
+        """Evaluates the network's own output (the policy's mode): rewards, judges, PSNR, SSIM, a picture."""
         config = self.config.evaluation
         self.fit_passes()
-        shown, size = shown_places(self._held_out, config), self._images_at_once // config.repeats or 1
-
-        def judge(placed: Sequence[tuple[int, Picture]]) -> JudgedImages:
-            parts = range(0, len(placed), size)
-            return JudgedImages.concatenate([self._judged(placed[start : start + size], shown) for start in parts])
-
-        judged = JudgedImages.concatenate(in_shares(list(enumerate(self._held_out)), peers, judge))
-        return judged.evaluation(config, self._held_out, self.rewards)
+        size = self._images_at_once // config.repeats or 1
+        judged = judged_in_chunks(self._held_out, size, self._judged, peers)
+        return evaluate_module.evaluation(config, self._held_out, self.rewards, judged)
 
     @property
     def _images_at_once(self) -> int:
@@ -354,13 +313,13 @@ class RestorationDomain(Domain):
         rows = self.pass_sizes.rows(EVALUATION) if max(largest.shape[1:]) <= self.config.tile.size * self.scale else 1
         return images_at_once(largest.size, rows) // rows * rows
 
-    def _judged(self, placed: Sequence[tuple[int, Picture]], shown: frozenset[int]) -> JudgedImages:
+    def _judged(self, placed: Sequence[tuple[int, Picture]]) -> JudgedImages:
         """Degrades some held-out images, each as often as it is evaluated, restores and judges them.
 
         Args:
             placed: images with their places among the held-out ones.
-            shown: places, among all restored images, of those that are kept.
         """
+        shown = shown_places(self._held_out, self.config.evaluation)
         repeats, streams = self.config.evaluation.repeats, Streams(self.config.seed)
         places = [place * repeats + number for place, _ in placed for number in range(repeats)]
         pictures = [picture for _, picture in placed for _ in range(repeats)]
@@ -377,19 +336,13 @@ class RestorationDomain(Domain):
                     f"model: the network gives NaN or infinity for held-out image {picture.key!r}; are its weights"
                     " whole, and has its training diverged (a lower optimiser.learning_rate)?"
                 )
-        images, clean, degraded_pictures = (
-            evaluate_module.picture_list(values) for values in (restored, targets, degraded)
-        )
-        table = evaluate_module.score(self.rewards, pictures, images, clean, degraded_pictures, judges=True)
-        table = evaluate_module.with_fidelity(
-            table, restored, targets, evaluate_module.fidelity_names(self.config.rewards)
-        )
-        kept = zip(places, map(Shown, degraded_pictures, images, clean), strict=True)
-        return JudgedImages(
-            {place: image for place, image in kept if place in shown},
-            replace(table, maps={}),
-            evaluate_module.baseline(degraded, targets, self.scale) if self.scale > 1 else [],
-        )
+        images, clean, given = (evaluate_module.picture_list(values) for values in (restored, targets, degraded))
+        table = evaluate_module.score(self.rewards, pictures, images, clean, given, judges=True)
+        names = evaluate_module.fidelity_names(self.config.rewards)
+        table = replace(evaluate_module.with_fidelity(table, restored, targets, names), maps={})
+        kept = zip(places, map(Shown, given, images, clean), strict=True)
+        baseline = evaluate_module.baseline(degraded, targets, self.scale) if self.scale > 1 else {}
+        return JudgedImages({place: image for place, image in kept if place in shown}, table, baseline)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: the restored image, the degraded one and the target."""
@@ -409,10 +362,6 @@ class RestorationDomain(Domain):
     def save(self, folder: Path) -> None:
         """Writes weights as safetensors and the architecture beside them; see `loading.save`."""
         loading.save(self.module, self.config.model, folder)
-
-    def close(self) -> None:
-        """Ends the rewards' threads and processes."""
-        self.rewards.close()
 
     def degraded_example(self) -> Tensor:
         """Returns the first training image as the network is given it, `[1, C, H, W]`."""
@@ -465,13 +414,8 @@ class RestorationDomain(Domain):
         at_once = self.config.evaluation.batch_size
         stated = {} if at_once is None else {EVALUATION: at_once}
         if parent is not None and parent.pass_sizes.stated == stated:
-            before, now = parent.config, self.config
-            if (before.source, before.patch, before.policy, before.tile) == (
-                now.source,
-                now.patch,
-                now.policy,
-                now.tile,
-            ):
+            names = ("source", "patch", "policy", "tile")
+            if all(getattr(parent.config, name) == getattr(self.config, name) for name in names):
                 return parent.pass_sizes
         return PassSizes(stated, _REMEDY)
 
@@ -500,10 +444,8 @@ class RestorationDomain(Domain):
             clean.append(target)
             degraded.append(self._degraded(picture, target, source, *key) if degraded_patch is None else degraded_patch)
         device, dtype = self._place()
-        return tuple(
-            torch.from_numpy(np.ascontiguousarray(np.stack(values))).to(device=device, dtype=dtype)
-            for values in (clean, degraded)
-        )  # type: ignore[return-value]
+        clean, degraded = (np.ascontiguousarray(np.stack(values)) for values in (clean, degraded))
+        return torch.from_numpy(clean).to(device, dtype), torch.from_numpy(degraded).to(device, dtype)
 
     def _cut(self, picture: Picture, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray | None]:
         patch = self.config.patch
@@ -591,11 +533,8 @@ class RestorationDomain(Domain):
             output = self.module(degraded)
         except ValueError as error:
             # A batch normalisation refuses a single value a channel.
-            hint = (
-                "; more images at once may help (train.demonstrations_per_step, train.micro_batch_members)"
-                if len(degraded) == 1
-                else ""
-            )
+            more = "; more images at once may help (train.demonstrations_per_step, train.micro_batch_members)"
+            hint = more if len(degraded) == 1 else ""
             raise ConfigError(
                 f"model: the network fails in training mode on images of {list(degraded.shape)}: {error}{hint}"
             ) from error

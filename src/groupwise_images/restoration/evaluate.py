@@ -13,8 +13,7 @@ from torch.nn import functional
 
 from groupwise.domain.protocol import Evaluation
 from groupwise.reward import RewardError, Rewards, RewardTable
-from groupwise_images import image_evaluation
-from groupwise_images.image_evaluation import answers_in, as_pictures, side_by_side
+from groupwise_images.image_evaluation import JudgedImages, as_pictures, compared, records
 from groupwise_images.image_source.base import Picture
 from groupwise_images.restoration.config import EvaluationConfig
 from groupwise_images.restoration.network import enlarged
@@ -23,7 +22,7 @@ from groupwise_images.reward.similarity import psnr, ssim
 MODE = "restored"
 BASELINE = "bicubic"
 """The mode of the metrics of plain enlargement, where images are smaller than their targets."""
-FIDELITY = ("psnr", "ssim")
+_MEASURES = {"psnr": psnr, "ssim": ssim}
 
 
 def metric_names(rewards: Mapping[str, Any], scale: int = 1) -> list[str]:
@@ -38,7 +37,7 @@ def metric_names(rewards: Mapping[str, Any], scale: int = 1) -> list[str]:
         ['restored/reward', 'restored/read', 'restored/psnr', 'restored/ssim']
     """
     names = [f"{MODE}/{name}" for name in ("reward", *rewards, *fidelity_names(rewards).values())]
-    return names if scale == 1 else [*names, *(f"{BASELINE}/{name}" for name in FIDELITY)]
+    return names if scale == 1 else [*names, *(f"{BASELINE}/{name}" for name in _MEASURES)]
 
 
 def fidelity_names(rewards: Mapping[str, Any]) -> dict[str, str]:
@@ -55,7 +54,7 @@ def fidelity_names(rewards: Mapping[str, Any]) -> dict[str, str]:
     """
     scaled = [name for name in rewards if getattr(rewards[name], "scale", 1.0) != 1.0]
     return {
-        name: f"{name}_db" if name in scaled else name for name in FIDELITY if name not in rewards or name in scaled
+        name: f"{name}_db" if name in scaled else name for name in _MEASURES if name not in rewards or name in scaled
     }
 
 
@@ -124,9 +123,8 @@ def with_fidelity(
         restored, targets: fp32 `[C, H, W]` each.
         names: measure (`psnr`, `ssim`) -> its name in the table; see `fidelity_names`.
     """
-    measures = {"psnr": psnr, "ssim": ssim}
     fidelity = {
-        name: [measures[measure](output, target) for output, target in zip(restored, targets, strict=True)]
+        name: [_MEASURES[measure](output, target) for output, target in zip(restored, targets, strict=True)]
         for measure, name in names.items()
     }
     return replace(
@@ -137,13 +135,9 @@ def with_fidelity(
     )
 
 
-def metrics(table: RewardTable) -> dict[str, float]:
-    """Computes means over all images, called `restored/...`; see `image_evaluation.means`."""
-    return image_evaluation.means(MODE, table)
-
-
-def baseline(degraded: Sequence[np.ndarray], targets: Sequence[np.ndarray], scale: int) -> list[tuple[float, float]]:
-    """Computes PSNR (dB) and SSIM of each image as bicubic enlargement gives it, at the 8 bits of files and rewards.
+def baseline(degraded: Sequence[np.ndarray], targets: Sequence[np.ndarray], scale: int) -> dict[str, list[float]]:
+    """Computes PSNR (dB) and SSIM of each image as bicubic enlargement gives it, at the 8 bits of files and rewards;
+    by the metric's name.
 
     Args:
         degraded: fp32 `[C, H, W]` each.
@@ -152,27 +146,19 @@ def baseline(degraded: Sequence[np.ndarray], targets: Sequence[np.ndarray], scal
     """
     images = [_levels(enlarged(torch.from_numpy(np.ascontiguousarray(image))[None], scale)[0]) for image in degraded]
     clean = [_levels(torch.from_numpy(np.ascontiguousarray(target))) for target in targets]
-    return [(psnr(image, target), ssim(image, target)) for image, target in zip(images, clean, strict=True)]
+    return {
+        f"{BASELINE}/{name}": [measure(image, target) for image, target in zip(images, clean, strict=True)]
+        for name, measure in _MEASURES.items()
+    }
 
 
 def _levels(image: Tensor) -> np.ndarray:
     return (image.clamp(0, 1) * 255).add(0.5).floor().numpy() / 255
 
 
-def records(
-    pictures: Sequence[Picture], numbers: Sequence[int], table: RewardTable, images: Sequence[Tensor], limit: int
-) -> list[Mapping[str, Any]]:
-    """Writes one record an image; see `image_evaluation.records`."""
-    keys = [picture.key for picture in pictures]
-    return image_evaluation.records(MODE, keys, keys, numbers, table, images, limit)
-
-
 def picture_list(images: Sequence[np.ndarray]) -> list[Tensor]:
     """Converts images of any sizes, fp32 `[C, H, W]`, by `as_pictures`."""
     return [as_pictures(torch.from_numpy(np.ascontiguousarray(image))[None])[0] for image in images]
-
-
-# What an evaluation keeps of the images that it restored: numbers of all, and those that people see.
 
 
 @final
@@ -185,66 +171,32 @@ class Shown:
     clean: Tensor
 
 
-@final
-@dataclass(frozen=True)
-class JudgedImages:
-    """Held-out images, restored and judged.
+def evaluation(
+    config: EvaluationConfig, held_out: Sequence[Picture], rewards: Rewards, judged: JudgedImages
+) -> Evaluation:
+    """Returns metrics, records and the picture of all images.
 
     Args:
-        shown: those that people see, by their places among all.
-        table: rewards of all, with PSNR and SSIM.
-        baseline: PSNR and SSIM of each as bicubic enlargement gives it; empty where the network keeps the size.
+        config: of the evaluation.
+        held_out: all images that were evaluated, in order; each was restored `config.repeats` times.
+        rewards: read the other rows of the picture.
+        judged: the restored images; those that people see are `Shown`.
     """
+    keys, numbers = [picture.key for picture in held_out for _ in range(config.repeats)], range(config.repeats)
+    written = [judged.shown[place].restored for place in range(min(config.num_records, len(keys)))]
+    rows = records(MODE, keys, keys, [*numbers] * len(held_out), judged.table, written, config.num_records)
+    drawn = drawn_places(held_out, config.num_columns)
+    pictures, places = [held_out[place] for place in drawn], [place * config.repeats for place in drawn]
+    shown = [judged.shown[place] for place in places]
+    degraded, clean = [image.degraded for image in shown], [image.clean for image in shown]
 
-    shown: Mapping[int, Shown]
-    table: RewardTable
-    baseline: Sequence[tuple[float, float]] = ()
+    def read(images: Sequence[Tensor]) -> RewardTable:
+        return score(rewards, pictures, images, clean, degraded, judges=False)
 
-    @staticmethod
-    def concatenate(parts: Sequence[JudgedImages]) -> JudgedImages:
-        """Joins those of consecutive images."""
-        return JudgedImages(
-            {place: shown for part in parts for place, shown in part.shown.items()},
-            RewardTable.concatenate([part.table for part in parts]),
-            [values for part in parts for values in part.baseline],
-        )
-
-    def evaluation(self, config: EvaluationConfig, held_out: Sequence[Picture], rewards: Rewards) -> Evaluation:
-        """Returns metrics, records and the picture of all images.
-
-        Args:
-            config: of the evaluation.
-            held_out: all images that were evaluated, in order; each was restored `config.repeats` times.
-            rewards: read the other rows of the picture.
-        """
-        pictures = [picture for picture in held_out for _ in range(config.repeats)]
-        numbers = [number for _ in held_out for number in range(config.repeats)]
-        written = [self.shown[place].restored for place in range(min(config.num_records, len(pictures)))]
-        found = metrics(self.table)
-        if self.baseline:
-            means = zip(FIDELITY, np.array(self.baseline).mean(0), strict=True)
-            found |= {f"{BASELINE}/{name}": float(value) for name, value in means}
-        comparison = self._comparison(config, held_out, rewards)
-        return Evaluation(
-            found,
-            tuple(records(pictures, numbers, self.table, written, config.num_records)),
-            {} if comparison is None else {"images": comparison},
-            self.table.events,
-        )
-
-    def _comparison(self, config: EvaluationConfig, held_out: Sequence[Picture], rewards: Rewards) -> Tensor | None:
-        drawn = drawn_places(held_out, config.num_columns)
-        pictures, places = [held_out[place] for place in drawn], [place * config.repeats for place in drawn]
-        shown = [self.shown[place] for place in places]
-        degraded, clean = [image.degraded for image in shown], [image.clean for image in shown]
-
-        def read(images: Sequence[Tensor]) -> RewardTable:
-            return score(rewards, pictures, images, clean, degraded, judges=False)
-
-        reads = bool(pictures) and "text" in pictures[0].columns
-        answers = answers_in(self.table.select(places), {"degraded": degraded, "clean": clean}, read) if reads else {}
-        words = [str(picture.columns.get("text") or "") for picture in pictures]
-        return side_by_side(degraded, [image.restored for image in shown], clean, answers, words)
+    restored, columns = [image.restored for image in shown], [picture.columns for picture in pictures]
+    picture = compared(degraded, restored, clean, columns, judged.table.select(places), read)
+    images = {} if picture is None else {"images": picture}
+    return Evaluation(judged.metrics(MODE), tuple(rows), images, judged.table.events)
 
 
 def drawn_places(held_out: Sequence[Picture], num_columns: int) -> list[int]:

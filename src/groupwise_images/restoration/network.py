@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, final
+from typing import Annotated, Any, ClassVar, Literal, final
 
 import torch
 from pydantic import Field
@@ -75,11 +75,26 @@ class Gated(Config):
 
     def build(self) -> nn.Module:
         """Builds the network with fresh weights."""
-
         return GatedStack(self.channels, self.width, self.depth, self.bands, self.concentration)
 
 
-# The networks in torch; their configurations lie beside this file.
+# The networks in torch.
+
+
+def _features(channels: int, width: int, depth: int) -> nn.Sequential:
+    """Builds the convolutions of a stack before its last one."""
+    layers: list[nn.Module] = []
+    for inputs in (channels, *[width] * depth):
+        layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.GELU()]
+    return nn.Sequential(*layers)
+
+
+def _zero(layer: nn.Conv2d | nn.Linear) -> Any:
+    """Sets a layer to zero, so that what it computes changes nothing at the start."""
+    assert layer.bias is not None
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 @final
@@ -88,10 +103,7 @@ class ResidualStack(nn.Module):
 
     def __init__(self, channels: int, width: int, depth: int) -> None:
         super().__init__()
-        layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1), nn.GELU()]
-        for _ in range(depth):
-            layers += [nn.Conv2d(width, width, 3, padding=1), nn.GELU()]
-        self.features = nn.Sequential(*layers)
+        self.features = _features(channels, width, depth)
         self.last = nn.Conv2d(width, channels, 3, padding=1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -105,14 +117,8 @@ class UpscalingStack(nn.Module):
     def __init__(self, channels: int, width: int, depth: int, scale: int) -> None:
         super().__init__()
         self.scale = scale
-        layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1), nn.GELU()]
-        for _ in range(depth):
-            layers += [nn.Conv2d(width, width, 3, padding=1), nn.GELU()]
-        self.features = nn.Sequential(*layers)
-        self.last = nn.Conv2d(width, channels * scale**2, 3, padding=1)
-        assert self.last.bias is not None
-        nn.init.zeros_(self.last.weight)
-        nn.init.zeros_(self.last.bias)
+        self.features = _features(channels, width, depth)
+        self.last = _zero(nn.Conv2d(width, channels * scale**2, 3, padding=1))
 
     def forward(self, images: Tensor) -> Tensor:
         return enlarged(images, self.scale) + functional.pixel_shuffle(self.last(self.features(images)), self.scale)
@@ -123,15 +129,13 @@ class GatedStack(nn.Module):
     """The network of `gated.Gated`."""
 
     identity_without = ("head.",)
-    """Prefixes of the weights that change nothing while they are fresh: a checkpoint of the plain network may lack"
-    " them."""
+    """Prefixes of the weights that change nothing while they are fresh: a checkpoint of the plain network may lack
+    them."""
 
     def __init__(self, channels: int, width: int, depth: int, bands: int, concentration: float) -> None:
         super().__init__()
         self.stack = ResidualStack(channels, width, depth)
-        self.head = nn.Linear(width, 2 * bands)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
+        self.head = _zero(nn.Linear(width, 2 * bands))
         self.num_controls, self.start = bands, concentration
 
     def controls(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -164,9 +168,7 @@ class TonedStack(nn.Module):
     def __init__(self, channels: int, width: int, depth: int, concentration: float) -> None:
         super().__init__()
         self.stack = ResidualStack(channels, width, depth)
-        self.head = nn.Linear(width, 2 * self.num_controls)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
+        self.head = _zero(nn.Linear(width, 2 * self.num_controls))
         self.start = concentration
 
     def controls(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,12 +199,7 @@ class NAFNetwork(nn.Module):
         super().__init__()
         self.first = nn.Conv2d(channels, width, 3, padding=1)
         self.last = nn.Conv2d(width, channels, 3, padding=1)
-        self.encoder, self.down, self.up, self.decoder = (
-            nn.ModuleList(),
-            nn.ModuleList(),
-            nn.ModuleList(),
-            nn.ModuleList(),
-        )
+        self.encoder, self.down, self.up, self.decoder = (nn.ModuleList() for _ in range(4))
         for number in encoder:
             self.encoder.append(_blocks(width, number))
             self.down.append(nn.Conv2d(width, 2 * width, 2, stride=2))
@@ -310,6 +307,7 @@ class NAFNet(Config):
     """
 
     scale: ClassVar[int] = 1
+    num_controls: ClassVar[int] = 0
 
     kind: Literal["nafnet"] = "nafnet"
     channels: Literal[1, 3] = 3
@@ -317,11 +315,6 @@ class NAFNet(Config):
     encoder: tuple[Positive, ...] = (1, 1)
     middle: Length = 1
     decoder: tuple[Positive, ...] = (1, 1)
-
-    @property
-    def num_controls(self) -> int:
-        """The number of control parameters that a policy could choose: none."""
-        return 0
 
     def model_post_init(self, context: object) -> None:
         """Refuses decoders with another number of levels than the encoder."""
@@ -333,7 +326,6 @@ class NAFNet(Config):
 
     def build(self) -> nn.Module:
         """Builds the network with fresh weights."""
-
         return NAFNetwork(self.channels, self.width, self.encoder, self.middle, self.decoder)
 
 
@@ -354,20 +346,15 @@ class Residual(Config):
     """
 
     scale: ClassVar[int] = 1
+    num_controls: ClassVar[int] = 0
 
     kind: Literal["residual"] = "residual"
     channels: Literal[1, 3] = 1
     width: Width = 24
     depth: Annotated[int, Field(ge=0, le=10**4)] = 3
 
-    @property
-    def num_controls(self) -> int:
-        """The number of control parameters that a policy could choose: none."""
-        return 0
-
     def build(self) -> nn.Module:
         """Builds the network with fresh weights."""
-
         return ResidualStack(self.channels, self.width, self.depth)
 
 
@@ -389,6 +376,8 @@ class Toned(Config):
     """
 
     scale: ClassVar[int] = 1
+    num_controls: ClassVar[int] = 3
+    """Contrast, brightness and sharpness."""
 
     kind: Literal["toned"] = "toned"
     channels: Literal[1, 3] = 1
@@ -396,14 +385,8 @@ class Toned(Config):
     depth: Length = 3
     concentration: Annotated[float, Field(gt=0)] = 8.0
 
-    @property
-    def num_controls(self) -> int:
-        """3: contrast, brightness, sharpness."""
-        return 3
-
     def build(self) -> nn.Module:
         """Builds the network with fresh weights."""
-
         return TonedStack(self.channels, self.width, self.depth, self.concentration)
 
 
@@ -428,20 +411,16 @@ class Upscaling(Config):
     Convolutional Neural Network, arXiv 1609.05158, with the sum of Kim et al. 2016, arXiv 1511.04587.
     """
 
+    num_controls: ClassVar[int] = 0
+
     kind: Literal["upscaling"] = "upscaling"
     channels: Literal[1, 3] = 1
     width: Width = 24
     depth: Annotated[int, Field(ge=0, le=10**4)] = 3
     scale: Literal[2, 3, 4, 8] = 2
 
-    @property
-    def num_controls(self) -> int:
-        """The number of control parameters that a policy could choose: none."""
-        return 0
-
     def build(self) -> nn.Module:
         """Builds the network with fresh weights."""
-
         return UpscalingStack(self.channels, self.width, self.depth, self.scale)
 
 
@@ -474,8 +453,6 @@ class CallableNetwork(CalledFromPath):
         Raises:
             ConfigError: it cannot be imported or built, or is no module; names path and reason.
         """
-        from torch import nn
-
         return self.made(nn.Module, "a torch.nn.Module", "network.path")
 
 

@@ -37,8 +37,6 @@ class JpegSize(Reward):
     """The preferred files: `small` rewards compressibility, `large` incompressibility."""
     quality: Annotated[int, Field(ge=1, le=95)] = 95
     """Pillow's quality."""
-    subsampling: Literal["4:4:4", "4:2:2", "4:2:0"] = "4:2:0"
-    """The resolution at which colour is stored; 4:2:0 is Pillow's own choice."""
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> list[Value]:
         sign = -1.0 if self.prefer == "small" else 1.0
@@ -47,5 +45,5 @@ class JpegSize(Reward):
     def kilobytes(self, image: Any) -> float:
         """Returns the size of the file in kB."""
         file = io.BytesIO()
-        as_pil(image).save(file, format="JPEG", quality=self.quality, subsampling=self.subsampling)
+        as_pil(image).save(file, format="JPEG", quality=self.quality, subsampling="4:2:0")
         return file.tell() / _BYTES_PER_KB

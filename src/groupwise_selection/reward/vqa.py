@@ -21,20 +21,8 @@ from groupwise_selection.reward.adaptive_weights import AdaptiveWeights, Running
 # Answers as the VQA challenge compares them: its official normalisation, oddities included.
 
 _ARTICLES = frozenset({"a", "an", "the"})
-_NUMBERS = {
-    "zero": "0",
-    "one": "1",
-    "two": "2",
-    "three": "3",
-    "four": "4",
-    "five": "5",
-    "six": "6",
-    "seven": "7",
-    "eight": "8",
-    "nine": "9",
-    "ten": "10",
-}
-_NUMBERS["none"] = "0"
+_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_NUMBERS = {word: str(number) for number, word in enumerate(_DIGITS)} | {"none": "0"}
 _PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 # As published: the lookbehind is mistyped and always holds, so that every full stop goes which no digit follows.
 _FULL_STOP = re.compile(r"(?!<=\d)(\.)(?!\d)")
@@ -257,7 +245,7 @@ _WEIGHTS: Mapping[str, Callable[[Any], Mapping[str, float]]] = {
     "relevance": lambda mode: {
         "correct": mode.hard_weight,
         "probability": mode.probability_weight,
-        WRONG_RELEVANCE: mode.relevance_weight,
+        WRONG_RELEVANCE: 0.1,
     },
 }
 """The weights of every mode by its `kind`: mode -> part -> weight. The classes below state the keys of the modes."""
@@ -302,14 +290,28 @@ class Legacy(Mode):
         return self
 
 
-class _Weighted(Mode):
+@final
+class HardPlusSoft(Mode):
+    """`hard_weight h + soft_weight s`: right 1 to 2, wrong 0 to 1 with both weights 1. As `hard_plus_soft_v2`, also
+    called `separated`, `2 hard_weight h + soft_weight s`: right 2 to 3.
+
+    Under a group z-score the two nearly coincide: the gap between right and wrong is scaled away.
+
+    Example:
+        >>> HardPlusSoft(hard_weight=2.0, soft_weight=0.5).weights()
+        {'correct': 2.0, 'accuracy': 0.5}
+        >>> HardPlusSoft(kind="separated").weights()
+        {'correct': 2.0, 'accuracy': 1.0}
+    """
+
+    kind: Literal["hard_plus_soft", "hard_plus_soft_v2", "separated"] = "hard_plus_soft"
     hard_weight: Weight = 1.0
     """Weight of being right."""
     soft_weight: Weight = 1.0
     """Weight of the accuracy."""
 
     @model_validator(mode="after")
-    def _something(self) -> _Weighted:
+    def _something(self) -> HardPlusSoft:
         if self.hard_weight == 0 and self.soft_weight == 0:
             raise ValueError(
                 "hard_weight and soft_weight are both 0, so that every reward is; give one of them another value"
@@ -318,41 +320,18 @@ class _Weighted(Mode):
 
 
 @final
-class HardPlusSoft(_Weighted):
-    """`hard_weight h + soft_weight s`: right 1 to 2, wrong 0 to 1 with both weights 1.
-
-    Example:
-        >>> HardPlusSoft(hard_weight=2.0, soft_weight=0.5).weights()
-        {'correct': 2.0, 'accuracy': 0.5}
-    """
-
-    kind: Literal["hard_plus_soft"] = "hard_plus_soft"
-
-
-@final
-class HardPlusSoftV2(_Weighted):
-    """`2 hard_weight h + soft_weight s`, also called `separated`: right 2 to 3, wrong 0 to 1 with both weights 1.
-
-    Under a group z-score it nearly coincides with `hard_plus_soft`: the gap between right and wrong is scaled away.
-
-    Example:
-        >>> HardPlusSoftV2().weights()
-        {'correct': 2.0, 'accuracy': 1.0}
-    """
-
-    kind: Literal["hard_plus_soft_v2", "separated"] = "hard_plus_soft_v2"
-
-
-@final
 class Hybrid(Mode):
-    """`alpha scale(info) + (1 - alpha) (h + s / 2)`.
+    """`alpha scale(info) + (1 - alpha) (h + s / 2)`: the information gain and the answer's worth mixed. As `hybrid_v2`,
+    `alpha scale(info) + (1 - alpha) (2 h + s)`; source 004's lists name it and give no formula, and this is ours.
 
     Example:
         >>> Hybrid(alpha=0.5).weights()
         {'scaled_info': 0.5, 'correct': 0.5, 'accuracy': 0.25}
+        >>> Hybrid(kind="hybrid_v2", alpha=0.25).weights()
+        {'scaled_info': 0.25, 'correct': 1.5, 'accuracy': 0.75}
     """
 
-    kind: Literal["hybrid"] = "hybrid"
+    kind: Literal["hybrid", "hybrid_v2"] = "hybrid"
     alpha: Share = 0.5
     """The share of the information gain. (Source 004 reads it from HARD_WEIGHT.)"""
     scale: Scale = RunningQuantile()
@@ -360,45 +339,15 @@ class Hybrid(Mode):
 
 
 @final
-class HybridV2(Mode):
-    """`alpha scale(info) + (1 - alpha) (2 h + s)`: the information gain mixed with `hard_plus_soft_v2`.
-
-    Source 004's lists name it and give no formula; this is ours.
+class Plain(Mode):
+    """`h` (`hard`): 1 for a right answer, 0 for a wrong one; or `s` (`soft`): only the accuracy.
 
     Example:
-        >>> HybridV2(alpha=0.25).weights()
-        {'scaled_info': 0.25, 'correct': 1.5, 'accuracy': 0.75}
+        >>> Plain().needs, Plain(kind="soft").needs
+        (('correct',), ('accuracy',))
     """
 
-    kind: Literal["hybrid_v2"] = "hybrid_v2"
-    alpha: Share = 0.5
-    """The share of the information gain."""
-    scale: Scale = RunningQuantile()
-    """The scale of the information gain."""
-
-
-@final
-class Hard(Mode):
-    """`h`: 1 for a right answer, 0 for a wrong one.
-
-    Example:
-        >>> Hard().needs
-        ('correct',)
-    """
-
-    kind: Literal["hard"] = "hard"
-
-
-@final
-class Soft(Mode):
-    """`s`: only the accuracy.
-
-    Example:
-        >>> Soft().needs
-        ('accuracy',)
-    """
-
-    kind: Literal["soft"] = "soft"
+    kind: Literal["hard", "soft"] = "hard"
 
 
 @final
@@ -418,10 +367,8 @@ class Expected(Mode):
 
 @final
 class Relevance(Mode):
-    """`hard_weight h + probability_weight P(y|x,c) + relevance_weight (1 - h) relevance`: a wrong answer earns a little
-    for being near.
-
-    The last term acts on wrong answers only, so that it cannot compete with being right.
+    """`hard_weight h + probability_weight P(y|x,c) + (1 - h) relevance / 10`: a wrong answer earns a little for being
+    near. The last term acts on wrong answers only, so that it cannot compete with being right.
 
     Example:
         >>> Relevance().weights()
@@ -433,14 +380,9 @@ class Relevance(Mode):
     """Weight of being right."""
     probability_weight: Weight = 1.0
     """Weight of the probability of the answer."""
-    relevance_weight: Weight = 0.1
-    """Weight of a wrong answer's nearness."""
 
 
-AnyMode = Annotated[
-    Legacy | HardPlusSoft | HardPlusSoftV2 | Hybrid | HybridV2 | Hard | Soft | Expected | Relevance,
-    Field(discriminator="kind"),
-]
+AnyMode = Annotated[Legacy | HardPlusSoft | Hybrid | Plain | Expected | Relevance, Field(discriminator="kind")]
 """Any mode, told apart by `kind`."""
 
 
@@ -469,7 +411,7 @@ class Vqa(Reward):
     """
 
     kind: Literal["vqa"] = "vqa"
-    mode: AnyMode = HardPlusSoftV2()
+    mode: AnyMode = HardPlusSoft(kind="hard_plus_soft_v2")
     """The mode, which states the weights of the measured fields."""
     per_shot: Mapping[int, AnyMode] = Field(default_factory=dict)
     """Number of examples -> mode, for those that differ from `mode`: different strategies for few and for many
@@ -586,16 +528,12 @@ class _Rule:
         self.memory: dict[str, Any] = {}
         self._configured = mode.weights()
         self._adapt = adapt if len(self._configured) > 1 else None
-        self._scale = (
-            mode.scale if isinstance(mode, Hybrid | HybridV2) and SCALED_INFO in self._configured else TimesTen()
-        )
+        self._scale = mode.scale if isinstance(mode, Hybrid) and SCALED_INFO in self._configured else TimesTen()
 
     def weights(self) -> dict[str, float]:
-        return (
-            self._configured
-            if self._adapt is None
-            else self._adapt.weights(self._configured, self.memory.get("weights", {}))
-        )
+        if self._adapt is None:
+            return self._configured
+        return self._adapt.weights(self._configured, self.memory.get("weights", {}))
 
     def value(self, fields: Mapping[str, float]) -> float:
         return math.fsum(weight * self._part(part, fields) for part, weight in self.weights().items())
@@ -665,15 +603,13 @@ def _checked(field: str, value: Any, prompt: Text) -> float:
             f"query {query!r} has no {field!r}; measure it, or choose a mode that does not read it", prompt=query
         )
     number = float(value)
-    allowed = "0 or 1" if field == "correct" else "0 to 1" if field in _BETWEEN_0_AND_1 else "a finite number"
-    # Probabilities of an answer may exceed one by rounding.
-    fits = (
-        number in (0.0, 1.0)
-        if field == "correct"
-        else -1e-6 <= number <= 1 + 1e-6
-        if field in _BETWEEN_0_AND_1
-        else math.isfinite(number)
-    )
+    if field == "correct":
+        fits, allowed = number in (0.0, 1.0), "0 or 1"
+    elif field in _BETWEEN_0_AND_1:
+        # Probabilities of an answer may exceed one by rounding.
+        fits, allowed = -1e-6 <= number <= 1 + 1e-6, "0 to 1"
+    else:
+        fits, allowed = math.isfinite(number), "a finite number"
     if not fits:
         raise RewardError(f"query {query!r}: {field!r} is {value!r}; allowed: {allowed}", prompt=query)
     return number

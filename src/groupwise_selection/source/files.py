@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, final
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, final
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from groupwise.config import Config, ConfigError, read_json_lines
+from groupwise.config import Config, ConfigError, read_json_lines, validate
 from groupwise.config.errors import Count, Positive, Seed
 from groupwise_selection.embedder import HashedWords
 from groupwise_selection.example import Example, Query, Questions, distinct
@@ -19,54 +19,74 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-# Lines of JSONL files of queries and examples: fields read with errors that name the place.
+class Line(Config):
+    """What queries and examples have in common, as one line of a file. Further fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: str
+    question: str
+    image: str | None = None
+    clusters: dict[str, str] = Field(default_factory=dict)
+    embedding: list[float] | None = None
 
 
-@final
-class Line:
-    """One line of a file, whose fields are read with errors that name it.
+class QueryLine(Line):
+    """A query, as one line of a file."""
 
-    Args:
-        row: the JSON object of the line.
-        where: the file and the line, for errors.
+    answers: tuple[str, ...] = ()
+    pool: tuple[str, ...] | None = None
+    choices: tuple[str, ...] = ()
+    split: Literal["train", "validation", "held_out"] | None = None
+
+
+class ExampleLine(Line):
+    """A solved example, as one line of a file. A missing answer is an error only where the example is in a pool; the
+    check of pools then names the query.
     """
 
-    def __init__(self, row: dict[str, Any], where: str) -> None:
-        self.row, self.where = row, where
+    answer: str | None = None
 
-    def text(self, field: str, default: str | None = None) -> str:
-        value = self.row.get(field, default)
-        if not isinstance(value, str):
-            have = "is missing" if value is None else f"is {value!r} ({type(value).__name__})"
-            raise ConfigError(f"{self.where}{self._name()}: field {field} {have}; write a text")
-        return value
+    def example(self, vector: np.ndarray, file: Path) -> Example:
+        """Makes the example.
 
-    def texts(self, field: str) -> tuple[str, ...]:
-        value = self.row.get(field, [])
-        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-            raise ConfigError(f"{self.where}{self._name()}: field {field} is {value!r}; write a list of texts")
-        return tuple(value)
-
-    def clusters(self) -> dict[str, str]:
-        value = self.row.get("clusters", {})
-        if not isinstance(value, dict) or not all(isinstance(key, str) for key in value.values()):
-            raise ConfigError(
-                f'{self.where}{self._name()}: field clusters is {value!r}; write names and keys, {{"image": "17"}}'
-            )
-        return value
-
-    def image(self, file: Path) -> str | None:
-        return None if self.row.get("image") is None else str(file.parent / self.text("image"))
-
-    def _name(self) -> str:
-        return f" ({self.row['id']!r})" if isinstance(self.row.get("id"), str) else ""
+        Args:
+            vector: its embedding, `[D]`.
+            file: of the line; paths of pictures are relative to its folder.
+        """
+        return Example(self.id, self.question, self.answer or "", vector, _image(self, file), self.clusters)
 
 
-def inline(lines: Sequence[Line], alternative: str = "name a file in source.embeddings") -> np.ndarray:
-    """Reads the `embedding` of every line, fp32 `[N, D]`.
+_Line = TypeVar("_Line", bound=Line)
+
+
+def read_lines(kind: type[_Line], path: str | Path, key: str) -> dict[str, _Line]:
+    """Reads all lines of a file by their places, `FILE, line 3 ('q2')`.
 
     Args:
-        lines: all lines of a file.
+        kind: of the lines.
+        path: of the file.
+        key: of the configuration that names it, for errors.
+
+    Raises:
+        ConfigError: a line cannot be read, or an id stands twice; the message names the line and the field.
+    """
+    lines: dict[str, _Line] = {}
+    ids: set[str] = set()
+    for where, row in read_json_lines(path, key):
+        place = f"{where} ({row['id']!r})" if isinstance(row.get("id"), str) else where
+        line = lines[place] = validate(kind, row, place)
+        if line.id in ids:
+            raise ConfigError(f"{place}: field id stands on an earlier line too; give each its own")
+        ids.add(line.id)
+    return lines
+
+
+def embeddings_of(lines: Mapping[str, Line], alternative: str = "name a file in source.embeddings") -> np.ndarray:
+    """Collects the `embedding` of every line, fp32 `[N, D]`.
+
+    Args:
+        lines: from `read_lines`.
         alternative: advice in the error for lines without an embedding.
 
     Raises:
@@ -74,52 +94,22 @@ def inline(lines: Sequence[Line], alternative: str = "name a file in source.embe
     """
     import numpy as np
 
-    size = None
-    for line in lines:
-        value = line.row.get("embedding")
-        if (
-            not isinstance(value, list)
-            or not all(isinstance(number, int | float) and not isinstance(number, bool) for number in value)
-            or not value
-        ):
-            have = "is missing" if value is None else "is no list of numbers"
-            raise ConfigError(
-                f"{line.where} ({line.row.get('id')!r}): field embedding {have}; write one on every line, or"
-                f" {alternative}"
-            )
-        size = len(value) if size is None else size
-        if len(value) != size:
-            raise ConfigError(
-                f"{line.where} ({line.row.get('id')!r}): field embedding has {len(value)} numbers, those before have"
-                f" {size}"
-            )
-    try:
-        return np.array([line.row["embedding"] for line in lines], dtype=np.float32)
-    except OverflowError:
-        raise ConfigError(
-            f"{lines[0].where.rpartition(', ')[0]}: field embedding holds a whole number beyond all floats; an"
-            " embedding has length 1"
-        ) from None
+    vectors: list[list[float]] = []
+    for place, line in lines.items():
+        if not line.embedding:
+            raise ConfigError(f"{place}: field embedding is missing; write one on every line, or {alternative}")
+        if vectors and len(line.embedding) != len(vectors[0]):
+            sizes = f"{len(line.embedding)} numbers, those before have {len(vectors[0])}"
+            raise ConfigError(f"{place}: field embedding has {sizes}")
+        vectors.append(line.embedding)
+    return np.array(vectors, dtype=np.float32)
 
 
-def example_of(line: Line, vector: np.ndarray, file: Path) -> Example:
-    """Reads a solved example from its line.
-
-    Args:
-        line: the line of the example.
-        vector: embedding of the example, `[D]`.
-        file: path of the file; paths of pictures are relative to its folder.
-
-    Raises:
-        ConfigError: a field is missing or of the wrong type; the message names the field.
-    """
-    # A missing answer is an error only where the example is in a pool; the check of pools then names the query.
-    answer = "" if line.row.get("answer") is None else line.text("answer")
-    return Example(line.text("id"), line.text("question"), answer, vector, line.image(file), line.clusters())
+def _image(line: Line, file: Path) -> str | None:
+    return None if line.image is None else str(file.parent / line.image)
 
 
 Path_ = Annotated[str, Field(min_length=1)]
-_SPLITS = ("train", "validation", "held_out")
 
 
 @final
@@ -168,41 +158,38 @@ class Files(Config):
             ConfigError: a file does not exist, a line cannot be read, a field is missing or of the wrong type, an id is
                 unknown or stands twice, or embeddings do not fit; the message names file, line and field.
         """
-        query_lines, example_lines = (
-            [Line(row, where) for where, row in read_json_lines(getattr(self, name), f"source.{name}")]
-            for name in ("queries", "examples")
-        )
+        query_lines = read_lines(QueryLine, self.queries, "source.queries")
+        example_lines = read_lines(ExampleLine, self.examples, "source.examples")
         query_vectors, example_vectors = self._vectors(query_lines, example_lines)
-        examples = [
-            example_of(line, vector, Path(self.examples))
-            for line, vector in zip(example_lines, example_vectors, strict=True)
-        ]
-        examples_by_id: dict[str, Example] = {}
-        for line, example in zip(example_lines, examples, strict=True):
-            if examples_by_id.setdefault(example.id, example) is not example:
-                raise ConfigError(
-                    f"{line.where}: field id: {example.id!r} stands on an earlier line too; give each example its own"
-                )
-        queries = [
-            _query(
-                line, vector, self._pool(line, vector, examples_by_id, examples, example_vectors), Path(self.queries)
-            )
-            for line, vector in zip(query_lines, query_vectors, strict=True)
-        ]
+        rows = zip(example_lines.values(), example_vectors, strict=True)
+        examples = [line.example(vector, Path(self.examples)) for line, vector in rows]
+        by_id = {example.id: example for example in examples}
+        queries = []
+        for (place, line), vector in zip(query_lines.items(), query_vectors, strict=True):
+            image = _image(line, Path(self.queries))
+            query = Query(line.id, line.question, line.answers, vector, (), image, line.choices, line.clusters)
+            if line.pool is None:
+                pool = self._nearest(place, query, examples, example_vectors)
+            elif unknown := next((name for name in line.pool if name not in by_id), None):
+                message = f"field pool names {unknown!r}, which is no example of {self.examples}"
+                raise ConfigError(f"{place}: query {line.id!r}: {message}")
+            else:
+                pool = tuple(by_id[name] for name in line.pool)
+            queries.append(replace(query, pool=pool))
         # Where no query names a pool, all choose from one bank: the whole file.
-        shared = not any("pool" in line.row for line in query_lines)
-        return replace(
-            self._split(query_lines, queries),
-            bank=[example for example in examples if shared and example.answer.strip()],
-        )
+        shared = all(line.pool is None for line in query_lines.values())
+        bank = [example for example in examples if shared and example.answer.strip()]
+        return replace(self._split(query_lines, queries), bank=bank)
 
-    def _vectors(self, query_lines: Sequence[Line], example_lines: Sequence[Line]) -> tuple[np.ndarray, np.ndarray]:
+    def _vectors(
+        self, query_lines: Mapping[str, Line], example_lines: Mapping[str, Line]
+    ) -> tuple[np.ndarray, np.ndarray]:
         if self.embedder is not None:
-            return self.embedder([line.text("question") for line in query_lines]), self.embedder(
-                [line.text("question") for line in example_lines]
-            )
+            questions = ([line.question for line in lines.values()] for lines in (query_lines, example_lines))
+            queries, examples = map(self.embedder, questions)
+            return queries, examples
         if self.embeddings is None:
-            return inline(query_lines), inline(example_lines)
+            return embeddings_of(query_lines), embeddings_of(example_lines)
         import numpy as np
 
         path = Path(self.embeddings)
@@ -230,55 +217,35 @@ class Files(Config):
                 )
         return tensors["queries"].astype(np.float32), tensors["examples"].astype(np.float32)
 
-    def _pool(
-        self,
-        line: Line,
-        vector: np.ndarray,
-        examples_by_id: Mapping[str, Example],
-        examples: Sequence[Example],
-        vectors: np.ndarray,
+    def _nearest(
+        self, place: str, query: Query, examples: Sequence[Example], vectors: np.ndarray
     ) -> tuple[Example, ...]:
+        """Returns the pool of a query that names none: the examples nearest to it."""
         import numpy as np
 
-        query_id = line.text("id")
-        if "pool" in line.row:
-            ids = line.texts("pool")
-            for example_id in ids:
-                if example_id not in examples_by_id:
-                    raise ConfigError(
-                        f"{line.where}: query {query_id!r}: field pool names {example_id!r}, which is no example of"
-                        f" {self.examples}"
-                    )
-            return tuple(examples_by_id[example_id] for example_id in ids)
         if self.pool_size is None:
             raise ConfigError(
-                f"{line.where}: query {query_id!r} has no field pool; give it one, or write source.pool_size = 32 to"
-                " take its nearest examples"
+                f"{place}: query {query.id!r} has no field pool; give it one, or write source.pool_size = 32 to take"
+                " its nearest examples"
             )
-        if vectors.shape[1] != vector.shape[0]:
+        if vectors.shape[1] != len(query.embedding):
             raise ConfigError(
-                f"{line.where}: query {query_id!r}: field embedding has {len(vector)} numbers, those of the examples"
-                f" have {vectors.shape[1]}"
+                f"{place}: query {query.id!r}: field embedding has {len(query.embedding)} numbers, those of the"
+                f" examples have {vectors.shape[1]}"
             )
-        order = np.argsort(-(vectors @ vector), kind="stable").tolist()
-        query = Query(
-            query_id, line.text("question"), line.texts("answers"), vector, (), line.image(Path(self.queries))
-        )
-        nearest = (examples[place] for place in order if examples[place].id != query_id)
+        order = np.argsort(-(vectors @ query.embedding), kind="stable").tolist()
+        nearest = (examples[index] for index in order if examples[index].id != query.id)
         return tuple(islice(distinct(nearest, query), self.pool_size))
 
-    def _split(self, lines: Sequence[Line], queries: Sequence[Query]) -> Questions:
-        has_split = ["split" in line.row for line in lines]
-        if any(has_split):
-            queries_by_split: dict[str, list[Query]] = {name: [] for name in _SPLITS}
-            for line, query in zip(lines, queries, strict=True):
-                split = line.text("split")
-                if split not in queries_by_split:
-                    raise ConfigError(
-                        f"{line.where}: query {query.id!r}: field split is {split!r}; write one of {', '.join(_SPLITS)}"
-                    )
-                queries_by_split[split].append(query)
-            return Questions(queries_by_split["train"], queries_by_split["validation"], queries_by_split["held_out"])
+    def _split(self, lines: Mapping[str, QueryLine], queries: Sequence[Query]) -> Questions:
+        splits = {place: line.split for place, line in lines.items()}
+        if any(splits.values()):
+            if lacking := next((place for place, split in splits.items() if split is None), None):
+                raise ConfigError(f"{lacking}: field split is missing; other queries have one")
+            by_split: dict[str | None, list[Query]] = {"train": [], "validation": [], "held_out": []}
+            for split, query in zip(splits.values(), queries, strict=True):
+                by_split[split].append(query)
+            return Questions(by_split["train"], by_split["validation"], by_split["held_out"])
         apart = self.num_held_out + self.num_validation
         if len(queries) <= apart:
             raise ConfigError(
@@ -293,16 +260,3 @@ class Files(Config):
             [queries[place] for place in sorted(order[apart:])],
             *([queries[place] for place in sorted(places)] for places in (validation, held_out)),
         )
-
-
-def _query(line: Line, vector: np.ndarray, pool: tuple[Example, ...], file: Path) -> Query:
-    return Query(
-        line.text("id"),
-        line.text("question"),
-        line.texts("answers"),
-        vector,
-        pool,
-        line.image(file),
-        line.texts("choices"),
-        line.clusters(),
-    )

@@ -24,22 +24,8 @@ REGIONS = ("north", "south", "east", "west", "inland", "coast")
 PLANS = ("free", "basic", "team", "pro", "gold", "partner")
 CHANNELS = ("mail", "phone", "chat", "web", "letter", "visit")
 CUSTOMERS = (
-    "kim",
-    "ana",
-    "ben",
-    "eva",
-    "ida",
-    "jon",
-    "lea",
-    "max",
-    "nia",
-    "ola",
-    "per",
-    "rui",
-    "sam",
-    "tom",
-    "uma",
-    "zoe",
+    *("kim", "ana", "ben", "eva", "ida", "jon", "lea", "max"),
+    *("nia", "ola", "per", "rui", "sam", "tom", "uma", "zoe"),
 )
 AGES = ("new", "old")
 WORDS = (REGIONS, PLANS, CHANNELS, CUSTOMERS, AGES, PRODUCTS)

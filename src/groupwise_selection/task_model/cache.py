@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, final
 import numpy as np
 
 from groupwise.causal_lm.prompt import encode_middle
-from groupwise.checkpoint import StorageError, cache_folder
+from groupwise.checkpoint import cache_folder
 from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError
 from groupwise.processor import processor
@@ -215,20 +215,16 @@ class AnswerFile:
             with self.path.open("rb") as file, _locked(file, shared=True):
                 size = file.seek(0, 2)
                 if size < self._read:
-                    self._warn_once(
-                        "shorter",
-                        "%s became shorter while it was in use; what was in it stays known to this process",
-                        self.path,
-                    )
+                    text = "%s became shorter while it was in use; what was in it stays known to this process"
+                    self._warn_once("shorter", text, self.path)
                     self._read = 0
                 file.seek(self._read)
                 block = file.read()
         except FileNotFoundError:
             return
         except OSError as error:
-            self._warn_once(
-                "unreadable", "%s cannot be read (%s): answers kept in it are computed again", self.path, error
-            )
+            text = "%s cannot be read (%s): answers kept in it are computed again"
+            self._warn_once("unreadable", text, self.path, error)
             return
         complete = block[: block.rfind(b"\n") + 1]
         self._read += len(complete)
@@ -241,12 +237,8 @@ class AnswerFile:
             elif line:
                 damaged += 1
         if damaged:
-            self._warn_once(
-                "damaged",
-                "%s: %d of its lines are torn or damaged; what they held is computed again",
-                self.path,
-                damaged,
-            )
+            text = "%s: %d of its lines are torn or damaged; what they held is computed again"
+            self._warn_once("damaged", text, self.path, damaged)
 
     def add(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
         """Writes answers in one piece, after the lines of other processes.
@@ -268,13 +260,8 @@ class AnswerFile:
                 if end == self._read:
                     self._read = file.tell()
         except OSError as error:
-            self._warn_once(
-                "unwritable",
-                "%s",
-                StorageError(
-                    f"{storage_error(self.path, error)} The run goes on, and its answers are not kept for later ones."
-                ),
-            )
+            goes_on = "The run goes on, and its answers are not kept for later ones."
+            self._warn_once("unwritable", "%s", f"{storage_error(self.path, error)} {goes_on}")
 
     def _warn_once(self, topic: str, message: str, *values: Any) -> None:
         if topic not in self._warned:

@@ -21,7 +21,7 @@ from groupwise.processes import is_first_process
 from groupwise.streams import Streams
 from groupwise_selection.example import Example, Query
 from groupwise_selection.source.digit_rules import NO, YES, digit_images
-from groupwise_selection.task_model.digit_rules_config import DigitRules
+from groupwise_selection.task_model.config import DigitRules
 
 log = logging.getLogger("groupwise")
 

@@ -26,7 +26,7 @@ from groupwise.config.files import check_file
 from groupwise.learner.copy import hash_weights
 from groupwise_selection.example import Example, Query
 from groupwise_selection.task_model.cache import Answers
-from groupwise_selection.task_model.pretrained_config import ImageText
+from groupwise_selection.task_model.config import ImageText
 from groupwise_selection.task_model.processor import open_processor
 from groupwise_selection.task_model.template import ChatTemplate, Template
 

@@ -28,8 +28,7 @@ from groupwise.checkpoint import Cache, StorageError, content_key
 from groupwise.streams import Streams
 from groupwise_selection.source.tickets import DESKS, WORDS
 from groupwise_selection.task_model.base import TaskModel
-from groupwise_selection.task_model.pretrained_config import CausalLM
-from groupwise_selection.task_model.ticket_lm_config import TicketLM
+from groupwise_selection.task_model.config import CausalLM, TicketLM
 
 log = logging.getLogger("groupwise")
 

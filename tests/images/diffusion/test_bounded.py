@@ -17,7 +17,6 @@ from groupwise.domain.protocol import CutsPasses
 from groupwise.memory import peak_bytes
 from groupwise.records import Scored
 from groupwise.streams import Streams
-from groupwise_images.diffusion.judged_images import Judging
 
 pytestmark = pytest.mark.usefixtures("quick_collection")
 
@@ -33,7 +32,7 @@ def rows_of_passes(diffusion: Any) -> list[int]:
 
 def bounded(monkeypatch: pytest.MonkeyPatch, rows: int, changes: dict[str, Any] | None = None) -> Any:
     """A domain whose passes without gradient are measured to `rows`."""
-    monkeypatch.setattr("groupwise_images.diffusion.costs.MOST_ROWS", rows)
+    monkeypatch.setattr("groupwise_images.diffusion.measure_passes.MOST_ROWS", rows)
     return domain(changes)
 
 
@@ -131,14 +130,11 @@ def test_supervised_members_are_cut_too(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_evaluation_lets_images_go_once_they_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"evaluation": {"num_prompts": 10, "num_images": 2, "num_rows": 3, "num_records": 3}}
     expected = domain(settings).evaluate(streams=Streams(0))
-    monkeypatch.setattr("groupwise_images.diffusion.judged_images.prompts_at_once", lambda num_images, elements: 4)
+    monkeypatch.setattr("groupwise_images.diffusion.domain.prompts_at_once", lambda num_images, elements: 4)
     diffusion = domain(settings)
-    judging = Judging(
-        list, diffusion._drawn_images, diffusion._judge_groups, diffusion.config.evaluation, diffusion._elements
-    )
-    judged = judging.judge(diffusion._splits.evaluated[:10])
-    assert len(judged.shown) == 2 * 3, "of 20"
-    assert judged.shown.untyped_storage().nbytes() == judged.shown.numel()
+    judged = diffusion._judged(list(enumerate(diffusion._splits.evaluated[:10])))
+    assert sorted(judged.shown) == list(range(2 * 3)), "of 20"
+    assert all(image.untyped_storage().nbytes() == image.numel() for image in judged.shown.values())
     evaluation = diffusion.evaluate(streams=Streams(0))
     assert evaluation.metrics == pytest.approx(expected.metrics, abs=1e-3)
     assert [record["key"] for record in evaluation.records] == [record["key"] for record in expected.records]

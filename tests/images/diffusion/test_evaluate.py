@@ -4,27 +4,12 @@ import pytest
 import torch
 from PIL import ImageDraw
 
-from groupwise.reward import RewardTable
-from groupwise_images.diffusion.evaluate import CAPTION, diversity_of_prompts, grid, metrics, records
-from groupwise_images.diffusion.splits import as_prompt
+from groupwise_images.diffusion.evaluate import CAPTION, diversity_of_prompts, grid
 
 
 def images(*levels: int, colour: bool = False) -> torch.Tensor:
     found = torch.tensor(levels, dtype=torch.uint8).view(-1, 1, 1).expand(-1, 2, 2)
     return found.unsqueeze(-1).expand(-1, 2, 2, 3).contiguous() if colour else found.contiguous()
-
-
-def test_means_leave_out_what_is_missing() -> None:
-    table = RewardTable(
-        {"seen": [1.0, None, 0.0, 1.0], "judge": [0.0, 0.0, 0.0, 1.0]}, {"seen": 2.0}, judges=frozenset({"judge"})
-    )
-    found = metrics("ode", table, diversity_of_prompts(images(0, 255, 0, 0), 2))
-    assert found == {
-        "ode/reward": pytest.approx(4 / 3),
-        "ode/seen": pytest.approx(2 / 3),
-        "ode/judge": 0.25,
-        "ode/diversity": pytest.approx(0.5),
-    }
 
 
 def test_diversity_is_within_a_prompt() -> None:
@@ -61,14 +46,6 @@ def test_a_row_carries_its_prompt(colour: bool) -> None:
     for row in range(3):
         below = found[row * height + CAPTION : (row + 1) * height - 1, :32]
         assert torch.equal(below, grid(shown, 2, num_rows=3, num_columns=2)[row * 33 : row * 33 + 32, :32])
-
-
-def test_records_hold_the_rewards_of_all_and_the_images_of_some() -> None:
-    prompts = [as_prompt({"prompt": "a"}), as_prompt({"prompt": "b"})]
-    found = records("ode", prompts, images(1, 2, 3, 4), 2, RewardTable({"seen": [1.0, 0.0, 0.5, 0.25]}), 1)
-    assert [record["rewards"]["seen"] for record in found] == [1.0, 0.0, 0.5, 0.25]
-    assert [(record["key"], record["sample"]) for record in found[1:3]] == [(prompts[0].key, 1), (prompts[1].key, 0)]
-    assert [("image" in record) for record in found] == [True, False, False, False]
 
 
 def test_the_caption_of_a_long_prompt_measures_no_more_letters_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:

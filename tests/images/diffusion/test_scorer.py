@@ -22,8 +22,8 @@ from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.streams import Streams
 from groupwise.track import read_metrics
-from groupwise_images.diffusion.judged_images import JudgedImages, Judging
 from groupwise_images.diffusion.scorer import Scorer
+from groupwise_images.image_evaluation import JudgedImages, judged_in_chunks
 
 BOUND = 1e-12
 """Of weights of size one in fp64: the sums over some ten members round in another order (1e-16 of a gradient of at
@@ -169,7 +169,7 @@ class Peer:
         return [value, -(-len(self._peers_share) // 2)] if isinstance(value, int) else [value or EMPTY]
 
 
-EMPTY = JudgedImages(torch.zeros(0, 8, 8, dtype=torch.uint8), RewardTable({}, {}), [])
+EMPTY = JudgedImages({}, RewardTable({}, {}))
 
 
 @pytest.mark.parametrize(
@@ -177,21 +177,20 @@ EMPTY = JudgedImages(torch.zeros(0, 8, 8, dtype=torch.uint8), RewardTable({}, {}
 )
 @pytest.mark.parametrize("together", [True, False])
 def test_processes_draw_equally_often_where_they_draw_together(
-    monkeypatch: pytest.MonkeyPatch, share: range, peers_share: range, together: bool
+    share: range, peers_share: range, together: bool
 ) -> None:
-    monkeypatch.setattr("groupwise_images.diffusion.judged_images.prompts_at_once", lambda num_images, elements: 2)
-    diffusion, drawn = domain({"evaluation": {"num_prompts": 7, "num_images": 2}}), []
+    drawn: list[int] = []
 
-    def draw(prompts: Any) -> torch.Tensor:
-        drawn.append(len(prompts))
-        return diffusion._drawn_images(prompts)
+    def judge(placed: Any) -> JudgedImages:
+        drawn.append(len(placed))
+        return JudgedImages({}, RewardTable({}, {}), {"places": [place for place, _ in placed]})
 
-    judging = Judging(list, draw, diffusion._judge_groups, diffusion.config.evaluation, diffusion._elements)
-    judged = judging.judge(diffusion._splits.evaluated[:7], Peer(share, peers_share), together=together)
+    accompany = (lambda: drawn.append(1)) if together else None
+    judged = judged_in_chunks(range(7), 2, judge, Peer(share, peers_share), accompany)
     chunks = [len(share[start : start + 2]) for start in range(0, len(share), 2)]
     most = max(len(chunks), -(-len(peers_share) // 2)) if together else len(chunks)
     assert drawn == chunks + [1] * (most - len(chunks))
-    assert len(judged.diversity) == len(share)
+    assert judged.measured.get("places", []) == list(share)
 
 
 class ProcessWithFewerPasses:

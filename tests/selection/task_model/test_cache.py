@@ -17,8 +17,8 @@ from groupwise.config import ConfigError
 from groupwise_selection.example import Example, Query
 from groupwise_selection.task_model.cache import AnswerFile, CachedTaskModel, digest
 from groupwise_selection.task_model.causal_lm import CausalLMTaskModel
+from groupwise_selection.task_model.config import CausalLM, ImageText
 from groupwise_selection.task_model.image_text import open_model
-from groupwise_selection.task_model.pretrained_config import CausalLM, ImageText
 from groupwise_selection.task_model.template import TextTemplate
 
 from .conftest import example, picture, query

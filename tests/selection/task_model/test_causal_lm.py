@@ -18,7 +18,7 @@ from groupwise.causal_lm.loading import load
 from groupwise.config import ConfigError
 from groupwise_selection.task_model import causal_lm
 from groupwise_selection.task_model.causal_lm import CausalLMTaskModel
-from groupwise_selection.task_model.pretrained_config import CausalLM
+from groupwise_selection.task_model.config import CausalLM
 from groupwise_selection.task_model.template import ChatTemplate, TextTemplate
 
 from .conftest import example, query

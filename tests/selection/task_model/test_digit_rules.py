@@ -10,7 +10,7 @@ import torch
 
 from groupwise_selection.source.digit_rules import DIMENSIONS, DigitRules, digit_images
 from groupwise_selection.task_model import digit_rules as subject
-from groupwise_selection.task_model.digit_rules_config import DigitRules as Config
+from groupwise_selection.task_model.config import DigitRules as Config
 
 SMALL = Config(width=16, num_layers=1, num_heads=2, num_steps=0, cache=False)
 

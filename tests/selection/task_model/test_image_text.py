@@ -15,8 +15,8 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoProcessor
 
 from groupwise.config import ConfigError
+from groupwise_selection.task_model.config import ImageText
 from groupwise_selection.task_model.image_text import ImageTextTaskModel, open_model
-from groupwise_selection.task_model.pretrained_config import ImageText
 from groupwise_selection.task_model.template import ChatTemplate, TextTemplate
 
 from .conftest import example, picture, query

@@ -23,8 +23,8 @@ from transformers import (
 from transformers.utils import is_torchvision_available
 
 from groupwise.causal_lm.small import character_tokenizer
+from groupwise_selection.task_model.config import ImageText
 from groupwise_selection.task_model.image_text import ImageTextTaskModel, open_model
-from groupwise_selection.task_model.pretrained_config import ImageText
 from groupwise_selection.task_model.template import TextTemplate
 
 from .conftest import LETTERS, WORDS, example, query

@@ -8,8 +8,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from groupwise_selection.source.tickets import DESKS, Tickets, decisive, same_key
+from groupwise_selection.task_model.config import TEMPLATE, TicketLM
 from groupwise_selection.task_model.ticket_lm import texts, tokenizer, trained_folder
-from groupwise_selection.task_model.ticket_lm_config import TEMPLATE, TicketLM
 
 
 def test_a_training_text_is_a_prompt_with_its_answer():

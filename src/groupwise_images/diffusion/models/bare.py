@@ -21,7 +21,7 @@ from groupwise_images.diffusion.pipeline_adapter import PromptImage
 from groupwise_images.diffusion.transition import (
     Parametrisation,
     Schedule,
-    is_flow,
+    levels_at,
     read_parametrisation,
     read_schedule,
 )
@@ -66,7 +66,6 @@ class BareDenoiser:
         self.condition_shape = (num_shown, *size) if num_shown else None
         self.latent_dtype = torch.promote_types(next(module.parameters()).dtype, torch.float32)
         self._num_classes: int | None = shape.num_embeds_ada_norm if _is_dit(module) else shape.num_class_embeds
-        self._flow = is_flow(scheduler)
         # A scheduler that cannot be read is refused now.
         read_schedule(scheduler, 2, spacing=spacing)
         self.parametrisation: Parametrisation = read_parametrisation(scheduler)
@@ -139,12 +138,7 @@ class BareDenoiser:
 
     def noised(self, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns timestep, signal and noise at times in (0, 1)."""
-        total = int(self.scheduler.config.num_train_timesteps)
-        if self._flow:
-            return time * total, 1 - time, time
-        index = (time * total).long().clamp(max=total - 1)
-        alphas = self.scheduler.alphas_cumprod.to(time)[index]
-        return index.to(time), alphas.sqrt(), (1 - alphas).sqrt()
+        return levels_at(self.scheduler, time)
 
     def to_latents(self, images: Tensor) -> Tensor:
         """Scales pixels to [-1, 1]."""

@@ -1,4 +1,6 @@
-"""Stable Diffusion 1.x and 2.x: a UNet that reads one text encoder."""
+"""The adapters of the pipelines that are shipped: Stable Diffusion 1 to 3 and XL, Flux, Qwen-Image, Wan, DiT and
+InstructPix2Pix.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,11 @@ from torch.nn.functional import pad
 from groupwise.config import ConfigError
 from groupwise_images.diffusion.pipeline_adapter import (
     INSTRUCTION,
+    Encoded,
+    Negatives,
     PipelineAdapter,
     Prompts,
+    Size,
     Tensors,
     dynamic_shift,
     images,
@@ -22,22 +27,50 @@ from groupwise_images.diffusion.pipeline_adapter import (
     texts,
 )
 
+_MOST_TOKENS = 512
+"""Tokens of a prompt that Qwen-Image and Wan read unless another number is asked for."""
 
-@final
-class StableDiffusion(PipelineAdapter):
-    """`StableDiffusionPipeline`; see `groupwise_images.diffusion.pipeline_adapter.PipelineAdapter`."""
 
-    pipeline = "StableDiffusionPipeline"
+def _filled(prompts: Prompts, negatives: Negatives) -> list[str]:
+    """Returns the negative prompts, empty ones where there are none."""
+    return [""] * len(prompts) if negatives is None else list(negatives)
+
+
+class _UNet(PipelineAdapter):
+    """A pipeline with a conditional UNet, which may see an image behind the latents' own channels."""
+
     denoiser = "unet"
     components = ("unet", "vae", "text_encoder", "tokenizer", "scheduler")
 
-    def latent_shape(self, pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns `[C, h, w]`."""
-        return unet_latent_shape(pipe, size)
+    def latent_shape(self, pipe: Any, size: Size) -> tuple[int, ...]:
+        """Returns `[C, h, w]`.
 
-    def encode(
-        self, pipe: Any, prompts: Prompts, negatives: Sequence[str] | None, size: tuple[int, ...]
-    ) -> tuple[Tensors, Tensors | None]:
+        Raises:
+            ConfigError: a UNet for another task (inpainting, distilled guidance), or a size it cannot make.
+        """
+        config, num_drawn = pipe.unet.config, pipe.vae.config.latent_channels
+        num_channels = 2 * num_drawn if self.takes_image else num_drawn
+        if config.in_channels != num_channels:
+            raise ConfigError(
+                f"model.path: the UNet takes {config.in_channels} channels and the autoencoder makes {num_drawn}; give"
+                f" a model {'that is shown an image too' if self.takes_image else 'that makes images from texts alone'}"
+                f", whose UNet takes {num_channels}"
+            )
+        if config.time_cond_proj_dim is not None:
+            raise ConfigError(
+                "model.path: the UNet was distilled for guidance (time_cond_proj_dim), which is not supported; take the"
+                " model it was distilled from"
+            )
+        return (num_drawn, *latent_size(size, pipe.vae_scale_factor))
+
+
+@final
+class StableDiffusion(_UNet):
+    """`StableDiffusionPipeline`, Stable Diffusion 1.x and 2.x."""
+
+    pipeline = "StableDiffusionPipeline"
+
+    def encode(self, pipe: Any, prompts: Prompts, negatives: Negatives, size: Size) -> Encoded:
         """Encodes hidden states of the text encoder."""
         negative = None if negatives is None else list(negatives)
         hidden, negative_hidden = pipe.encode_prompt(texts(prompts), pipe.unet.device, 1, True, negative)
@@ -47,64 +80,26 @@ class StableDiffusion(PipelineAdapter):
         self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
         """Computes the UNet's prediction."""
-        return denoiser(latents, timestep, encoder_hidden_states=condition["encoder_hidden_states"], return_dict=False)[
-            0
-        ]
-
-
-def unet_latent_shape(pipe: Any, size: tuple[int, ...], num_shown: int = 0) -> tuple[int, ...]:
-    """Returns `[C, h, w]` of a pipeline with a conditional UNet.
-
-    Args:
-        pipe: the loaded pipeline.
-        size: height and width in pixels.
-        num_shown: channels of an image that the UNet sees behind the latents'.
-
-    Raises:
-        ConfigError: a UNet for another task (inpainting, distilled guidance), or a size it cannot make.
-    """
-    config, num_drawn = pipe.unet.config, pipe.vae.config.latent_channels
-    if config.in_channels != num_drawn + num_shown:
-        raise ConfigError(
-            f"model.path: the UNet takes {config.in_channels} channels and the autoencoder makes {num_drawn}; give a"
-            f" model {'that is shown an image too' if num_shown else 'that makes images from texts alone'}, whose UNet"
-            f" takes {num_drawn + num_shown}"
-        )
-    if config.time_cond_proj_dim is not None:
-        raise ConfigError(
-            "model.path: the UNet was distilled for guidance (time_cond_proj_dim), which is not supported; take the"
-            " model it was distilled from"
-        )
-    return (num_drawn, *latent_size(size, pipe.vae_scale_factor))
+        return denoiser(latents, timestep, condition["encoder_hidden_states"], return_dict=False)[0]
 
 
 @final
-class StableDiffusionXL(PipelineAdapter):
-    """`StableDiffusionXLPipeline`; see `groupwise_images.diffusion.pipeline_adapter.PipelineAdapter`. Images count as
-    uncropped and of the size that is made.
-    """
+class StableDiffusionXL(_UNet):
+    """`StableDiffusionXLPipeline`. Images count as uncropped and of the size that is made."""
 
     pipeline = "StableDiffusionXLPipeline"
-    denoiser = "unet"
     components = ("unet", "vae", "text_encoder_2", "tokenizer_2", "scheduler")
 
-    def latent_shape(self, pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns `[C, h, w]`."""
-        return unet_latent_shape(pipe, size)
-
-    def encode(
-        self, pipe: Any, prompts: Prompts, negatives: Sequence[str] | None, size: tuple[int, ...]
-    ) -> tuple[Tensors, Tensors | None]:
+    def encode(self, pipe: Any, prompts: Prompts, negatives: Negatives, size: Size) -> Encoded:
         """Encodes hidden states and pooled text; the empty negative prompt is all zeros where the pipeline says so
         (`force_zeros_for_empty_prompt`).
         """
-        negative = None if negatives is None else list(negatives)
         hidden, negative_hidden, pooled, negative_pooled = pipe.encode_prompt(
             prompt=texts(prompts),
             device=pipe.unet.device,
             num_images_per_prompt=1,
             do_classifier_free_guidance=True,
-            negative_prompt=negative,
+            negative_prompt=None if negatives is None else list(negatives),
         )
         # Original size, crop and target size.
         ids = torch.tensor([[*size, 0, 0, *size]], dtype=hidden.dtype, device=hidden.device).repeat(len(prompts), 1)
@@ -115,43 +110,63 @@ class StableDiffusionXL(PipelineAdapter):
         self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
         """Computes the UNet's prediction."""
+        hidden = condition["encoder_hidden_states"]
         added = {"text_embeds": condition["text_embeds"], "time_ids": condition["time_ids"]}
-        return denoiser(
-            latents,
-            timestep,
-            encoder_hidden_states=condition["encoder_hidden_states"],
-            added_cond_kwargs=added,
-            return_dict=False,
-        )[0]
+        return denoiser(latents, timestep, hidden, added_cond_kwargs=added, return_dict=False)[0]
+
+
+@final
+class InstructPix2Pix(_UNet):
+    """`StableDiffusionInstructPix2PixPipeline`. The image's latents, which are not scaled, stand behind the latents'
+    own channels.
+    """
+
+    pipeline = "StableDiffusionInstructPix2PixPipeline"
+    takes_image = True
+
+    def encode(self, pipe: Any, prompts: Prompts, negatives: Negatives, size: Size) -> Encoded:
+        """Encodes hidden states of the text encoder, and the image, which a negative prompt has too."""
+        negative = None if negatives is None else list(negatives)
+        hidden = pipe._encode_prompt(texts(prompts, INSTRUCTION), pipe.unet.device, 1, True, negative)
+        # Of the two negative ones, the second is for the part without an image.
+        prompted, unprompted, _ = hidden.chunk(3)
+        pixels = images(prompts) * 2 - 1
+        shown = pipe.prepare_image_latents(pixels, len(prompts), 1, pipe.vae.dtype, pipe.vae.device, False)
+        return (
+            {"encoder_hidden_states": prompted, "image": shown},
+            {"encoder_hidden_states": unprompted, "image": shown},
+        )
+
+    def without_image(self, condition: Mapping[str, Tensor]) -> Tensors:
+        """Returns the condition with an image of zeros."""
+        return {**condition, "image": torch.zeros_like(condition["image"])}
+
+    def forward(
+        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
+    ) -> Tensor:
+        """Computes the UNet's prediction."""
+        inputs = torch.cat([latents, condition["image"].to(latents.dtype)], 1)
+        return denoiser(inputs, timestep, condition["encoder_hidden_states"], return_dict=False)[0]
+
+    def call_arguments(self, pipe: Any, prompts: Prompts, negatives: Negatives, guidance: float) -> dict[str, Any]:
+        """Leaves out the size, which the pipeline reads off the image."""
+        return {"height": None, "width": None}
 
 
 @final
 class StableDiffusion3(PipelineAdapter):
-    """`StableDiffusion3Pipeline`; see `groupwise_images.diffusion.pipeline_adapter.PipelineAdapter`. Without its third
-    text encoder the pipeline reads zeros for it.
-    """
+    """`StableDiffusion3Pipeline`. Without its third text encoder the pipeline reads zeros for it."""
 
     pipeline = "StableDiffusion3Pipeline"
-    denoiser = "transformer"
-    components = (
-        "transformer",
-        "vae",
-        "text_encoder",
-        "tokenizer",
-        "text_encoder_2",
-        "tokenizer_2",
-        "scheduler",
-    )
+    components = ("transformer", "vae", "text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2", "scheduler")
     optional = ("text_encoder_3", "tokenizer_3")
 
-    def latent_shape(self, pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
+    def latent_shape(self, pipe: Any, size: Size) -> tuple[int, ...]:
         """Returns `[C, h, w]`."""
         config = pipe.transformer.config
         return (config.in_channels, *latent_size(size, pipe.vae_scale_factor, config.patch_size))
 
-    def encode(
-        self, pipe: Any, prompts: Prompts, negatives: Sequence[str] | None, size: tuple[int, ...]
-    ) -> tuple[Tensors, Tensors | None]:
+    def encode(self, pipe: Any, prompts: Prompts, negatives: Negatives, size: Size) -> Encoded:
         """Encodes hidden states and pooled text."""
         words = texts(prompts)
         hidden, negative_hidden, pooled, negative_pooled = pipe.encode_prompt(
@@ -170,13 +185,8 @@ class StableDiffusion3(PipelineAdapter):
         self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
         """Computes the transformer's velocity."""
-        return denoiser(
-            hidden_states=latents,
-            timestep=timestep,
-            encoder_hidden_states=condition["encoder_hidden_states"],
-            pooled_projections=condition["pooled_projections"],
-            return_dict=False,
-        )[0]
+        read = {name: condition[name] for name in ("encoder_hidden_states", "pooled_projections")}
+        return denoiser(hidden_states=latents, timestep=timestep, **read, return_dict=False)[0]
 
     def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
         """Computes the shift of SD 3.5's schedulers, where their settings ask for it."""
@@ -186,105 +196,21 @@ class StableDiffusion3(PipelineAdapter):
         return dynamic_shift(pipe.scheduler, (latent_shape[1] // patch) * (latent_shape[2] // patch), 1.16)
 
 
-@final
-class Flux(PipelineAdapter):
-    """`FluxPipeline`; see `groupwise_images.diffusion.pipeline_adapter.PipelineAdapter`.
+class _Packed(PipelineAdapter):
+    """A pipeline whose latents are packed: 2 x 2 places side by side are one token, `[h w / 4, 4 C]`."""
 
-    A latent is packed: 2 x 2 places side by side are one token, `[h w / 4, 4 C]`. A model that was distilled for
-    guidance (`guidance_embeds`, Flux dev) takes the domain's guidance as an input and runs once; another one (Flux
-    schnell) is guided by a second run without the prompt.
-    """
-
-    pipeline = "FluxPipeline"
-    denoiser = "transformer"
-    components = (
-        "transformer",
-        "vae",
-        "text_encoder",
-        "tokenizer",
-        "text_encoder_2",
-        "tokenizer_2",
-        "scheduler",
-    )
-
-    def latent_shape(self, pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
+    def latent_shape(self, pipe: Any, size: Size) -> tuple[int, ...]:
         """Returns `[h w / 4, 4 C]`."""
         height, width = latent_size(size, pipe.vae_scale_factor, 2)
-        return ((height // 2) * (width // 2), pipe.transformer.config.in_channels)
-
-    def encode(
-        self, pipe: Any, prompts: Prompts, negatives: Sequence[str] | None, size: tuple[int, ...]
-    ) -> tuple[Tensors, Tensors | None]:
-        """Encodes hidden states, pooled text, and the place of each image token."""
-        height, width = (side // pipe.vae_scale_factor // 2 for side in size)
-        rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-        places = torch.stack([torch.zeros_like(rows), rows, columns], dim=-1).reshape(1, height * width, 3)
-
-        def read(words: Sequence[str]) -> Tensors:
-            hidden, pooled, _ = pipe.encode_prompt(
-                prompt=list(words), prompt_2=None, device=pipe.transformer.device, num_images_per_prompt=1
-            )
-            return {
-                "encoder_hidden_states": hidden,
-                "pooled_projections": pooled,
-                "img_ids": places.to(hidden).repeat(len(words), 1, 1),
-            }
-
-        prompted = read(texts(prompts))
-        if self.takes_guidance(pipe):
-            return prompted, None
-        return prompted, read([""] * len(prompts) if negatives is None else negatives)
-
-    def takes_guidance(self, pipe: Any) -> bool:
-        """Tests that the transformer has an embedding of the guidance."""
-        return bool(pipe.transformer.config.guidance_embeds)
-
-    def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
-    ) -> Tensor:
-        """Computes the transformer's velocity."""
-        hidden = condition["encoder_hidden_states"]
-        distilled = denoiser.config.guidance_embeds
-        return denoiser(
-            hidden_states=latents,
-            timestep=timestep.to(latents.dtype) / 1000,
-            guidance=(
-                torch.full((len(latents),), guidance, dtype=torch.float32, device=latents.device) if distilled else None
-            ),
-            pooled_projections=condition["pooled_projections"],
-            encoder_hidden_states=hidden,
-            # The same for every row: the transformer takes places without a batch.
-            txt_ids=hidden.new_zeros(hidden.shape[1], 3),
-            img_ids=condition["img_ids"][0],
-            return_dict=False,
-        )[0]
-
-    def call_pipeline(
-        self,
-        pipe: Any,
-        prompts: Prompts,
-        negatives: Sequence[str] | None,
-        latents: Tensor,
-        guidance: float,
-        num_steps: int,
-        size: tuple[int, ...],
-        **arguments: Any,
-    ) -> Tensor:
-        """Draws images; a model that was not distilled takes the guidance as `true_cfg_scale`."""
-        if not self.takes_guidance(pipe):
-            negatives = [""] * len(prompts) if negatives is None else negatives
-            arguments = {"true_cfg_scale": guidance, "guidance_scale": None} | arguments
-        return super().call_pipeline(pipe, prompts, negatives, latents, guidance, num_steps, size, **arguments)
+        return (height * width // 4, pipe.transformer.config.in_channels)
 
     def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
-        """Computes the shift, linear in the number of image tokens."""
-        return (
-            dynamic_shift(pipe.scheduler, latent_shape[0])
-            if pipe.scheduler.config.get("use_dynamic_shifting", False)
-            else None
-        )
+        """Computes the shift, linear in the number of image tokens, where the scheduler asks for one."""
+        if not pipe.scheduler.config.get("use_dynamic_shifting", False):
+            return None
+        return dynamic_shift(pipe.scheduler, latent_shape[0])
 
-    def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
+    def unpack(self, pipe: Any, latents: Tensor, size: Size) -> Tensor:
         """Unpacks `[N, h w / 4, 4 C]` to `[N, C, h, w]`."""
         height, width = (side // pipe.vae_scale_factor // 2 for side in size)
         blocks = latents.reshape(len(latents), height, width, -1, 2, 2)
@@ -296,23 +222,72 @@ class Flux(PipelineAdapter):
         blocks = latents.reshape(number, channels, height // 2, 2, width // 2, 2)
         return blocks.permute(0, 2, 4, 1, 3, 5).reshape(number, height * width // 4, 4 * channels)
 
-
-_MOST_TOKENS = 512
-"""Tokens of a prompt that the pipeline reads unless another number is asked for."""
+    def call_arguments(self, pipe: Any, prompts: Prompts, negatives: Negatives, guidance: float) -> dict[str, Any]:
+        """Names the guidance `true_cfg_scale`; the pipeline guides only where it has negative prompts."""
+        if self.takes_guidance(pipe):
+            return {}
+        filled = _filled(prompts, negatives)
+        return {"true_cfg_scale": guidance, "guidance_scale": None, "negative_prompt": filled}
 
 
 @final
-class QwenImage(PipelineAdapter):
-    """`QwenImagePipeline`; see `groupwise_images.diffusion.pipeline_adapter.PipelineAdapter`.
+class Flux(_Packed):
+    """`FluxPipeline`. A model that was distilled for guidance (`guidance_embeds`, Flux dev) takes the domain's guidance
+    as an input and runs once; another one (Flux schnell) is guided by a second run without the prompt.
+    """
 
-    A latent is packed: 2 x 2 places side by side are one token, `[h w / 4, 4 C]`. The guided prediction of each token
-    is scaled to the length of the prompted one, as the pipeline does it.
+    pipeline = "FluxPipeline"
+    components = ("transformer", "vae", "text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2", "scheduler")
+
+    def encode(self, pipe: Any, prompts: Prompts, negatives: Negatives, size: Size) -> Encoded:
+        """Encodes hidden states, pooled text, and the place of each image token."""
+        height, width = (side // pipe.vae_scale_factor // 2 for side in size)
+        rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+        places = torch.stack([torch.zeros_like(rows), rows, columns], dim=-1).reshape(1, height * width, 3)
+
+        def read(words: list[str]) -> Tensors:
+            hidden, pooled, _ = pipe.encode_prompt(
+                prompt=words, prompt_2=None, device=pipe.transformer.device, num_images_per_prompt=1
+            )
+            places_of_words = places.to(hidden).repeat(len(words), 1, 1)
+            return {"encoder_hidden_states": hidden, "pooled_projections": pooled, "img_ids": places_of_words}
+
+        return read(texts(prompts)), None if self.takes_guidance(pipe) else read(_filled(prompts, negatives))
+
+    def takes_guidance(self, pipe: Any) -> bool:
+        """Tests that the transformer has an embedding of the guidance."""
+        return bool(pipe.transformer.config.guidance_embeds)
+
+    def forward(
+        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
+    ) -> Tensor:
+        """Computes the transformer's velocity."""
+        hidden, strength = condition["encoder_hidden_states"], None
+        if denoiser.config.guidance_embeds:
+            strength = torch.full((len(latents),), guidance, dtype=torch.float32, device=latents.device)
+        return denoiser(
+            hidden_states=latents,
+            timestep=timestep.to(latents.dtype) / 1000,
+            guidance=strength,
+            pooled_projections=condition["pooled_projections"],
+            encoder_hidden_states=hidden,
+            # The transformer takes places without a batch, and they are the same for every row.
+            txt_ids=hidden.new_zeros(hidden.shape[1], 3),
+            img_ids=condition["img_ids"][0],
+            return_dict=False,
+        )[0]
+
+
+@final
+class QwenImage(_Packed):
+    """`QwenImagePipeline`. The guided prediction of each token is scaled to the length of the prompted one, as the
+    pipeline does it.
     """
 
     pipeline = "QwenImagePipeline"
     components = ("transformer", "vae", "text_encoder", "tokenizer", "scheduler")
 
-    def latent_shape(self, pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
+    def latent_shape(self, pipe: Any, size: Size) -> tuple[int, ...]:
         """Returns `[h w / 4, 4 C]`.
 
         Raises:
@@ -323,19 +298,15 @@ class QwenImage(PipelineAdapter):
                 "model.path: the transformer was distilled for guidance (guidance_embeds), which is not supported here;"
                 " take the model it was distilled from"
             )
-        height, width = latent_size(size, pipe.vae_scale_factor, 2)
-        return (height * width // 4, pipe.transformer.config.in_channels)
+        return super().latent_shape(pipe, size)
 
-    def encode(
-        self, pipe: Any, prompts: Prompts, negatives: Sequence[str] | None, size: tuple[int, ...]
-    ) -> tuple[Tensors, Tensors | None]:
+    def encode(self, pipe: Any, prompts: Prompts, negatives: Negatives, size: Size) -> Encoded:
         """Encodes hidden states, which of them are text, and the image's height and width in tokens."""
-        places = torch.tensor([[side // pipe.vae_scale_factor // 2 for side in size]], device=pipe.transformer.device)
+        device = pipe.transformer.device
+        places = torch.tensor([[side // pipe.vae_scale_factor // 2 for side in size]], device=device)
 
-        def read(words: Sequence[str]) -> Tensors:
-            hidden, mask = pipe.encode_prompt(
-                list(words), device=pipe.transformer.device, max_sequence_length=_MOST_TOKENS
-            )
+        def read(words: list[str]) -> Tensors:
+            hidden, mask = pipe.encode_prompt(words, device=device, max_sequence_length=_MOST_TOKENS)
             mask = torch.ones(hidden.shape[:2], device=hidden.device) if mask is None else mask
             missing = _MOST_TOKENS - hidden.shape[1]
             return {
@@ -344,7 +315,7 @@ class QwenImage(PipelineAdapter):
                 "places": places.repeat(len(words), 1),
             }
 
-        return read(texts(prompts)), read([""] * len(prompts) if negatives is None else negatives)
+        return read(texts(prompts)), read(_filled(prompts, negatives))
 
     def forward(
         self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
@@ -365,47 +336,18 @@ class QwenImage(PipelineAdapter):
         combined = super().guided(unconditional, prompted, guidance)
         return combined * (prompted.norm(dim=-1, keepdim=True) / combined.norm(dim=-1, keepdim=True))
 
-    def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
-        """Computes the shift, linear in the number of image tokens, where the scheduler asks for one."""
-        if not pipe.scheduler.config.get("use_dynamic_shifting", False):
-            return None
-        return dynamic_shift(pipe.scheduler, latent_shape[0])
-
-    def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
+    def unpack(self, pipe: Any, latents: Tensor, size: Size) -> Tensor:
         """Unpacks `[N, h w / 4, 4 C]` to `[N, C, 1, h, w]`, videos of one frame."""
-        height, width = (side // pipe.vae_scale_factor // 2 for side in size)
-        blocks = latents.reshape(len(latents), height, width, -1, 2, 2)
-        return blocks.permute(0, 3, 1, 4, 2, 5).reshape(len(latents), -1, 1, 2 * height, 2 * width)
+        return super().unpack(pipe, latents, size)[:, :, None]
 
     def pack(self, latents: Tensor) -> Tensor:
         """Packs `[N, C, 1, h, w]` to `[N, h w / 4, 4 C]`."""
-        number, channels, _, height, width = latents.shape
-        blocks = latents.reshape(number, channels, height // 2, 2, width // 2, 2)
-        return blocks.permute(0, 2, 4, 1, 3, 5).reshape(number, height * width // 4, 4 * channels)
-
-    def call_pipeline(
-        self,
-        pipe: Any,
-        prompts: Prompts,
-        negatives: Sequence[str] | None,
-        latents: Tensor,
-        guidance: float,
-        num_steps: int,
-        size: tuple[int, ...],
-        **arguments: Any,
-    ) -> Tensor:
-        """Draws images; the pipeline guides only where it has negative prompts."""
-        negatives = [""] * len(prompts) if negatives is None else negatives
-        arguments = {"true_cfg_scale": guidance, "guidance_scale": None} | arguments
-        return super().call_pipeline(pipe, prompts, negatives, latents, guidance, num_steps, size, **arguments)
-
-
-"""Tokens of a prompt that the pipeline reads unless another number is asked for."""
+        return super().pack(latents[:, :, 0])
 
 
 @final
 class Wan(PipelineAdapter):
-    """`WanPipeline`, videos from texts; see `groupwise_images.diffusion.pipeline_adapter.PipelineAdapter`.
+    """`WanPipeline`, videos from texts.
 
     A latent is `[C, f, h, w]`: the first frame, and then one latent for every four frames.
     """
@@ -418,7 +360,7 @@ class Wan(PipelineAdapter):
         """Returns the size that the pipeline's call has by default."""
         return (81, 480, 832)
 
-    def latent_shape(self, pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
+    def latent_shape(self, pipe: Any, size: Size) -> tuple[int, ...]:
         """Returns `[C, f, h, w]`.
 
         Raises:
@@ -438,13 +380,11 @@ class Wan(PipelineAdapter):
         height, width = latent_size(size, pipe.vae_scale_factor_spatial, config.patch_size[-1])
         return (config.in_channels, (size[0] - 1) // frames + 1, height, width)
 
-    def encode(
-        self, pipe: Any, prompts: Prompts, negatives: Sequence[str] | None, size: tuple[int, ...]
-    ) -> tuple[Tensors, Tensors | None]:
+    def encode(self, pipe: Any, prompts: Prompts, negatives: Negatives, size: Size) -> Encoded:
         """Encodes hidden states of the text encoder."""
         hidden, negative_hidden = pipe.encode_prompt(
             texts(prompts),
-            [""] * len(prompts) if negatives is None else list(negatives),
+            _filled(prompts, negatives),
             max_sequence_length=_MOST_TOKENS,
             device=pipe.transformer.device,
         )
@@ -455,27 +395,21 @@ class Wan(PipelineAdapter):
         self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
         """Computes the transformer's velocity."""
-        return denoiser(
-            hidden_states=latents,
-            timestep=timestep,
-            encoder_hidden_states=condition["encoder_hidden_states"],
-            return_dict=False,
-        )[0]
+        hidden = condition["encoder_hidden_states"]
+        return denoiser(hidden_states=latents, timestep=timestep, encoder_hidden_states=hidden, return_dict=False)[0]
 
 
 @final
 class DiT(PipelineAdapter):
-    """`DiTPipeline`; see `groupwise_images.diffusion.pipeline_adapter.PipelineAdapter`.
+    """`DiTPipeline`.
 
     A prompt is a class: its number in the column `label`, or one of the pipeline's names for it in `prompt`. There is
     no negative prompt; the unconditional branch is the class that the model keeps for it.
     """
 
     pipeline = "DiTPipeline"
-    denoiser = "transformer"
-    components = ("transformer", "vae", "scheduler")
 
-    def latent_shape(self, pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
+    def latent_shape(self, pipe: Any, size: Size) -> tuple[int, ...]:
         """Returns `[C, h, w]`; the model makes images of one size."""
         config, factor = pipe.transformer.config, pixels_a_latent(pipe)
         if latent_size(size, factor) != (config.sample_size, config.sample_size):
@@ -495,9 +429,7 @@ class DiT(PipelineAdapter):
                     "negative_prompt: a DiT is asked for a class and has no negative prompt; leave the column out"
                 )
 
-    def encode(
-        self, pipe: Any, prompts: Prompts, negatives: Sequence[str] | None, size: tuple[int, ...]
-    ) -> tuple[Tensors, Tensors | None]:
+    def encode(self, pipe: Any, prompts: Prompts, negatives: Negatives, size: Size) -> Encoded:
         """Encodes class numbers."""
         num_classes = pipe.transformer.config.num_embeds_ada_norm
         labels = torch.tensor(
@@ -516,11 +448,11 @@ class DiT(PipelineAdapter):
         self,
         pipe: Any,
         prompts: Prompts,
-        negatives: Sequence[str] | None,
+        negatives: Negatives,
         latents: Tensor,
         guidance: float,
         num_steps: int,
-        size: tuple[int, ...],
+        size: Size,
         **arguments: Any,
     ) -> Tensor:
         """Draws images of the prompts' classes. The pipeline takes no latents: they take the place of its draw."""
@@ -549,65 +481,3 @@ def _label(pipe: Any, columns: Mapping[str, Any], num_classes: int) -> int:
         f"prompt {dict(columns)}: this pipeline draws classes; write a number from 0 to {num_classes - 1} in the column"
         f" 'label'{names_hint}"
     )
-
-
-@final
-class InstructPix2Pix(PipelineAdapter):
-    """`StableDiffusionInstructPix2PixPipeline`; see `groupwise_images.diffusion.pipeline_adapter.PipelineAdapter`. The
-    image's latents, which are not scaled, stand behind the latents' own channels.
-    """
-
-    pipeline = "StableDiffusionInstructPix2PixPipeline"
-    denoiser = "unet"
-    components = ("unet", "vae", "text_encoder", "tokenizer", "scheduler")
-    takes_image = True
-
-    def latent_shape(self, pipe: Any, size: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns `[C, h, w]`."""
-        return unet_latent_shape(pipe, size, num_shown=pipe.vae.config.latent_channels)
-
-    def encode(
-        self, pipe: Any, prompts: Prompts, negatives: Sequence[str] | None, size: tuple[int, ...]
-    ) -> tuple[Tensors, Tensors | None]:
-        """Encodes hidden states of the text encoder, and the image, which a negative prompt has too."""
-        negative = None if negatives is None else list(negatives)
-        hidden = pipe._encode_prompt(texts(prompts, INSTRUCTION), pipe.unet.device, 1, True, negative)
-        # Of the two negative ones, the second is for the part without an image.
-        prompted, unprompted, _ = hidden.chunk(3)
-        shown = pipe.prepare_image_latents(
-            images(prompts) * 2 - 1, len(prompts), 1, pipe.vae.dtype, pipe.vae.device, False
-        )
-        return (
-            {"encoder_hidden_states": prompted, "image": shown},
-            {"encoder_hidden_states": unprompted, "image": shown},
-        )
-
-    def without_image(self, condition: Mapping[str, Tensor]) -> Tensors:
-        """Returns the condition with an image of zeros."""
-        return {**condition, "image": torch.zeros_like(condition["image"])}
-
-    def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
-    ) -> Tensor:
-        """Computes the UNet's prediction."""
-        return denoiser(
-            torch.cat([latents, condition["image"].to(latents.dtype)], 1),
-            timestep,
-            encoder_hidden_states=condition["encoder_hidden_states"],
-            return_dict=False,
-        )[0]
-
-    def call_pipeline(
-        self,
-        pipe: Any,
-        prompts: Prompts,
-        negatives: Sequence[str] | None,
-        latents: Tensor,
-        guidance: float,
-        num_steps: int,
-        size: tuple[int, ...],
-        **arguments: Any,
-    ) -> Tensor:
-        """Draws images; the pipeline reads the size off the image."""
-        arguments = {"height": None, "width": None} | arguments
-        return super().call_pipeline(pipe, prompts, negatives, latents, guidance, num_steps, size, **arguments)

@@ -47,7 +47,7 @@ from groupwise_images.diffusion.pipeline_adapter import GUIDE, NAME, PipelineAda
 from groupwise_images.diffusion.transition import (
     Parametrisation,
     Schedule,
-    is_flow,
+    levels_at,
     read_parametrisation,
     read_schedule,
 )
@@ -174,7 +174,6 @@ class PipelineDenoiser:
                 " write model.image_guidance = 1"
             )
         self.latent_dtype = torch.promote_types(self._dtype, torch.float32)
-        self._flow = is_flow(pipe.scheduler)
         self.schedule(2)
         self.parametrisation: Parametrisation = read_parametrisation(pipe.scheduler)
         self.module: nn.Module = self._denoiser if model.lora is None else Adapted(self._denoiser, model.lora)
@@ -319,12 +318,7 @@ class PipelineDenoiser:
 
     def noised(self, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns timestep, signal and noise at times in (0, 1)."""
-        total = int(self.pipe.scheduler.config.num_train_timesteps)
-        if self._flow:
-            return time * total, 1 - time, time
-        index = (time * total).long().clamp(max=total - 1)
-        alphas = self.pipe.scheduler.alphas_cumprod.to(time)[index]
-        return index.to(time), alphas.sqrt(), (1 - alphas).sqrt()
+        return levels_at(self.pipe.scheduler, time)
 
     def to_latents(self, images: Tensor) -> Tensor:
         """Encodes images with the autoencoder.

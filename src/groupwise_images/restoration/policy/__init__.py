@@ -5,9 +5,10 @@ each is the network as it ships.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, cast, final
+from typing import Annotated, Any, ClassVar, cast, final
 
 import torch
 from pydantic import Field
@@ -47,23 +48,16 @@ class Drawn:
     fields: Fields
 
 
-class Policy(Protocol):
+class Policy(ABC):
     """A distribution over restored images (or over a network's controls), given by a network.
 
-    `unit` is what a log-prob is per; `supplies` the fields of `Scored` it can give.
+    `unit` is what a log-prob is per; `supplies` the fields of `Scored` it can give; `references` the names of what
+    `predict` returns of the reference.
     """
 
-    unit: str
-    supplies: frozenset[str]
-
-    def check(self, module: nn.Module, image: Tensor, target: Tensor) -> None:
-        """Refuses a network, or images of a size, that do not suit the policy.
-
-        Args:
-            image: `[1, C, H, W]`, as the network is given it.
-            target: `[1, C, scale H, scale W]`, of the size that it gives.
-        """
-        ...
+    unit: ClassVar[str]
+    supplies: ClassVar[frozenset[str]]
+    references: ClassVar[tuple[str, ...]]
 
     def draw(
         self,
@@ -83,16 +77,35 @@ class Policy(Protocol):
             sigma: overrides the configured spread.
             requires: fields beside the log-prob.
         """
-        ...
+        predicted = [value.repeat_interleave(group_size, 0) for value in self.predict(module, degraded)]
+        payload = self._drawn(predicted, group_size, generators, sigma)
+        images = self._images(module, degraded.repeat_interleave(group_size, 0), payload)
+        return Drawn(images.clamp(0, 1), payload, self.fields(predicted, payload, requires - {"exact_divergence"}))
 
+    def reference(
+        self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Computes what `exact_divergence` needs of the active network, `[B, ...]` each."""
+        return dict(zip(self.references, (value[row] for value in self.predict(module, degraded)), strict=True))
+
+    @abstractmethod
+    def check(self, module: nn.Module, image: Tensor, target: Tensor) -> None:
+        """Refuses a network, or images of a size, that do not suit the policy.
+
+        Args:
+            image: `[1, C, H, W]`, as the network is given it.
+            target: `[1, C, scale H, scale W]`, of the size that it gives.
+        """
+
+    @abstractmethod
     def predict(self, module: nn.Module, degraded: Tensor) -> Sequence[Tensor]:
         """Computes the distribution's parameters for each image, `[P, ...]` each, with gradient.
 
         Args:
             degraded: `[P, C, H, W]`, each image once.
         """
-        ...
 
+    @abstractmethod
     def fields(self, predicted: Sequence[Tensor], payload: Mapping[str, Tensor], requires: frozenset[str]) -> Fields:
         """Computes fields `[B, T]` of members.
 
@@ -101,20 +114,27 @@ class Policy(Protocol):
             payload: the rows of these members in what `draw` and `reference` returned.
             requires: fields beside the log-prob.
         """
-        ...
 
-    def reference(
-        self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor]
+    @abstractmethod
+    def _drawn(
+        self,
+        predicted: Sequence[Tensor],
+        group_size: int,
+        generators: Sequence[torch.Generator] | None,
+        sigma: float | None,
     ) -> dict[str, Tensor]:
-        """Computes what `exact_divergence` needs of the active network, `[B, ...]` each."""
-        ...
+        """Draws what scoring needs again, `[B, ...]` each; see `draw`."""
+
+    @abstractmethod
+    def _images(self, module: nn.Module, degraded: Tensor, payload: Mapping[str, Tensor]) -> Tensor:
+        """Computes the images `[B, C, H, W]` of what was drawn."""
 
 
 _EDGE = 1e-6
 
 
 @final
-class GatePolicy:
+class GatePolicy(Policy):
     """`g_k ~ Beta(1 + c_k m_k, 1 + c_k (1 - m_k))`, whose mode is `m_k`: the network with its most likely controls is
     the network as it ships.
 
@@ -124,6 +144,7 @@ class GatePolicy:
 
     unit = "nats per control parameter"
     supplies = frozenset({"log_prob", "entropy", "score_norm", "exact_divergence"})
+    references = ("reference_alpha", "reference_beta")
 
     def check(self, module: nn.Module, image: Tensor, target: Tensor) -> None:
         if not getattr(module, "num_controls", 0) or not callable(getattr(module, "controls", None)):
@@ -134,44 +155,44 @@ class GatePolicy:
         with torch.no_grad():
             _check_controls(cast(Any, module), image)
 
-    def draw(
+    def predict(self, module: nn.Module, degraded: Tensor) -> Sequence[Tensor]:
+        mode, concentration = (wide(value) for value in cast(Any, module).controls(degraded))
+        return 1 + concentration * mode, 1 + concentration * (1 - mode)
+
+    def _drawn(
         self,
-        module: nn.Module,
-        degraded: Tensor,
+        predicted: Sequence[Tensor],
         group_size: int,
         generators: Sequence[torch.Generator] | None,
         sigma: float | None,
-        requires: frozenset[str],
-    ) -> Drawn:
-        alpha, beta = (value.repeat_interleave(group_size, 0) for value in _parameters(module, degraded))
-        # Drawn one member at a time, so that a member's gates depend on its own generator alone.
+    ) -> dict[str, Tensor]:
+        alpha, beta = predicted
         if generators is None:
             gates = (alpha - 1) / (alpha + beta - 2)
         else:
-            gates = torch.stack(
-                [_draw(alpha[member], beta[member], generator) for member, generator in enumerate(generators)]
-            )
-        gates = gates.clamp(_EDGE, 1 - _EDGE)
-        images = cast(Any, module)(degraded.repeat_interleave(group_size, 0), controls=gates.to(degraded))
-        payload = {"gates": gates}
-        return Drawn(
-            images.clamp(0, 1),
-            payload,
-            _fields(Beta(alpha, beta, validate_args=False), payload, requires - {"exact_divergence"}),
-        )
+            # Drawn one member at a time, so that a member's gates depend on its own generator alone.
+            gates = torch.stack([_draw(*member) for member in zip(alpha, beta, generators, strict=True)])
+        return {"gates": gates.clamp(_EDGE, 1 - _EDGE)}
 
-    def predict(self, module: nn.Module, degraded: Tensor) -> Sequence[Tensor]:
-        return _parameters(module, degraded)
+    def _images(self, module: nn.Module, degraded: Tensor, payload: Mapping[str, Tensor]) -> Tensor:
+        return cast(Any, module)(degraded, controls=payload["gates"].to(degraded))
 
     def fields(self, predicted: Sequence[Tensor], payload: Mapping[str, Tensor], requires: frozenset[str]) -> Fields:
         alpha, beta = predicted
-        return _fields(Beta(alpha, beta, validate_args=False), payload, requires)
-
-    def reference(
-        self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
-        alpha, beta = _parameters(module, degraded)
-        return {"reference_alpha": alpha[row], "reference_beta": beta[row]}
+        distribution, gates = Beta(alpha, beta, validate_args=False), payload["gates"]
+        values = {"log_prob": distribution.log_prob(gates)}
+        if "entropy" in requires:
+            values["entropy"] = distribution.entropy()
+        if "score_norm" in requires:
+            alpha, beta = alpha.detach(), beta.detach()
+            digamma_sum = torch.digamma(alpha + beta)
+            by_alpha = gates.log() - torch.digamma(alpha) + digamma_sum
+            by_beta = torch.log1p(-gates) - torch.digamma(beta) + digamma_sum
+            values["score_norm"] = torch.hypot(by_alpha, by_beta)
+        if "exact_divergence" in requires:
+            reference = Beta(*(payload[name] for name in self.references), validate_args=False)
+            values["exact_divergence"] = kl_divergence(distribution, reference)
+        return values
 
 
 def _check_controls(module: Any, image: Tensor) -> None:
@@ -213,11 +234,6 @@ def _check_controls(module: Any, image: Tensor) -> None:
         raise ConfigError("network: it gives the same image whatever controls are; nothing drawn would have an effect")
 
 
-def _parameters(module: nn.Module, degraded: Tensor) -> tuple[Tensor, Tensor]:
-    mode, concentration = (wide(value) for value in cast(Any, module).controls(degraded))
-    return 1 + concentration * mode, 1 + concentration * (1 - mode)
-
-
 def _draw(alpha: Tensor, beta: Tensor, generator: torch.Generator) -> Tensor:
     """Draws by inverse transform from a uniform number: exact for the distribution and keyed by the generator."""
     import numpy as np
@@ -230,27 +246,8 @@ def _draw(alpha: Tensor, beta: Tensor, generator: torch.Generator) -> Tensor:
     return torch.from_numpy(np.atleast_1d(gates)).to(alpha)
 
 
-def _fields(distribution: Beta, payload: Mapping[str, Tensor], requires: frozenset[str]) -> Fields:
-    gates = payload["gates"]
-    values = {"log_prob": distribution.log_prob(gates)}
-    if "entropy" in requires:
-        values["entropy"] = distribution.entropy()
-    if "score_norm" in requires:
-        alpha, beta = distribution.concentration1.detach(), distribution.concentration0.detach()
-        digamma_sum = torch.digamma(alpha + beta)
-        by_alpha, by_beta = (
-            gates.log() - torch.digamma(alpha) + digamma_sum,
-            torch.log1p(-gates) - torch.digamma(beta) + digamma_sum,
-        )
-        values["score_norm"] = torch.hypot(by_alpha, by_beta)
-    if "exact_divergence" in requires:
-        reference = Beta(payload["reference_alpha"], payload["reference_beta"], validate_args=False)
-        values["exact_divergence"] = kl_divergence(distribution, reference)
-    return values
-
-
 @final
-class PixelPolicy:
+class PixelPolicy(Policy):
     """`a ~ N(mu, sigma^2)` at every pixel and channel, independent; see `Pixels`.
 
     The action is `a`, before it is clamped: the log-prob is that of what was drawn. Nothing flows through the sample:
@@ -259,6 +256,7 @@ class PixelPolicy:
 
     unit = "nats per block of pixels"
     supplies = frozenset({"log_prob", "entropy", "score_norm", "mean_shift", "exact_divergence", "step_size"})
+    references = ("reference_mean",)
 
     def __init__(self, config: Pixels) -> None:
         self.config = config
@@ -272,37 +270,26 @@ class PixelPolicy:
                 " divisor of both"
             )
 
-    def draw(
+    def predict(self, module: nn.Module, degraded: Tensor) -> Sequence[Tensor]:
+        return (wide(module(degraded)),)
+
+    def _drawn(
         self,
-        module: nn.Module,
-        degraded: Tensor,
+        predicted: Sequence[Tensor],
         group_size: int,
         generators: Sequence[torch.Generator] | None,
         sigma: float | None,
-        requires: frozenset[str],
-    ) -> Drawn:
-        mean = wide(module(degraded)).repeat_interleave(group_size, 0)
-        spread = torch.full(
-            (len(mean),), self.config.sigma if sigma is None else sigma, dtype=mean.dtype, device=mean.device
-        )
+    ) -> dict[str, Tensor]:
+        (mean,) = predicted
+        spread = mean.new_full((len(mean),), self.config.sigma if sigma is None else sigma)
         action = mean
         if generators is not None:
             noise = torch.stack([self._noise(generators, member, group_size, mean) for member in range(len(mean))])
             action = mean + spread.view(-1, 1, 1, 1) * noise
-        payload = {"action": action, "mean": mean, "sigma": spread}
-        return Drawn(action.clamp(0, 1), payload, self._fields(mean, payload, requires - {"exact_divergence"}))
+        return {"action": action, "mean": mean, "sigma": spread}
 
-    def predict(self, module: nn.Module, degraded: Tensor) -> Sequence[Tensor]:
-        return (wide(module(degraded)),)
-
-    def fields(self, predicted: Sequence[Tensor], payload: Mapping[str, Tensor], requires: frozenset[str]) -> Fields:
-        (mean,) = predicted
-        return self._fields(mean, payload, requires)
-
-    def reference(
-        self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
-        return {"reference_mean": wide(module(degraded))[row]}
+    def _images(self, module: nn.Module, degraded: Tensor, payload: Mapping[str, Tensor]) -> Tensor:
+        return payload["action"]
 
     def _noise(self, generators: Sequence[torch.Generator], member: int, group_size: int, like: Tensor) -> Tensor:
         if not self.config.antithetic:
@@ -316,7 +303,8 @@ class PixelPolicy:
         ).to(like)
         return -noise if place % 2 else noise
 
-    def _fields(self, mean: Tensor, payload: Mapping[str, Tensor], requires: frozenset[str]) -> Fields:
+    def fields(self, predicted: Sequence[Tensor], payload: Mapping[str, Tensor], requires: frozenset[str]) -> Fields:
+        (mean,) = predicted
         action, sigma = payload["action"], payload["sigma"].view(-1, 1, 1, 1)
         standard = (action - mean) / sigma
         log_scale = (payload["sigma"].log() + 0.5 * math.log(2 * math.pi)) * mean.shape[1] * self.config.block**2

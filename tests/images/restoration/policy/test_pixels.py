@@ -35,7 +35,7 @@ def test_the_score_norm_is_the_gradient_by_the_mean() -> None:
         "mean": mean.detach(),
         "sigma": torch.tensor([0.5]).double(),
     }
-    found = policy._fields(mean, payload, frozenset({"score_norm"}))
+    found = policy.fields([mean], payload, frozenset({"score_norm"}))
     found["log_prob"].sum().backward()
     assert mean.grad is not None
     # (0.5 - 0) / 0.25 = 2 at one pixel.
@@ -52,7 +52,7 @@ def test_the_mean_shift_is_the_noise_times_the_move() -> None:
     # noise (1, 0, 0, -1), move (0.2, 1, 1, 0): (0.2 + 0 + 0 + 0) / 4.
     moved = torch.tensor([[[[0.2, 1.0], [1.0, 0.0]]]], dtype=torch.float64)
     assert torch.allclose(
-        policy._fields(moved, payload, frozenset({"mean_shift"}))["mean_shift"], torch.tensor([[0.05]]).double()
+        policy.fields([moved], payload, frozenset({"mean_shift"}))["mean_shift"], torch.tensor([[0.05]]).double()
     )
 
 

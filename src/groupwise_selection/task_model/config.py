@@ -1,13 +1,13 @@
-"""Task models from a folder or hub id, as configuration. Imports neither torch nor transformers."""
+"""The models that answer, as configuration, told apart by `kind`. Imports neither torch nor transformers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from pydantic import Field
 
 from groupwise.config import Config, keys_under
-from groupwise.config.errors import PerStep, Positive
+from groupwise.config.errors import Count, Length, PerStep, Positive, Seed, Width
 from groupwise_selection.task_model.template import Template, TextTemplate
 
 if TYPE_CHECKING:
@@ -99,3 +99,86 @@ class ImageText(_Pretrained):
         from groupwise_selection.task_model.image_text import open_model
 
         return self._with_cache(open_model(self, device), device)
+
+
+@final
+class DigitRules(Config):
+    """A small transformer trained here to answer digit-rule questions from demonstrations alone, and frozen; see
+    `task_model.digit_rules`.
+
+    Args:
+        dimensions: principal components of an image that it reads; as many as the source's rules are made of.
+        width: width of the layers.
+        num_layers: number of transformer layers.
+        num_heads: number of attention heads.
+        num_steps: optimiser steps of its training.
+        batch_size: episodes of a step.
+        learning_rate: highest learning rate of its schedule.
+        seed: seed of weights and episodes. It is not the run's seed: runs with different seeds are judged by the same
+            model.
+        cache: keep the trained model between runs.
+    """
+
+    MOST_DEMOS: ClassVar[int] = 8
+    """The highest number of demonstrations in a prompt of the model."""
+
+    kind: Literal["digit_rules"] = "digit_rules"
+    dimensions: Annotated[int, Field(ge=2, le=16)] = 4
+    width: Annotated[Width, Field(ge=4)] = 64
+    num_layers: Length = 2
+    num_heads: Width = 4
+    num_steps: Count = 1500
+    batch_size: PerStep = 128
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2e-3
+    seed: Seed = 0
+    cache: bool = True
+
+    def open(self, device: str = "cpu") -> TaskModel:
+        """Opens the trained model, from the cache where it was trained before."""
+        from groupwise_selection.task_model.digit_rules import open_model
+
+        return open_model(self, device)
+
+
+TEMPLATE = TextTemplate(question="{question}:", answer=" {answer}", separator="\n")
+
+
+@final
+class TicketLM(Config):
+    """A causal language model that is trained here to send tickets as the solved ones before it were sent, saved as a
+    folder, and loaded from there.
+
+    Args:
+        width: width of the layers.
+        num_steps: optimiser steps of its training.
+        batch_size: texts of a step, sixteen tickets each.
+        learning_rate: highest learning rate of its schedule.
+        seed: seed of weights and texts. It is not the run's seed: runs with different seeds are judged by the same
+            model.
+
+    Example:
+        >>> TicketLM().width
+        64
+    """
+
+    kind: Literal["ticket_lm"] = "ticket_lm"
+    width: Annotated[Width, Field(ge=8, multiple_of=8)] = 64
+    num_steps: Count = 600
+    batch_size: PerStep = 32
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3e-3
+    seed: Seed = 0
+
+    @property
+    def template(self) -> TextTemplate:
+        """The template of the prompts: a solved ticket a line."""
+        return TEMPLATE
+
+    def open(self, device: str = "cpu") -> TaskModel:
+        """Opens the trained model from its folder, without a cache of answers: computing them costs less."""
+        from groupwise_selection.task_model.ticket_lm import open_model
+
+        return open_model(self, device)
+
+
+TaskModelConfig = Annotated[DigitRules | CausalLM | ImageText | TicketLM, Field(discriminator="kind")]
+"""Any task model, told apart by `kind`."""
