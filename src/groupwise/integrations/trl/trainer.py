@@ -16,7 +16,6 @@ import torch
 import trl
 from peft import PeftModel
 from torch import Tensor
-from transformers import TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
@@ -109,7 +108,7 @@ class GRPOTrainer(TRLTrainer):
         # it corrects.
         args.beta = (_first_beta(self.objective) or 1.0) if self.objective.needs_reference else 0.0
         args.vllm_importance_sampling_correction = self._reads_behaviour
-        newer = remark(trl.__version__, args, {field.name for field in fields(TrainingArguments)})
+        newer = remark(trl.__version__)
         sentences = [
             *([] if newer is None else [newer]),
             *remarks(self.objective, args),
