@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from groupwise.causal_lm.config import SamplingConfig, VllmEngine
 from groupwise.causal_lm.engine.checks import check_length, check_vocabulary
 from groupwise.causal_lm.engine.proof import Difference, Proof
 from groupwise.causal_lm.engine.server import LONGEST_REST, EngineError, Interrupted, Piece, Server, request_body
-from groupwise.causal_lm.engine.transport import Transport
+from groupwise.causal_lm.engine.transport import Transport, named
 
 log = logging.getLogger("groupwise")
 
@@ -68,7 +67,8 @@ class Fleet:
         if self._transport is None:
             return
         began = time.perf_counter()
-        self._transport.write(self.version)
+        with named(self._transport, "write"):
+            self._transport.write(self.version)
         self._count("sync_seconds", time.perf_counter() - began)
 
     async def renew_all(self, client: Any) -> dict[str, str]:
@@ -200,9 +200,12 @@ class Fleet:
 
         async def leave(server: Server) -> None:
             assert self._transport is not None
-            with contextlib.suppress(Interrupted, EngineError, TimeoutError):
-                async with asyncio.timeout(_SECONDS_TO_LEAVE):
-                    await self._transport.leave(client, server)
+            try:
+                with named(self._transport, "leave"):
+                    async with asyncio.timeout(_SECONDS_TO_LEAVE):
+                        await self._transport.leave(client, server)
+            except (Interrupted, EngineError) as error:
+                log.warning("%s", error)
 
         await asyncio.gather(*(leave(server) for server in self.servers if not server.is_away))
 
@@ -220,7 +223,9 @@ class Fleet:
             await check_length(client, server, self.longest)
         if self._transport is not None and self._tokenizer is not None:
             await check_vocabulary(client, server, self._tokenizer, self._proof.prompts)
-            await self._transport.check(client, server)
+            with named(self._transport, "check"):
+                async with asyncio.timeout(self._config.timeout_seconds):
+                    await self._transport.check(client, server)
         server.is_known = True
 
     async def _renew(self, client: Any, server: Server) -> None:
@@ -229,7 +234,9 @@ class Fleet:
             return
         began = time.perf_counter()
         if self._transport is not None:
-            await self._transport.send(client, server, self.version)
+            with named(self._transport, "send"):
+                async with asyncio.timeout(self._config.timeout_seconds):
+                    await self._transport.send(client, server, self.version)
         self._count("sync_seconds", time.perf_counter() - began)
         pieces, difference = await self._prove(client, server, self._proof.num_tokens)
         self.numbers["proof_difference"] = max(self.numbers.get("proof_difference", 0.0), difference.nats)
