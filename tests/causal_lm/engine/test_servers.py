@@ -472,21 +472,6 @@ def test_the_trainer_computes_the_log_probs_of_a_proof_once_a_version(trained, s
         move(trained)
 
 
-def test_a_server_shows_that_it_still_holds_the_weights_by_tokens_that_are_not_sure(trained):
-    proof = Proof(Backbone(trained))
-    proof.choose([[5, 6]] * 8, 16)
-    sure, unsure = [-0.01] * 16, [-2.0] * 16
-    for answers, expected in (
-        ([unsure] * 8, 2),
-        ([sure[:5] + unsure[:11]] * 8, 7),
-        ([sure] * 7 + [unsure], 16),
-        ([sure] * 8, 16),
-        ([], 16),
-    ):
-        proof.proved = [([1] * 16, log_prob) for log_prob in answers]
-        assert proof.num_tokens_again == expected
-
-
 @pytest.mark.slow
 def test_conversations_with_a_server_that_was_started_anew_begin_again(trained, server, engine_of):
     engine, said, begun = engine_of(), [], []

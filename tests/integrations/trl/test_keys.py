@@ -108,7 +108,7 @@ def test_a_contradiction_names_key_value_and_what_decides(
     ("keys", "expected"),
     [
         ({"loss_type": "gropo"}, "is none of TRL's"),
-        ({"importance_sampling_level": "word"}, "write 'token' or 'sequence'"),
+        ({"importance_sampling_level": "word"}, "write one of token, sequence"),
         ({"scale_rewards": "all"}, "write one of group, batch, none"),
         ({"loss_type": "vespo", "importance_sampling_level": "sequence"}, "its own sequence weight"),
         ({"delta": 1.1}, "below 1 + epsilon_high"),

@@ -238,7 +238,7 @@ class Fleet:
                 async with asyncio.timeout(self._config.timeout_seconds):
                     await self._transport.send(client, server, self.version)
         self._count("sync_seconds", time.perf_counter() - began)
-        pieces, difference = await self._prove(client, server, self._proof.num_tokens)
+        pieces, difference = await self._prove(client, server)
         self.numbers["proof_difference"] = max(self.numbers.get("proof_difference", 0.0), difference.nats)
         if fault := self._proof.fault(server.address, pieces, difference):
             if self._transport is None:
@@ -249,14 +249,11 @@ class Fleet:
         self.succeeded(server)
 
     async def still_hold(self, client: Any) -> bool:
-        """Has the servers that hold the weights of now prove it once more, by fewer tokens where those tell enough;
-        returns whether all do.
-        """
-        num_tokens = self._proof.num_tokens_again
+        """Has the servers that hold the weights of now prove it once more; returns whether all do."""
 
         async def holds(server: Server) -> bool:
             try:
-                _, difference = await self._prove(client, server, num_tokens)
+                _, difference = await self._prove(client, server)
             except Interrupted as error:
                 self.failed(server, error)
                 # One that has gone since may have been another one when it answered.
@@ -265,11 +262,11 @@ class Fleet:
 
         return all(await asyncio.gather(*(holds(server) for server in self.servers if server.version == self.version)))
 
-    async def _prove(self, client: Any, server: Server, num_tokens: int) -> tuple[list[Piece], Difference]:
+    async def _prove(self, client: Any, server: Server) -> tuple[list[Piece], Difference]:
         """Returns a server's answers to the prompts of the proof, and how far they are from the trainer's log-probs."""
         began = time.perf_counter()
         bodies = [
-            request_body(prompt, num_tokens, SamplingConfig(), place, self._eos)
+            request_body(prompt, self._proof.num_tokens, SamplingConfig(), place, self._eos)
             for place, prompt in enumerate(self._proof.prompts)
         ]
         pieces = await asyncio.gather(*(server.complete(client, body) for body in bodies))

@@ -216,15 +216,14 @@ def _corrects(args: GRPOConfig) -> bool:
 
 def _unsupported(args: GRPOConfig) -> Iterator[str]:
     """Yields a sentence for every setting of this `GRPOConfig` that has no counterpart in the slots."""
-    if args.loss_type not in _AGGREGATIONS:
-        yield f"loss_type = {args.loss_type!r} is none of TRL's; write one of {', '.join(_AGGREGATIONS)}"
-    if args.importance_sampling_level not in ("token", "sequence"):
-        yield (
-            f"importance_sampling_level = {args.importance_sampling_level!r} is none of TRL's; write 'token' or"
-            " 'sequence'"
-        )
-    if args.scale_rewards not in _ADVANTAGES:
-        yield f"scale_rewards = {args.scale_rewards!r} is none of TRL's; write one of {', '.join(_ADVANTAGES)}"
+    allowed = {
+        "loss_type": _AGGREGATIONS,
+        "importance_sampling_level": ("token", "sequence"),
+        "scale_rewards": _ADVANTAGES,
+    }
+    for name, values in (allowed | ({"vllm_importance_sampling_mode": _MODES} if _corrects(args) else {})).items():
+        if (value := getattr(args, name)) not in values:
+            yield f"{name} = {value!r} is none of TRL's; write one of {', '.join(values)}"
     if args.loss_type == "vespo" and args.importance_sampling_level == "sequence":
         yield "loss_type = 'vespo' has its own sequence weight; write importance_sampling_level = 'token'"
     if args.delta is not None and args.delta < 1 + (args.epsilon if args.epsilon_high is None else args.epsilon_high):
@@ -241,11 +240,6 @@ def _unsupported(args: GRPOConfig) -> Iterator[str]:
         yield (
             "top_entropy_quantile beside an entropy bonus gives the bonus to the chosen tokens alone in TRL, which has"
             " no counterpart: ours acts on every token; write entropy_coef = 0 and use_adaptive_entropy = False"
-        )
-    if _corrects(args) and args.vllm_importance_sampling_mode not in _MODES:
-        yield (
-            f"vllm_importance_sampling_mode = {args.vllm_importance_sampling_mode!r} is none of TRL's; write one of"
-            f" {', '.join(_MODES)}"
         )
     if _corrects(args) and args.loss_type == "vespo":
         yield (
@@ -290,38 +284,31 @@ _SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup")
 
 # fmt: off
 MAPPED = frozenset({
-    "loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "sapo_temperature_pos",
-    "sapo_temperature_neg", "vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg", "scale_rewards",
-    "multi_objective_aggregation", "beta", "use_bias_correction_kl", "entropy_coef", "use_adaptive_entropy",
-    "top_entropy_quantile", "off_policy_mask_threshold", "sync_ref_model", "ref_model_sync_steps",
-    "ref_model_mixup_alpha", "reward_weights", "generation_batch_size", "num_generations", "steps_per_generation",
-    "gradient_accumulation_steps", "num_iterations", "max_completion_length", "temperature", "top_p", "top_k",
-    "num_generations_eval", "disable_dropout", "chat_template_kwargs", "max_steps", "num_train_epochs",
-    "per_device_train_batch_size", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim", "weight_decay",
-    "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "bf16", "activation_checkpointing", "use_cpu",
-    "full_determinism", "seed", "eval_strategy", "eval_steps", "save_strategy", "save_steps", "load_best_model_at_end",
-    "save_total_limit", "report_to", "project", "gradient_checkpointing", "mask_truncated_completions",
+    "sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha", "reward_weights", "generation_batch_size",
+    "num_generations", "steps_per_generation", "gradient_accumulation_steps", "num_iterations", "max_completion_length",
+    "temperature", "top_p", "top_k", "num_generations_eval", "disable_dropout", "chat_template_kwargs", "max_steps",
+    "num_train_epochs", "per_device_train_batch_size", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim",
+    "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "bf16", "activation_checkpointing",
+    "use_cpu", "full_determinism", "seed", "eval_strategy", "eval_steps", "save_strategy", "save_steps",
+    "load_best_model_at_end", "save_total_limit", "report_to", "project", "gradient_checkpointing",
+    "mask_truncated_completions",
 })
 # fmt: on
-"""Fields that the objective or a key of the experiment says."""
+"""Fields that a key of the experiment says; those of `DECIDED` the objective does."""
 
-_OF_THE_OBJECTIVE_OR_UNUSED = frozenset(
-    {
-        "entropy_coef_min",
-        "entropy_coef_max",
-        "entropy_coef_delta",
-        "entropy_target",
+_SAYS_NOTHING = frozenset(
+    [
         "output_dir",
         "do_train",
         "do_eval",
         "do_predict",
-    }
+        "accelerator_config",
+        "disable_tqdm",
+        "dataloader_pin_memory",
+        "run_name",
+    ]
 )
-"""Fields without an effect of their own here: they belong to others, or name what is written elsewhere."""
-
-
-_DERIVED = frozenset({"accelerator_config", "disable_tqdm", "dataloader_pin_memory", "run_name"})
-"""Fields that `GRPOConfig` fills in itself."""
+"""Fields that change nothing here, or that `GRPOConfig` fills in itself."""
 
 
 def refused_fields(args: GRPOConfig, *, has_tools: bool = False) -> Iterator[str]:
@@ -366,7 +353,7 @@ def _changed(args: GRPOConfig) -> Iterator[tuple[str, object, object]]:
     """Yields name, value and default of every field that is not at its default and that nothing here reads."""
     for config_field in fields(args):
         name, value = config_field.name, getattr(args, config_field.name)
-        if name in MAPPED or name in REFUSED or name in _OF_THE_OBJECTIVE_OR_UNUSED or name in _DERIVED:
+        if name in MAPPED or name in DECIDED or name in REFUSED or name in _SAYS_NOTHING:
             continue
         default = config_field.default if config_field.default is not MISSING else None
         if value != default and value not in (None, [], {}, ""):

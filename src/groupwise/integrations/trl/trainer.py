@@ -32,7 +32,6 @@ from groupwise.integrations.trl.rollouts import (
     decision_mask,
     gathered_rollouts,
     local_members,
-    with_deadline,
 )
 from groupwise.integrations.trl.version import missing, remark
 from groupwise.objective import Objective
@@ -117,9 +116,6 @@ class GRPOTrainer(TRLTrainer):
         if not self.objective.needs_reference:
             args.sync_ref_model = False
         super().__init__(model, reward_funcs, args, *arguments, **settings)
-        self.reward_funcs = [
-            with_deadline(reward, name) for reward, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
-        ]
         if self.accelerator.is_main_process:
             for sentence in sentences:
                 warnings.warn(sentence, stacklevel=2)
