@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, TypeVar, final
 from weakref import WeakSet
 
-from groupwise.checkpoint.tree import cache_folder
 from groupwise.config import ConfigError
+from groupwise.config.files import cache_folder
 from groupwise.learner.protocol import StepNumbers
 from groupwise_tinker.config import Tinker
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from groupwise.config import ConfigError
+from groupwise.config.files import cache_folder
 from groupwise.extras import advice
 from groupwise.processes import is_out_of_memory
 
@@ -72,15 +72,6 @@ def model_name(path: str) -> str:
         ('HuggingFaceTB/SmolLM2-135M-Instruct', 'models/small')
     """
     return "HuggingFaceTB/SmolLM2-135M-Instruct" if path == _PACKAGE + _SMOLLM2 else path
-
-
-def cache_folder() -> Path:
-    """Returns where converted models are kept: `$GROUPWISE_CACHE`, else `groupwise` in `$XDG_CACHE_HOME`, else
-    `~/.cache/groupwise`. The folder may be deleted at any time.
-    """
-    if named := os.environ.get("GROUPWISE_CACHE"):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "groupwise"
 
 
 def _file_of_package(path: str) -> Path:

@@ -11,7 +11,8 @@ from groupwise.checkpoint.atomic import (
 )
 from groupwise.checkpoint.config import CheckpointConfig
 from groupwise.checkpoint.store import Checkpoint, CheckpointStore, natural, write_record
-from groupwise.checkpoint.tree import Cache, cache_folder, content_key, load_tree, save_tree
+from groupwise.checkpoint.tree import Cache, content_key, load_tree, save_tree
+from groupwise.config.files import cache_folder
 
 __all__ = [
     "Cache",

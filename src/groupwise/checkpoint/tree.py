@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from groupwise.checkpoint.atomic import new_folder
+from groupwise.config.files import cache_folder
 from groupwise.learner.shards import StoredTensor, is_sharded, write_shards
 
 _TENSORS, _VALUES = "tensors.safetensors", "values.json"
@@ -154,18 +154,6 @@ def _decode(value: Any, tensors: dict[str, torch.Tensor], shards: Path) -> Any:
 # Training a task model twice with the same settings and the same version of the code gives the same model, so that
 # the second run reads the result of the first. An entry appears in one rename: readers never see a part of it, and of
 # two writers of the same entry one wins.
-
-
-def cache_folder() -> Path:
-    """Returns `$GROUPWISE_CACHE`, or `~/.cache/groupwise` (below `$XDG_CACHE_HOME` where that is set).
-
-    Example:
-        >>> cache_folder().name != ""
-        True
-    """
-    if configured_folder := os.environ.get("GROUPWISE_CACHE"):
-        return Path(configured_folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "groupwise"
 
 
 def content_key(inputs: Mapping[str, Any]) -> str:

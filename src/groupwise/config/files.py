@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -169,3 +170,15 @@ def read_json_lines(path: str | Path, key: str) -> list[tuple[str, dict[str, Any
     if not rows:
         raise ConfigError(f"{key}: {str(path)!r} is empty")
     return rows
+
+
+def cache_folder() -> Path:
+    """Returns `$GROUPWISE_CACHE`, or `~/.cache/groupwise` (below `$XDG_CACHE_HOME` where that is set).
+
+    Example:
+        >>> cache_folder().name != ""
+        True
+    """
+    if configured_folder := os.environ.get("GROUPWISE_CACHE"):
+        return Path(configured_folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "groupwise"

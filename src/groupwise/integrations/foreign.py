@@ -4,9 +4,10 @@ of whole groups, and the sentences about what such a trainer cannot carry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -123,42 +124,153 @@ def loss_refusals(objective: Objective, system: str, recorded: frozenset[str]) -
             )
 
 
-def advantage_refusals(objective: Objective, system: str) -> Iterator[str]:
-    """Yields a sentence for every advantage that needs more than the token rewards of one batch."""
-    kind = objective.advantage.kind
-    if kind in _STATEFUL:
-        yield (
-            f"advantage.kind = {kind!r} remembers earlier batches, which {system}'s checkpoints do not; write another"
-            " advantage.kind"
-        )
-
-
-def disagreements(
-    objective: Objective, agreeing: Mapping[str, Any], config: Any, prefix: str, synonyms: Mapping[str, Sequence[Any]]
-) -> Iterator[str]:
-    """Yields a sentence for every key of a trainer's configuration that contradicts the objective.
+@final
+@dataclass(frozen=True)
+class Trainer:
+    """A trainer that calls a policy loss and an advantage estimator by their names, and computes the KL term, the
+    entropy bonus, the divisor and the filter of groups by itself, as its own keys say.
 
     Args:
-        objective: the registered objective, for its name.
-        agreeing: the keys that go with it, by their whole name.
-        config: the part of the trainer's configuration that `prefix` names.
-        prefix: of the keys to look at; others are left out.
-        synonyms: further values that mean the same, by the end of a key.
+        name: for sentences.
+        name_keys: its keys for the name of a policy loss, and of an advantage estimator.
+        keys: returns its other keys that go with an objective, by their whole name.
+        aggregations: those that its own reduction computes, each with its word for it.
+        aggregation_reason: why it computes no others.
+        kl_losses: the divergences that it computes, each with its words for it.
+        admissions: the filters of groups that it has.
+        admission_advice, reward_advice: what to write for another filter, and for rewards one by one.
     """
-    for key, agreeing_value in agreeing.items():
-        if not key.startswith(prefix):
-            continue
-        value = config
-        for part in key.removeprefix(prefix).split("."):
-            value = None if value is None else getattr(value, part, None)
-        same = next((names for end, names in synonyms.items() if key.endswith(end)), ())
-        if value != agreeing_value and value not in same and not (agreeing_value is False and value is None):
+
+    name: str
+    name_keys: tuple[str, str]
+    keys: Callable[[Objective], dict[str, Any]]
+    aggregations: Mapping[str, str]
+    aggregation_reason: str
+    kl_losses: Mapping[str, Sequence[str]]
+    admissions: tuple[str, ...]
+    admission_advice: str
+    reward_advice: str
+
+    def loss_refusals(self, objective: Objective) -> Iterator[str]:
+        """Yields a sentence for everything that the loss of an objective needs and the trainer does not pass to it."""
+        recorded = frozenset({"reference_log_prob", "behaviour_log_prob", "reward_history"})
+        yield from loss_refusals(objective, self.name, recorded)
+        if objective.aggregation.kind not in self.aggregations:
             yield (
-                f"{key} is {value!r}, and the objective {objective.name!r} says {agreeing_value!r}; write"
-                f" {key}={plain(agreeing_value)}"
+                f"aggregation.kind = {objective.aggregation.kind!r} has no counterpart in {self.name}, which"
+                f" {self.aggregation_reason}; write one of {', '.join(self.aggregations)}"
+            )
+        kl = objective.divergence
+        in_loss = kl.kind != "none" and kl.place == "loss"
+        if in_loss and (kl.kind not in self.kl_losses or kl.against != "reference"):
+            yield (
+                f"divergence.kind = {kl.kind!r} against the {kl.against} has no counterpart in {self.name}, which"
+                f" computes the KL term by itself; write divergence.kind as one of {', '.join(self.kl_losses)}, against"
+                " the reference"
             )
 
+    def advantage_refusals(self, objective: Objective) -> Iterator[str]:
+        """Yields a sentence for everything that the advantage of an objective needs and the trainer does not pass to an
+        estimator.
+        """
+        kind = objective.advantage.kind
+        if kind in _STATEFUL:
+            yield (
+                f"advantage.kind = {kind!r} remembers earlier batches, which {self.name}'s checkpoints do not; write"
+                " another advantage.kind"
+            )
+        if kind == "per_reward":
+            yield (
+                f"advantage.kind = 'per_reward' needs each reward by itself, and {self.name} gives an estimator their"
+                f" sum; write {self.reward_advice}"
+            )
+        if objective.admission.kind not in self.admissions:
+            yield (
+                f"admission.kind = {objective.admission.kind!r} leaves groups out of the counts, which an advantage"
+                f" estimator of {self.name}'s cannot; write {self.admission_advice}"
+            )
 
-def plain(value: Any) -> str:
+    def check(self, objective: Objective, config: Any, prefix: str) -> None:
+        """Refuses a configuration of the trainer that contradicts the objective.
+
+        Args:
+            objective: the registered objective.
+            config: the part of the trainer's configuration that `prefix` names.
+            prefix: of the keys to look at; others are left out.
+
+        Raises:
+            ValueError: keys that contradict it, each with what to write.
+        """
+        kl_words = self.kl_losses.get(objective.divergence.kind, ())
+        synonyms = {"kl_loss_type": kl_words, "kl_penalty": ("kl", "k1")}
+        problems = []
+        for key, agreeing in self.keys(objective).items():
+            if not key.startswith(prefix):
+                continue
+            value = config
+            for part in key.removeprefix(prefix).split("."):
+                value = None if value is None else getattr(value, part, None)
+            same = synonyms.get(key.rpartition(".")[2], ())
+            if value != agreeing and value not in same and not (agreeing is False and value is None):
+                problems.append(
+                    f"{key} is {value!r}, and the objective {objective.name!r} says {agreeing!r}; write"
+                    f" {key}={_plain(agreeing)}"
+                )
+        if problems:
+            raise ValueError("; ".join(problems))
+
+    def overrides(self, objective: Objective, name: str, estimator: bool = True) -> list[str]:
+        """Returns the overrides for the trainer's command line that go with a registered objective."""
+        names = dict.fromkeys(self.name_keys if estimator else self.name_keys[:1], name)
+        return [f"{key}={_plain(value)}" for key, value in (names | self.keys(objective)).items()]
+
+    def advantage_estimator(self, objective: Objective, prefix: str) -> Estimator:
+        """Returns the advantage of an objective with the signature of an estimator.
+
+        Args:
+            objective: a valid objective.
+            prefix: of the keys that its configuration holds.
+
+        Raises:
+            ValueError: the objective needs something that the trainer cannot give; when called, a key of the trainer
+                contradicts the objective.
+        """
+        refuse(self.advantage_refusals(objective))
+        advantage = group_advantage(objective)
+
+        def estimate(
+            token_level_rewards: Tensor, response_mask: Tensor, index: Any = None, config: Any = None, **settings: Any
+        ) -> tuple[Tensor, Tensor]:
+            if config is not None:
+                self.check(objective, config, prefix)
+            if index is None:
+                raise ValueError(f"{self.name} gave no uid to tell groups apart; its data need one")
+            values = advantage(token_level_rewards, response_mask, list(index))
+            return values, values
+
+        return estimate
+
+
+Estimator = Callable[..., tuple[Tensor, Tensor]]
+
+
+def refuse(problems: Iterable[str]) -> None:
+    """Raises a `ValueError` with all problems, where there are any."""
+    if text := "; ".join(problems):
+        raise ValueError(text)
+
+
+def named(objective: str | Objective, edits: Mapping[str, Any] | None, name: str | None) -> tuple[Objective, str]:
+    """Returns an objective, given by the name of a preset with its edits or as it is, and its name in a trainer."""
+    if isinstance(objective, str):
+        objective = Objective.preset(objective, **(edits or {}))
+    elif edits:
+        raise ValueError(
+            "edits change a preset by its name; write register('grpo', edits=...), or change the Objective itself"
+        )
+    return objective, name or f"groupwise_{objective.name.replace('+', '_')}"
+
+
+def _plain(value: Any) -> str:
     """Writes a value as an override on a command line."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

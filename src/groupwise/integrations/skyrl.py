@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from groupwise.integrations import foreign
-from groupwise.integrations.foreign import group_advantage, module_of
+from groupwise.integrations.foreign import Estimator, Trainer, module_of, named, refuse
 from groupwise.integrations.micro_batch import policy_term, step_share
 from groupwise.objective import Objective
 from groupwise.objective.aggregate import TokenMean
@@ -20,7 +19,7 @@ from groupwise.statistics import finish
 
 PREFIX = "trainer.algorithm."
 REDUCTIONS = {"token_mean": "token_mean", "member_mean": "sequence_mean", "fixed_length": "seq_mean_token_sum_norm"}
-KL_LOSSES = ("k1", "abs", "k2", "k3")
+KL_LOSSES = {kind: (kind,) for kind in ("k1", "abs", "k2", "k3")}
 
 
 def keys(objective: Objective) -> dict[str, Any]:
@@ -32,12 +31,11 @@ def keys(objective: Objective) -> dict[str, Any]:
     """
     divergence = objective.divergence
     in_loss = divergence.kind != "none" and divergence.place == "loss"
-    in_reward = divergence.kind != "none" and divergence.place == "reward"
     entropy = objective.entropy.at(0)
     table: dict[str, Any] = {
         "loss_reduction": REDUCTIONS[objective.aggregation.kind],
         "use_kl_loss": in_loss,
-        "use_kl_in_reward": in_reward,
+        "use_kl_in_reward": False,
         "use_entropy_loss": entropy != 0,
         "advantage_batch_normalize": False,
         "zero_variance_filter": objective.admission.kind == "informative",
@@ -48,8 +46,6 @@ def keys(objective: Objective) -> dict[str, Any]:
         table["max_seq_len"] = objective.aggregation.length
     if in_loss:
         table |= {"kl_estimator_type": divergence.kind, "kl_loss_coef": divergence.beta.at(0)}
-    if in_reward:
-        table |= {"kl_estimator_type": "k1", "kl_ctrl.type": "fixed", "kl_loss_coef": divergence.beta.at(0)}
     if entropy != 0:
         table["entropy_loss_coef"] = entropy
     if objective.admission.resamples:
@@ -57,67 +53,33 @@ def keys(objective: Objective) -> dict[str, Any]:
     return {f"{PREFIX}{key}": value for key, value in table.items()}
 
 
+SKYRL = Trainer(
+    "SkyRL",
+    (f"{PREFIX}policy_loss_type", f"{PREFIX}advantage_estimator"),
+    keys,
+    REDUCTIONS,
+    "folds the weights into the advantages",
+    KL_LOSSES,
+    admissions=("all", "informative", "resample"),
+    admission_advice="admission.kind = 'all', 'informative' (zero_variance_filter) or 'resample' (dynamic_sampling)",
+    reward_advice="another advantage.kind",
+)
+
+
 def loss_refusals(objective: Objective) -> Iterator[str]:
     """Yields a sentence for everything that the loss of an objective needs and SkyRL does not pass to a policy loss."""
-    recorded = frozenset({"reference_log_prob", "behaviour_log_prob", "reward_history"})
-    yield from foreign.loss_refusals(objective, "SkyRL", recorded)
-    if objective.aggregation.kind not in REDUCTIONS:
-        yield (
-            f"aggregation.kind = {objective.aggregation.kind!r} has no counterpart in SkyRL, which folds the weights"
-            f" into the advantages; write one of {', '.join(REDUCTIONS)}"
-        )
+    yield from SKYRL.loss_refusals(objective)
     divergence = objective.divergence
-    if divergence.kind != "none" and divergence.place == "loss":
-        if divergence.kind not in KL_LOSSES or divergence.against != "reference":
-            yield (
-                f"divergence.kind = {divergence.kind!r} against the {divergence.against} has no counterpart in SkyRL,"
-                f" which computes the KL term by itself; write divergence.kind as one of"
-                f" {', '.join(KL_LOSSES)}, against the reference"
-            )
-        if objective.aggregation.kind != "member_mean":
-            yield (
-                "SkyRL averages the KL term over each answer and then over answers, whatever weighs the policy term;"
-                " write aggregation.kind = 'member_mean', or divergence.kind = 'none'"
-            )
+    if divergence.kind != "none" and divergence.place == "loss" and objective.aggregation.kind != "member_mean":
+        yield (
+            "SkyRL averages the KL term over each answer and then over answers, whatever weighs the policy term; write"
+            " aggregation.kind = 'member_mean', or divergence.kind = 'none'"
+        )
     if divergence.kind != "none" and divergence.place == "reward":
         yield (
             "SkyRL's KL in the reward enters the token rewards before its advantage estimator and has a controller of"
             " its own; write divergence.place = 'loss' with aggregation.kind = 'member_mean'"
         )
-
-
-def advantage_refusals(objective: Objective) -> Iterator[str]:
-    """Yields a sentence for everything that the advantage of an objective needs and SkyRL does not pass to an
-    estimator.
-    """
-    yield from foreign.advantage_refusals(objective, "SkyRL")
-    if objective.advantage.kind == "per_reward":
-        yield (
-            "advantage.kind = 'per_reward' needs each reward by itself, and SkyRL gives an estimator their sum; write"
-            " another advantage.kind"
-        )
-    if objective.admission.kind not in ("all", "informative", "resample"):
-        yield (
-            f"admission.kind = {objective.admission.kind!r} leaves groups out of the counts, which an advantage"
-            " estimator of SkyRL's cannot; write admission.kind = 'all', 'informative' (zero_variance_filter) or"
-            " 'resample' (dynamic_sampling)"
-        )
-
-
-def disagreements(objective: Objective, config: Any) -> Iterator[str]:
-    """Yields a sentence for every key of SkyRL's algorithm configuration that contradicts the objective."""
-    yield from foreign.disagreements(objective, keys(objective), config, PREFIX, {})
-
-
-def overrides(objective: Objective, name: str, estimator: bool = True) -> list[str]:
-    """Returns the command-line overrides of SkyRL that go with a registered objective."""
-    names = {f"{PREFIX}policy_loss_type": name} | ({f"{PREFIX}advantage_estimator": name} if estimator else {})
-    return [f"{key}={foreign.plain(value)}" for key, value in (names | keys(objective)).items()]
-
-
-# An objective's advantage as an estimator of SkyRL's.
-
-Estimator = Callable[..., tuple[Tensor, Tensor]]
 
 
 def advantage_estimator(objective: Objective) -> Estimator:
@@ -138,23 +100,8 @@ def advantage_estimator(objective: Objective) -> Estimator:
         >>> estimate(rewards, torch.ones(2, 2), index=["a", "a"])[0].tolist()
         [[0.5, 0.5], [-0.5, -0.5]]
     """
-    problems = list(advantage_refusals(objective))
-    if problems:
-        raise ValueError("; ".join(problems))
-    advantage = group_advantage(objective)
+    return SKYRL.advantage_estimator(objective, PREFIX)
 
-    def estimate(
-        token_level_rewards: Tensor, response_mask: Tensor, index: Any, config: Any = None, **settings: Any
-    ) -> tuple[Tensor, Tensor]:
-        if config is not None and (contradictions := list(disagreements(objective, config))):
-            raise ValueError("; ".join(contradictions))
-        values = advantage(token_level_rewards, response_mask, list(index))
-        return values, values
-
-    return estimate
-
-
-# An objective as a policy loss of SkyRL.
 
 PolicyLoss = Callable[..., tuple[Tensor, dict[str, float]]]
 
@@ -178,9 +125,7 @@ def policy_loss(objective: Objective) -> PolicyLoss:
         >>> round(value.item(), 4)
         -0.25
     """
-    problems = list(loss_refusals(objective))
-    if problems:
-        raise ValueError("; ".join(problems))
+    refuse(loss_refusals(objective))
     # SkyRL computes the divergence and the entropy bonus by itself, and its advantages hold the weights of the mean.
     summed = policy_term(objective).model_copy(update={"aggregation": TokenMean()})
     corrects, share = objective.correction.kind != "none", step_share(summed)
@@ -193,8 +138,8 @@ def policy_loss(objective: Objective) -> PolicyLoss:
         loss_mask: Tensor | None = None,
         rollout_logprobs: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, float]]:
-        if config is not None and (contradictions := list(disagreements(objective, config))):
-            raise ValueError("; ".join(contradictions))
+        if config is not None:
+            SKYRL.check(objective, config, PREFIX)
         if corrects and rollout_logprobs is None:
             raise ValueError(
                 f"correction.kind = {objective.correction.kind!r} needs the sampler's log-probs, and SkyRL passed none;"
@@ -241,13 +186,7 @@ def register(
         ValueError: the objective needs something that SkyRL cannot give.
     """
     algorithms = module_of(_MODULE, ("PolicyLossRegistry", "AdvantageEstimatorRegistry"), "skyrl", "skyrl==0.3.0")
-    if isinstance(objective, str):
-        objective = Objective.preset(objective, **(edits or {}))
-    elif edits:
-        raise ValueError(
-            "edits change a preset by its name; write register('grpo', edits=...), or change the Objective itself"
-        )
-    registered_name = name or f"groupwise_{objective.name.replace('+', '_')}"
+    objective, registered_name = named(objective, edits, name)
     functions: dict[Any, Any] = {algorithms.PolicyLossRegistry: policy_loss(objective)}
     if estimator:
         functions[algorithms.AdvantageEstimatorRegistry] = advantage_estimator(objective)
@@ -256,4 +195,4 @@ def register(
         if registered_name in registry.list_available():
             registry.unregister(registered_name)
         registry.register(registered_name, function)
-    return overrides(objective, registered_name, estimator)
+    return SKYRL.overrides(objective, registered_name, estimator)

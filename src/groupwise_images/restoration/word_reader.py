@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from groupwise.checkpoint.tree import cache_folder
+from groupwise.config.files import cache_folder
 from groupwise.reward.base import RewardError
 from groupwise_images.image_source.words import FONTS, draw, word_list
 

@@ -112,14 +112,11 @@ def test_weights_go_the_way_of_a_user_and_are_proved(trained, server, engine_of)
 @pytest.mark.parametrize(
     ("fails", "message"),
     [
-        (
-            "save",
-            r"^domain.engine.sync.path = '.*:Carried': write failed: OSError: the disk is full \(at .* save\)$",
-        ),
-        ("send", r"^domain.engine.sync.path = '.*:Carried': send failed: KeyError: 'address' \(at .* in send\)$"),
-        ("connection", r"has answered for 0\.3 s .*Carried': send failed: ConnectionRefusedError: the second machine"),
-        ("status", r"Carried': send failed: HTTPStatusError: Client error '404 Not Found' for url 'http://store/v0'\)"),
-        ("silence", r"has answered for 0\.3 s .*Carried': send takes longer than domain.engine.timeout_seconds = 0.5"),
+        ("save", r"^domain.engine.sync: Carried.write failed: OSError: the disk is full \(at .* save\)$"),
+        ("send", r"^domain.engine.sync: Carried.send failed: KeyError: 'address' \(at .* in send\)$"),
+        ("connection", r"has answered for 0\.3 s .*Carried.send failed: ConnectionRefusedError: the second machine"),
+        ("status", r"Carried.send failed: HTTPStatusError: Client error '404 Not Found' for url 'http://store/v0'\)"),
+        ("silence", r"has answered for 0\.3 s .*Carried.send failed: TimeoutError"),
         ("nothing", r"does not hold the trained weights"),
     ],
 )
@@ -134,11 +131,11 @@ def test_what_a_transport_of_a_user_does_wrong_is_one_line(trained, engine_of, f
 def test_what_a_transport_of_a_user_leaves_wrong_is_told_and_its_files_are_removed(engine_of, caplog):
     engine = engine_of(fails="leave")
     draw(engine)
-    folder = engine._transport._transport.folder
+    folder = engine._transport.folder
     assert folder.exists()
     engine.close()
     (message,) = caplog.messages
-    assert "Carried': leave failed: KeyError: 'address' (at " in message
+    assert "Carried.leave failed: KeyError: 'address' (at " in message
     assert not folder.exists()
 
 

@@ -162,8 +162,6 @@ def test_a_key_that_contradicts_is_named_with_the_override(keys: dict[str, Any],
         ("bnpo", {"divergence.kind": "k3", "divergence.beta": 0.1}, "write aggregation.kind = 'member_mean'"),
         ("grpo", {"divergence.kind": "k3_unbiased"}, "write divergence.kind as one of k1, abs, k2, k3"),
         ("bnpo", {"aggregation.kind": "prompt_mean"}, "write one of token_mean, member_mean, fixed_length"),
-        ("bnpo", {"credit.top_entropy.share": 0.2}, "leave that credit out"),
-        ("bnpo", {"credit.gradient_adaptive.signal": "score_norm"}, "SkyRL gives its policy loss log-probs only"),
     ],
     ids=str,
 )

@@ -2,18 +2,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integrations.trl import tiny
-from transformers import TrainingArguments
 from trl import GRPOConfig
 from trl import GRPOTrainer as TRLTrainer
 
 from groupwise.integrations.trl.keys import DECIDED, refusals, remarks
-from groupwise.integrations.trl.version import KEYS, missing, remark
+from groupwise.integrations.trl.version import missing, remark
 from groupwise.objective import Objective
 
 
@@ -121,18 +120,5 @@ def test_a_newer_trl_is_checked_by_what_is_used_and_told(tmp_path: Path) -> None
         "GRPOTrainer._compute_loss",
     ]
 
-    @dataclass
-    class LaterConfig(GRPOConfig):
-        new_bonus: float = 0.0
-        new_name: str = "x"
-
-    inherited = {field.name for field in fields(TrainingArguments)}
-    later = LaterConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, new_bonus=0.5)
-    assert remark("1.16.3", later, inherited) is None
-    assert "1.19.0 is newer than 1.16" in str(remark("1.19.0", tiny.settings(tmp_path), inherited))
-    assert str(remark("1.19.0", later, inherited)).endswith("does not read: new_bonus = 0.5")
-    assert "new_" not in str(remark("1.19.0", tiny.settings(tmp_path), inherited))
-
-
-def test_the_keys_of_1_16_are_all_of_them() -> None:
-    assert {field.name for field in fields(GRPOConfig)} - {field.name for field in fields(TrainingArguments)} == KEYS
+    assert remark("1.16.3") is None
+    assert "1.19.0 is newer than 1.16" in str(remark("1.19.0"))

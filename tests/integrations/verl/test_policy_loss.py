@@ -142,8 +142,9 @@ def test_every_other_preset_is_finite(name: str) -> None:
         ("awm", {"divergence": {"kind": "none"}}, "matching.kind = 'velocity' learns from noised copies"),
         ("gradient_adaptive", {"credit.gradient_adaptive.signal": "score_norm"}, "Scored.score_norm"),
         ("grpo", {"divergence.kind": "k3_unbiased"}, "write divergence.kind as one of k1, abs, k2, k3"),
+        ("bnpo", {"credit.top_entropy.share": 0.2}, "leave that credit out"),
         ("grpo+tis", {}, "write correction.kind = 'none' and algorithm.rollout_correction"),
-        ("bnpo", {"aggregation.kind": "prompt_mean"}, "aggregation.kind = 'prompt_mean' needs groups"),
+        ("bnpo", {"aggregation.kind": "prompt_mean"}, "aggregation.kind = 'prompt_mean' has no counterpart in verl"),
         ("grpo", {"auxiliary": {"supervised": 0.1}}, "auxiliary.supervised"),
         (
             "grpo",

@@ -13,7 +13,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from groupwise.causal_lm.config import CausalLMConfig
-from groupwise.causal_lm.engine.server import continues_from_keys
+from groupwise.causal_lm.engine.local import continues_from_keys
 from groupwise.causal_lm.loading import load
 from groupwise.config import ConfigError
 from groupwise_selection.task_model import causal_lm

@@ -1,16 +1,37 @@
-"""The longest text that a server continues, beside the longest one of the run."""
+"""Refusals of a server whose texts are too short, or whose model or tokenizer is another one than the trained."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
-from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server, ask
+from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
+
+
+async def ask(client: Any, server: Server, path: str, body: Mapping[str, Any], *, is_quick: bool = False) -> Any:
+    """Returns what a server replies; None where it refuses the request or fails at this route alone, as one that does
+    not know it. One that fails at every route is found by the next request.
+
+    Args:
+        client, path, body, is_quick: as of `Server.call`.
+        server: the one that is asked.
+
+    Raises:
+        Interrupted: it does not answer, or is busy.
+    """
+    try:
+        return await server.call(client, path, body, is_quick=is_quick)
+    except EngineError:
+        return None
+    except Interrupted as error:
+        if error.status and not error.is_busy:
+            return None
+        raise
 
 
 async def check_length(client: Any, server: Server, num_tokens: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from groupwise.causal_lm.config import SamplingConfig, VllmEngine
 from groupwise.causal_lm.engine.checks import check_length, check_vocabulary
 from groupwise.causal_lm.engine.proof import Difference, Proof
 from groupwise.causal_lm.engine.server import LONGEST_REST, EngineError, Interrupted, Piece, Server, request_body
-from groupwise.causal_lm.engine.transport import Transport
+from groupwise.causal_lm.engine.transport import Transport, named
 
 log = logging.getLogger("groupwise")
 
@@ -68,7 +67,8 @@ class Fleet:
         if self._transport is None:
             return
         began = time.perf_counter()
-        self._transport.write(self.version)
+        with named(self._transport, "write"):
+            self._transport.write(self.version)
         self._count("sync_seconds", time.perf_counter() - began)
 
     async def renew_all(self, client: Any) -> dict[str, str]:
@@ -200,9 +200,12 @@ class Fleet:
 
         async def leave(server: Server) -> None:
             assert self._transport is not None
-            with contextlib.suppress(Interrupted, EngineError, TimeoutError):
-                async with asyncio.timeout(_SECONDS_TO_LEAVE):
-                    await self._transport.leave(client, server)
+            try:
+                with named(self._transport, "leave"):
+                    async with asyncio.timeout(_SECONDS_TO_LEAVE):
+                        await self._transport.leave(client, server)
+            except (Interrupted, EngineError) as error:
+                log.warning("%s", error)
 
         await asyncio.gather(*(leave(server) for server in self.servers if not server.is_away))
 
@@ -220,7 +223,9 @@ class Fleet:
             await check_length(client, server, self.longest)
         if self._transport is not None and self._tokenizer is not None:
             await check_vocabulary(client, server, self._tokenizer, self._proof.prompts)
-            await self._transport.check(client, server)
+            with named(self._transport, "check"):
+                async with asyncio.timeout(self._config.timeout_seconds):
+                    await self._transport.check(client, server)
         server.is_known = True
 
     async def _renew(self, client: Any, server: Server) -> None:
@@ -229,9 +234,11 @@ class Fleet:
             return
         began = time.perf_counter()
         if self._transport is not None:
-            await self._transport.send(client, server, self.version)
+            with named(self._transport, "send"):
+                async with asyncio.timeout(self._config.timeout_seconds):
+                    await self._transport.send(client, server, self.version)
         self._count("sync_seconds", time.perf_counter() - began)
-        pieces, difference = await self._prove(client, server, self._proof.num_tokens)
+        pieces, difference = await self._prove(client, server)
         self.numbers["proof_difference"] = max(self.numbers.get("proof_difference", 0.0), difference.nats)
         if fault := self._proof.fault(server.address, pieces, difference):
             if self._transport is None:
@@ -242,14 +249,11 @@ class Fleet:
         self.succeeded(server)
 
     async def still_hold(self, client: Any) -> bool:
-        """Has the servers that hold the weights of now prove it once more, by fewer tokens where those tell enough;
-        returns whether all do.
-        """
-        num_tokens = self._proof.num_tokens_again
+        """Has the servers that hold the weights of now prove it once more; returns whether all do."""
 
         async def holds(server: Server) -> bool:
             try:
-                _, difference = await self._prove(client, server, num_tokens)
+                _, difference = await self._prove(client, server)
             except Interrupted as error:
                 self.failed(server, error)
                 # One that has gone since may have been another one when it answered.
@@ -258,11 +262,11 @@ class Fleet:
 
         return all(await asyncio.gather(*(holds(server) for server in self.servers if server.version == self.version)))
 
-    async def _prove(self, client: Any, server: Server, num_tokens: int) -> tuple[list[Piece], Difference]:
+    async def _prove(self, client: Any, server: Server) -> tuple[list[Piece], Difference]:
         """Returns a server's answers to the prompts of the proof, and how far they are from the trainer's log-probs."""
         began = time.perf_counter()
         bodies = [
-            request_body(prompt, num_tokens, SamplingConfig(), place, self._eos)
+            request_body(prompt, self._proof.num_tokens, SamplingConfig(), place, self._eos)
             for place, prompt in enumerate(self._proof.prompts)
         ]
         pieces = await asyncio.gather(*(server.complete(client, body) for body in bodies))

@@ -38,11 +38,6 @@ from groupwise.causal_lm.sampler import Completions, GroupBatch
 NUM_PROMPTS, NUM_TOKENS = 8, 16
 """The number of prompts of a proof, and of tokens that a server samples for each."""
 
-_NUM_UNSURE, _UNSURE_NATS = 16, 0.1
-"""A server that has proved a version shows that it still holds it by tokens enough of which the policy was not sure:
-other weights may well be sure of the same ones.
-"""
-
 _ROUNDINGS_A_LAYER = 10
 _ROOM = 4.0
 _MOST_IN_HALF_PRECISION = 0.1
@@ -170,20 +165,9 @@ class Proof:
         ]
         return Difference.between(expected[mask], served)
 
-    @property
-    def num_tokens_again(self) -> int:
-        """The number of tokens of an answer by which a server shows that it still holds what was proved."""
-        for number in range(1, self.num_tokens):
-            first = [value for _, log_prob in self.proved for value in log_prob[:number]]
-            if sum(value < -_UNSURE_NATS for value in first) >= _NUM_UNSURE:
-                return number
-        return self.num_tokens
-
     def _has_computed(self, pieces: Sequence[Piece]) -> bool:
-        """Tests that the answers are beginnings of those whose log-probs the trainer has computed."""
-        return len(self.proved) == len(pieces) and all(
-            piece.tokens == tokens[: len(piece.tokens)] for piece, (tokens, _) in zip(pieces, self.proved, strict=True)
-        )
+        """Tests that the answers are those whose log-probs the trainer has computed."""
+        return [piece.tokens for piece in pieces] == [tokens for tokens, _ in self.proved]
 
     def _compare_with_proved(self, pieces: Sequence[Piece]) -> Difference:
         """Compares answers up to the first token that differs, as one may where two are nearly as probable."""

@@ -7,24 +7,11 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
-import torch
-from transformers import DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
-from transformers.cache_utils import DynamicLayer
-
-from groupwise.causal_lm import sampler
-from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig, TransformersEngine, VllmEngine
-from groupwise.causal_lm.decode import DistributionError, Stops
-from groupwise.causal_lm.engine.turns import Request, Turn, converse
-from groupwise.causal_lm.sampler import Builtin, Completions, Engine, GroupBatch, end_ids
-from groupwise.causal_lm.scoring import score
-from groupwise.config import ConfigError
-from groupwise.processes import is_out_of_memory
+from groupwise.causal_lm.config import SamplingConfig, VllmEngine
 from groupwise.replies import ReplyError, post
 
 _MAX_BYTES = 128 << 20
@@ -116,7 +103,6 @@ class Server:
         self.is_away = False
         self.heard_at = -math.inf
         self.reasons: list[str] = []
-        self._listening: asyncio.Future[None] | None = None
 
     async def call(self, client: Any, path: str, body: Mapping[str, Any], *, is_quick: bool = False) -> Any:
         """Posts a request and returns its JSON, or its text where it is none.
@@ -198,33 +184,20 @@ class Server:
         """
         import httpx
 
-        piece, config = Piece(), self.config
-        loop = asyncio.get_running_loop()
-        heard_at, seconds = loop.time(), config.first_token_seconds
+        piece, config, clock = Piece(), self.config, asyncio.get_running_loop().time
+        heard_at, seconds = clock(), config.first_token_seconds
         end = heard_at + config.timeout_seconds
-        watcher: asyncio.Future[None] | None = None
         url, request = f"{self.address}/v1/completions", {**body, "model": self.model, "stream": True}
 
-        def seconds_left() -> float:
-            return min(max(heard_at, self.heard_at) + seconds, end) - loop.time()
-
         async def watch() -> None:
-            """Ends the request where the server has sent nothing in time, to other requests neither, of whatever
-            process: until then this one waits its turn.
-            """
-            listening = min(seconds, config.silence_seconds) / 2
-            while (left := seconds_left()) > 0:
-                heard = max(heard_at, self.heard_at)
-                await asyncio.sleep(max(0.0, left - listening))
-                if heard == max(heard_at, self.heard_at):
-                    with contextlib.suppress(Exception):
-                        await asyncio.shield(self._listen(client, listening))
-                if heard == max(heard_at, self.heard_at):
-                    await asyncio.sleep(max(0.0, seconds_left()))
-                if heard == max(heard_at, self.heard_at):
-                    break
-            deadline.reschedule(loop.time())
+            """Ends the request where the server has sent nothing in time, to no other request either."""
+            while (left := min(max(heard_at, self.heard_at) + seconds, end) - clock()) > 0 or (
+                clock() < end and await self._works_for_others(client)
+            ):
+                await asyncio.sleep(max(0.0, min(left, 0.5)))
+            deadline.reschedule(clock())
 
+        watcher: asyncio.Future[None] | None = None
         try:
             async with asyncio.timeout(None) as deadline:
                 watcher = asyncio.ensure_future(watch())
@@ -235,15 +208,10 @@ class Server:
                         if event is None:
                             break
                         piece = self._joined(piece, event)
-                        heard_at = self.heard_at = loop.time()
-                        if seconds != config.silence_seconds:
-                            seconds = config.silence_seconds
-                            watcher.cancel()
-                            watcher = asyncio.ensure_future(watch())
+                        heard_at = self.heard_at = clock()
+                        seconds = config.silence_seconds
         except TimeoutError:
-            late = (
-                f"no end within {config.timeout_seconds:g} s" if loop.time() >= end else f"no token for {seconds:g} s"
-            )
+            late = f"no end within {config.timeout_seconds:g} s" if clock() >= end else f"no token for {seconds:g} s"
             raise Interrupted(late, piece) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Interrupted(f"{type(error).__name__}: {error}".rstrip(": "), piece) from None
@@ -254,30 +222,20 @@ class Server:
             raise Interrupted("the stream ended before the completion did", piece)
         return piece
 
-    def _listen(self, client: Any, seconds: float) -> asyncio.Future[None]:
-        """Notes whether the server works for others; requests that ask meanwhile share this."""
-        if self._listening is None or self._listening.done():
-            self._listening = asyncio.ensure_future(self._hear_others(client, seconds))
-        return self._listening
-
-    async def _hear_others(self, client: Any, seconds: float) -> None:
-        import httpx
-
-        loop, before = asyncio.get_running_loop(), math.nan
-        try:
-            async with asyncio.timeout(seconds):
-                while not client.is_closed:
-                    reply = await client.get(f"{self.address}/metrics")
-                    counts = [float(number) for number in _SERVER_NUM_TOKENS.findall(reply.text)]
-                    if not counts:
-                        return
-                    if sum(counts) > before:
-                        self.heard_at = loop.time()
-                        return
-                    before = sum(counts)
-                    await asyncio.sleep(min(0.5, seconds / 4))
-        except (TimeoutError, httpx.HTTPError):
-            return
+    async def _works_for_others(self, client: Any) -> bool:
+        """Tests whether the server reads or writes tokens for any process: then a request waits its turn."""
+        before = math.nan
+        # A server may fail here in any way; then it is one that does not work.
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(self.config.silence_seconds / 2):
+                while counts := _SERVER_NUM_TOKENS.findall((await client.get(f"{self.address}/metrics")).text):
+                    count = sum(map(float, counts))
+                    if count > before:
+                        self.heard_at = asyncio.get_running_loop().time()
+                        return True
+                    before = count
+                    await asyncio.sleep(0.5)
+        return False
 
     def failed(self, error: Interrupted, now: float, *, least_rest: float = 0.0) -> None:
         """Notes a failure: the server rests for a while, doubled each time up to `LONGEST_REST`, and must prove its
@@ -409,274 +367,3 @@ async def _events(reply: Any) -> AsyncIterator[Any]:
                     yield json.loads(content)
                 except (ValueError, RecursionError) as error:
                     raise EngineError(f"the server's stream is no JSON that can be read: {error}") from None
-
-
-# Questions to a server that may lack the route.
-
-
-async def ask(client: Any, server: Server, path: str, body: Mapping[str, Any], *, is_quick: bool = False) -> Any:
-    """Returns what a server replies; None where it refuses the request or fails at this route alone, as one that does
-    not know it. One that fails at every route is found by the next request.
-
-    Args:
-        client, path, body, is_quick: as of `Server.call`.
-        server: the one that is asked.
-
-    Raises:
-        Interrupted: it does not answer, or is busy.
-    """
-    try:
-        return await server.call(client, path, body, is_quick=is_quick)
-    except EngineError:
-        return None
-    except Interrupted as error:
-        if error.status and not error.is_busy:
-            return None
-        raise
-
-
-# A trial of the built-in sampler on a model: the log-probs that it records must be those that the scorer computes for
-# the same tokens.
-
-_PROMPTS = ((0, 1, 2, 3, 4), (5, 6))
-"""Prompts of two lengths, so that one is padded."""
-_AGREEMENT_NUM_TOKENS = 3
-
-
-def why_not_sampled(backbone: Backbone) -> str | None:
-    """Tries the built-in sampler on a few tokens. It fails, or records other log-probs, where a model family carries
-    more from token to token than keys and values, or in another form.
-
-    Returns:
-        what went wrong; `None` where the sampler serves the model.
-
-    Example:
-        >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.small import character_tokenizer, small_model
-        >>> why_not_sampled(
-        ...     Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
-        ... )
-    """
-    if (backbone.max_positions or 64) < len(_PROMPTS[0]) + _AGREEMENT_NUM_TOKENS:
-        return None
-    prompts = [[token % backbone.config.vocab_size for token in prompt] for prompt in _PROMPTS]
-    try:
-        drawn = sampler.sample(
-            backbone, prompts, 2, SamplingConfig(max_new_tokens=_AGREEMENT_NUM_TOKENS), range(4), eos=()
-        )
-        with backbone.evaluating():
-            rescored = score(
-                backbone, [prompt for prompt in prompts for _ in range(2)], drawn.tokens, drawn.mask, pack=False
-            )["log_prob"]
-    except DistributionError:
-        # Weights that give no distribution are named where a member is drawn.
-        return None
-    except Exception as error:  # a family's code raises errors of any kind on another cache than its own
-        if is_out_of_memory(error):
-            raise
-        return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-    differences = (rescored - drawn.log_prob)[drawn.mask].abs()
-    # Half precision rounds a log-prob by tenths where a model is large.
-    half = next(backbone.model.parameters()).dtype.itemsize < 4
-    agrees = bool(differences.mean() <= 0.5) if half else bool(differences.max() <= 0.05)
-    if agrees:
-        return None
-    largest = float(differences.max())
-    return f"its log-probs are up to {largest:.2g} nats from those that scoring computes for the same tokens"
-
-
-@final
-class Generate(Engine):
-    """An engine that calls ``model.generate``: prompts padded on the left, one call a turn; the global generators are
-    left as they were.
-    """
-
-    def __init__(self, backbone: Backbone, tokenizer: Any, config: TransformersEngine) -> None:
-        self.backbone, self.tokenizer, self.config = backbone, tokenizer, config
-        self.eos = end_ids(backbone.model, tokenizer)
-
-    def answer(self, batch: GroupBatch) -> Completions:
-        """Samples the groups, `max_members` at once."""
-        settings = batch.settings
-        stops = Stops(self.eos, settings.stop, self.tokenizer, self.backbone.head.out_features, torch.device("cpu"))
-
-        def complete(requests: list[Request]) -> list[Turn]:
-            size = self.config.max_members or len(requests)
-            return [
-                turn
-                for start in range(0, len(requests), size)
-                for turn in self._generate(requests[start : start + size], settings, stops)
-            ]
-
-        return converse(complete, self.backbone, batch)
-
-    def _generate(self, requests: list[Request], settings: SamplingConfig, stops: Stops) -> list[Turn]:
-        longest, device = max(len(request.context) for request in requests), self.backbone.device
-        ids = torch.tensor([[0] * (longest - len(r.context)) + r.context for r in requests], device=device)
-        mask = torch.tensor([[0] * (longest - len(r.context)) + [1] * len(r.context) for r in requests], device=device)
-        options: dict[str, Any] = (
-            {"do_sample": False} if settings.greedy else {"do_sample": True, "temperature": settings.temperature}
-        )
-        if not settings.greedy:
-            options |= {"top_p": settings.top_p, "top_k": settings.top_k}
-        if settings.stop:
-            options |= {"stop_strings": list(settings.stop), "tokenizer": self.tokenizer}
-        wrapped: Any = self.backbone.model
-        model = wrapped.get_base_model() if hasattr(wrapped, "peft_config") else wrapped
-        cuda = [device] if device.type == "cuda" else []
-        with self.backbone.evaluating(), _plain_generation(model), torch.random.fork_rng(devices=cuda):
-            torch.manual_seed(hash(tuple(request.seed for request in requests)) % 2**63)
-            out = model.generate(
-                input_ids=ids,
-                attention_mask=mask,
-                max_new_tokens=max(request.num_tokens for request in requests),
-                eos_token_id=list(self.eos),
-                pad_token_id=self.eos[0],
-                return_dict_in_generate=True,
-                output_scores=True,
-                logits_processor=LogitsProcessorList([_Finite(requests, longest)]),
-                **options,
-            )
-        sampled = out.sequences[:, longest:]
-        # Scores are logits after temperature and truncation: those of the behaviour policy.
-        log_prob = torch.stack(
-            [
-                torch.log_softmax(s.float(), -1).gather(1, t[:, None])[:, 0]
-                for s, t in zip(out.scores, sampled.t(), strict=True)
-            ],
-            1,
-        )
-        rows = zip(requests, sampled.tolist(), log_prob.tolist(), strict=True)
-        return [self._cut(request, tokens, values, stops) for request, tokens, values in rows]
-
-    @staticmethod
-    def _cut(request: Request, tokens: list[int], log_prob: list[float], stops: Stops) -> Turn:
-        """Cuts a row at its own end; generate pads it to the longest of the batch."""
-        for n in range(1, min(len(tokens), request.num_tokens) + 1):
-            if stops.ends(tokens[:n]):
-                return Turn(tokens[:n], log_prob[:n], True)
-        return Turn(tokens[: request.num_tokens], log_prob[: request.num_tokens], False)
-
-
-class _Finite(LogitsProcessor):
-    """A guard that names the member whose distribution is broken, before `generate` draws from it."""
-
-    def __init__(self, requests: list[Request], longest: int) -> None:
-        self.requests, self.longest = requests, longest
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        broken = (~scores.amax(1).isfinite()).nonzero().squeeze(1).tolist()
-        if broken:
-            request = self.requests[broken[0]]
-            raise DistributionError(
-                len(broken), len(self.requests), request.place, request.num_before + input_ids.shape[1] - self.longest
-            )
-        return scores
-
-
-@contextmanager
-def _plain_generation(model: Any) -> Iterator[None]:
-    """Removes a model folder's own generation settings within the block: folders bring penalties and truncations for
-    people who chat.
-    """
-    previous = model.generation_config
-    model.generation_config = GenerationConfig()
-    try:
-        yield
-    finally:
-        model.generation_config = previous
-
-
-# The choice of the engine that a configuration names.
-
-
-def open_engine(config: EngineConfig, backbone: Backbone, tokenizer: Any) -> Engine:
-    """Opens the engine that a configuration names, over this model.
-
-    Args:
-        config: which one.
-        backbone: the model.
-        tokenizer: its tokenizer.
-
-    Raises:
-        ConfigError: the engine cannot sample from this family of models.
-
-    Example:
-        >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.small import character_tokenizer, small_model
-        >>> from groupwise.causal_lm.config import SamplingConfig
-        >>> backbone = Backbone(
-        ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
-        ... )
-        >>> engine = open_engine(BuiltinEngine(max_members=2), backbone, None)
-        >>> len(engine.sample([[3, 4]], 4, SamplingConfig(max_new_tokens=2), seeds=range(4)).tokens)
-        4
-    """
-    if not isinstance(config, VllmEngine) and not continues_from_keys(backbone):
-        if not _leaves_padding_out(backbone):
-            raise ConfigError(
-                f"{_name(backbone)} reads padding as text: prompts of different lengths cannot be sampled together, so"
-                " this family is not supported; train another model"
-            )
-        if isinstance(config, BuiltinEngine):
-            raise ConfigError(
-                f"{_name(backbone)} keeps a recurrent state from token to token, and the built-in sampler goes on from"
-                ' keys and values alone; write domain.engine.kind = "transformers"'
-            )
-    if isinstance(config, BuiltinEngine):
-        if (reason := why_not_sampled(backbone)) is not None:
-            raise ConfigError(
-                f"the built-in sampler does not serve {_name(backbone)} ({reason}); write domain.engine.kind ="
-                ' "transformers"'
-            )
-        return Builtin(backbone, tokenizer, config)
-    if isinstance(config, TransformersEngine):
-        return Generate(backbone, tokenizer, config)
-    from groupwise.causal_lm.engine.vllm import Vllm
-
-    return Vllm(backbone, tokenizer, config)
-
-
-def _name(backbone: Backbone) -> str:
-    model: Any = backbone.model
-    return type(model.get_base_model() if hasattr(model, "peft_config") else model).__name__
-
-
-def continues_from_keys(backbone: Backbone) -> bool:
-    """Tests that the model goes on from the keys and values of its cache. Two tokens are forwarded, and their cache is
-    looked at.
-
-    Example:
-        >>> from groupwise.causal_lm.config import SmallModelConfig
-        >>> from groupwise.causal_lm.small import character_tokenizer, small_model
-        >>> continues_from_keys(
-        ...     Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
-        ... )
-        True
-    """
-    cache = DynamicCache(config=backbone.config)
-    with backbone.evaluating():
-        try:
-            backbone.forward(torch.tensor([[0, 1]], device=backbone.device), past_key_values=cache, use_cache=True)
-        except Exception as error:  # a family with another cache raises errors of any kind
-            if is_out_of_memory(error):
-                raise
-            return False
-    # A state-space layer holds a state, in some models beside keys and values.
-    return bool(cache.layers) and all(
-        isinstance(layer, DynamicLayer) and layer.keys is not None and not hasattr(layer, "recurrent_states")
-        for layer in cache.layers
-    )
-
-
-def _leaves_padding_out(backbone: Backbone) -> bool:
-    """Tests that the states of a text are the same with padding before it."""
-    ids = torch.arange(3, device=backbone.device).unsqueeze(0)
-    padded, mask = torch.cat([ids[:, :2], ids], 1), torch.tensor([[0, 0, 1, 1, 1]], device=backbone.device)
-    with backbone.evaluating():
-        states, padded_states = (
-            backbone.hidden(ids, use_cache=False)[0],
-            backbone.hidden(padded, attention_mask=mask, use_cache=False)[0, 2:],
-        )
-    tolerance = 5e-2 if states.dtype.itemsize < 4 else 1e-3
-    return bool((states - padded_states).abs().max() <= tolerance * states.abs().max())

@@ -6,18 +6,16 @@ IPC, an upload) is a class in one file of a user's: `domain.engine.sync = {kind 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
-import logging
 import os
 import secrets
 import shutil
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
@@ -68,9 +66,8 @@ def scratch_folder(kind: str, model: Any, parent: Path | None = None) -> Scratch
         parent.mkdir(parents=True, exist_ok=True)
     place = parent or _memory_folder(model)
     for path in place.glob(f"{_PREFIX}{kind}-*"):
-        owner = path.name.removeprefix(f"{_PREFIX}{kind}-").partition("-")[0]
-        with contextlib.suppress(OSError, ValueError):
-            if parent is None and path.stat().st_uid == os.getuid() and not _is_alive(int(owner)) and _is_left(path):
+        with contextlib.suppress(OSError):
+            if parent is None and path.stat().st_uid == os.getuid() and _is_left(path):
                 shutil.rmtree(path, ignore_errors=True)
     return ScratchFolder(f"{_PREFIX}{kind}-{os.getpid()}-", place)
 
@@ -82,16 +79,6 @@ def _is_left(path: Path) -> bool:
         return time.time() - path.stat().st_mtime > 60 and file_lock.take(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _memory_folder(model: Any) -> Path:
@@ -326,11 +313,6 @@ def _name_head(model: Any, weights: Path) -> None:
         save_file({**tensors, name: head.weight.detach().cpu().clone()}, weights, metadata={"format": "pt"})
 
 
-# A transport of a user's class: its failures are one line that names it, and what it waits for has a deadline.
-
-log = logging.getLogger("groupwise")
-
-
 def transport_class(path: ImportPath) -> type[Transport]:
     """Loads the class of a transport.
 
@@ -340,96 +322,30 @@ def transport_class(path: ImportPath) -> type[Transport]:
     return user_class(path, Transport, "domain.engine.sync.path")
 
 
-@final
-class UserTransport(Transport):
-    """A transport that calls one of a user's.
-
-    Args:
-        sync: its class and arguments.
-        model, tokenizer, folder: as of `Transport`.
-        seconds: how long one server may take.
+@contextmanager
+def named(transport: Transport, method: str) -> Iterator[None]:
+    """Names the class and the method in every failure: a transport may be a user's, and fail in any way.
 
     Raises:
-        ConfigError: the class does not take the arguments, or fails.
+        Interrupted: a connection failed, or took too long; another try may succeed.
+        EngineError: any other error.
     """
+    import httpx
 
-    def __init__(self, sync: SyncFromPath, model: Any, tokenizer: Any, folder: Path | None, seconds: float) -> None:
-        super().__init__(model, tokenizer, folder)
-        self._place, self._seconds = f"domain.engine.sync.path = {str(sync.path)!r}", seconds
-        named_class = transport_class(sync.path)
-        try:
-            self._transport = named_class(model, tokenizer, folder, **sync.arguments)
-        except Exception as error:  # a user's class may fail in any way
-            if is_out_of_memory(error):
-                raise
-            arguments = "".join(f", {name}={value!r}" for name, value in sync.arguments.items())
-            message = f"{named_class.__name__}(model, tokenizer, folder{arguments}) failed: {why_failed(error)}"
-            raise ConfigError(Problem(self._place, message)) from error
-
-    def write(self, version: int) -> None:
-        """Has the user's transport take the weights."""
-        with self._told("write"):
-            self._transport.write(version)
-
-    async def check(self, client: Any, server: Server) -> None:
-        """Has the user's transport look at a server."""
-        async with self._in_time("check"):
-            await self._transport.check(client, server)
-
-    async def send(self, client: Any, server: Server, version: int) -> None:
-        """Has the user's transport send the weights."""
-        async with self._in_time("send"):
-            await self._transport.send(client, server, version)
-
-    async def leave(self, client: Any, server: Server) -> None:
-        """Has the user's transport take back what a server should not keep; a failure ends nothing any more."""
-        try:
-            async with self._in_time("leave"):
-                await self._transport.leave(client, server)
-        except (EngineError, Interrupted, ConfigError) as error:
-            log.warning("%s", error)
-
-    def close(self) -> None:
-        """Has the user's transport remove what it wrote; a failure ends nothing any more."""
-        try:
-            with self._told("close"):
-                self._transport.close()
-        except (EngineError, Interrupted, ConfigError) as error:
-            log.warning("%s", error)
-
-    @asynccontextmanager
-    async def _in_time(self, method: str) -> AsyncIterator[None]:
-        """Ends a call at its deadline. A connection that fails may be there at another try."""
-        import httpx
-
-        try:
-            async with asyncio.timeout(self._seconds) as deadline:
-                with self._told(method, httpx.HTTPError, ConnectionError, TimeoutError):
-                    yield
-        except TimeoutError as error:
-            late = f"takes longer than domain.engine.timeout_seconds = {self._seconds:g}"
-            reason = late if deadline.expired() else f"failed: {why_failed(error)}"
-            raise Interrupted(f"{self._place}: {method} {reason}") from error
-        except (httpx.HTTPError, ConnectionError) as error:
-            # It was raised in the library's code, which is no place of the user's. A status has a second line.
-            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}".rstrip(": ")
-            raise Interrupted(f"{self._place}: {method} failed: {reason}") from error
-
-    @contextmanager
-    def _told(self, method: str, *passing: type[Exception]) -> Iterator[None]:
-        """Names the class and the method where a call fails.
-
-        Raises:
-            EngineError: it failed, by another error than those that pass.
-        """
-        try:
-            yield
-        except (EngineError, Interrupted, ConfigError, *passing):
+    place = f"domain.engine.sync: {type(transport).__name__}.{method} failed"
+    try:
+        yield
+    except (EngineError, Interrupted, ConfigError):
+        raise
+    except (httpx.HTTPError, ConnectionError, TimeoutError) as error:
+        # A status has a second line.
+        raise Interrupted(
+            f"{place}: {type(error).__name__}: {str(error).partition(chr(10))[0]}".rstrip(": ")
+        ) from error
+    except Exception as error:
+        if is_out_of_memory(error):
             raise
-        except Exception as error:  # a user's code may fail in any way
-            if is_out_of_memory(error):
-                raise
-            raise EngineError(f"{self._place}: {method} failed: {why_failed(error)}") from error
+        raise EngineError(f"{place}: {why_failed(error)}") from error
 
 
 # The choice of the weights' way to the servers.
@@ -443,7 +359,15 @@ def open_transport(config: VllmEngine, model: Any, tokenizer: Any) -> Transport 
     """
     sync, has_adapter = config.sync, hasattr(model, "peft_config")
     if isinstance(sync, SyncFromPath):
-        return UserTransport(sync, model, tokenizer, config.folder, config.timeout_seconds)
+        kind = transport_class(sync.path)
+        try:
+            return kind(model, tokenizer, config.folder, **sync.arguments)
+        except Exception as error:  # a user's class may fail in any way
+            if is_out_of_memory(error):
+                raise
+            arguments = "".join(f", {name}={value!r}" for name, value in sync.arguments.items())
+            message = f"{kind.__name__}(model, tokenizer, folder{arguments}) failed: {why_failed(error)}"
+            raise ConfigError(Problem(f"domain.engine.sync.path = {str(sync.path)!r}", message)) from error
     if sync == "lora" and not has_adapter:
         raise ConfigError(
             'domain.engine.sync = "lora": the run trains whole weights and has no adapter; write sync = "folder", or'

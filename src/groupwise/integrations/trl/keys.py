@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -12,37 +13,37 @@ from groupwise.config import validate
 from groupwise.experiment.counterparts import rows
 from groupwise.objective import Objective
 
-DECIDED = {
-    "loss_type": "trust.kind and aggregation.kind",
-    "importance_sampling_level": "ratio.kind",
-    "epsilon": "trust.low",
-    "epsilon_high": "trust.high",
-    "delta": "trust.bound",
-    "sapo_temperature_pos": "trust.tau_pos",
-    "sapo_temperature_neg": "trust.tau_neg",
-    "vespo_k_pos": "trust.k_pos",
-    "vespo_lambda_pos": "trust.lambda_pos",
-    "vespo_k_neg": "trust.k_neg",
-    "vespo_lambda_neg": "trust.lambda_neg",
-    "scale_rewards": "advantage.kind",
-    "multi_objective_aggregation": "advantage.kind",
-    "beta": "divergence.beta",
-    "use_bias_correction_kl": "divergence.kind",
-    "entropy_coef": "entropy",
-    "use_adaptive_entropy": "entropy",
-    "entropy_coef_min": "entropy",
-    "entropy_coef_max": "entropy",
-    "entropy_coef_delta": "entropy",
-    "entropy_target": "entropy",
-    "top_entropy_quantile": "credit.top_entropy",
-    "off_policy_mask_threshold": "credit.off_policy_mask.threshold",
-    "vllm_importance_sampling_correction": "correction.kind",
-    "vllm_importance_sampling_mode": "correction.kind",
-    "vllm_importance_sampling_clip_max": "correction.maximum",
-    "vllm_importance_sampling_clip_min": "correction.minimum, or correction.lower of an interval",
-    "vllm_importance_sampling_cap": "correction.maximum",
+DECIDED: dict[str, tuple[str, ...]] = {
+    "loss_type": ("trust.kind", "aggregation.kind"),
+    "importance_sampling_level": ("ratio.kind",),
+    "epsilon": ("trust.low",),
+    "epsilon_high": ("trust.high", "trust.maximum"),
+    "delta": ("trust.bound",),
+    "sapo_temperature_pos": ("trust.tau_pos",),
+    "sapo_temperature_neg": ("trust.tau_neg",),
+    "vespo_k_pos": ("trust.k_pos",),
+    "vespo_lambda_pos": ("trust.lambda_pos",),
+    "vespo_k_neg": ("trust.k_neg",),
+    "vespo_lambda_neg": ("trust.lambda_neg",),
+    "scale_rewards": ("advantage.kind",),
+    "multi_objective_aggregation": ("advantage.kind",),
+    "beta": ("divergence.beta.value", "divergence.beta.kind", "divergence.place", "divergence.against"),
+    "use_bias_correction_kl": ("divergence.kind",),
+    "entropy_coef": ("entropy.value", "entropy.initial"),
+    "use_adaptive_entropy": ("entropy.kind",),
+    "entropy_coef_min": ("entropy.low",),
+    "entropy_coef_max": ("entropy.high",),
+    "entropy_coef_delta": ("entropy.delta",),
+    "entropy_target": ("entropy.target",),
+    "top_entropy_quantile": ("credit.top_entropy.share",),
+    "off_policy_mask_threshold": ("credit.off_policy_mask.threshold",),
+    "vllm_importance_sampling_correction": ("correction.kind",),
+    "vllm_importance_sampling_mode": ("correction.kind", "correction.level", "correction.by", "correction.weight"),
+    "vllm_importance_sampling_clip_max": ("correction.maximum", "correction.upper"),
+    "vllm_importance_sampling_clip_min": ("correction.minimum", "correction.lower"),
+    "vllm_importance_sampling_cap": ("correction.maximum", "correction.upper"),
 }
-"""TRL's keys that the objective decides, each with the key of ours that does it. Every other key of `GRPOConfig` keeps
+"""TRL's keys that the objective decides, each with the keys of ours that do it. Every other key of `GRPOConfig` keeps
 its meaning.
 """
 
@@ -56,24 +57,7 @@ _AGGREGATIONS = {
     "cispo": "token_mean",
     "vespo": "token_mean",
 }
-_TRUST_LOSS_TYPES = ("cispo", "sapo", "vespo")
 _ADVANTAGES = {"group": "z_score", "batch": "batch_std", "none": "centred"}
-_CLIP = {"epsilon": "low", "epsilon_high": "high"}
-_TRUST = {
-    "clip": _CLIP,
-    "dual_clip": {**_CLIP, "delta": "bound"},
-    "cispo": {"epsilon_high": "maximum"},
-    "sapo": {"sapo_temperature_pos": "tau_pos", "sapo_temperature_neg": "tau_neg"},
-    "vespo": {f"vespo_{name}": name for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")},
-}
-"""TRL's keys of the settings of each trust region."""
-_ADAPTIVE_ENTROPY = {
-    "entropy_coef": "initial",
-    "entropy_coef_min": "low",
-    "entropy_coef_max": "high",
-    "entropy_coef_delta": "delta",
-    "entropy_target": "target",
-}
 _MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 _NO_LOWER_BOUND = 1e-30
 _LEAST_SHARE = 1e-12  # TRL writes 0 for the one token of the highest entropy
@@ -129,97 +113,39 @@ def contradictions(args: GRPOConfig, objective: Objective) -> Iterator[str]:
     """Yields a sentence for every key of a `GRPOConfig` that contradicts the objective. A key at its default
     contradicts nothing.
     """
-    agreeing_values = _agreeing_values(objective)
+    # A key is compared by what it would make of a slot. Without a KL term, and without vLLM, some would make nothing.
+    as_read = copy.copy(args)
+    as_read.beta = args.beta or float(objective.divergence.kind != "none" and not args.use_bias_correction_kl)
+    as_read.use_vllm = args.use_vllm or objective.correction.kind != "none"
+    try:
+        described = objective_of(as_read)
+    except ValueError as error:
+        yield str(error)
+        return
     defaults = {field.name: field.default for field in fields(GRPOConfig) if field.default is not MISSING}
-    for key, our_key in DECIDED.items():
-        value, agreeing = getattr(args, key), agreeing_values.get(key, ())
-        if value == defaults[key] or value in agreeing:
+    for key, paths in DECIDED.items():
+        value = getattr(args, key)
+        ours, theirs = _settings(objective, paths), _settings(described, paths)
+        agrees = all(setting in (value, theirs.get(path)) for path, setting in ours.items()) if ours else not theirs
+        if value == defaults[key] or agrees:
             continue
-        statement = f"which says {' or '.join(map(repr, agreeing))}" if agreeing else "where nothing corresponds"
+        says = " and ".join(f"{path} = {setting!r}" for path, setting in ours.items()) or "nothing of the kind"
         yield (
-            f"{key} = {value!r} contradicts the objective {objective.name!r}, {statement}; {our_key} decides: leave"
-            f" {key} out, or change the objective"
+            f"{key} = {value!r} contradicts the objective {objective.name!r}, which says {says}: leave {key} out, or"
+            " change the objective"
         )
 
 
-def _agreeing_values(objective: Objective) -> dict[str, tuple[Any, ...]]:
-    """Returns for each of TRL's keys the values that agree with an objective."""
-    # The kind decides which fields a slot has.
-    correction: Any = objective.correction
-    divergence: Any = objective.divergence
-    agreeing: dict[str, tuple[Any, ...]] = {
-        "loss_type": tuple(
-            name
-            for name, kind in _AGGREGATIONS.items()
-            if kind == objective.aggregation.kind and _fits(name, objective)
-        ),
-        "importance_sampling_level": (
-            {"geometric": ("sequence",), "token": ("token",), "product": ("token",)}.get(objective.ratio.kind, ())
-        ),
-        "scale_rewards": tuple(name for name, kind in _ADVANTAGES.items() if kind == objective.advantage.kind),
-        "multi_objective_aggregation": (
-            ("normalize_then_sum",) if objective.advantage.kind == "per_reward" else ("sum_then_normalize",)
-        ),
-        "use_bias_correction_kl": (divergence.kind == "k3_unbiased",),
-        "vllm_importance_sampling_correction": (correction.kind != "none",),
-    }
-    if (
-        divergence.kind in ("k3", "k3_unbiased")
-        and divergence.beta.kind == "constant"
-        and (divergence.against, divergence.place) == ("reference", "loss")
-    ):
-        agreeing["beta"] = (divergence.beta.value,)
-    if objective.entropy.kind == "constant":
-        agreeing["entropy_coef"] = (objective.entropy.at(0),)
-    if objective.entropy.kind == "threshold":
-        agreeing |= {"use_adaptive_entropy": (True,), **_values(objective.entropy, _ADAPTIVE_ENTROPY)}
-    if objective.credit.off_policy_mask is not None:
-        agreeing["off_policy_mask_threshold"] = (objective.credit.off_policy_mask.threshold,)
-    if objective.credit.top_entropy is not None:
-        agreeing["top_entropy_quantile"] = (objective.credit.top_entropy.share,)
-    return agreeing | _values(objective.trust, _TRUST.get(objective.trust.kind, {})) | _correction_values(correction)
-
-
-def _values(slot: Any, names: Mapping[str, str]) -> dict[str, tuple[Any, ...]]:
-    return {key: (getattr(slot, name),) for key, name in names.items()}
-
-
-def _correction_values(correction: Any) -> dict[str, tuple[Any, ...]]:
-    """Returns for each of TRL's keys of a correction the values that agree with ours."""
-    if correction.kind == "truncate":
-        mode = {"decision": "token_truncate", "member": "sequence_truncate"}[correction.level]
-        return {"vllm_importance_sampling_mode": (mode,), **_bounds(correction.minimum, correction.maximum)}
-    if correction.kind == "mask" and (correction.by, correction.weight, correction.truncate) == (
-        "product",
-        "product",
-        None,
-    ):
-        bounds = _bounds(correction.minimum, correction.maximum)
-        return {"vllm_importance_sampling_mode": ("sequence_mask",), **bounds}
-    if correction.kind == "interval":
-        return {
-            "vllm_importance_sampling_mode": ("token_mask",),
-            "vllm_importance_sampling_clip_max": (correction.upper,),
-            "vllm_importance_sampling_clip_min": (correction.lower,),
-        }
-    return {}
-
-
-def _bounds(low: float, high: float) -> dict[str, tuple[Any, ...]]:
-    """Returns TRL's keys for the bounds of a weight; TRL writes `None` for a lower bound of 0."""
-    return {
-        "vllm_importance_sampling_clip_min": (low, None) if low == 0 else (low,),
-        "vllm_importance_sampling_clip_max": (high,),
-    }
-
-
-def _fits(loss_type: str, objective: Objective) -> bool:
-    """Tests whether the trust region is that of TRL's loss type."""
-    return (
-        objective.trust.kind == loss_type
-        if loss_type in _TRUST_LOSS_TYPES
-        else objective.trust.kind in ("clip", "dual_clip")
-    )
+def _settings(objective: Objective, paths: Sequence[str]) -> dict[str, Any]:
+    """Returns those settings of an objective that it has; TRL calls `clip` what has a second bound too."""
+    found: dict[str, Any] = {}
+    for path in paths:
+        value: Any = objective
+        for name in path.split("."):
+            value = getattr(value, name, None)
+        if value is not None:
+            found[path] = "clip" if value == "dual_clip" else value
+    return found
 
 
 def _trust(args: GRPOConfig) -> dict[str, Any]:
@@ -290,15 +216,14 @@ def _corrects(args: GRPOConfig) -> bool:
 
 def _unsupported(args: GRPOConfig) -> Iterator[str]:
     """Yields a sentence for every setting of this `GRPOConfig` that has no counterpart in the slots."""
-    if args.loss_type not in _AGGREGATIONS:
-        yield f"loss_type = {args.loss_type!r} is none of TRL's; write one of {', '.join(_AGGREGATIONS)}"
-    if args.importance_sampling_level not in ("token", "sequence"):
-        yield (
-            f"importance_sampling_level = {args.importance_sampling_level!r} is none of TRL's; write 'token' or"
-            " 'sequence'"
-        )
-    if args.scale_rewards not in _ADVANTAGES:
-        yield f"scale_rewards = {args.scale_rewards!r} is none of TRL's; write one of {', '.join(_ADVANTAGES)}"
+    allowed = {
+        "loss_type": _AGGREGATIONS,
+        "importance_sampling_level": ("token", "sequence"),
+        "scale_rewards": _ADVANTAGES,
+    }
+    for name, values in (allowed | ({"vllm_importance_sampling_mode": _MODES} if _corrects(args) else {})).items():
+        if (value := getattr(args, name)) not in values:
+            yield f"{name} = {value!r} is none of TRL's; write one of {', '.join(values)}"
     if args.loss_type == "vespo" and args.importance_sampling_level == "sequence":
         yield "loss_type = 'vespo' has its own sequence weight; write importance_sampling_level = 'token'"
     if args.delta is not None and args.delta < 1 + (args.epsilon if args.epsilon_high is None else args.epsilon_high):
@@ -315,11 +240,6 @@ def _unsupported(args: GRPOConfig) -> Iterator[str]:
         yield (
             "top_entropy_quantile beside an entropy bonus gives the bonus to the chosen tokens alone in TRL, which has"
             " no counterpart: ours acts on every token; write entropy_coef = 0 and use_adaptive_entropy = False"
-        )
-    if _corrects(args) and args.vllm_importance_sampling_mode not in _MODES:
-        yield (
-            f"vllm_importance_sampling_mode = {args.vllm_importance_sampling_mode!r} is none of TRL's; write one of"
-            f" {', '.join(_MODES)}"
         )
     if _corrects(args) and args.loss_type == "vespo":
         yield (
@@ -364,38 +284,31 @@ _SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup")
 
 # fmt: off
 MAPPED = frozenset({
-    "loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "sapo_temperature_pos",
-    "sapo_temperature_neg", "vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg", "scale_rewards",
-    "multi_objective_aggregation", "beta", "use_bias_correction_kl", "entropy_coef", "use_adaptive_entropy",
-    "top_entropy_quantile", "off_policy_mask_threshold", "sync_ref_model", "ref_model_sync_steps",
-    "ref_model_mixup_alpha", "reward_weights", "generation_batch_size", "num_generations", "steps_per_generation",
-    "gradient_accumulation_steps", "num_iterations", "max_completion_length", "temperature", "top_p", "top_k",
-    "num_generations_eval", "disable_dropout", "chat_template_kwargs", "max_steps", "num_train_epochs",
-    "per_device_train_batch_size", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim", "weight_decay",
-    "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "bf16", "activation_checkpointing", "use_cpu",
-    "full_determinism", "seed", "eval_strategy", "eval_steps", "save_strategy", "save_steps", "load_best_model_at_end",
-    "save_total_limit", "report_to", "project", "gradient_checkpointing", "mask_truncated_completions",
+    "sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha", "reward_weights", "generation_batch_size",
+    "num_generations", "steps_per_generation", "gradient_accumulation_steps", "num_iterations", "max_completion_length",
+    "temperature", "top_p", "top_k", "num_generations_eval", "disable_dropout", "chat_template_kwargs", "max_steps",
+    "num_train_epochs", "per_device_train_batch_size", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim",
+    "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "bf16", "activation_checkpointing",
+    "use_cpu", "full_determinism", "seed", "eval_strategy", "eval_steps", "save_strategy", "save_steps",
+    "load_best_model_at_end", "save_total_limit", "report_to", "project", "gradient_checkpointing",
+    "mask_truncated_completions",
 })
 # fmt: on
-"""Fields that the objective or a key of the experiment says."""
+"""Fields that a key of the experiment says; those of `DECIDED` the objective does."""
 
-_OF_THE_OBJECTIVE_OR_UNUSED = frozenset(
-    {
-        "entropy_coef_min",
-        "entropy_coef_max",
-        "entropy_coef_delta",
-        "entropy_target",
+_SAYS_NOTHING = frozenset(
+    [
         "output_dir",
         "do_train",
         "do_eval",
         "do_predict",
-    }
+        "accelerator_config",
+        "disable_tqdm",
+        "dataloader_pin_memory",
+        "run_name",
+    ]
 )
-"""Fields without an effect of their own here: they belong to others, or name what is written elsewhere."""
-
-
-_DERIVED = frozenset({"accelerator_config", "disable_tqdm", "dataloader_pin_memory", "run_name"})
-"""Fields that `GRPOConfig` fills in itself."""
+"""Fields that change nothing here, or that `GRPOConfig` fills in itself."""
 
 
 def refused_fields(args: GRPOConfig, *, has_tools: bool = False) -> Iterator[str]:
@@ -440,7 +353,7 @@ def _changed(args: GRPOConfig) -> Iterator[tuple[str, object, object]]:
     """Yields name, value and default of every field that is not at its default and that nothing here reads."""
     for config_field in fields(args):
         name, value = config_field.name, getattr(args, config_field.name)
-        if name in MAPPED or name in REFUSED or name in _OF_THE_OBJECTIVE_OR_UNUSED or name in _DERIVED:
+        if name in MAPPED or name in DECIDED or name in REFUSED or name in _SAYS_NOTHING:
             continue
         default = config_field.default if config_field.default is not MISSING else None
         if value != default and value not in (None, [], {}, ""):

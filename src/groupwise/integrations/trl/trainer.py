@@ -16,7 +16,6 @@ import torch
 import trl
 from peft import PeftModel
 from torch import Tensor
-from transformers import TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
@@ -33,7 +32,6 @@ from groupwise.integrations.trl.rollouts import (
     decision_mask,
     gathered_rollouts,
     local_members,
-    with_deadline,
 )
 from groupwise.integrations.trl.version import missing, remark
 from groupwise.objective import Objective
@@ -109,7 +107,7 @@ class GRPOTrainer(TRLTrainer):
         # it corrects.
         args.beta = (_first_beta(self.objective) or 1.0) if self.objective.needs_reference else 0.0
         args.vllm_importance_sampling_correction = self._reads_behaviour
-        newer = remark(trl.__version__, args, {field.name for field in fields(TrainingArguments)})
+        newer = remark(trl.__version__)
         sentences = [
             *([] if newer is None else [newer]),
             *remarks(self.objective, args),
@@ -118,9 +116,6 @@ class GRPOTrainer(TRLTrainer):
         if not self.objective.needs_reference:
             args.sync_ref_model = False
         super().__init__(model, reward_funcs, args, *arguments, **settings)
-        self.reward_funcs = [
-            with_deadline(reward, name) for reward, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
-        ]
         if self.accelerator.is_main_process:
             for sentence in sentences:
                 warnings.warn(sentence, stacklevel=2)

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from groupwise.config import ConfigError
+from groupwise.integrations.foreign import named
 from groupwise.integrations.verl.plugin import VARIABLE, edited_methods
-from groupwise.integrations.verl.register import advantage_refusals, loss_refusals, overrides
-from groupwise.objective import Objective
+from groupwise.integrations.verl.register import VERL, loss_refusals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,17 +21,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if words else 2
     try:
         [(method, edits)] = edited_methods(" ".join(words))
-        objective = Objective.preset(method, **edits)
+        objective, name = named(method, edits, None)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    if reasons := [*loss_refusals(objective), *advantage_refusals(objective)]:
+    if reasons := [*loss_refusals(objective), *VERL.advantage_refusals(objective)]:
         print(f"error: {'; '.join(reasons)}", file=sys.stderr)
         return 2
-    name = f"groupwise_{objective.name.replace('+', '_')}"
     if edits or "+" in method:
         print(f"export {VARIABLE}='{' '.join(words)}'  # in every process: on each node of Ray, or in its runtime_env")
-    for line in overrides(objective, name):
+    for line in VERL.overrides(objective, name):
         print(line)
     return 0
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from groupwise.integrations import foreign
-from groupwise.integrations.foreign import group_advantage, module_of
+from groupwise.integrations.foreign import Estimator, Trainer, module_of, named, refuse
 from groupwise.integrations.micro_batch import policy_term, step_share
 from groupwise.objective import Objective
 from groupwise.statistics import finish
@@ -59,76 +58,28 @@ def keys(objective: Objective) -> dict[str, Any]:
     return table
 
 
+VERL = Trainer(
+    "verl",
+    ("actor_rollout_ref.actor.policy_loss.loss_mode", "algorithm.adv_estimator"),
+    keys,
+    AGGREGATIONS,
+    "gives its policy loss no groups",
+    KL_LOSSES,
+    admissions=("all", "resample"),
+    admission_advice="admission.kind = 'all', or 'resample' with algorithm.filter_groups",
+    reward_advice="register(..., estimator=False) and algorithm.adv_estimator=gdpo of verl's",
+)
+
+
 def loss_refusals(objective: Objective) -> Iterator[str]:
     """Yields a sentence for everything that the loss of an objective needs and verl does not pass to a policy loss."""
-    yield from foreign.loss_refusals(
-        objective, "verl", frozenset({"reference_log_prob", "behaviour_log_prob", "reward_history"})
-    )
-    if objective.aggregation.kind not in AGGREGATIONS:
-        allowed = ", ".join(AGGREGATIONS)
-        yield (
-            f"aggregation.kind = {objective.aggregation.kind!r} needs groups, and verl gives its policy loss none;"
-            f" write one of {allowed}"
-        )
+    yield from VERL.loss_refusals(objective)
     if objective.correction.kind != "none":
         yield (
             f"correction.kind = {objective.correction.kind!r} needs the sampler's log-probs, from which verl computes"
             " the weights by itself; write correction.kind = 'none' and algorithm.rollout_correction, whose weights"
             " the loss then takes"
         )
-    divergence = objective.divergence
-    if (
-        divergence.kind != "none"
-        and divergence.place == "loss"
-        and (divergence.kind not in KL_LOSSES or divergence.against != "reference")
-    ):
-        yield (
-            f"divergence.kind = {divergence.kind!r} against the {divergence.against} has no counterpart in verl, which"
-            f" computes the KL term by itself; write divergence.kind as one of {', '.join(KL_LOSSES)}, against the"
-            " reference"
-        )
-
-
-def advantage_refusals(objective: Objective) -> Iterator[str]:
-    """Yields a sentence for everything that the advantage of an objective needs and verl does not pass to an
-    estimator.
-    """
-    yield from foreign.advantage_refusals(objective, "verl")
-    if objective.advantage.kind == "per_reward":
-        yield (
-            "advantage.kind = 'per_reward' needs each reward by itself, and verl gives an estimator their sum; write"
-            " register(..., estimator=False) and algorithm.adv_estimator=gdpo of verl's"
-        )
-    if objective.admission.kind not in ("all", "resample"):
-        yield (
-            f"admission.kind = {objective.admission.kind!r} leaves groups out of the counts, which an advantage"
-            " estimator of verl's cannot; write admission.kind = 'all', or 'resample' with algorithm.filter_groups"
-        )
-
-
-def disagreements(objective: Objective, config: Any, prefix: str) -> Iterator[str]:
-    """Yields a sentence for every key of verl's configuration that contradicts the objective.
-
-    Args:
-        objective: the registered objective.
-        config: verl's actor or algorithm configuration, which `prefix` tells apart.
-        prefix: `actor_rollout_ref.actor.` or `algorithm.`.
-    """
-    synonyms = {"kl_loss_type": KL_LOSSES.get(objective.divergence.kind, ()), "kl_penalty": ("kl", "k1")}
-    yield from foreign.disagreements(objective, keys(objective), config, prefix, synonyms)
-
-
-def overrides(objective: Objective, name: str, estimator: bool = True) -> list[str]:
-    """Returns the command-line overrides of verl that go with a registered objective."""
-    name_keys = {"actor_rollout_ref.actor.policy_loss.loss_mode": name} | (
-        {"algorithm.adv_estimator": name} if estimator else {}
-    )
-    return [f"{key}={foreign.plain(value)}" for key, value in (name_keys | keys(objective)).items()]
-
-
-# An objective's advantage as an estimator of verl's.
-
-Estimator = Callable[..., tuple[Tensor, Tensor]]
 
 
 def advantage_estimator(objective: Objective) -> Estimator:
@@ -152,26 +103,8 @@ def advantage_estimator(objective: Objective) -> Estimator:
         >>> estimate(rewards, torch.ones(2, 2), index=["a", "a"], config=algorithm)[0].tolist()
         [[0.5, 0.5], [-0.5, -0.5]]
     """
-    problems = list(advantage_refusals(objective))
-    if problems:
-        raise ValueError("; ".join(problems))
-    advantage = group_advantage(objective)
+    return VERL.advantage_estimator(objective, "algorithm.")
 
-    def estimate(
-        token_level_rewards: Tensor, response_mask: Tensor, index: Any = None, config: Any = None, **settings: Any
-    ) -> tuple[Tensor, Tensor]:
-        contradictions = list(disagreements(objective, config, "algorithm."))
-        if contradictions:
-            raise ValueError("; ".join(contradictions))
-        if index is None:
-            raise ValueError("verl gave no uid to tell groups apart; its data need one (non_tensor_batch['uid'])")
-        values = advantage(token_level_rewards, response_mask, list(index))
-        return values, values
-
-    return estimate
-
-
-# An objective as a policy loss of verl.
 
 PolicyLoss = Callable[..., tuple[Tensor, dict[str, Any]]]
 
@@ -199,9 +132,7 @@ def policy_loss(objective: Objective) -> PolicyLoss:
         >>> round(value.item(), 4)
         -0.25
     """
-    problems = list(loss_refusals(objective))
-    if problems:
-        raise ValueError("; ".join(problems))
+    refuse(loss_refusals(objective))
     # verl computes the divergence and the entropy bonus by itself.
     share = step_share(policy_term(objective))
 
@@ -214,9 +145,7 @@ def policy_loss(objective: Objective) -> PolicyLoss:
         config: Any = None,
         rollout_is_weights: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        contradictions = list(disagreements(objective, config, "actor_rollout_ref.actor."))
-        if contradictions:
-            raise ValueError("; ".join(contradictions))
+        VERL.check(objective, config, "actor_rollout_ref.actor.")
         batch_info = getattr(config, "global_batch_info", None)
         if batch_info is None:
             raise ValueError(
@@ -254,13 +183,7 @@ def register(
         ValueError: the objective needs something that verl cannot give.
     """
     core = algorithms()
-    if isinstance(objective, str):
-        objective = Objective.preset(objective, **(edits or {}))
-    elif edits:
-        raise ValueError(
-            "edits change a preset by its name; write register('grpo', edits=...), or change the Objective itself"
-        )
-    verl_name = name or f"groupwise_{objective.name.replace('+', '_')}"
+    objective, verl_name = named(objective, edits, name)
     loss = policy_loss(objective)
     if estimator:
         estimate = advantage_estimator(objective)
@@ -268,7 +191,7 @@ def register(
         core.ADV_ESTIMATOR_REGISTRY.pop(verl_name, None)
         core.register_adv_est(verl_name)(estimate)
     core.register_policy_loss(verl_name)(loss)
-    return overrides(objective, verl_name, estimator)
+    return VERL.overrides(objective, verl_name, estimator)
 
 
 def algorithms() -> Any:

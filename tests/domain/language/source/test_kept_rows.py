@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,100 +16,49 @@ from groupwise.domain.language.source.base import ReasoningGym, Row, distinct, k
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of the test's own, for which every row is worth keeping, and an empty memory."""
+    """A cache of the test's own, for which every row is worth keeping."""
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
     monkeypatch.setattr(module, "WORTH_SECONDS", -1.0)
-    monkeypatch.setattr(module, "_in_memory", type(module._in_memory)())
     return tmp_path / "rows"
 
 
-class Entries:
-    """An endless list with repeats, which counts what was read of it."""
-
-    def __init__(self, size: int) -> None:
-        self.size, self.read = size, 0
-
-    def __call__(self, start: int) -> Iterator[Row]:
-        for place in count(start):
-            self.read += 1
-            yield {"prompt": str(random.Random(place).randrange(self.size))}
+def entries(size: int = 50) -> Iterator[Row]:
+    """An endless list with repeats."""
+    return ({"prompt": str(place * place % size)} for place in count())
 
 
-def identity(row: Row) -> str:
-    return row["prompt"]
+def made(name: str, num: int | None, drawn: Iterator[Row]) -> list[Row]:
+    return kept_rows({"list": name}, drawn, lambda row: row["prompt"], num, what="")
 
 
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves what another process has: the files."""
-    monkeypatch.setattr(module, "_in_memory", type(module._in_memory)())
+@pytest.mark.parametrize("num", [5, None])
+def test_rows_are_those_of_one_draw_and_are_made_once(num: int | None) -> None:
+    expected = distinct(entries(), lambda row: row["prompt"], num)
+    assert made("a", num, entries()) == expected
+    assert made("a", num, iter(())) == expected
+    assert made("b", num, iter(())) == [], "other inputs are another list"
 
 
-@pytest.mark.parametrize("numbers", [[5, 12, 3], [12, 5], [40], [40, 60, None, 2]])
-def test_rows_are_those_of_one_draw_whatever_was_asked_before(
-    numbers: list[int | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entries = Entries(50)
-    for num in numbers:
-        assert kept_rows({"list": 1}, entries, identity, num, what="") == distinct(Entries(50)(0), identity, num)
-        forget(monkeypatch)
-
-
-def test_nothing_is_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries, whole = Entries(1000), Entries(1000)
-    for num in (10, 30, 20):
-        kept_rows({"list": 1}, entries, identity, num, what="")
-        forget(monkeypatch)
-    distinct(whole(0), identity, 30)
-    assert entries.read == whole.read
-    kept_rows({"list": 2}, entries, identity, 10, what="")
-    assert entries.read > whole.read, "other inputs are another list"
-
-
-def test_an_exhausted_list_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = Entries(5)
-    assert len(kept_rows({"list": 1}, entries, identity, 9, what="")) == 5
-    read = entries.read
-    forget(monkeypatch)
-    assert len(kept_rows({"list": 1}, entries, identity, 9, what="")) == 5
-    assert entries.read == read
-
-
-@pytest.mark.parametrize("damage", [lambda text: text[:-9], lambda text: "", lambda text: "[]\n", lambda text: "\0"])
-def test_a_damaged_file_is_made_again(
-    damage: Any, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    rows = kept_rows({"list": 1}, Entries(50), identity, 9, what="")
+def test_a_damaged_file_is_made_again(cache: Path) -> None:
+    rows = made("a", 9, entries())
     (file,) = cache.iterdir()
-    file.write_text(damage(file.read_text()))
-    forget(monkeypatch)
-    with caplog.at_level(logging.WARNING, "groupwise"):
-        assert kept_rows({"list": 1}, Entries(50), identity, 9, what="") == rows
-    assert "its rows are made again" in caplog.text
-    assert len(file.read_text().splitlines()) == 10
+    for damaged in (file.read_text()[:-9], "", "\0"):
+        file.write_text(damaged)
+        assert made("a", 9, entries()) == rows
+        assert json.loads(file.read_text()) == rows
 
 
-def test_a_cache_that_cannot_be_written_is_said(cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cache_that_cannot_be_written_is_said(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     cache.write_text("a file where the folder should be")
     with caplog.at_level(logging.WARNING, "groupwise"):
-        assert len(kept_rows({"list": 1}, Entries(50), identity, 9, what="")) == 9
+        assert len(made("a", 9, entries())) == 9
     assert "are not kept" in caplog.text
 
 
-def test_what_a_caller_does_to_a_row_stays_with_him() -> None:
-    first = kept_rows({"list": 1}, Entries(50), identity, 2, what="")
-    first[0]["prompt"] = "changed"
-    assert kept_rows({"list": 1}, Entries(50), identity, 2, what="")[0]["prompt"] != "changed"
-
-
 @pytest.mark.parametrize("task", ["countdown", "knights_knaves", "basic_arithmetic", "spell_backward"])
-def test_kept_puzzles_are_those_that_the_library_makes(task: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_puzzles_are_those_that_the_library_makes(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source = ReasoningGym(task=task)
-    fresh = distinct(source._entries(3, 0), source.identity, 12)
-    assert source.rows(5, 3) == fresh[:5]
-    forget(monkeypatch)
+    fresh = distinct(source._entries(3), source.identity, 12)
     assert source.rows(12, 3) == fresh
-    forget(monkeypatch)
-    monkeypatch.setattr(ReasoningGym, "_entries", lambda *_: pytest.fail("the rows are there"))
-    again = source.rows(12, 3)
-    assert again == fresh
-    assert json.dumps(again) == json.dumps(fresh), "the order of the columns too"
+    monkeypatch.setattr(ReasoningGym, "_entries", lambda *_: iter(()))
+    assert json.dumps(source.rows(12, 3)) == json.dumps(fresh), "the order of the columns too"

@@ -90,17 +90,8 @@ class Tales(Source):
         clauses = []
         for number in range(draw.randint(self.min_clauses, self.max_clauses)):
             joined = [draw.choice(self.connectives)] if number and draw.random() < self.joined_share else []
-            clauses.append(
-                " ".join(
-                    [
-                        *joined,
-                        row["who"] if number == 0 else draw.choice(_WHO),
-                        draw.choice(_WHAT),
-                        draw.choice(_WHERE),
-                        ".",
-                    ]
-                )
-            )
+            who = row["who"] if number == 0 else draw.choice(_WHO)
+            clauses.append(" ".join([*joined, who, draw.choice(_WHAT), draw.choice(_WHERE), "."]))
         return [" ".join(clauses)]
 
     def _draw(self, draw: random.Random) -> Iterator[Row]:
