@@ -26,7 +26,7 @@ from tests.laws import (
     slot_tables,
     world,
 )
-from tests.objective.advantage.groups import grouped
+from tests.objective.small import grouped
 from torch import Tensor
 
 from groupwise.config import validate

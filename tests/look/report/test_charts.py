@@ -1,13 +1,26 @@
+""""""
+
 from __future__ import annotations
 
 import json
+import re
+import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from tests.look.report import trained_runs
+from tests.look.report.run_folders import write_run
 
 from groupwise.runs import Run
+from groupwise_look.report.axes import downsample_curve, downsample_quantiles, round_significant
 from groupwise_look.report.charts import sections, stages, time_split
+from groupwise_look.report.figures import beta_comparison, write_figures
 from groupwise_look.report.groups import Recorded, scan
 from groupwise_look.report.results import Variant, group_runs
 
@@ -121,3 +134,172 @@ def test_time_is_a_runs_mean_by_part(write_run: Callable[..., Run]) -> None:
         {"variant": 0, "seconds": 8.0005, "parts": [["update", 6], ["sampling", 1], ["setup", 1]]}
     ]
     assert time_split([Variant("a", (write_run(rows=[]),))]) == []
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200), st.integers(1, 20))
+def test_no_extreme_is_lost_and_the_mean_is_the_mean(values: list[float], most_points: int) -> None:
+    curve = downsample_curve([(list(range(len(values))), values)], most_points)
+    assert curve is not None
+    assert len(curve["step"]) == min(most_points, len(values))
+    assert min(curve.get("low", curve["mean"])) == pytest.approx(min(values), rel=1e-4)
+    assert max(curve.get("high", curve["mean"])) == pytest.approx(max(values), rel=1e-4)
+    assert curve["step"] == sorted(curve["step"])
+
+
+def test_a_spike_survives_thinning_to_a_few_points() -> None:
+    values = [1.0] * 5000
+    values[1233] = 1000.0
+    curve = downsample_curve([(list(range(1, 5001)), values)], 300)
+    assert len(curve["step"]) == 300
+    place = curve["high"].index(1000)
+    assert curve["step"][place] == pytest.approx(1234, abs=10)
+    assert sum(high == 1000 for high in curve["high"]) == 1
+
+
+def test_seeds_have_their_spread_and_a_short_one_counts_as_far_as_it_goes() -> None:
+    curve = downsample_curve([([1, 2, 3], [1.0, 2.0, 3.0]), ([1, 3], [3.0, 5.0]), ([1], [8.0])])
+    assert curve == {
+        "step": [1, 2, 3],
+        "mean": [4, 2, 4],
+        "num_runs": [3, 1, 2],
+        "run_low": [1, 2, 3],
+        "run_high": [8, 2, 5],
+    }
+
+
+def test_of_a_shared_point_each_seed_gives_its_mean() -> None:
+    curve = downsample_curve([([1, 2, 3, 4], [0.0, 2.0, 4.0, 4.0]), ([1, 2, 3, 4], [3.0, 3.0, 0.0, 8.0])], 2)
+    assert curve == {
+        "step": [1.5, 3.5],
+        "mean": [2, 4],
+        "num_runs": [2, 2],
+        "run_low": [1, 4],
+        "run_high": [3, 4],
+        "low": [0, 0],
+        "high": [3, 8],
+    }
+
+
+def test_no_values_give_no_curve_and_an_overflowing_sum_gives_a_gap() -> None:
+    assert downsample_curve([]) is None
+    assert downsample_curve([([], [])]) is None
+    assert downsample_curve([([1, 2], [1.7e308, 1.7e308])], 1)["mean"] == [None]
+
+
+def test_quantiles_are_of_all_values_that_share_a_point() -> None:
+    quantile_curves = downsample_quantiles(
+        {1: np.array([0.0]), 2: np.array([10.0, 20.0]), 3: np.array([]), 4: np.array([5.0])}, [0.0, 0.5, 1.0], 2
+    )
+    assert quantile_curves == {"step": [1, 3], "quantiles": [[0, 5], [0, 10], [0, 20]]} or quantile_curves == {
+        "step": [1.5, 4],
+        "quantiles": [[0, 5], [10, 5], [20, 5]],
+    }
+    assert downsample_quantiles({1: np.array([])}, [0.5]) is None
+
+
+def test_numbers_keep_the_digits_that_count() -> None:
+    assert [round_significant(value) for value in (123456.7, 1e-9, -0.0, 1e300, float("inf"))] == [
+        123460,
+        1e-09,
+        0,
+        1e300,
+        None,
+    ]
+
+
+@pytest.fixture(scope="module")
+def betas(tmp_path_factory: pytest.TempPathFactory, compared_runs: list[Run]) -> list[Variant]:
+    """Plain GRPO and two values of beta, two seeds each."""
+    folder = tmp_path_factory.mktemp("betas")
+    smoothed = [
+        trained_runs.language(folder / f"{beta}-{seed}", method="ema", seed=seed, **{"smoothing.beta": beta})
+        for beta in (0.3, 0.6)
+        for seed in (0, 1)
+    ]
+    return group_runs([*compared_runs[:2], *smoothed])
+
+
+@pytest.fixture(scope="module")
+def figure_files(tmp_path_factory: pytest.TempPathFactory, betas: list[Variant]) -> tuple[Path, list[Path], list[str]]:
+    """The figures of these runs, and what was said of them."""
+    folder = tmp_path_factory.mktemp("figures")
+    return folder, *write_figures(betas, folder)
+
+
+def pdf_text(pdf: Path) -> str:
+    """Everything that a PDF's streams write, as far as letters are letters."""
+    content = pdf.read_bytes()
+    assert content.startswith(b"%PDF-1.")
+    assert content.rstrip().endswith(b"%%EOF")
+    streams = [
+        zlib.decompress(stream_content)
+        for stream_content in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", content, re.DOTALL)
+        if stream_content[:1] == b"x"
+    ]
+    return "".join(
+        text.decode("latin-1") for stream in streams for text in re.findall(rb"\(((?:[^()\\]|\\.)*)\)", stream)
+    ).replace("\0", "")
+
+
+@pytest.mark.slow
+def test_every_figure_of_the_paper_support_opens_and_says_what_it_shows(
+    figure_files: tuple[Path, list[Path], list[str]],
+) -> None:
+    folder, paths, left_out = figure_files
+    names = ["variance_reduction", "beta_comparison", "stability", "gains"]
+    assert [path.name for path in paths] == [f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
+    assert left_out == []
+    for name, expected_text in zip(
+        names, ("Variance reduction", "smoothing.beta", "Reward", "held-out greedy/reward"), strict=True
+    ):
+        assert expected_text.replace(" ", "") in pdf_text(folder / f"{name}.pdf").replace(" ", "")
+        with Image.open(folder / f"{name}.png") as image:
+            pixels = np.asarray(image.convert("RGB")).astype(int)
+        assert 1200 < pixels.shape[1] < 1600, "across two columns at 200 dots an inch"
+        coloured = (pixels.max(2) - pixels.min(2)) > 60
+        assert coloured.sum() > 300, "lines in the variants' colours"
+
+
+@pytest.mark.slow
+def test_the_same_runs_give_the_same_files(
+    betas: list[Variant], figure_files: tuple[Path, list[Path], list[str]], tmp_path: Path
+) -> None:
+    for path in write_figures(betas, tmp_path)[0]:
+        assert path.read_bytes() == (figure_files[0] / path.name).read_bytes()
+
+
+def test_a_figure_without_numbers_is_reported_with_the_setting_that_gives_them(tmp_path: Path) -> None:
+    paths, left_out = write_figures(group_runs([write_run(tmp_path / "run", rows=[])]), tmp_path / "out")
+    assert paths == []
+    assert [line.partition(":")[0] for line in left_out] == [
+        "variance_reduction",
+        "beta_comparison",
+        "stability",
+        "gains",
+    ]
+    assert "method=ema" in left_out[0]
+
+
+@pytest.mark.slow
+def test_a_name_with_dollars_is_a_name(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path / "run", rows=[{"step": step, "reward": step, "eval/greedy/a_$b": step} for step in (1, 2)]
+    )
+    ended = Run(
+        run.path, run.config, [], {"metric": "greedy/a_$b", "before": 0.1, "after": 0.9}, run.rows, "finished", []
+    )
+    paths, _ = write_figures([Variant("cost $\\frac{1$, $5", (ended,)), Variant("other", (ended,))], tmp_path / "out")
+    assert len(paths) == 4
+
+
+def test_a_warm_up_that_is_named_is_no_seed_of_a_beta(tmp_path: Path) -> None:
+    runs = []
+    for name, beta, score in (("a", 0.3, 0.5), ("b", 0.6, 1.0), ("warm-up-0f", 0.3, 0.0)):
+        config = {"name": name, "seed": 0, "objective": {"smoothing": {"kind": "ema", "beta": beta}}}
+        smoothed = {} if name.startswith("warm-up") else {"ema/variance_reduction_ratio": 0.1}
+        row = {"step": 1, "stage": "main", "eval/greedy/correct": score, **smoothed}
+        runs.append(write_run(tmp_path / name, config=config, rows=[row]))
+    figure = beta_comparison(group_runs(runs))
+    assert not isinstance(figure, str)
+    drawn = figure.axes[1].get_lines()[0]
+    assert np.asarray(drawn.get_xydata()).tolist() == [[0.3, 0.5], [0.6, 1.0]]
