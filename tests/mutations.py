@@ -153,7 +153,7 @@ objective/divergence.py < objective/test_divergence.py
 + value, grown)
 
 # wrong_reference: the divergence is measured from the old policy
-objective/loss.py < objective/test_effects.py
+objective/loss.py < objective/test_presets.py
 - if objective.divergence.against == "behaviour" else acted.reference_log_prob
 + if objective.divergence.against == "behaviour" else acted.old_log_prob
 

@@ -168,7 +168,7 @@ def trained(groupwise, tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_what_a_policy_chose_is_shown_without_a_method_of_the_authors(groupwise, trained: Path) -> None:
-    shown = groupwise("sample", "run").out
+    shown = groupwise("sample", "run", "--run-code").out
     assert "actions [" in shown
     assert "{" not in shown
     checked = groupwise("check", "reach.toml").out
@@ -178,15 +178,15 @@ def test_what_a_policy_chose_is_shown_without_a_method_of_the_authors(groupwise,
 
 
 def test_a_training_prompt_is_asked_by_its_key_and_a_text_that_makes_none_is_refused(groupwise, trained: Path) -> None:
-    key = groupwise("sample", "run").out.splitlines()[0]
-    assert groupwise("sample", "run", "--prompt", key).out.splitlines()[0] == key
-    refused = groupwise("sample", "run", "--prompt", "hello")
+    key = groupwise("sample", "run", "--run-code").out.splitlines()[0]
+    assert groupwise("sample", "run", "--run-code", "--prompt", key).out.splitlines()[0] == key
+    refused = groupwise("sample", "run", "--run-code", "--prompt", "hello")
     assert refused.status == 2
     assert "--prompt 'hello': a prompt of Reach is no text alone" in refused.err
     assert repr(key) in refused.err
 
 
 def test_a_policy_without_conversations_says_so_before_the_first_line(groupwise, trained: Path) -> None:
-    refused = groupwise("sample", "run", "--chat")
+    refused = groupwise("sample", "run", "--run-code", "--chat")
     assert refused.status == 2
     assert "--chat: this model holds no conversations" in refused.err

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -84,67 +83,6 @@ def test_the_page_has_a_cell_for_every_pair() -> None:
 # `benchmarks/curves.py`: means over quarters of a stage, worked out by hand.
 
 
-@pytest.fixture
-def curves(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import curves
-
-    return curves
-
-
-def run(folder: Path, seed: int, scale: float = 1.0) -> str:
-    """Two steps of a supervised stage, twelve that sample: `loss_sup` is 1 to 12 times the scale, `lambda_sup` .5."""
-    folder.mkdir()
-    stages = [
-        {"name": "base", "num_steps": 2, "set": {}},
-        {"name": "full", "num_steps": 12, "set": {"train": {"max_grad_norm": 0.5}}},
-    ]
-    config = {"name": "source_001_tiny", "seed": seed, "train": {"max_grad_norm": 1.0}, "stages": stages}
-    rows: list[dict[str, Any]] = [{"step": step, "stage": "base", "loss_sup": 100.0} for step in (1, 2)]
-    rows[0]["eval/restored/reward"], rows[1]["eval/restored/reward"] = 0.125, 0.25
-    for step in range(1, 13):
-        curve = {"loss_pg": 1e-15, "loss_sup": scale * step, "lambda_sup": 0.5, "grad_norm": 0.15 * step}
-        rows.append({"step": 2 + step, "stage": "full", "advantages_mean": 0.01 - 0.03 * (step == 3), **curve})
-    rows[-1]["eval/restored/reward"] = 0.5 + seed / 8
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "summary.json").write_text(json.dumps({"metric": "restored/reward", "steps": 14}))
-    return str(folder)
-
-
-def test_a_curve_is_the_mean_over_the_first_and_the_last_quarter_of_a_stage_that_samples(
-    curves: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    curves.main([run(tmp_path / "a", 0)])
-    said = capsys.readouterr().out
-    assert said.startswith("|  | full, first quarter | last |\n|---|---|---|\n| `loss_pg` | 0 | 0 |\n")
-    assert "| `loss_sup` | 2 | 11 |\n| `loss_sup / lambda_sup` | 4 | 22 |\n" in said
-    assert "source_001_tiny, seeds 0:" in said
-    assert "| base | 1 | 0.25 |  |  |\n" in said
-    # Nine of twelve steps have a norm above .5; one has a mean of -.02, the others of .01.
-    assert "| full | 0.5 | 0.5 | 0.75 | 0.02 |\n" in said
-
-
-def test_two_seeds_stand_beside_each_other_and_three_have_a_mean_and_ends(
-    curves: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folders = [run(tmp_path / str(seed), seed, scale) for seed, scale in enumerate((1.0, 2.0, 6.0))]
-    curves.main(folders[:2])
-    assert "| `loss_sup` | 2, 4 | 11, 22 |" in capsys.readouterr().out
-    curves.main(folders)
-    said = capsys.readouterr().out
-    assert "| `loss_sup` | 6 (2 to 12) | 33 (11 to 66) |" in said
-    assert "| `lambda_sup` | 0.5 | 0.5 |" in said
-    assert "| full | 0.5 | 0.625 (0.5 to 0.75) | 0.75 | 0.02 |" in said
-
-
-def test_a_run_that_has_not_ended_is_refused(curves: Any, tmp_path: Path) -> None:
-    folder = run(tmp_path / "a", 0)
-    (tmp_path / "a" / "summary.json").unlink()
-    with pytest.raises(SystemExit, match="has not ended; go on with `groupwise resume"):
-        curves.main([folder])
-
-
 # The findings' tables hold what was measured: `benchmarks/results/source_004.json`.
 
 FINDINGS = (ROOT / "docs" / "guide" / "selection_findings.md").read_text()
@@ -170,82 +108,3 @@ def test_every_measured_row_is_in_the_page(grid: str) -> None:
         ]
         assert list(map(printed, wanted)) in rows, row["variant"]
         assert row["seeds"] == list(range(10, 20))
-
-
-def grid_of(folder: Path, ends: dict[str, tuple[tuple[float, float], ...]]) -> Path:
-    """A grid: variant -> for seeds 3 and 4 the accuracy with one example and the share of flat groups."""
-    estimate = {"mean": 0.5, "low": 0.4, "high": 0.6, "spread": {}}
-    rows = []
-    for number, (variant, seeds) in enumerate(ends.items()):
-        for seed, (accuracy, flat) in zip((3, 4), seeds, strict=True):
-            run = folder / f"variant-{number}" / f"seed-{seed}"
-            run.mkdir(parents=True)
-            mean = accuracy - 0.375 * number
-            (run / "summary.json").write_text(
-                json.dumps({"metric": "selected/accuracy", "before": 0.25, "after": mean, "steps": 2})
-            )
-            evaluation = {
-                "eval/selected/accuracy": mean,
-                "eval/selected/accuracy_1": accuracy,
-                "eval/selected/shots": 4.0,
-            }
-            steps = [{"step": 1, "groups/flat": 0.0}, {"step": 2, "groups/flat": 2 * flat}]
-            (run / "metrics.jsonl").write_text(
-                "".join(json.dumps(row) + "\n" for row in [*steps, {"step": 2, **evaluation}])
-            )
-        mean = sum(accuracy for accuracy, _ in seeds) / 2
-        rows.append(
-            {
-                "variant": variant,
-                "seeds": [3, 4],
-                "before": 0.25,
-                "after": estimate,
-                "difference": None if not rows else estimate,
-                "end": {"selected/accuracy_1": mean},
-            }
-        )
-    (folder / "comparison.json").write_text(
-        json.dumps({"variants": {f"variant-{number}": variant.split() for number, variant in enumerate(ends)}})
-    )
-    (folder / "results.json").write_text(json.dumps({"metric": "selected/accuracy", "rows": rows}))
-    return folder
-
-
-@pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import selection_grids
-
-    grid = tmp_path / "compare-grid"
-    grid_of(grid, {"a=1 b=2": ((0.25, 0.5), (0.375, 0.125)), "c=3": ((0.5, 0.0), (0.625, 0.0))})
-
-    def called(*words: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["selection_grids", str(grid), *words])
-        selection_grids.main()
-        return capsys.readouterr().out
-
-    return called
-
-
-def test_the_tables_command_reads_what_a_comparison_wrote(tmp_path: Path, command: Any) -> None:
-    assert "| `c=3` | 2 | 0.500 | 0.400 to 0.600 | +0.500 | +0.400 to +0.600 | 0.562 |" in command(
-        "--out", str(tmp_path / "all.json")
-    )
-    assert json.loads((tmp_path / "all.json").read_text())["grid"][0]["end"] == {"accuracy_1": 0.3125}
-
-
-def test_below_a_table_stand_the_differences_seed_by_seed_and_the_lowest_and_highest_seed(command: Any) -> None:
-    """Accuracy with one example is .25 higher with either seed, so that the interval is a point."""
-    said = command()
-    assert (
-        "| minus `a=1 b=2` | accuracy_1 | 1 to 4 |\n|---|---|---|\n"
-        "| `c=3` | +0.250 [+0.250, +0.250]; 2 up, 0 down of 2 | 0 up, 2 down of 2 |\n" in said
-    )
-    assert "| `a=1 b=2` | 0.250 | 0.250 to 0.375 | 4.000 | 0.125 to 0.500 |  |  |\n" in said
-    assert "| `c=3` | 0.250 | 0.125 to 0.250 | 4.000 | 0.000 |  |  |\n" in said
-    assert "| minus `c=3` | accuracy_1 | 1 to 4 |\n|---|---|---|\n| `a=1 b=2` | -0.250 [" in command("--against", "c=3")
-
-
-def test_a_variant_that_the_grid_does_not_have_is_named(command: Any) -> None:
-    with pytest.raises(SystemExit, match="there is no variant 'c=4'; write one of a=1 b=2, c=3"):
-        command("--against", "c=4")

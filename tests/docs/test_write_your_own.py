@@ -29,18 +29,18 @@ from groupwise.testing import BrokenLaws, check_pipeline
 from groupwise_images.diffusion.models.pipeline import adapter_for
 
 METHOD_PAGE = ROOT / "docs" / "guide" / "write_your_own_method.md"
-FILES = files(METHOD_PAGE)
+METHOD_FILES = files(METHOD_PAGE)
 
 
 @pytest.fixture
 def folder_of_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with the files of the page, and nothing else."""
-    for name, text in FILES.items():
+    for name, text in METHOD_FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
-    for name in FILES:
+    for name in METHOD_FILES:
         sys.modules.pop(Path(name).stem, None)
 
 
@@ -54,7 +54,7 @@ def cases(module: ModuleType) -> list[tuple[str, tuple[object, ...]]]:
 
 
 def test_the_files_of_the_method_page() -> None:
-    assert set(FILES) == {"soft_clip.py", "test_soft_clip.py", "soft.toml"}
+    assert set(METHOD_FILES) == {"soft_clip.py", "test_soft_clip.py", "soft.toml"}
 
 
 def test_the_docstring_example_of_the_region(folder_of_method: Path) -> None:
@@ -74,7 +74,7 @@ def test_the_guides_own_tests_hold(folder_of_method: Path) -> None:
 
 def test_the_laws_notice_a_wrong_region(folder_of_method: Path) -> None:
     # The gate is differentiated on the wrong side, and reads its neighbour.
-    right = FILES["soft_clip.py"]
+    right = METHOD_FILES["soft_clip.py"]
     (folder_of_method / "soft_clip.py").write_text(
         right.replace("decisions.advantage * (ratio.detach() - 1) > 0", "ratio.detach().roll(1, 1) > 1")
     )
@@ -121,7 +121,11 @@ def test_a_new_kind_is_covered_the_moment_it_is_in_the_union(tmp_path: Path) -> 
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     slot = tmp_path / "src" / "groupwise" / "objective" / "trust"
     kind = '    kind: Literal["soft_clip"] = "soft_clip"\n    width'
-    file = FILES["soft_clip.py"].replace("    width", kind, 1).replace("import ClassVar,", "import ClassVar, Literal,")
+    file = (
+        METHOD_FILES["soft_clip.py"]
+        .replace("    width", kind, 1)
+        .replace("import ClassVar,", "import ClassVar, Literal,")
+    )
     (slot / "soft_clip.py").write_text(file, encoding="utf-8")
     union = (slot / "__init__.py").read_text(encoding="utf-8")
     union = union.replace("\n__all__", "from groupwise.objective.trust.soft_clip import SoftClip\n\n__all__")
@@ -166,18 +170,19 @@ def test_a_new_kind_is_covered_the_moment_it_is_in_the_union(tmp_path: Path) -> 
 
 
 PIPELINE_PAGE = ROOT / "docs" / "guide" / "write_your_own_pipeline.md"
+PIPELINE_FILES = files(PIPELINE_PAGE)
 NAMES = {"make_folder.py", "prompts.txt", "aura.py", "test_aura.py", "draw.py", "kontext.py", "pyproject.toml"}
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of the page and the pipeline that they make."""
-    folder_of_pipeline = tmp_path_factory.mktemp("page")
-    for name, text in FILES.items():
-        (folder_of_pipeline / name).write_text(text, encoding="utf-8")
-    with contextlib.chdir(folder_of_pipeline):
+    folder = tmp_path_factory.mktemp("page")
+    for name, text in PIPELINE_FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    with contextlib.chdir(folder):
         runpy.run_path("make_folder.py")
-    return folder_of_pipeline
+    return folder
 
 
 @pytest.fixture
@@ -187,7 +192,7 @@ def folder_of_pipeline(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
-    for name in FILES:
+    for name in PIPELINE_FILES:
         sys.modules.pop(Path(name).stem, None)
 
 
@@ -198,7 +203,7 @@ def train(*words: str) -> None:
 
 
 def test_the_files_of_the_pipeline_page() -> None:
-    assert set(FILES) == NAMES
+    assert set(PIPELINE_FILES) == NAMES
 
 
 @pytest.mark.slow
@@ -217,8 +222,8 @@ def test_what_is_not_known_is_told_with_the_door(folder_of_pipeline: Path) -> No
 @pytest.mark.slow
 def test_the_laws_hold_and_notice_what_the_page_takes_away(folder_of_pipeline: Path) -> None:
     importlib.import_module("test_aura").test_it_keeps_the_laws()
-    assert FILES["aura.py"].count(" / 1000") == 1
-    (folder_of_pipeline / "aura.py").write_text(FILES["aura.py"].replace(" / 1000", ""), encoding="utf-8")
+    assert PIPELINE_FILES["aura.py"].count(" / 1000") == 1
+    (folder_of_pipeline / "aura.py").write_text(PIPELINE_FILES["aura.py"].replace(" / 1000", ""), encoding="utf-8")
     for name in ("aura", "test_aura"):
         del sys.modules[name]
     importlib.invalidate_caches()
@@ -254,7 +259,7 @@ def test_the_run_of_the_page_ends_in_a_lora_that_diffusers_draws_with(folder_of_
 def test_a_package_brings_an_adapter_under_the_name_of_the_class(
     folder_of_pipeline: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project = tomllib.loads(FILES["pyproject.toml"])["project"]
+    project = tomllib.loads(PIPELINE_FILES["pyproject.toml"])["project"]
     ((group, points),) = project["entry-points"].items()
     installed = folder_of_pipeline / "groupwise_aura-1.0.dist-info"
     installed.mkdir()

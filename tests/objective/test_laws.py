@@ -36,7 +36,6 @@ from groupwise.objective.decisions import Acted, Decisions
 from groupwise.objective.grouped import Running
 
 SINGLES = list(singles())
-LOSS_SLOTS = ("smoothing", "ratio", "trust", "credit", "correction", "aggregation", "divergence")
 
 # Law 1: at ratio 1 a region's gradient is that of S = rho A ("ratio"), of S = A lp whatever the level ("log_prob"), of
 # the latter for good decisions and the former for others ("mixed"), or one shared by a member ("member"). A region that

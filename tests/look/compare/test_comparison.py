@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -351,38 +350,3 @@ def test_the_page_shows_every_number_and_the_failed_runs(tmp_path: Path):
         assert text in page.texts, text
     assert any("6 of 9 runs finished" in text for text in page.texts)
     assert page.fetched == []
-
-
-def test_intervals_lie_where_they_belong(tmp_path: Path):
-    page = Read()
-    page.feed(write_page(comparison(), tmp_path).read_text(encoding="utf-8"))
-    zero, interval, mean = page.lines[:3]
-    # The axis holds -.3 to 0 and a margin of .015 on either side.
-    assert (float(zero["x1"] or 0), float(interval["x1"] or 0), float(mean["x1"] or 0)) == (
-        round(100 * 0.315 / 0.33, 3),
-        round(100 * 0.015 / 0.33, 3),
-        round(100 * 0.115 / 0.33, 3),
-    )
-
-
-def test_nothing_finished_is_a_page_too(tmp_path: Path):
-    assert "compared" in write_page(Comparison("greedy/correct", ()), tmp_path).read_text(encoding="utf-8")
-
-
-def test_only_what_is_told_apart_has_a_colour(tmp_path: Path):
-    html = write_page(comparison(), tmp_path).read_text(encoding="utf-8")
-    # Grey: red, green and blue lie close together, on light paper and on dark.
-    greys = re.findall(r"--mark: #(..)(..)(..)", html)
-    assert len(greys) == 2
-    assert all(
-        max(channels) - min(channels) < 32 for grey in greys if (channels := [int(channel, 16) for channel in grey])
-    )
-    assert "grey where it is not" in html
-
-
-def test_headings_say_what_their_columns_are_of(tmp_path: Path):
-    page = Read()
-    page.feed(write_page(comparison(), tmp_path).read_text(encoding="utf-8"))
-    for head in ("score on held-out prompts", "difference in it", "gain per second of training", "seconds of a run"):
-        assert head in page.texts
-    assert not any("all 1 comparisons" in text for text in page.texts)

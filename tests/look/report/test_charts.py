@@ -1,5 +1,3 @@
-""""""
-
 from __future__ import annotations
 
 import json
@@ -18,8 +16,8 @@ from tests.look.report import trained_runs
 from tests.look.report.run_folders import write_run
 
 from groupwise.runs import Run
-from groupwise_look.report.axes import downsample_curve, downsample_quantiles, round_significant
-from groupwise_look.report.charts import sections, stages, time_split
+from groupwise_look.report.axes import downsample_curve, round_significant
+from groupwise_look.report.charts import sections, stages
 from groupwise_look.report.figures import beta_comparison, write_figures
 from groupwise_look.report.groups import Recorded, scan
 from groupwise_look.report.results import Variant, group_runs
@@ -66,16 +64,6 @@ def test_a_line_has_both_seeds_and_a_fan_its_percentiles_in_order(compared_runs:
             columns = list(zip(*series["quantiles"], strict=True))
             assert columns
             assert all(list(column) == sorted(column) for column in columns)
-
-
-def test_percentiles_that_share_a_point_keep_their_outermost(write_run: Callable[..., Run]) -> None:
-    levels = {"ratio/p1": 0.9, "ratio/p5": 0.95, "ratio/p50": 1.0, "ratio/p95": 1.05, "ratio/p99": 1.1}
-    rows = [{"step": step, **levels} for step in range(1, 1001)]
-    rows[500] |= {"ratio/p1": 0.1, "ratio/p99": 9.0}
-    charts_by_section, _ = draw_sections([Variant("a", (write_run(rows=rows),))])
-    low, *_, high = charts_by_section["Ratios and the trust region"][0]["series"][0]["quantiles"]
-    assert min(low) == 0.1
-    assert max(high) == 9
 
 
 def test_a_constant_metric_is_a_number_and_no_chart(write_run: Callable[..., Run]) -> None:
@@ -125,17 +113,6 @@ def test_stages_begin_where_their_rows_do_and_those_without_rewards_are_folded(
     assert stages([Variant("a", (write_run(rows=rows[:2]),))]) == []
 
 
-def test_time_is_a_runs_mean_by_part(write_run: Callable[..., Run]) -> None:
-    running = write_run(rows=[{"step": step, "seconds/update": 2.0, "seconds/sampling": 1.0} for step in (1, 2)])
-    ended = Run(
-        running.path, {}, [], {"seconds": {"update": 8.0, "setup": 2.0, "odd": "x", "tiny": 0.001}}, [], "finished", []
-    )
-    assert time_split([Variant("a", (running, ended))]) == [
-        {"variant": 0, "seconds": 8.0005, "parts": [["update", 6], ["sampling", 1], ["setup", 1]]}
-    ]
-    assert time_split([Variant("a", (write_run(rows=[]),))]) == []
-
-
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200), st.integers(1, 20))
 def test_no_extreme_is_lost_and_the_mean_is_the_mean(values: list[float], most_points: int) -> None:
     curve = downsample_curve([(list(range(len(values))), values)], most_points)
@@ -156,17 +133,6 @@ def test_a_spike_survives_thinning_to_a_few_points() -> None:
     assert sum(high == 1000 for high in curve["high"]) == 1
 
 
-def test_seeds_have_their_spread_and_a_short_one_counts_as_far_as_it_goes() -> None:
-    curve = downsample_curve([([1, 2, 3], [1.0, 2.0, 3.0]), ([1, 3], [3.0, 5.0]), ([1], [8.0])])
-    assert curve == {
-        "step": [1, 2, 3],
-        "mean": [4, 2, 4],
-        "num_runs": [3, 1, 2],
-        "run_low": [1, 2, 3],
-        "run_high": [8, 2, 5],
-    }
-
-
 def test_of_a_shared_point_each_seed_gives_its_mean() -> None:
     curve = downsample_curve([([1, 2, 3, 4], [0.0, 2.0, 4.0, 4.0]), ([1, 2, 3, 4], [3.0, 3.0, 0.0, 8.0])], 2)
     assert curve == {
@@ -184,17 +150,6 @@ def test_no_values_give_no_curve_and_an_overflowing_sum_gives_a_gap() -> None:
     assert downsample_curve([]) is None
     assert downsample_curve([([], [])]) is None
     assert downsample_curve([([1, 2], [1.7e308, 1.7e308])], 1)["mean"] == [None]
-
-
-def test_quantiles_are_of_all_values_that_share_a_point() -> None:
-    quantile_curves = downsample_quantiles(
-        {1: np.array([0.0]), 2: np.array([10.0, 20.0]), 3: np.array([]), 4: np.array([5.0])}, [0.0, 0.5, 1.0], 2
-    )
-    assert quantile_curves == {"step": [1, 3], "quantiles": [[0, 5], [0, 10], [0, 20]]} or quantile_curves == {
-        "step": [1.5, 4],
-        "quantiles": [[0, 5], [10, 5], [20, 5]],
-    }
-    assert downsample_quantiles({1: np.array([])}, [0.5]) is None
 
 
 def test_numbers_keep_the_digits_that_count() -> None:
@@ -260,14 +215,6 @@ def test_every_figure_of_the_paper_support_opens_and_says_what_it_shows(
         assert coloured.sum() > 300, "lines in the variants' colours"
 
 
-@pytest.mark.slow
-def test_the_same_runs_give_the_same_files(
-    betas: list[Variant], figure_files: tuple[Path, list[Path], list[str]], tmp_path: Path
-) -> None:
-    for path in write_figures(betas, tmp_path)[0]:
-        assert path.read_bytes() == (figure_files[0] / path.name).read_bytes()
-
-
 def test_a_figure_without_numbers_is_reported_with_the_setting_that_gives_them(tmp_path: Path) -> None:
     paths, left_out = write_figures(group_runs([write_run(tmp_path / "run", rows=[])]), tmp_path / "out")
     assert paths == []
@@ -278,18 +225,6 @@ def test_a_figure_without_numbers_is_reported_with_the_setting_that_gives_them(t
         "gains",
     ]
     assert "method=ema" in left_out[0]
-
-
-@pytest.mark.slow
-def test_a_name_with_dollars_is_a_name(tmp_path: Path) -> None:
-    run = write_run(
-        tmp_path / "run", rows=[{"step": step, "reward": step, "eval/greedy/a_$b": step} for step in (1, 2)]
-    )
-    ended = Run(
-        run.path, run.config, [], {"metric": "greedy/a_$b", "before": 0.1, "after": 0.9}, run.rows, "finished", []
-    )
-    paths, _ = write_figures([Variant("cost $\\frac{1$, $5", (ended,)), Variant("other", (ended,))], tmp_path / "out")
-    assert len(paths) == 4
 
 
 def test_a_warm_up_that_is_named_is_no_seed_of_a_beta(tmp_path: Path) -> None:

@@ -1,5 +1,3 @@
-""""""
-
 from __future__ import annotations
 
 import json
@@ -17,7 +15,6 @@ from groupwise_look.report.groups import (
     MOST_MEMBERS,
     MOST_TOKENS,
     Group,
-    _spread_out,
     browse,
     choose,
     group_key,
@@ -96,33 +93,12 @@ def test_every_stratum_is_served_and_the_sample_is_as_large_as_asked() -> None:
     assert flat[-1] > 800, "over the whole run"
 
 
-def test_any_beginning_of_the_sample_is_a_sample() -> None:
-    sample = choose(make_groups(1000), 60)
-    assert {stratum for _, stratum in sample[:6]} == {
-        "first",
-        "last",
-        "highest spread",
-        "all wrong",
-        "flat",
-        "evenly over the run",
-    }
-
-
 @given(st.integers(0, 40), st.integers(1, 30))
 def test_never_more_than_there_are_and_never_one_twice(steps: int, most: int) -> None:
     groups = make_groups(steps)
     chosen = choose(groups, most)
     assert len(chosen) == min(most, len(groups))
     assert len({(group.step, group.key) for group, _ in chosen}) == len(chosen)
-
-
-@given(st.integers(0, 300))
-def test_spreading_out_keeps_every_place(count: int) -> None:
-    assert sorted(_spread_out(list(range(count)))) == list(range(count))
-
-
-def test_a_beginning_lies_evenly_over_the_whole() -> None:
-    assert sorted(_spread_out(list(range(100)))[:7]) == [12, 25, 37, 50, 62, 75, 87]
 
 
 def browse_run(
@@ -143,20 +119,6 @@ def test_members_of_a_real_group_are_sorted_by_reward_with_their_tokens(compared
     assert any("lr" in member for group in browser_data["groups"] for member in group["members"]), (
         "the second update left ratio one"
     )
-
-
-def test_pictures_are_embedded_and_the_rest_of_the_record_is_there(drawing_run: Run) -> None:
-    browser_data = browse_run(drawing_run)
-    places = [member["i"]["image"] for group in browser_data["groups"] for member in group["members"]]
-    assert len(places) == 16
-    assert {browser_data["pictures"][place].partition(",")[0] for place in places} == {"data:image/png;base64"}
-    assert browser_data["groups"][0]["prompt"].startswith("the digit")
-
-
-def test_demonstrations_are_named(selection_run: Run) -> None:
-    member = browse_run(selection_run)["groups"][0]["members"][0]
-    assert 1 <= len(member["d"]) <= 2
-    assert {"id", "question", "answer"} <= set(member["d"][0])
 
 
 def records(number: int, text: str = "x") -> list[dict[str, Any]]:
@@ -208,14 +170,6 @@ def member_data(record: dict, parts: tuple[str, ...] = ()) -> dict:
     return member(record, parts, Path(), Pictures(0))
 
 
-def test_each_part_of_the_reward_stands_in_the_pages_order() -> None:
-    assert member_data({"reward": 0.5, "rewards": {"b": 2.0, "a": None}}, ("a", "b", "c")) == {
-        "r": 0.5,
-        "a": None,
-        "p": [None, 2, None],
-    }
-
-
 def test_numbers_of_tokens_need_one_for_each_token() -> None:
     record = {
         "tokens": ["x", "y"],
@@ -262,20 +216,6 @@ def test_values_of_any_type_are_texts() -> None:
     assert encoded["m"] == [["", "hello"], ["1", "None"]]
     assert encoded["e"]["score"].startswith("1000")
     assert encoded["r"] is encoded["a"] is None
-
-
-def test_remaining_fields_stand_under_e_and_empty_ones_are_left_out() -> None:
-    assert member_data({"order": "similar last", "measured": [], "note": None, "rounds": ["four"]})["e"] == {
-        "order": "similar last",
-        "rounds": "['four']",
-    }
-
-
-def test_demonstrations_are_their_fields() -> None:
-    encoded = member_data(
-        {"demonstrations": [{"id": "a", "question": "2 + 2?", "answer": 4, "image": "none.png"}, "b"], "picks": [1, 0]}
-    )
-    assert encoded["d"] == [{"id": "a", "question": "2 + 2?", "answer": "4", "image": None}, {"id": "b"}]
 
 
 def test_demonstrations_led_to_an_answer_beside_the_right_ones() -> None:

@@ -1,5 +1,3 @@
-""""""
-
 from __future__ import annotations
 
 import base64
@@ -144,13 +142,6 @@ def test_a_configuration_of_any_form_is_shown(tmp_path: Path, config: dict[str, 
     assert b"</html>" in render([run, run])
 
 
-def test_the_pictures_of_evaluations_are_on_the_page(drawing_run: Run) -> None:
-    reader = Reader(render([drawing_run]))
-    images = [attributes for tag, attributes in reader.tags if tag == "img"]
-    assert images
-    assert all(str(attributes["src"]).startswith("data:image/") and attributes["alt"] for attributes in images)
-
-
 def test_a_page_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="give another file with --out"):
@@ -194,12 +185,6 @@ def test_a_small_picture_stays_as_it_is_and_a_large_one_is_made_smaller(tmp_path
     assert [pictures.add(tmp_path, path.name) for path in (small, large)] == [0, 1]
     assert np.array_equal(np.asarray(open_address(pictures.addresses[0])), np.asarray(Image.open(small)))
     assert open_address(pictures.addresses[1]).size == (160, 160)
-
-
-def test_equal_pictures_are_held_once(tmp_path: Path) -> None:
-    save(tmp_path / "a.png", 8), save(tmp_path / "b.png", 8), save(tmp_path / "c.png", 8, seed=1)
-    pictures = Pictures(10**6)
-    assert [pictures.add(tmp_path, f"{name}.png") for name in "abc"] == [0, 0, 1]
 
 
 def test_the_budget_is_kept_and_what_is_left_out_counted(tmp_path: Path) -> None:

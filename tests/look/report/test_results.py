@@ -1,5 +1,3 @@
-""""""
-
 from __future__ import annotations
 
 import json
@@ -13,7 +11,7 @@ from tests.look.report.run_folders import NASTY, write_run
 from groupwise.runs import Run, read_run
 from groupwise_look.report.page import render
 from groupwise_look.report.results import Variant, controls, differences, group_runs, results
-from groupwise_look.report.tables import held_out, markdown
+from groupwise_look.report.tables import held_out
 
 
 def run(seed: int, before: Any, after: Any, *, ended: bool = True, **summary: Any) -> Run:
@@ -44,14 +42,6 @@ def test_differences_are_of_runs_of_the_same_seed() -> None:
     assert second_result.deviation("differences") is None
 
 
-def test_a_run_that_has_not_ended_counts_as_far_as_it_came() -> None:
-    (row,) = results([Variant("a", (run(0, 0.1, 0.5), run(1, 0.2, 0.3, ended=False)))])
-    assert row.after == (0.5, 0.3)
-    assert row.before == (0.1, 0.2)
-    assert row.seconds == (4.0, 3.0)
-    assert row.states == ("finished", "training")
-
-
 @pytest.mark.parametrize(("train", "metric"), [({}, "greedy/right"), ({"metric": "greedy/long"}, "greedy/long")])
 def test_a_run_alone_that_has_not_ended_is_measured_as_it_will_be(train: dict[str, Any], metric: str) -> None:
     """Its page said that no evaluation had reported a metric, above their curves."""
@@ -69,12 +59,6 @@ def test_a_score_that_a_summary_lacks_is_left_out() -> None:
     assert (row.mean("after"), row.gains) == (None, ())
 
 
-def test_other_metrics_are_not_subtracted() -> None:
-    _, psnr_result = results([Variant("a", (run(0, 0.0, 1.0),)), Variant("b", (run(0, 0.0, 20.0, metric="psnr"),))])
-    assert psnr_result.metric == "psnr"
-    assert psnr_result.differences == ()
-
-
 def browse_evaluations(run: Run, *, text_bytes: int = 10**6) -> dict[str, Any] | None:
     return held_out(run, text_bytes=text_bytes, picture_bytes=10**6)
 
@@ -90,15 +74,6 @@ def test_a_prompt_of_a_real_run_has_its_completions_before_and_after(compared_ru
         assert whens == sorted(whens, reverse=True)
         assert set(whens) == {"before", "after"}
         assert all("t" in member and member["a"] is None for member in group["members"])
-
-
-def test_pictures_and_demonstrations_are_there(drawing_run: Run, selection_run: Run) -> None:
-    drawn, picked = browse_evaluations(drawing_run), browse_evaluations(selection_run)
-    assert drawn is not None
-    assert picked is not None
-    assert drawn["pictures"]
-    assert all(isinstance(member["i"]["image"], int) for group in drawn["groups"] for member in group["members"])
-    assert all(member["d"] for group in picked["groups"] for member in group["members"])
 
 
 def test_before_is_the_evaluation_that_gave_the_before_of_the_summary(tmp_path: Path) -> None:
@@ -320,20 +295,6 @@ def test_the_verdict_follows_the_interval_and_the_goal(tmp_path: Path) -> None:
     assert (small.verdict, small.wins) == ("better", False)
     (even,) = controls([ended(tmp_path / "even", 0.5, {"a": 0.7}, {"a": [-0.2, -0.5, 0.1]})], METRIC)
     assert even.verdict == "even"
-
-
-def test_several_seeds_have_a_mean_and_a_deviation(tmp_path: Path) -> None:
-    runs = tuple(ended(tmp_path / str(seed), 0.5 + seed / 10, {"a": 0.4}, {}, seed=seed) for seed in range(2))
-    (control,) = controls(runs, METRIC)
-    assert (control.score, control.lead, control.deviation, control.interval) == pytest.approx(
-        (0.4, 0.15, 0.005**0.5, None)
-    )
-    assert "± 0.0707" in " ".join(cells(render(runs)))
-
-
-def test_a_table_for_a_text_names_them(tmp_path: Path) -> None:
-    text = markdown(results(group_runs([countdown(tmp_path / "run")])))
-    assert ["control" in line for line in text.splitlines()[2:5]] == [False, True, True]
 
 
 @pytest.mark.parametrize("damage", ["", "[]", "{", '{"after": "good"}', '{"after": NaN}'])

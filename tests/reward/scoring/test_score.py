@@ -31,7 +31,6 @@ from groupwise.reward import (
     score,
     trained_on,
 )
-from groupwise.reward.scoring.process import Worker
 from groupwise.reward.scoring.score import Judged
 from groupwise.reward.scoring.table import arguments_for, checked_values, needed_columns
 
@@ -72,28 +71,6 @@ def test_functions_are_given_what_they_take_as_trl_gives_it() -> None:
     assert [(event.name, event.member, event.prompt) for event in table.events] == [("missing", 1, "beta question")]
 
 
-def test_a_function_that_changes_what_it_is_given_changes_nothing_of_another() -> None:
-    changed = threading.Event()
-
-    def greedy(prompts, completions, answer):
-        prompts.clear()
-        completions.clear()
-        answer.pop()
-        changed.set()
-        return [1.0, 1.0]
-
-    seen: list[Any] = []
-
-    def other(prompts, completions, answer):
-        assert changed.wait(60)
-        seen.extend((prompts, completions, answer))
-        return [0.0, 0.0]
-
-    table = score({"greedy": greedy, "other": other}, PROMPTS, TEXTS, {"answer": ["one", "two"]})
-    assert table.values == {"greedy": [1.0, 1.0], "other": [0.0, 0.0]}
-    assert seen == [PROMPTS, TEXTS, ["one", "two"]]
-
-
 def test_objects_carry_their_settings() -> None:
     class Mine:
         weight = 2.0
@@ -117,17 +94,6 @@ def test_a_column_that_is_not_there() -> None:
         pytest.raises(RewardError, match="reward 'f' needs the column 'gold'"),
     ):
         rewards.check_columns(["answer"])
-
-
-def test_columns_of_another_length() -> None:
-    with pytest.raises(RewardError, match=r"'completions': 2, 'answer': 1"):
-        score({"brief": Length()}, PROMPTS, TEXTS, {"answer": [1]})
-
-
-def test_no_members() -> None:
-    table = score({"brief": Length()}, [], [])
-    assert table.values == {"brief": []}
-    assert table.total() == []
 
 
 def test_rewards_overlap_sync_and_async() -> None:
@@ -293,25 +259,6 @@ def test_async_ones_that_hang_are_cancelled_or_left() -> None:
         assert rude_reward.worker is None
 
 
-def test_async_ones_are_awaited_together_in_one_loop() -> None:
-    both_wait = asyncio.Barrier(2)  # bound to the loop that waits there first
-
-    async def first(completions: list[str]) -> list[float]:
-        await both_wait.wait()
-        return [1.0, 0.0]
-
-    async def second(completions: list[str]) -> list[float]:
-        await both_wait.wait()
-        return [0.0, 1.0]
-
-    first.timeout_seconds = second.timeout_seconds = 30.0  # type: ignore[attr-defined]
-    with Rewards({"first": first, "second": second}) as rewards:
-        for _ in range(2):
-            table = rewards.score(PROMPTS, TEXTS)
-            assert table.values == {"first": [1.0, 0.0], "second": [0.0, 1.0]}
-            assert not table.events
-
-
 def test_a_program_with_a_hung_reward_still_ends() -> None:
     program = textwrap.dedent("""
         import time
@@ -339,17 +286,6 @@ def test_judges_only_where_asked_for() -> None:
     assert table.values["plain"] == [7.0, 8.0]
     assert table.judges == {"other", "plain"}
     assert table.total() == [0.5, 1.0]
-
-
-def test_chats() -> None:
-    prompts = [[{"role": "user", "content": "2 + 2?"}]] * 2
-    completions = [[{"role": "assistant", "content": "4"}], [{"role": "assistant", "content": "5"}]]
-    assert score({"exact": ExactAnswer()}, prompts, completions, {"answer": [4, 4]}).values["exact"] == [1.0, 0.0]
-
-
-def test_no_reward_at_all() -> None:
-    with pytest.raises(RewardError, match="reward 'x' is of type int"):
-        Rewards({"x": 3})  # type: ignore[dict-item]
 
 
 # What a reward may return and what it may not.
@@ -425,31 +361,6 @@ def test_missing_ones_are_counted_and_remarks_kept() -> None:
 
 
 # The thread that calls rewards.
-
-
-def test_calls_run_one_after_the_other_in_one_daemon_thread_with_one_loop() -> None:
-    worker = Worker("test")
-
-    async def loop() -> asyncio.AbstractEventLoop:
-        return asyncio.get_running_loop()
-
-    jobs = [worker.start(call) for call in (threading.current_thread, threading.current_thread, loop, loop)]
-    assert all(job.done.wait(60) for job in jobs)
-    assert jobs[0].value is jobs[1].value
-    assert jobs[0].value.daemon
-    assert jobs[2].value is jobs[3].value
-    worker.leave()
-    jobs[0].value.join(60)
-    assert not jobs[0].value.is_alive()
-
-
-def test_errors_are_kept_and_the_thread_goes_on() -> None:
-    worker = Worker("test")
-    bad, good = worker.start(lambda: 1 / 0), worker.start(lambda: 1)
-    assert good.done.wait(60)
-    assert isinstance(bad.error, ZeroDivisionError)
-    assert (good.value, good.error) == (1, None)
-    worker.leave()
 
 
 # Which columns a reward needs and is given.
