@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from groupwise.reward.programs.wall import machine_wall
 from groupwise.reward.programs.wall.machine_wall import Wall
 from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.domain.protocol import Samples
 from groupwise.reward import Rewards, RewardTable, UnitTests
+from groupwise.reward.programs.wall import machine_wall
 from groupwise.track import read_metrics
 from groupwise.training import resume, train
 from groupwise.training.sampling import AdaptiveSampling
