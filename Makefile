@@ -96,7 +96,7 @@ SERVERS ?= engines
 nightly: $(DEV) browser $(filter engines,$(SERVERS))
 	$(BIN)/python tests/nightly.py --workers $(WORKERS) $(if $(filter engines,$(SERVERS)),,--no-servers) $(ARGS)
 
-# Every file alone in a process, its tests in random order: ARGS="--seed 5 tests/cli/test_app.py" repeats one.
+# Every file alone in a process, its tests in random order: ARGS="--seed 5 tests/cli/test_errors.py" repeats one.
 isolation: $(DEV) browser
 	$(BIN)/python tests/isolation.py --workers $(WORKERS) $(ARGS)
 

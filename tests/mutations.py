@@ -28,7 +28,7 @@ FOLDERS = ("src", "tests", "docs", "examples", "benchmarks")
 # `# name: the mistake`, the file of the source and the test that should see it, the text there, the text in its place.
 TABLE = r"""
 # population_std: the population's standard deviation, where the unbiased one is asked for
-objective/advantage.py < objective/advantage/test_z_score.py
+objective/advantage.py < objective/test_advantage.py
 - rewards.std(self.ddof)
 + rewards.std(0)
 
@@ -38,17 +38,17 @@ objective/batch.py < objective/test_grouped.py
 + return self.sum(self.value) / self.index.bincount()[self.index, None]
 
 # leave_one_out_scale: the factor of leave-one-out is upside down
-objective/advantage.py < objective/advantage/test_leave_one_out.py
+objective/advantage.py < objective/test_advantage.py
 - rewards.size / (rewards.size - 1).clamp(min=1)
 + (rewards.size - 1) / rewards.size.clamp(min=1)
 
 # local_moments: the moments of a batch are those of one process
-objective/batch.py < objective/advantage/test_batch_std.py
+objective/batch.py < objective/test_advantage.py
 - count, total = self.reduce(torch.stack([self.present.double().sum(), present_values.sum()]))
 + count, total = torch.stack([self.present.double().sum(), present_values.sum()])
 
 # one_sided_bound: advantages are bounded from above only
-objective/decisions.py < objective/test_bounded.py
+objective/decisions.py < objective/test_trust.py
 - advantage.clamp(-clip, clip)
 + advantage.clamp(max=clip)
 
@@ -63,7 +63,7 @@ objective/objective.py < objective/test_left_out.py
 + admitted=groups[rewards.index],
 
 # at_the_threshold: a reward at the threshold is a success
-objective/advantage.py < objective/admission/test_positive_share.py
+objective/advantage.py < objective/test_admission.py
 - rewards.value > self.threshold
 + rewards.value >= self.threshold
 
@@ -78,22 +78,22 @@ objective/batch.py < objective/test_plan.py
 + weight=weight
 
 # local_divisor: each process divides by its own decisions
-objective/decisions.py < objective/test_counts.py
+objective/decisions.py < objective/test_grouped.py
 - self.reduce(self.length.sum() if where is self.mask else where.sum(dtype=torch.float64))
 + (self.length.sum() if where is self.mask else where.sum(dtype=torch.float64))
 
 # masked_counted: the token mean divides by masked tokens too
-objective/aggregate.py < objective/aggregate/test_token_mean.py
+objective/aggregate.py < objective/test_aggregate.py
 - counts.total(counts.mask)
 + counts.total(counts.mask | True)
 
 # dropped_members_counted: the member mean counts the members of dropped groups
-objective/aggregate.py < objective/aggregate/test_member_mean.py
+objective/aggregate.py < objective/test_aggregate.py
 - counts.spread(1 / (counts.length.clamp(min=1) * counts.total(counts.admitted)))
 + counts.spread(1 / (counts.length.clamp(min=1) * counts.total(counts.real)))
 
 # constant_that_moves: the constant divisor shrinks with the dropped groups
-objective/aggregate.py < objective/aggregate/test_fixed_length.py
+objective/aggregate.py < objective/test_aggregate.py
 - counts.total(counts.real)
 + counts.total(counts.admitted)
 
@@ -103,57 +103,57 @@ objective/decisions.py < objective/test_decisions.py
 + (torch.ones_like(self.mask).cumsum(1, dtype=torch.int32) - 1)
 
 # ema_first: the gradient of the moving average takes the wrong start
-objective/ratio.py < objective/smoothing/test_ema.py
+objective/ratio.py < objective/test_smoothing.py
 - if ctx.starts_at_first:
 + if not ctx.starts_at_first:
 
 # gspo_padded: GSPO's mean goes over the padded length
-objective/ratio.py < objective/ratio/test_geometric.py
+objective/ratio.py < objective/test_ratio.py
 - decisions.mean(log_ratio)
 + decisions.masked(log_ratio).mean(1, keepdim=True)
 
 # gspo_token_detach: the level of GSPO-token keeps its gradient
-objective/decisions.py < objective/test_token_gradient.py
+objective/decisions.py < objective/test_ratio.py
 - stop_gradient(log_level) + decisions.log_prob
 + log_level + decisions.log_prob
 
 # clips_every_sign: a bad member's gradient is cut above the region too
-objective/decisions.py < objective/test_clipping.py
+objective/decisions.py < objective/test_trust.py
 - logical_and(decisions.good, ratio > 1 + high)
 + logical_and(decisions.mask, ratio > 1 + high)
 
 # sides_swapped: the asymmetric clip takes each side's width for the other
-objective/trust.py < objective/trust/test_asymmetric_clip.py
+objective/trust.py < objective/test_trust.py
 - low=self.eps_neg, high=self.eps_pos
 + low=self.eps_pos, high=self.eps_neg
 
 # dual_clip_log: the dual clip compares a log-ratio with a ratio
-objective/trust.py < objective/trust/test_dual_clip.py
+objective/trust.py < objective/test_trust.py
 - log_ratio.detach() > math.log(self.bound)
 + log_ratio.detach() > self.bound
 
 # cispo_detach: CISPO's weight keeps its gradient
-objective/trust.py < objective/trust/test_cispo.py
+objective/trust.py < objective/test_trust.py
 - ratio = stop_gradient(log_ratio.exp())
 + ratio = log_ratio.exp()
 
 # gate_detach: the Gaussian gate keeps its gradient
-objective/trust.py < objective/trust/test_gaussian.py
+objective/trust.py < objective/test_trust.py
 - gate = stop_gradient((-0.5 * ((ratio - 1) / self.sigma).square()).exp())
 + gate = (-0.5 * ((ratio - 1) / self.sigma).square()).exp()
 
 # k3_reversed: k3 measures from the policy to the reference
-objective/divergence.py < objective/divergence/test_k3.py
+objective/divergence.py < objective/test_divergence.py
 - clamped = gap.clamp(max=LOG_LIMIT)
 + clamped = gap.neg().clamp(max=LOG_LIMIT)
 
 # k3_gradient: the gradient of k3 pushes away from the reference
-objective/divergence.py < objective/divergence/test_k3.py
+objective/divergence.py < objective/test_divergence.py
 - value, -grown)
 + value, grown)
 
 # wrong_reference: the divergence is measured from the old policy
-objective/loss.py < objective/test_effects.py
+objective/loss.py < objective/test_presets.py
 - if objective.divergence.against == "behaviour" else acted.reference_log_prob
 + if objective.divergence.against == "behaviour" else acted.old_log_prob
 
@@ -168,17 +168,17 @@ objective/objective.py < objective/test_plan.py
 + gap = acted.behaviour_log_prob - acted.old_log_prob
 
 # mask_one_sided: the mask keeps weights below its minimum
-objective/correction.py < objective/correction/test_mask.py
+objective/correction.py < objective/test_correction.py
 - is_kept = (measure >= self.minimum) & (measure <= self.maximum)
 + is_kept = measure <= self.maximum
 
 # off_policy_sign: the mask drops the members that rose
-objective/credit.py < objective/credit/test_off_policy_mask.py
+objective/credit.py < objective/test_credit.py
 - decisions.mean(sampled - stop_gradient(decisions.log_prob))
 + decisions.mean(stop_gradient(decisions.log_prob) - sampled)
 
 # matching_detach: the size that divides an error keeps its gradient
-objective/matching.py < objective/matching/test_mirrored.py
+objective/matching.py < objective/test_matching.py
 - clean.detach().abs().mean(1)
 + clean.abs().mean(1)
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ast
+import json
+import sys
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import pytest
+import torch
 from pydantic import BaseModel
+from torch import Tensor
 
 from groupwise.config import (
+    CalledFromPath,
     Config,
     ConfigError,
     ImportPath,
@@ -19,9 +24,29 @@ from groupwise.config import (
     OpenKinds,
     attribute_docs,
     import_paths,
+    may_run,
+    raised_at,
+    restrict_code,
+    user_module,
     validate,
 )
+from groupwise.config.from_path import call_user, user_callable, user_class, user_object
+from groupwise.domain.callable import CallableDomain
+from groupwise.domain.language.config import DataConfig
+from groupwise.domain.language.data import split
+from groupwise.domain.language.environment import CallableEnvironment, Tools
+from groupwise.domain.language.source import Cups, Rows
 from groupwise.experiment.schema import Experiment
+from groupwise.objective import Objective
+from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.slot import TrustSlot
+from groupwise.objective.trust import CallableTrust
+from groupwise.reference import CallableReference
+from groupwise.reward import CallableReward, WinRate
+from groupwise.schedule import CallableSchedule
+from groupwise.training.run.loop import load_callbacks
+from groupwise_images.restoration.network import CallableNetwork
+from groupwise_images.reward.classifier import Classifier
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
@@ -222,3 +247,278 @@ def test_whoever_imports_says_so_in_its_types() -> None:
 
     functions = (require_open, user_module, user_object, user_callable, user_class)
     assert all(typing.get_type_hints(function)["path"] is ImportPath for function in functions)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # As a console command has it: the working directory is not on the path.
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    for name in ("lying_here", "lying_here_broken"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+def test_a_module_in_the_working_directory_is_found_after_installed_ones(here: Path):
+    (here / "lying_here.py").write_text("value = 3")
+    (here / "math.py").write_text("sqrt = None")
+    assert user_module(ImportPath("lying_here:name")).value == 3
+    assert sys.path[-1] == str(here)
+    assert callable(user_module(ImportPath("math:name")).sqrt)
+
+
+def test_an_import_that_fails_inside_a_module_keeps_its_own_error(here: Path):
+    (here / "lying_here_broken.py").write_text("import not_installed_anywhere")
+    with pytest.raises(ModuleNotFoundError, match="not_installed_anywhere"):
+        user_module(ImportPath("lying_here_broken:name"))
+    with pytest.raises(ModuleNotFoundError, match="nowhere_at_all"):
+        user_module(ImportPath("nowhere_at_all:name"))
+
+
+def test_where_a_users_function_raised_is_said_from_the_working_directory(here: Path):
+    (here / "raises_for_a_user.py").write_text("def broken():\n    raise KeyError('x')\n")
+    with pytest.raises(KeyError) as caught:
+        user_module(ImportPath("raises_for_a_user:name")).broken()
+    assert raised_at(caught.value) == " (at raises_for_a_user.py:2 in broken)"
+
+
+def test_within_the_block_nothing_else_is_imported(here: Path):
+    (here / "lying_here.py").write_text("raise AssertionError('it ran')")
+    with restrict_code([ImportPath("math:sqrt")]):
+        assert user_module(ImportPath("math:sqrt")).sqrt(4) == 2
+        with restrict_code(), pytest.raises(ConfigError, match="math:sqrt is code that was not asked for"):
+            user_module(ImportPath("math:sqrt"))
+        assert may_run(ImportPath("math:sqrt"))
+        # Another function of the same module is other code.
+        with pytest.raises(ConfigError, match="was not asked for"):
+            user_module(ImportPath("math:cbrt"))
+        with pytest.raises(ConfigError, match="was not asked for"):
+            user_module(ImportPath("lying_here:f"))
+    assert may_run(ImportPath("lying_here:f"))
+
+
+def test_plain_text_is_no_code():
+    with pytest.raises(TypeError, match="give the key that names code the type ImportPath"):
+        user_module("math:sqrt")  # type: ignore[arg-type]
+
+
+# A class at a path: its settings are stated whole, validated once, and told from everything that has another place.
+
+
+HERE = "tests.config.test_import_path"
+
+
+class Line(TrustSlot):
+    """`S = slope rho A`, below a ceiling where there is one."""
+
+    scope: ClassVar[str] = "decision"
+    slope: float = 2.0
+    ceiling: float | None = 5.0
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        return Surrogate(self.slope * log_ratio.exp() * decisions.advantage, torch.ones_like(decisions.mask))
+
+
+class Holder(Config):
+    trust: CallableTrust
+
+
+class Maker(Config):
+    made: CalledFromPath
+
+
+def configured(**settings: Any) -> CallableTrust:
+    return validate(Holder, {"trust": {"path": f"{HERE}:Line", "settings": settings}}).trust
+
+
+def test_a_configuration_states_every_setting() -> None:
+    trust = configured(ceiling=None)
+    assert trust.settings == {"slope": 2.0, "ceiling": None}
+    assert trust == configured(slope=2.0, ceiling=None) != configured()
+    objective = Objective.preset("bnpo", **{"trust.kind": "callable", "trust.path": f"{HERE}:Line"})
+    assert json.loads(objective.model_dump_json())["trust"]["settings"] == {"slope": 2.0, "ceiling": 5.0}
+    assert Objective.model_validate_json(objective.model_dump_json()) == objective
+
+
+def test_settings_are_not_validated_at_each_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    trust, validated, read = configured(), [], Line.model_validate_json
+    monkeypatch.setattr(Line, "model_validate_json", lambda text: validated.append(text) or read(text))
+    _ = [(trust.piece, trust.scope, trust.reads) for _ in range(3)]
+    assert len(validated) == 1
+
+
+def test_a_copy_is_configured_by_its_own_settings() -> None:
+    trust = configured(slope=3.0)
+    assert trust.piece.slope == 3.0
+    assert trust.model_copy(update={"settings": {"slope": 4.0}}).piece.slope == 4.0
+    assert trust.model_copy().piece == trust.piece
+    assert trust == configured(slope=3.0), "what was asked before changes no comparison"
+
+
+def test_what_was_made_computes_nothing_where_its_code_may_not_run() -> None:
+    trust = configured()
+    assert isinstance(trust.piece, Line)
+    with restrict_code(), pytest.raises(AssertionError, match="only read"):
+        trust(torch.zeros(1, 1), None)
+    with restrict_code():
+        assert configured(slpe=1).settings == {"slpe": 1}
+
+
+def test_several_wrong_settings_are_told_each_under_its_key() -> None:
+    with pytest.raises(ConfigError) as caught:
+        configured(slpe=1.0, ceiling="high")
+    assert sorted(map(str, caught.value.problems)) == [
+        'trust.settings.ceiling = "high": must be a valid number',
+        "trust.settings.slpe = 1.0: unknown key; allowed: slope, ceiling; did you mean slope?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("place", "table"),
+    [
+        ("environment", {"kind": "custom", "path": "a:b"}),
+        ("model", {"kind": "network", "network": {"kind": "custom", "path": "a:b"}}),
+    ],
+)
+def test_the_kind_of_earlier_versions_names_the_one_of_today(place: str, table: dict[str, Any]) -> None:
+    from groupwise.domain.language.config import LanguageConfig
+    from groupwise_images.restoration.config import RestorationConfig
+
+    domain: type[Config] = LanguageConfig if place == "environment" else RestorationConfig
+    with pytest.raises(ConfigError, match=r'kind = "custom": unknown kind; .*did you mean callable\?'):
+        validate(domain, {place: table})
+
+
+@pytest.mark.parametrize(
+    ("key", "answer"),
+    [
+        ("slope", "the settings of {path} stand in trust.settings; write trust.settings.slope"),
+        ("width", "the settings of {path} stand in trust.settings: slope, ceiling"),
+    ],
+)
+def test_a_setting_beside_the_path_is_told_its_place(key: str, answer: str) -> None:
+    path = f"{HERE}:Line"
+    with pytest.raises(ConfigError) as raised:
+        validate(Holder, {"trust": {"path": path, key: 0.1}})
+    assert str(raised.value) == f"trust.{key} = 0.1: unknown key; {answer.format(path=path)}"
+
+
+def test_a_setting_beside_a_path_whose_code_may_not_run_is_told_its_place() -> None:
+    with restrict_code(), pytest.raises(ConfigError, match=r"stand in trust.settings; write trust.settings.slope$"):
+        validate(Holder, {"trust": {"path": f"{HERE}:Line", "slope": 0.1}})
+
+
+def test_an_argument_beside_the_path_is_told_its_place() -> None:
+    with pytest.raises(
+        ConfigError, match=r"depth = 2: unknown key; the arguments of a:B .* write made.arguments.depth$"
+    ):
+        validate(Maker, {"made": {"path": "a:B", "depth": 2}})
+
+
+# A stranger's code is loaded, checked and called in one way, wherever a configuration names it.
+
+
+PLACES: dict[str, tuple[str, Callable[[ImportPath], Any]]] = {
+    "slot": ("path", lambda path: validate(CallableTrust, {"path": path})),
+    "schedule": ("path", lambda path: validate(CallableSchedule, {"path": path})),
+    "reference": ("path", lambda path: validate(CallableReference, {"path": path})),
+    "domain": ("path", lambda path: validate(CallableDomain, {"path": path})),
+    "reward": ("path", lambda path: CallableReward(path=path).open()),
+    "judge of pairs": ("function", lambda path: WinRate(function=path).open()),
+    "classifier": ("function", lambda path: Classifier(function=path).open()),
+    "environment": ("domain.environment.path", lambda path: CallableEnvironment(path=path).open()),
+    "tool": ("domain.environment.tools.sum", lambda path: Tools(tools={"sum": path}).open()),
+    "network": ("network.path", lambda path: CallableNetwork(path=path).build()),
+    "callback": ("train.callbacks", lambda path: load_callbacks([path])),
+    "rows": ("data.source.path", lambda path: Rows(path=path).rows(1, 0)),
+    "row map": ("data.map", lambda path: split(DataConfig(source=Cups(), num_train=1, num_held_out=1, map=path))),
+}
+"""What an error calls the key, and what loads it."""
+
+MODULE = '''
+class Piece:
+    """Extends nothing."""
+
+    def __init__(self, size, start=0):
+        self.size = size / start if start else size
+
+def shout(text):
+    return text.upper()
+
+constant = 3
+'''
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "code_of_mine.py"
+    file.write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "code_of_mine", raising=False)
+    return file
+
+
+def refused(attempt: Callable[[], Any]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        attempt()
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_place_says_the_same_of_a_path_that_leads_nowhere(place: str, module: Path) -> None:
+    key, load_path = PLACES[place]
+    nowhere, absent = ImportPath("nowhere_at_all:Piece"), ImportPath("code_of_mine:Peice")
+    assert refused(lambda: load_path(nowhere)) == (
+        f"{key} = 'nowhere_at_all:Piece': the module 'nowhere_at_all' cannot be imported: ModuleNotFoundError: No"
+        " module named 'nowhere_at_all'; it must be installed or lie in the working directory"
+    )
+    message = refused(lambda: load_path(absent))
+    assert message.startswith(f"{key} = 'code_of_mine:Peice': 'code_of_mine' has no ")
+    assert message.endswith("; did you mean Piece?")
+    module.write_text("import sys\nsys.exit('ended\\nhere')\n")
+    sys.modules.pop("code_of_mine")
+    broken = refused(lambda: load_path(ImportPath("code_of_mine:Piece")))
+    assert "cannot be imported: SystemExit: ended here (at " in broken
+    assert "code_of_mine.py:2 in <module>)" in broken
+
+
+@pytest.mark.parametrize("place", sorted(set(PLACES) - {"slot", "schedule", "reference", "domain"}))
+def test_code_that_was_not_asked_for_is_refused_as_that(place: str, module: Path) -> None:
+    module.write_text("raise AssertionError('it ran')")
+    with restrict_code():
+        message = refused(lambda: PLACES[place][1](ImportPath("code_of_mine:Piece")))
+    assert message == "code_of_mine:Piece is code that was not asked for, and is not run"
+
+
+def test_a_member_of_a_class_is_a_path_too(module: Path) -> None:
+    assert user_object(ImportPath("fractions:Fraction.from_float"))(0.5) == 0.5
+    assert "has no 'Piece.size'" in refused(lambda: user_object(ImportPath("code_of_mine:Piece.size")))
+
+
+def test_an_object_of_the_wrong_sort_is_refused(module: Path) -> None:
+    assert "it is of type int and cannot be called; name a function" in refused(
+        lambda: user_callable(ImportPath("code_of_mine:constant"))
+    )
+    assert "it is of type function and no class; name a class" in refused(
+        lambda: user_class(ImportPath("code_of_mine:shout"))
+    )
+    assert "Piece does not extend pathlib.Path; write class Piece(pathlib.Path)" in refused(
+        lambda: user_class(ImportPath("code_of_mine:Piece"), Path)
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "here: it does not take arguments = {}: missing a required argument: 'size'"),
+        ({"sise": 1}, "here: it does not take arguments = {'sise': 1}: missing a required argument: 'size'"),
+        ({"size": "2", "start": 1}, "here: Piece(size='2', start=1) failed: TypeError: unsupported operand"),
+    ],
+)
+def test_a_call_that_fails_says_where(arguments: dict[str, Any], message: str, module: Path) -> None:
+    piece_class = user_class(ImportPath("code_of_mine:Piece"))
+    message_of_call = refused(lambda: call_user(piece_class, arguments, "here"))
+    assert message_of_call.startswith(message)
+    assert call_user(piece_class, {"size": 3}, "here").size == 3

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+from pydantic import Field
+
 from groupwise.config import Config, json_schema
+from groupwise.config.shape import Shape
 
 
 class Inner(Config):
@@ -35,3 +40,63 @@ def test_docstrings_become_descriptions_and_unknown_keys_are_refused():
     assert inner["additionalProperties"] is False
     assert inner["properties"]["size"]["description"] == "how large, in tokens."
     assert inner["properties"]["other"]["description"] == "second."
+
+
+# Places of a configuration, followed through its annotations.
+
+
+class Clip(Config):
+    kind: Literal["clip"] = "clip"
+    low: float = 0.2
+
+
+class Gaussian(Config):
+    kind: Literal["gaussian", "normal"] = "gaussian"
+    mode: Literal["a", "b"] = "a"
+
+
+class Whole(Config):
+    trust: Annotated[Clip | Gaussian, Field(discriminator="kind")] = Clip()
+    named: dict[str, Clip] = Field(default_factory=dict)
+    pair: tuple[Clip, Gaussian] = (Clip(), Gaussian())
+    many: list[Clip | None] = Field(default_factory=list)
+
+
+def test_labels_of_union_branches_are_no_part_of_the_path():
+    path, shape = Shape.of(Whole).follow(("trust", "gaussian", "mode"))
+    assert path == ("trust", "mode")
+    assert shape.values() == ("a", "b")
+    path, shape = Shape.of(Whole).follow(("trust", "gaussian", "sigma"), unknown_last=True)
+    assert path == ("trust", "sigma")
+    assert shape.names() == ("kind", "mode")
+
+
+def test_keys_positions_and_kinds():
+    shape = Shape.of(Whole)
+    assert shape.follow(("named", "clip", "low"))[0] == ("named", "clip", "low")
+    assert shape.follow(("pair", 1))[1].names() == ("kind", "mode")
+    assert shape.follow(("many", 7, "low"))[0] == ("many", 7, "low")
+    assert shape.follow(("trust",))[1].kinds() == ("clip", "gaussian", "normal")
+    assert shape.inside("absent") is None
+
+
+def test_defaults_are_those_of_the_class():
+    assert Shape.of(Whole).default("trust") == Clip()
+    assert Shape.of(Whole).default("named") == {}
+    assert Shape.of(Whole).default("absent") is None
+
+
+class Network(Config):
+    kind: Literal["network"] = "network"
+    network: Clip = Clip()
+    rate: int = 1
+
+
+class Tagged(Config):
+    model: Annotated[Network | Gaussian, Field(discriminator="kind")] = Network()
+
+
+def test_a_key_called_as_a_kind_is_told_from_it():
+    shape = Shape.of(Tagged)
+    assert shape.follow(("model", "network", "rate"))[0] == ("model", "rate")
+    assert shape.follow(("model", "network", "network", "low"))[0] == ("model", "network", "low")

@@ -169,13 +169,12 @@ def forgetful(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
     [
         ("groupwise.training.step.rollouts", "language"),
         pytest.param("groupwise.training.step.step", "restoration", marks=pytest.mark.slow),
-        ("groupwise_images.restoration.policy", "restoration"),
         pytest.param("groupwise.causal_lm.sampler", "language", marks=pytest.mark.slow),
         pytest.param("groupwise.causal_lm.scoring", "language", marks=pytest.mark.slow),
         pytest.param("groupwise.domain.language.domain", "language", marks=pytest.mark.slow),
         pytest.param("groupwise_images.diffusion.domain", "diffusion", marks=pytest.mark.slow),
         ("groupwise_images.diffusion.models.bare", "diffusion"),
-        pytest.param("groupwise_images.restoration.domain", "restoration", marks=pytest.mark.slow),
+        ("groupwise_images.restoration.domain", "restoration"),
         pytest.param("groupwise_selection.domain", "selection", marks=pytest.mark.slow),
         ("groupwise_selection.policy.choices", "selection"),
     ],
@@ -197,7 +196,7 @@ def test_no_gpu_for_a_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_part_lasts_until_the_device_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("groupwise.training.job.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("groupwise.training.step.state.perf_counter", lambda: clock[0])
 
     def synchronize(device: object = None) -> None:
         clock[0] += 5.0

@@ -10,6 +10,7 @@ from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
 from groupwise.causal_lm.sampler import sample
+from groupwise.records import tensors_of
 
 PROMPTS = [[5, 6, 7, 8, 9], [12, 13], [4]]
 
@@ -26,7 +27,7 @@ def test_scored_again_it_is_what_was_recorded(
     backbone = Backbone(build(family, dtype).to(device))
     settings = SamplingConfig(max_new_tokens=12)
     found = sample(backbone, PROMPTS, 4, settings, list(range(12)), requires=("log_prob", "entropy", "score_norm"))
-    assert {value.device for value in found._tensors().values()} == {backbone.device}
+    assert {value.device for value in tensors_of(found).values()} == {backbone.device}
     members = [prompt for prompt in PROMPTS for _ in range(4)]
     with torch.no_grad():
         again = scoring.score(

@@ -7,46 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.peers import Outcome, checked, lost, report
 from benchmarks.peers_hub import FEW_TEXTS, QWEN_TEXTS, make_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
-PASSED = Outcome("passed")
-
-
-def failed(text: str) -> Outcome:
-    return Outcome("failed", f"test.py:3: in test_one\nE   {text}\n")
-
-
-def test_the_report_counts_names_and_says_why() -> None:
-    skipped = Outcome("skipped", "Skipped: test requires vllm")
-    theirs = {
-        "a": PASSED,
-        "b": PASSED,
-        "c": failed("OSError: trl-internal-testing/tiny-LlavaForConditionalGeneration is not a local folder"),
-        "d": skipped,
-        "e": failed("AttributeError: gone"),
-        "f": failed("huggingface_hub.errors.LocalEntryNotFoundError: offline"),
-    }
-    ours = theirs | {"b": failed("ValueError: refused"), "e": PASSED}
-    assert list(report(theirs, ours, ["tiny-LlavaForConditionalGeneration"])) == [
-        "6 tests, 3 decide something: TRL's trainer passes 2, ours 2",
-        "only TRL's passes: 1",
-        "  b: ValueError: refused",
-        "only ours passes: 1",
-        "  e: AttributeError: gone",
-        "undecided: 3",
-        "  1 no small LlavaForConditionalGeneration is made here",
-        "  1 test requires vllm",
-        "  1 it asks the hub for something else",
-    ]
-    assert lost(theirs, ours) == ["b"]
-    assert lost(theirs, {}) == ["a", "b"]
-
-
-def test_a_folder_that_is_no_checkout_is_refused_with_what_to_write(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"has no tests/test_grpo_trainer\.py; give a checkout of TRL: git clone"):
-        checked(tmp_path)
 
 
 def test_the_tokenizer_has_qwens_ids_and_a_text_for_every_id() -> None:

@@ -170,58 +170,6 @@ def test_a_stop_ends_the_run_too_and_leaves_no_line(tmp_path: Path) -> None:
     assert metrics.stat().st_size == size, "the run goes on without the command that started it"
 
 
-def test_a_row_holds_ranges_and_with_how_many_seeds_a_control_is_told_apart(tables: Any) -> None:
-    rows = [row(10, 0.5), row(11, 1.0, findings=["entropy_collapse"]), row(12, None, exit=137, error="killed")]
-    text = tables.document(rows, ["language", "diffusion"], ["source_002"])
-    summary = next(line for line in text.splitlines() if line.startswith("| `language`"))
-    cells = [cell.strip() for cell in summary.strip("|").split("|")]
-    assert cells[1:5] == ["3: 10 to 12", "greedy/correct", "0.250 (0.250 to 0.250)", "0.750 (0.500 to 1.000)"]
-    assert cells[5].startswith("supervised 0.500 (0.500 to 0.500): +0.605 [")
-    assert cells[5].endswith("above with 1 and below with 0 of 2 seeds")
-    assert cells[6:] == ["`entropy_collapse` 1 of 3", "50 (50 to 50)", "0: 2 of 3, 137: 1 of 3"]
-    assert "| `diffusion` | not run yet |" in text
-    assert "| `source_002` | asks for a `--model` of yours |" in text
-    assert "Measured on M; torch." in text
-    last = next(line for line in text.splitlines() if line.startswith("| 12 |"))
-    assert last.endswith("| 137 (killed) |")
-
-
-def test_an_interval_of_a_difference_of_accuracies_stays_between_its_bounds(tables: Any) -> None:
-    rows = [row(10), row(11)]
-    for each, gap in zip(rows, (0.2, 0.9), strict=True):
-        each["controls"]["supervised"]["above"]["greedy/correct"][0] = gap
-    # The t interval of two seeds would reach from -3.9 to 5.
-    assert "+0.550 [-1.000, +1.000]" in tables.document(rows, ["language"], [])
-
-
-def test_every_metric_stands_with_its_gain_and_beside_each_control(seeds: Any) -> None:
-    import seeds_metrics
-
-    rows = [row(10), row(11), row(12, None, exit=137)]
-    for each, after, control in zip(rows, (0.5, 0.75), (0.375, 0.625), strict=False):
-        each |= {"start": {"greedy/worked": 0.5, "greedy/length": 3.0}, "end": {"greedy/worked": after}}
-        beside = each["controls"]["supervised"]
-        beside |= {"end": {"greedy/worked": control}, "above": {"greedy/worked": [after - control, control - 0.5, 1.0]}}
-    rows[1]["controls"]["ema"] = {"end": {"greedy/worked": 1.0}, "above": {}}
-    assert seeds_metrics.metrics_table(rows) == [
-        "| metric | before | after | after - before | supervised | after - supervised | ema | after - ema |",
-        "|---|---|---|---|---|---|---|---|",
-        "| `greedy/worked` | 0.50000 (0.50000 to 0.50000) | 0.62500 (0.50000 to 0.75000)"
-        " | +0.12500 (+0.00000 to +0.25000); 1 up, 0 down of 2 | 0.50000 (0.37500 to 0.62500)"
-        " | +0.12500 [+0.12500, +0.12500]; 2 up, 0 down of 2; told 1 up, 0 down"
-        " | 1.00000 | -0.25000; 0 up, 1 down of 1 |",
-    ]
-    assert seeds_metrics.metrics_table(rows[2:]) == []
-
-
-def test_a_line_that_was_cut_off_is_left_out_and_takes_no_other_along(seeds: Any, tmp_path: Path) -> None:
-    lines = tmp_path / "seeds.jsonl"
-    lines.write_text(json.dumps(row(10)) + '\n{"experiment": "langu')
-    seeds.append_lines(lines, [row(11)])
-    seeds.append_lines(lines, [row(12)])
-    assert [each["seed"] for each in seeds.read_lines(lines).rows] == [10, 11, 12]
-
-
 @pytest.mark.slow
 def test_the_committed_tables_are_those_of_the_committed_lines(seeds: Any, tables: Any, measured: Any) -> None:
     assert measured

@@ -152,24 +152,6 @@ def test_a_claim_that_does_not_stand_is_refused(change: dict[str, Any], says: st
         sources_claims.claims(run.model_copy(update={"tables": (), "claims": (statement,)}))
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"number": 9}, "has 1 tables, and not one of number 9"),
-        ({"rows": {"GRPO, 81 steps": ()}}, "no row is called 'GRPO, 81 steps'"),
-        ({"columns": {"moon": {"read": [["a"]], "within": 1.0}}}, "no column is called 'moon'"),
-        ({"columns": {"greedy correct": {"read": [["a"]]}}}, "has no bounds"),
-        ({"columns": {"greedy correct": {"read": [["a"]], "bounds": "moon"}}}, "has no 'moon'"),
-        ({"columns": {"greedy correct": {"read": [["a"], [], [], ["b"]], "within": 1.0}}}, "has no number 4"),
-    ],
-)
-def test_a_table_that_does_not_stand_is_refused(change: dict[str, Any], says: str) -> None:
-    run = next(run for run in RUNS if run.id == "language")
-    table = sources_claims.Table.model_validate(run.tables[0].model_dump() | change, strict=False)
-    with pytest.raises(ConfigError, match=says):
-        sources_claims.claims(run.model_copy(update={"tables": (table,), "claims": ()}))
-
-
 def test_a_result_within_the_rounding_of_the_stated_number_agrees() -> None:
     claim = sources_claims.Claim("a", "p.md#a", "s", ".44", 0.44, 0.44, ("end",))
     assert claim.agrees(0.4449)
@@ -238,34 +220,6 @@ def test_a_claim_is_measured_once_a_cut_off_run_goes_on_and_a_failure_is_a_line(
     experiment.write_text(experiment.read_text().replace("num_held_out = 8", "num_held_out = -8"))
     assert called() == 1, "another experiment is measured anew"
     assert "num_held_out" in read_lines(lines).rows[-1]["error"]
-
-
-def test_a_run_that_was_cut_off_is_resumed_and_a_folder_without_a_checkpoint_is_begun_anew(tmp_path: Path) -> None:
-    run = next(run for run in RUNS if run.id == "tales")
-    folder = tmp_path / "tales"
-    start = ["train", "source_003_small", "seed=10", "--out", str(folder)]
-    assert sources_run._words(run, folder) == start
-    (folder / "checkpoints").mkdir(parents=True)
-    assert sources_run._words(run, folder) == start
-    assert not folder.exists()
-    (folder / "checkpoints" / "step-000100").mkdir(parents=True)
-    assert sources_run._words(run, folder) == ["resume", str(folder)]
-    (folder / "summary.json").write_text("{}")
-    assert sources_run._words(run, folder) == start
-    grid = next(run for run in RUNS if run.id == "rewards")
-    folder.mkdir()
-    assert sources_run._words(grid, folder)[-2:] == ["--out", str(folder)]
-    assert folder.is_dir(), "a comparison goes on by itself"
-
-
-def test_a_line_of_another_command_or_experiment_is_not_shown() -> None:
-    run = next(run for run in RUNS if run.id == "tales")
-    claim = sources_claims.claims(run)[0]
-    line = {"claim": claim.id, "config": sources_run.identity(run, claim), "result": 1.0, "exit": 0}
-    assert sources_run.current([run], [line]) == {claim.id: line}
-    assert sources_run.current([run], [{**line, "config": "another"}]) == {}
-    changed = run.model_copy(update={"command": run.command + " train.group_size=4"})
-    assert sources_run.current([changed], [line]) == {}
 
 
 def test_the_committed_table_is_that_of_the_committed_lines() -> None:

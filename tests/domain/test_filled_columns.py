@@ -17,7 +17,6 @@ from groupwise.domain.exported import filled_columns
 from groupwise.streams import Streams
 from groupwise_images.diffusion.config import DiffusionConfig
 from groupwise_images.diffusion.domain import DiffusionDomain
-from groupwise_images.diffusion.image_prompts import _word
 from groupwise_images.diffusion.splits import as_prompt
 
 GIVEN: list[list[Any]] = []
@@ -80,7 +79,6 @@ def test_a_reward_of_images_of_a_table_gets_the_column_of_the_other_rows(tmp_pat
     evaluated = given.evaluate(streams=Streams(0))
     assert GIVEN[1:] == [[None]]
     assert "images" in evaluated.pictures
-    assert (_word({"text": None, "label": 0}), _word({"text": None})) == ("0", "")
 
 
 def test_a_reward_that_compares_with_a_target_is_missing_for_the_rows_without_one(tmp_path: Path) -> None:

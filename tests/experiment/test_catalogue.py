@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from groupwise.config import ConfigError
+from groupwise.config import ConfigError, validate
+from groupwise.experiment import loading, runner, schema
 from groupwise.experiment.catalogue import find, shipped
+from groupwise.experiment.code_consent import code_of
 from groupwise.experiment.loading import load_experiment
+from groupwise.experiment.schema import Experiment, edited_slots, file_schema, preset_slots
+from groupwise.runs import read_run
 
 
 def test_every_shipped_experiment_is_found_by_its_name_and_says_what_it_is():
@@ -67,3 +72,225 @@ METHODS = ("rejection_sampling", "dapo", "flow_grpo", "topr")
 def test_a_shipped_experiment_takes_another_method(pairs: Iterable[tuple[str, str]]) -> None:
     for name, method in pairs:
         assert load_experiment(name, [f"method={method}"]).method == method
+
+
+# The objective's slots stand at the top: in a file, in the object, and in a run's record.
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (
+            ["objective.trust.high=0.3"],
+            "a slot stands at the top of an experiment or a set; write trust",
+        ),
+        (["objective.entropy=0.1"], "unknown key; a slot stands at the top of an experiment or a set; write entropy"),
+        (["objective={}"], "a slot stands at the top of an experiment or a set; write for example trust.high"),
+        (["objective=3"], "a slot stands at the top of an experiment or a set; write for example trust.high"),
+        (["stages.grpo.set.objective.trust.high=0.3"], ": stages.grpo: objective = "),
+        (["controls.supervised.set.objective.entropy=0.1"], "write entropy"),
+        (["kind=gaussian"], "a kind stands in a table, for example trust.kind; a method is written method = NAME"),
+        (["trust.high=-1"], ": trust.high = -1: must be greater than 0"),
+        (["trust.hihg=0.1"], ": trust.hihg = 0.1: unknown key; allowed: kind, low, high; did you mean high?"),
+        (["trst.high=0.1"], "did you mean trust?"),
+        (["stages.grpo.set.trust.high=-1"], ": stages.grpo: trust.high = -1: must be"),
+    ],
+)
+def test_a_slot_has_one_spelling(tiny: Path, overrides: list[str], expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(tiny, overrides)
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_file_object_and_record_have_one_nesting(tiny: Path, tmp_path: Path) -> None:
+    experiment = load_experiment(tiny, ["trust.high=0.3", "stages.grpo.set.trust.low=0.1"])
+    record = experiment.table()
+    assert "objective" not in record
+    assert record["trust"] == experiment.trust.model_dump(mode="json") == {"kind": "clip", "low": 0.2, "high": 0.3}
+    assert experiment.objective.trust is experiment.trust
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    again = load_experiment(tmp_path / "config.json")
+    assert (again.objective, again.plan.stages) == (experiment.objective, experiment.plan.stages)
+
+
+def test_the_record_of_an_earlier_version_is_read(tiny: Path, tmp_path: Path) -> None:
+    experiment = load_experiment(tiny, ["trust.high=0.3"])
+    slots = {"name": "grpo+edited", **{key: experiment.table()[key] for key in preset_slots("grpo")}}
+    earlier = {key: value for key, value in experiment.table().items() if key not in slots or key == "name"}
+    (tmp_path / "config.json").write_text(json.dumps({**earlier, "objective": slots}))
+    assert load_experiment(tmp_path / "config.json") == experiment
+    assert read_run(tmp_path).config == experiment.table()
+    # Another method over it keeps only what differed from the method of before.
+    changed = load_experiment(tmp_path / "config.json", ["method=dapo"])
+    assert (changed.trust.high, changed.aggregation.kind) == (0.3, "token_mean")  # type: ignore[union-attr]
+
+
+def test_a_slot_is_edited_where_it_differs_from_the_preset() -> None:
+    tree = {"method": "dapo", "seed": 3, **preset_slots("dapo"), "entropy": 0.1}
+    assert edited_slots(tree) == {"entropy": 0.1}
+    with pytest.raises(ConfigError, match="did you mean dapo"):
+        preset_slots("dappo")
+
+
+# The schema of experiment files, as an editor reads it.
+
+
+def test_an_experiment_file_may_write_slots_at_the_top_and_leave_everything_else_out():
+    read = file_schema()
+    properties = read["properties"]
+    assert {"extends", "method", "trust", "credit", "domain", "stages", "controls"} <= set(properties)
+    assert "required" not in read
+    assert read["additionalProperties"] is False
+    assert properties["method"]["description"].startswith("a preset")
+    assert json.loads(json.dumps(read)) == read
+    kinds = {reference["$ref"].rpartition("/")[2] for reference in properties["trust"]["anyOf"]}
+    assert {"Clip", "Gaussian", "Cispo"} <= kinds
+
+
+def test_a_shipped_comparison_names_methods_that_exist() -> None:
+    """Source 000's grid is read as a user's would be: every variant is a valid experiment, and no two are the same."""
+    from groupwise_look.compare.grids import variants
+
+    shipped = load_experiment("source_000").comparison
+    assert shipped is not None
+    experiments = [load_experiment("source_000", list(variant.overrides)) for variant in variants(shipped.vary)]
+    assert [experiment.method for experiment in experiments][:4] == ["grpo", "gspo", "dapo", "cispo"]
+    assert (
+        len({experiment.objective.model_copy(update={"name": ""}).model_dump_json() for experiment in experiments})
+        == len(experiments)
+        == 13
+    )
+    assert all(experiment.train.updates_per_batch > 1 for experiment in experiments)
+
+
+def test_a_control_with_a_method_of_its_own_is_not_changed_by_the_experiments_edits() -> None:
+    """Smoothing is ineffective under rejection sampling, and says nothing about it: the edit belongs to the
+    experiment's method.
+    """
+    edited = load_experiment("language", ["smoothing.kind=ema"])
+    assert edited.spans[-1].objective.smoothing.kind == "ema"
+    (control,) = edited.plan.controls["rejection_sampling"]
+    assert control.objective.name == "rejection_sampling"
+
+
+@pytest.mark.slow
+def test_every_count_of_an_experiment_has_an_upper_bound() -> None:
+    """A count beyond any machine's memory or patience is a typing error."""
+
+    def unbounded(node: Any, place: str) -> Iterator[str]:
+        if isinstance(node, dict):
+            if node.get("type") == "integer" and not node.keys() & {"maximum", "exclusiveMaximum", "const", "enum"}:
+                yield place
+            for key, inner in node.items():
+                yield from unbounded(inner, f"{place}.{key}")
+        elif isinstance(node, list):
+            for inner in node:
+                yield from unbounded(inner, place)
+
+    assert list(unbounded(file_schema(), "")) == []
+
+
+def test_an_experiment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two stages and two controls are five validations, of which a run repeats none; they were 17."""
+    validated = []
+
+    def counted(model: type[Any], tree: Any, source: str = "") -> Any:
+        validated.extend([source] if model is Experiment else [])
+        return validate(model, tree, source)
+
+    for module in (schema, loading, runner):
+        monkeypatch.setattr(module, "validate", counted)
+    experiment = load_experiment("language")
+    stages, controls = ["stages.warm_up", "stages.grpo"], ["controls.supervised", "controls.rejection_sampling"]
+    assert validated == ["language", *stages, *controls]
+    runner.job_of(experiment)
+    code_of(experiment)
+    assert len(validated) == 5
+    copy = experiment.model_copy(update={"seed": 7})
+    assert [stage.seed for stage in copy.plan.stages] == [7, 7]
+    assert [stage.seed for stage in experiment.plan.stages] == [0, 0]
+    assert experiment.model_copy() == experiment
+
+
+# An unknown key that another system has is answered with what is written here.
+
+
+@pytest.mark.parametrize(
+    ("override", "answer"),
+    [
+        ("train.beta=0.1", "train.beta=0.1 is written divergence.kind=exact divergence.beta=0.1 here"),
+        ("train.epsilon=0.3", "train.epsilon=0.3 is written trust.kind=clip trust.low=0.3 trust.high=0.3 here"),
+        (
+            "train.scale_rewards=true",
+            "train.scale_rewards=true is written advantage.kind=per_prompt advantage.baseline=group here",
+        ),
+        ("train.scale_rewards=false", "train.scale_rewards=false is written advantage.kind=centred here"),
+        ("train.use_reference_model=true", "is written reference.kind=periodic here"),
+        ("train.use_reference_model=false", "is written reference.kind=absent divergence.kind=none here"),
+        ("train.reference_model_mixup_alpha=0.75", "is written reference.kind=periodic reference.alpha=0.25 here"),
+        ("train.reference_update_freq=3", "is written reference.kind=periodic reference.sync_steps=3 here"),
+        ("use_amic=true", "source 000's use_amic=true is written ratio.kind=arithmetic here"),
+    ],
+)
+def test_a_key_of_a_source_is_no_alias_and_is_answered(tiny: Path, override: str, answer: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(tiny, [override])
+    assert "unknown key; source 00" in str(caught.value)
+    assert answer in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+DIVERGENCE = """
+from typing import ClassVar
+from groupwise.objective.divergence import Penalty
+
+class Mine(Penalty):
+    against: ClassVar[str] = "reference"
+    strength: float = 0.1
+    def __call__(self, log_prob, decisions): return 0.0 * log_prob
+"""
+
+
+def test_a_setting_of_a_shipped_kind_beside_a_class_of_the_user_is_told_its_place(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pieces_of_hints.py").write_text(DIVERGENCE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    mine = ["divergence.kind=callable", "divergence.path=pieces_of_hints:Mine"]
+    for key, told in [("beta", "; write divergence.settings.beta"), ("alpha", ": beta, place, strength")]:
+        with pytest.raises(ConfigError) as caught:
+            load_experiment(tiny, [*mine, f"divergence.{key}=0.1"])
+        place = (
+            f"divergence.{key} = 0.1: unknown key; the settings of pieces_of_hints:Mine stand in divergence.settings"
+        )
+        assert str(caught.value).endswith(place + told)
+        assert "\n" not in str(caught.value)
+    assert load_experiment(tiny, [*mine, "divergence.settings.beta=0.1"]).objective.divergence.beta.value == 0.1
+
+
+@pytest.mark.parametrize(
+    ("override", "place"),
+    [
+        ("trust.path=mine:Gate", "trust"),
+        ("trust.settings.low=1", "trust"),
+        ("divergence.path=mine:Own", "divergence"),
+        ("optimiser.learning_rate.path=mine:Rate", "optimiser.learning_rate"),
+        ('entropy={kind="linear",start=1.0,end=0.0,num_steps=2,path="mine:Rate"}', "entropy"),
+        ('reference={kind="frozen",path="mine:Rule"}', "reference"),
+        ("domain.path=mine:Domain", "domain"),
+        ("domain.rewards.correct.path=mine:reward", "domain.rewards.correct"),
+    ],
+)
+def test_a_path_beside_a_shipped_kind_is_told_the_kind_to_write(tiny: Path, override: str, place: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(tiny, [override])
+    assert f'unknown key; it belongs to code of your own; write {place}.kind = "callable" beside it' in str(
+        caught.value
+    )
+    assert "\n" not in str(caught.value)
+
+
+def test_a_path_without_any_kind_is_told_the_kind_to_write(tiny: Path) -> None:
+    with pytest.raises(ConfigError, match=r'reference.kind: is missing; .* \(reference.kind = "callable" for a path'):
+        load_experiment(tiny, ["reference.path=mine:Rule"])

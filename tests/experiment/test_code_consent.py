@@ -15,7 +15,6 @@ from tests.experiment.tiny import TINY, tiny_record
 from groupwise.config import ConfigError
 from groupwise.experiment import load_experiment
 from groupwise.experiment.code_consent import code_of
-from groupwise.experiment.loading import read_experiment
 
 TRAP = "from pathlib import Path\nPath({marker!r}).touch()\ndef f(*_, **__): ...\n"
 
@@ -101,20 +100,6 @@ def test_every_place_is_named_and_nothing_is_imported(workspace: Path, place: st
     assert message.startswith(f"{run} names code")
     assert "--run-code" in message
     assert "\n" not in message
-    assert not (workspace / "PWNED").exists()
-
-
-def test_all_places_are_named_at_once_however_the_run_is_named(workspace: Path) -> None:
-    run = foreign(
-        workspace, lambda table: [PLACES[place][1](table) for place in ("map", "callback", "trust", "writer")]
-    )
-    for name in (run, run / "config.json"):
-        with pytest.raises(ConfigError) as caught:
-            load_experiment(name)
-        assert str(caught.value).startswith(f"{run} names code")
-        for place in ("map", "callback", "trust", "writer"):
-            assert f"{PLACES[place][0]} = trap:f" in str(caught.value)
-    read_experiment(run)
     assert not (workspace / "PWNED").exists()
 
 

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from groupwise.config import ConfigError
+from groupwise.experiment import load_experiment
 from groupwise.experiment.catalogue import shipped
 from groupwise.experiment.code_consent import code_of, shipped_code
-from groupwise.experiment.loading import edits, load_experiment
+from groupwise.experiment.layers import refuse_length, stack
+from groupwise.experiment.loading import edits
+from groupwise.experiment.schema import preset_slots
 from groupwise.objective import Objective
 
 
@@ -321,3 +324,107 @@ def test_what_is_saved_of_a_method_can_be_read_again(tiny: Path, tmp_path: Path,
     experiment = load_experiment(tiny, [f"method={method}"])
     (tmp_path / "config.json").write_text(json.dumps(experiment.table()))
     assert load_experiment(tmp_path / "config.json") == experiment
+
+
+# Layers of an experiment: the method below what is written, stages reached by name.
+
+
+STAGES = {
+    "stages": [
+        {"name": "warm_up", "num_steps": 5},
+        {"name": "grpo", "num_steps": 9, "set": {"trust": {"kind": "clip", "low": 0.1}}},
+    ]
+}
+
+
+def test_a_stage_is_changed_by_its_name():
+    change = {"stages": {"grpo": {"num_steps": 3, "set": {"trust": {"kind": "gaussian", "sigma": 0.3}}}}}
+    assert stack([STAGES, change])["stages"] == [
+        {"name": "warm_up", "num_steps": 5},
+        {"name": "grpo", "num_steps": 3, "set": {"trust": {"kind": "gaussian", "sigma": 0.3}}},
+    ]
+    with pytest.raises(
+        ConfigError, match=r"stages\.gpro: there is no stage of this name; allowed: warm_up, grpo; did you mean grpo"
+    ):
+        stack([STAGES, {"stages": {"gpro": {"num_steps": 3}}}])
+
+
+def test_a_length_that_stages_would_ignore_is_an_error():
+    with pytest.raises(ConfigError, match=r"train\.num_steps = 3: has no effect.*stages\.grpo\.num_steps"):
+        refuse_length([STAGES, {"train": {"num_steps": 3}}])
+    with pytest.raises(ConfigError, match=r"stages\.grpo\.num_steps or stages\.warm_up\.num_steps"):
+        refuse_length([{**STAGES, "train": {"num_steps": 3}}])
+    with pytest.raises(ConfigError, match=r"write num_steps in each of them, or remove"):
+        refuse_length([{"stages": [{"num_steps": 1}], "train": {"num_steps": 3}}])
+    refuse_length([STAGES, {"stages": [], "train": {"num_steps": 3}}])
+    refuse_length([{"train": {"num_steps": 3}}, STAGES])
+    # A run's config.json states every key.
+    refuse_length([{**STAGES, "train": {"num_steps": 3}, **preset_slots("grpo")}])
+
+
+def test_stages_that_are_none_are_left_for_the_validation_to_say():
+    assert stack([{"stages": 3}, {"seed": 1}])["stages"] == 3
+    with pytest.raises(
+        ConfigError, match=r"stages\.a: there is no stage of this name; write train\.num_steps, or \[\["
+    ):
+        stack([{"stages": {"a": {"num_steps": 3}}}])
+
+
+def test_the_method_lies_below_what_is_written():
+    tree = stack([{"method": "dapo+tis"}, {"trust": {"low": 0.1}}])
+    assert tree["trust"] == {**preset_slots("dapo")["trust"], "low": 0.1}
+    assert tree["correction"]["kind"] == "truncate"
+    assert {**preset_slots("grpo"), "method": "grpo"} == stack([])
+    with pytest.raises(ConfigError, match="did you mean dapo"):
+        stack([{"method": "dappo"}])
+
+
+def test_a_named_entry_of_the_preset_is_taken_away_by_null():
+    layers = [{"auxiliary": {"supervised": 0.3}}, {"auxiliary": None}]
+    assert "auxiliary" not in stack(layers)
+    assert stack([*layers, {"auxiliary": {"consistency": 0.1}}])["auxiliary"] == {"consistency": 0.1}
+
+
+# What was changed for the whole run and holds in no more than a part of it.
+
+
+def said(caplog: pytest.LogCaptureFixture, name: str, *overrides: str) -> list[str]:
+    caplog.clear()
+    load_experiment(name, list(overrides))
+    return [record.getMessage() for record in caplog.records if "sets its own" in record.getMessage()]
+
+
+def test_a_key_that_a_sampling_stage_sets_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    of_learning_rate, of_trust = said(
+        caplog, "source_001_progressive", "optimiser.learning_rate=1e-6", "trust.low=0.3", "divergence.kind=exact"
+    )
+    assert (
+        of_learning_rate == "optimiser.learning_rate: stage full sets its own, which holds there; write"
+        " stages.full.set.optimiser.learning_rate=... as well"
+    )
+    assert of_trust.startswith("trust.low: stage full sets its own")
+    # A part of what a stage replaces as a whole.
+    schedule = 'auxiliary.supervised={kind="linear", start=0.9, end=0.1, num_steps=10}'
+    assert said(caplog, "source_001_progressive", schedule) != []
+
+
+def test_an_override_that_holds_in_every_sampling_stage_gives_no_remark(caplog: pytest.LogCaptureFixture) -> None:
+    assert (
+        said(
+            caplog,
+            "source_001_improved",
+            "optimiser.learning_rate=2e-6",
+            "auxiliary.supervised=0.8",
+            "trust.low=0.1",
+            "advantage.clip=2.0",
+        )
+        == []
+    )
+    assert said(caplog, "language", "optimiser.learning_rate=1e-4", "train.group_size=4") == []
+    assert said(caplog, "source_001_progressive", "stages.full.set.trust.low=0.05", "train.prompts_per_step=1") == []
+
+
+def test_an_override_repeated_for_the_stage_gives_no_remark(caplog: pytest.LogCaptureFixture) -> None:
+    advice = ["train.max_grad_norm=0.1", "stages.full.set.train.max_grad_norm=0.1"]
+    assert said(caplog, "source_001_progressive", *advice) == []
+    assert said(caplog, "source_001_progressive", "trust.low=0.1", *advice) != []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.experiment.tiny import TINY
@@ -17,11 +16,3 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     (folder / "tiny.toml").write_text(TINY)
     return train(load_experiment(folder / "tiny.toml", ["controls=null"]), out=folder / "run").folder.path
-
-
-@pytest.fixture(scope="module")
-def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The file of the module's experiment, and the state in which it ends where nothing kills it."""
-    from tests.faults.domains import untouched
-
-    return untouched(request.module.TINY, tmp_path_factory.mktemp("untouched"))

@@ -16,15 +16,6 @@ from groupwise.experiment.runner import resume, run
 from groupwise.track import depends_on_machine, read_metrics
 
 
-def slow_and_nightly(slow: list[Any], nightly: list[Any]) -> list[Any]:
-    """Parameters of a test: some for every change, the others for the night."""
-    return [
-        pytest.param(*each, marks=mark)
-        for mark, points in ((pytest.mark.slow, slow), (pytest.mark.nightly, nightly))
-        for each in points
-    ]
-
-
 def generators(path: Path) -> Any:
     """The states of the global generators in the newest checkpoint: what code of a user's would draw from."""
     newest = max((path / "checkpoints").glob("step-*"), key=lambda each: int(each.name.removeprefix("step-")))

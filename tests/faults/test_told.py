@@ -30,47 +30,6 @@ def refused(arguments: list[str], folder: Path, *, memory_bytes: int = 4 * 2**30
     return said[said.index("error: ") :].strip()
 
 
-NUMBERS = {
-    "domain.model.shape.num_layers": ("diffusion", "-1", "num_layers"),
-    "domain.model.answer_size": ("selection", str(2**63), "domain.model.answer_size = 9223372036854775808: "),
-    "domain.num_steps": (
-        "diffusion",
-        "1" + "0" * 39,
-        "domain.num_steps = 1000000000000000000000000000000000000000: must be less than or equal to 10000",
-    ),
-    "divergence.beta": ("language", "1" + "0" * 400, "divergence.beta = a number of about 400 digits"),
-    "train.num_threads": ("language", "1000000", "train.num_threads = 1000000: must be less than or equal to 1024"),
-    "domain.data.prompt_template": (
-        "language",
-        '"{prompt:>100000000}"',
-        "the field {prompt:>100000000} asks for a width",
-    ),
-    "name": ("language", "a" * 250, "has 250 bytes, and a folder's name of ours at most 128"),
-}
-
-
-@pytest.mark.parametrize(
-    "key", [key if key == "train.num_threads" else pytest.param(key, marks=pytest.mark.slow) for key in NUMBERS]
-)
-def test_a_number_without_an_end(key: str, tmp_path: Path) -> None:
-    experiment, value, says = NUMBERS[key]
-    assert says in refused(["train", experiment, f"{key}={value}", "--out", "out"], tmp_path)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "x" * 100_000])
-def test_an_experiment_of_a_name_that_no_file_can_have(name: str, tmp_path: Path) -> None:
-    said = refused(["train", name], tmp_path)
-    assert "cannot be looked for as a file (File name too long); give a name or a path" in said
-    assert len(said) < 400
-
-
-@pytest.mark.parametrize("out", ["a" * 300, "file/out"])
-def test_a_run_folder_that_no_folder_can_be(out: str, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert out in refused(["train", str(tmp_path / "tiny.toml"), "--out", out], tmp_path)
-
-
 def test_half_a_surrogate_pair_in_the_data(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1", "answer": "1"}\n{"prompt": "\\ud800 1", "answer": "1"}\n')
     source = [

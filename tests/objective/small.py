@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from groupwise.objective.batch import Acted
-from groupwise.objective.decisions import Decisions
+from groupwise.objective.batch import Acted, Grouped, Running
+from groupwise.objective.decisions import Decisions, Deviation
+from groupwise.statistics import Reduce, sum_over_one_process
 
 Row = Sequence[float | None]
 
@@ -60,3 +61,49 @@ def close(actual: Tensor | Sequence[object], expected: object, within: float = 1
     """Equal to `within` in every entry."""
     actual = actual.detach() if isinstance(actual, Tensor) else torch.tensor(actual, dtype=torch.float64)
     torch.testing.assert_close(actual.double(), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=within)
+
+
+# Rewards of a few groups as the advantages are given them.
+
+
+def grouped(
+    *groups: Sequence[float | None], reduce: Reduce = sum_over_one_process, lengths: Sequence[float] | None = None
+) -> Grouped:
+    """One list of rewards a group, `None` where missing; members of one decision if no lengths are given."""
+    rewards = [reward for group in groups for reward in group]
+    index = [i for i, group in enumerate(groups) for _ in group]
+    value = torch.tensor([[0.0 if reward is None else reward] for reward in rewards], dtype=torch.float64)
+    present = torch.tensor([[reward is not None] for reward in rewards])
+    length = torch.ones_like(value) if lengths is None else torch.tensor(lengths, dtype=torch.float64)[:, None]
+    alone_there = Grouped(value, present, torch.tensor(index), len(groups), length, reduce=reduce)
+    return replace(alone_there, parts={"reward": alone_there}, weights={"reward": 1.0})
+
+
+def advantages(kind: object, *groups: Sequence[float | None]) -> list[float]:
+    """The advantages of these groups, member by member."""
+    return kind(grouped(*groups), Running())[0][:, 0].tolist()  # type: ignore[operator]
+
+
+# Four noised copies of a flow with six elements, drawn in fp64: what the tests of `matching` share.
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Predictions of the live and the old policy, samples and noise `[4, 6]`, times `[4]`."""
+
+    live: Tensor
+    old: Tensor
+    clean: Tensor
+    noise: Tensor
+    time: Tensor
+
+    def deviation(self, live: Tensor | None = None) -> Deviation:
+        target = self.noise - self.clean
+        return Deviation((self.live if live is None else live) - target, self.old - target, self.time, self.time)
+
+
+def drawn(seed: int) -> Copies:
+    generator = torch.Generator().manual_seed(seed)
+    live, old, clean, noise = (torch.randn(4, 6, generator=generator, dtype=torch.float64) for _ in range(4))
+    time = 0.05 + 0.9 * torch.rand(4, generator=generator, dtype=torch.float64)
+    return Copies(live.requires_grad_(), old, clean, noise, time)

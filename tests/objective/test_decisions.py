@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
 from tests.objective.small import close, member_ratios, recorded
+from torch import Tensor
 
-from groupwise.objective.decisions import Decisions
+from groupwise.objective import Objective
+from groupwise.objective.batch import OPTIONAL
+from groupwise.objective.decisions import Acted, Decisions, known_gradient, recording, replaying, stop_gradient
+from groupwise.objective.loss import check_log_prob
+from groupwise.records import Rollouts
 from groupwise.statistics import finish
 
 
@@ -53,3 +58,137 @@ def test_statistics_count_valid_decisions_alone() -> None:
     assert finish({"mean": decisions.average(ratio), "share": decisions.share(lambda: ratio > 3)}) == pytest.approx(
         {"mean": 4.0, "share": 2 / 3}
     )
+
+
+# The record of what was acted: every field goes with its member, filler counts nothing, masked places are harmless.
+
+
+MASK = torch.tensor([[True, True, False], [True, False, True], [False, False, False]])
+
+
+def acted() -> Acted:
+    """Three members whose every field holds other numbers, NaN where nothing counts."""
+    numbers = {
+        name: torch.where(MASK, -torch.arange(1.0, 10.0).view(3, 3) / (place + 1), torch.nan)
+        for place, name in enumerate(sorted({"old_log_prob", *OPTIONAL}))
+    }
+    old = numbers.pop("old_log_prob")
+    return Acted(MASK, old, **numbers, member=torch.tensor([7, 5, 3]), density=True)
+
+
+def tensors(record: Acted) -> dict[str, Tensor]:
+    return {f.name: value for f in fields(record) if isinstance(value := getattr(record, f.name), Tensor)}
+
+
+def test_the_record_of_the_test_holds_every_field() -> None:
+    assert {f.name for f in fields(Acted)} == {*tensors(acted()), "density", "packed"}
+    assert {"behaviour_log_prob", "reference_log_prob", "step_size"} == OPTIONAL
+
+
+def test_every_field_goes_with_its_member_and_filler_counts_nothing() -> None:
+    every_field, rows = acted(), torch.tensor([1, -1, 0])
+    selected = every_field.select(rows)
+    assert len(selected) == 3
+    for name, value in tensors(every_field).items():
+        chosen = getattr(selected, name)
+        torch.testing.assert_close(chosen[[0, 2]], value[[1, 0]], equal_nan=True)
+        # Filler repeats member 0 but for its mask.
+        if name != "mask":
+            torch.testing.assert_close(chosen[1], value[0], equal_nan=True)
+    assert not selected.mask[1].any()
+    assert (selected.density, selected.packed) == (True, False)
+
+
+def test_a_slice_cuts_every_number_of_a_decision() -> None:
+    every_field = acted()
+    selected = every_field.select(torch.tensor([0, 1]), slice(1, 3))
+    for name, value in tensors(every_field).items():
+        expected = value[:2] if name == "member" else value[:2, 1:3]
+        torch.testing.assert_close(getattr(selected, name), expected, equal_nan=True)
+
+
+def test_clean_numbers_are_finite_in_the_dtype_of_the_loss() -> None:
+    every_field = acted()
+    clean = every_field.clean(torch.float64)
+    for name in ("old_log_prob", *OPTIONAL):
+        value = getattr(clean, name)
+        assert value.dtype == torch.float64
+        assert not value[~MASK].any()
+        torch.testing.assert_close(value[MASK], getattr(every_field, name)[MASK].double())
+    assert torch.equal(clean.mask, MASK)
+    assert clean.member is every_field.member
+
+
+@pytest.mark.parametrize("ids", [None, torch.tensor([40, 50])])
+def test_what_rollouts_recorded_is_taken_whole(ids: Tensor | None) -> None:
+    mask, old = torch.ones(2, 2, dtype=torch.bool), torch.full((2, 2), -1.0)
+    beside = {name: old.abs() * (place + 2) for place, name in enumerate(sorted(OPTIONAL))}
+    rollouts = Rollouts(torch.tensor([0, 0]), mask, old, {"right": [1.0, 0.0]}, **beside, member=ids, density=True)
+    record = Acted.of(rollouts)
+    for name in ("mask", "old_log_prob", *OPTIONAL):
+        assert torch.equal(getattr(record, name), getattr(rollouts, name)), name
+    assert record.member is not None
+    assert record.member.tolist() == ([0, 1] if ids is None else [40, 50])
+    assert record.density
+    assert record.packed
+    holes = replace(rollouts, mask=torch.tensor([[False, True], [True, True]]))
+    assert not Acted.of(holes).packed
+
+
+# What a live log-prob may be; `tests/objective/test_objective.py` has the errors as `loss` and `cotangents` give
+# them.
+
+
+def test_masked_log_probs_may_be_nan_and_counted_ones_raise_no_error() -> None:
+    objective = Objective.preset("dapo")
+    mask = torch.tensor([[True, False], [True, True]])
+    batch = objective.prepare(
+        Rollouts(torch.tensor([0, 0]), mask, torch.full((2, 2), -1.0), {"r": [1.0, 0.0]}), objective.init()
+    )
+    masked = torch.tensor([[-1.0, torch.nan], [-1.0, -2.0]])
+    check_log_prob(masked, objective.plan(batch))
+    check_log_prob(masked[:0], objective.plan(batch))
+    broken = torch.tensor([[torch.inf, torch.nan], [-1.0, -torch.inf]])
+    check_log_prob(broken, objective.plan(batch, not_finite="counted"))
+    with pytest.raises(ValueError, match=r"log_prob\[0, 0\] is inf where the mask is true \(2 such places"):
+        check_log_prob(broken, objective.plan(batch))
+    # Counting what is no number does not let probabilities pass.
+    with pytest.raises(ValueError, match=r"log_prob\[1, 0\] is 0.5, above zero"):
+        check_log_prob(torch.tensor([[torch.nan, -1.0], [0.5, -1.0]]), objective.plan(batch, not_finite="counted"))
+
+
+# Stopping a gradient, and holding the stopped values still for finite differences.
+
+
+def test_stopped_value_has_no_gradient() -> None:
+    x = torch.tensor(3.0, requires_grad=True)
+    (x * stop_gradient(x)).backward()
+    assert x.grad is not None
+    assert float(x.grad) == 3.0
+
+
+def test_replay_keeps_the_recorded_values() -> None:
+    with recording() as stopped:
+        stop_gradient(torch.tensor(3.0))
+        stop_gradient(torch.tensor(4.0))
+    with replaying(stopped):
+        assert float(stop_gradient(torch.tensor(30.0))) == 3.0
+        assert float(stop_gradient(torch.tensor(40.0))) == 4.0
+    assert float(stop_gradient(torch.tensor(30.0))) == 30.0
+
+
+# A value with the gradient it is said to have.
+
+
+def test_value_and_gradient_are_those_given() -> None:
+    source = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64, requires_grad=True)
+    value, slope = torch.tensor([5.0, 6.0, 7.0]).double(), torch.tensor([0.0, -1.0, 2.0]).double()
+    value_with_gradient = known_gradient(source, value, slope)
+    assert value_with_gradient.tolist() == [5.0, 6.0, 7.0]
+    (value_with_gradient * torch.tensor([1.0, 10.0, 100.0])).sum().backward()
+    assert source.grad is not None
+    assert source.grad.tolist() == [0.0, -10.0, 200.0]
+
+
+def test_without_a_graph_it_is_the_value() -> None:
+    assert not known_gradient(torch.ones(2), torch.zeros(2), torch.ones(2)).requires_grad

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
 import torch
 from tests.objective.small import close
 
-from groupwise.objective.batch import Grouped
+from groupwise.objective import ObjectiveState
+from groupwise.objective.batch import Grouped, Running
+from groupwise.objective.decisions import Counts
 
 
 def _grouped() -> Grouped:
@@ -52,3 +55,44 @@ def test_a_group_is_flat_within_the_rounding_of_fp32_or_what_is_set() -> None:
     assert Grouped.of(*values).group_flat[:, 0].tolist() == [True, False, True, False, True, False, True]
     finer = replace(Grouped.of(*values), rounding=1e-14)
     assert finer.group_flat[:, 0].tolist() == [False, False, False, False, True, False, True]
+
+
+# Bias-corrected exponential averages of batch statistics.
+
+
+def test_the_first_batch_is_exact_and_later_ones_fade_it() -> None:
+    after_one = Running().follow(mean=2.0, std=4.0, centred_std=1.0, decay=0.5)
+    assert (after_one.mean, after_one.std, after_one.centred_std) == (2.0, 4.0, 1.0)
+    # (0.25 * 2 + 0.5 * 5) / 0.75 = 4, (0.25 * 1 + 0.5 * 7) / 0.75 = 5
+    after_two = after_one.follow(mean=5.0, std=4.0, centred_std=7.0, decay=0.5)
+    assert (after_two.mean, after_two.std, after_two.centred_std) == pytest.approx((4.0, 4.0, 5.0))
+    assert (Running().mean, Running().std, Running().centred_std) == (0.0, 0.0, 0.0)
+
+
+def test_a_state_with_one_deviation_goes_on_with_it() -> None:
+    """As checkpoints hold it that were written when only the deviation in use was followed."""
+    old = Running.model_validate({"mean_sum": 0.5, "std_sum": 1.5, "weight": 0.75})
+    assert (old.mean, old.std, old.centred_std) == pytest.approx((2 / 3, 2.0, 2.0))
+    assert Running.model_validate({"std_sum": 1.5, "centred_std_sum": 0.0, "weight": 0.75}).centred_std == 0.0
+
+
+# Global counts: summed over processes, never zero.
+
+
+def test_total_is_reduced_and_at_least_one() -> None:
+    mask = torch.tensor([[True, False], [True, True]])
+    members = torch.ones(2, dtype=torch.bool)
+    counts = Counts(mask, members, members, torch.zeros(2, dtype=torch.long), 1, lambda total: total + 4)
+    assert float(counts.total(mask)) == 7.0
+    single_process = Counts(mask, members, members, torch.zeros(2, dtype=torch.long), 1, lambda total: total)
+    assert float(single_process.total(torch.zeros(2, dtype=torch.bool))) == 1.0
+
+
+# What the objective remembers: JSON-able, and exact after a round trip.
+
+
+def test_round_trip_through_json_is_exact() -> None:
+    state = ObjectiveState(
+        step=3, beta=0.1 + 0.2, running=Running().follow(mean=1 / 3, std=2 / 3, centred_std=0.5, decay=0.99)
+    )
+    assert ObjectiveState.model_validate_json(state.model_dump_json()) == state

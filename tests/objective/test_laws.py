@@ -26,7 +26,7 @@ from tests.laws import (
     slot_tables,
     world,
 )
-from tests.objective.advantage.groups import grouped
+from tests.objective.small import grouped
 from torch import Tensor
 
 from groupwise.config import validate
@@ -35,7 +35,6 @@ from groupwise.objective.batch import Acted, Running
 from groupwise.objective.decisions import Decisions, keyed_uniform
 
 SINGLES = list(singles())
-LOSS_SLOTS = ("smoothing", "ratio", "trust", "credit", "correction", "aggregation", "divergence")
 
 # Law 1: at ratio 1 a region's gradient is that of S = rho A ("ratio"), of S = A lp whatever the level ("log_prob"), of
 # the latter for good decisions and the former for others ("mixed"), or one shared by a member ("member"). A region that

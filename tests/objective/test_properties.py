@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import laws
-from tests.objective.advantage.groups import advantages
+from tests.objective.small import advantages
 from tests.objective.test_laws import ADVANTAGES
 
 from groupwise.config import validate

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from groupwise.objective import Objective
 from groupwise.records import Rollouts, Scored
-from groupwise.statistics import finish
 
 MEMBERS, DECISIONS, SIZE, SIGMA = 8, 6, 5, 0.7
 
@@ -111,67 +110,6 @@ def test_a_member_too_large_for_one_backward_pass_trains_by_slices(name, problem
         torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", USERS)
-def test_two_processes_give_the_gradient_of_one(name, problem):
-    """Each half of the groups plans with the sums of both, exchanged as an all-reduce would."""
-    model, states, actions, rollouts, reference = problem
-    objective = Objective.preset("grpo", **USERS[name])
-    plan = objective.plan(objective.prepare(rollouts, objective.init()))
-    with torch.no_grad():
-        known = scored(model, states, actions, reference, rollouts.mask)
-    whole = objective.cotangents(known, plan).scored.tensors()
-
-    halves = [torch.arange(4), torch.arange(4, 8)]
-    shares = in_lock_step([lambda reduce, rows=rows: half(objective, rollouts, known, rows, reduce) for rows in halves])
-    for field, expected in whole.items():
-        torch.testing.assert_close(torch.cat([share[field] for share in shares]), expected, rtol=1e-10, atol=1e-14)
-
-
-def half(objective: Objective, rollouts: Rollouts, known: Scored, rows: Tensor, reduce) -> dict[str, Tensor]:
-    own = Rollouts(
-        group=rollouts.group[rows],
-        mask=rollouts.mask[rows],
-        old_log_prob=rollouts.old_log_prob[rows],
-        rewards={name: value[rows] for name, value in rollouts.rewards.items()},
-        reference_log_prob=rollouts.reference_log_prob[rows],
-        density=True,
-        member=rows,
-        auxiliary_count={name: count[rows] for name, count in rollouts.auxiliary_count.items()},
-    )
-    plan = objective.plan(objective.prepare(own, objective.init(), reduce), reduce=reduce)
-    return objective.cotangents(known.select(rows), plan).scored.tensors()
-
-
-def in_lock_step(workers):
-    """Runs the workers as threads whose `reduce` waits for all of them and adds."""
-    import threading
-
-    barrier, box, results, errors = threading.Barrier(len(workers)), [None] * len(workers), [None] * len(workers), []
-
-    def run(place: int) -> None:
-        def reduce(tensor: Tensor) -> Tensor:
-            box[place] = tensor
-            barrier.wait(timeout=120)
-            total = sum(box[1:], box[0].clone())
-            barrier.wait(timeout=120)
-            return total
-
-        try:
-            results[place] = workers[place](reduce)
-        except BaseException as error:
-            errors.append(error)
-            barrier.abort()
-
-    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(workers))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return results
-
-
 def test_a_batch_method_refuses_a_micro_batch(problem):
     model, states, actions, rollouts, reference = problem
     objective = Objective.preset("clip_cov")
@@ -192,21 +130,3 @@ def test_a_slice_is_refused_where_a_member_is_read_whole(problem):
     live = scored(model, states[:, :2], actions[:, :2], reference[:, :2], rollouts.mask[:, :2])
     with pytest.raises(ValueError, match="scope 'member'"):
         objective.loss(live, part)
-
-
-def test_an_adaptive_beta_follows_the_measured_divergence(problem):
-    """Above the target it grows by a fifth over the horizon, and the next plan uses it."""
-    model, states, actions, rollouts, reference = problem
-    beta = {"kind": "adaptive", "initial": 0.1, "target": 1e-3, "horizon": 10}
-    objective = Objective.preset("grpo", **{"divergence.kind": "exact", "divergence.beta": beta})
-    state = objective.init()
-    batch = objective.prepare(rollouts, state)
-    for update in range(3):
-        plan = objective.plan(batch, state)
-        assert plan.beta == pytest.approx(0.1 * 1.02**update)
-        loss = objective.loss(scored(model, states, actions, reference, rollouts.mask), plan)
-        metrics = finish(loss.statistics)
-        assert metrics["kl"] > 1e-3
-        state = objective.observe(state, metrics)
-    assert state.step == 3
-    assert type(state).model_validate_json(state.model_dump_json()) == state

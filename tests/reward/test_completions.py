@@ -6,9 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
-from groupwise.reward import CallableReward, RewardError, Rewards, score
-from groupwise.reward.completions import in_form
+from groupwise.reward import CallableReward, RewardError, Rewards, RewardTable, score
+from groupwise.reward.completions import Content, completion_text, in_form, prompt_text
+from groupwise.reward.image import as_array, as_pil
+from groupwise_images.reward.jpeg_size import JpegSize
 
 CHATS = [[{"role": "user", "content": "2 + 2?"}], [{"role": "user", "content": "3 + 5?"}]]
 TEXTS = ["4", "<think>8</think>8"]
@@ -102,3 +106,140 @@ def test_another_error_keeps_its_advice() -> None:
 def test_another_form_is_refused() -> None:
     with pytest.raises(RewardError, match="reward 'x': completions = 'chat' is no form of completions; write 'text'"):
         Rewards({"x": Recorder(completions="chat")})
+
+
+# What is kept of a completion beside its reward.
+
+
+def test_a_text_and_the_message_that_holds_it_are_the_same_content() -> None:
+    message = [{"role": "assistant", "content": "one two"}]
+    assert Content.of("one two") == Content.of(message) != Content.of("one  two")
+
+
+def test_images_are_told_apart_by_a_single_grey_level() -> None:
+    image = torch.zeros(4, 4, dtype=torch.uint8)
+    other = image.clone()
+    other[3, 3] = 1
+    assert Content.of(image) == Content.of(image.clone()) != Content.of(other)
+    assert Content.of(image).repetition is None
+
+
+def test_a_text_that_cannot_be_encoded_has_a_content() -> None:
+    assert Content.of("\ud800 a b c").repetition == 0.0
+
+
+def test_tables_carry_contents_through_select_and_concatenate() -> None:
+    with Rewards({"length": lambda completions, **columns: [float(len(text)) for text in completions]}) as rewards:
+        table = rewards.score(["p"] * 3, ["a", "b", "a"])
+    digests = [content.digest for content in table.contents]
+    assert digests[0] == digests[2] != digests[1]
+    assert [content.digest for content in table.select([1, 2]).contents] == digests[1:]
+    joined = RewardTable.concatenate([table, table.select([0])])
+    assert [content.digest for content in joined.contents] == [*digests, digests[0]]
+    # Of one table nothing is known, so that nothing can be said of all.
+    assert RewardTable.concatenate([table, RewardTable({"length": [1.0]})]).contents == ()
+
+
+# Texts of chats.
+
+
+def test_the_last_assistant_message_is_the_completion() -> None:
+    chat = [
+        {"role": "assistant", "content": "first"},
+        {"role": "user", "content": "go on"},
+        {"role": "assistant", "content": "last"},
+    ]
+    assert completion_text(chat) == "last"
+    assert completion_text([{"content": "no role"}]) == "no role"
+    assert completion_text([{"role": "user", "content": "only the user"}]) == ""
+    assert completion_text([{"role": "assistant", "content": None, "tool_calls": []}]) == ""
+    assert completion_text([]) == ""
+
+
+def test_prompts() -> None:
+    assert prompt_text([{"role": "user", "content": "2 + 2?"}]) == "2 + 2?"
+    assert (
+        prompt_text(
+            [
+                {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image", "url": "x"}]},
+                {"role": "assistant", "content": "b"},
+            ]
+        )
+        == "user: a\nassistant: b"
+    )
+
+
+# Images among completions.
+
+
+def test_grey_colour_numpy_and_pil_are_the_same_image() -> None:
+    grey = torch.tensor([[0, 50], [100, 255]], dtype=torch.uint8)
+    expected = np.stack([grey.numpy()] * 3, axis=2)
+    for image in (grey, grey[:, :, None], grey.numpy(), Image.fromarray(grey.numpy()), torch.from_numpy(expected)):
+        assert np.array_equal(as_array(image), expected)
+        assert np.array_equal(np.asarray(as_pil(image)), expected)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [torch.zeros(2, 2), torch.zeros(2, 2, 4, dtype=torch.uint8), torch.zeros(0, 2, dtype=torch.uint8), "text", None],
+)
+def test_what_is_no_image_is_named(wrong: object) -> None:
+    with pytest.raises(RewardError, match=r"torch\.uint8 tensor"):
+        as_array(wrong)
+
+
+def mean_level(completions: list[torch.Tensor], **columns: object) -> list[float]:
+    return [float(image.float().mean()) for image in completions]
+
+
+def level_or_raise(prompt: str, image: torch.Tensor) -> float:
+    if int(image.max()) == 0:
+        raise ArithmeticError("a black image")
+    return float(image.max())
+
+
+def two(completions: list[torch.Tensor]) -> list[float]:
+    return [1.0, 2.0]
+
+
+IMAGES = [torch.full((4, 4), level, dtype=torch.uint8) for level in (10, 0, 30)]
+
+
+def test_a_plain_function_is_given_images_as_completions() -> None:
+    with Rewards({"level": mean_level}) as rewards:
+        assert rewards.score(["a"] * 3, IMAGES).values["level"] == [10.0, 0.0, 30.0]
+
+
+def test_one_image_that_raises_is_one_bad_member_and_the_others_keep_their_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import groupwise.reward.callable as room
+
+    monkeypatch.setattr(room, "user_callable", lambda path, group, write: level_or_raise)
+    with Rewards({"level": CallableReward(path="mine:level", each=True, on_error="missing")}) as rewards:
+        table = rewards.score(["a"] * 3, IMAGES)
+    assert table.values["level"] == [10.0, None, 30.0]
+    assert [(event.name, event.member, event.detail) for event in table.events] == [
+        ("error", 1, "ArithmeticError: a black image")
+    ]
+    with (
+        Rewards({"level": CallableReward(path="mine:level", each=True)}) as rewards,
+        pytest.raises(RewardError, match=r"'level' raised .*a black image"),
+    ):
+        rewards.score(["a"] * 3, IMAGES)
+
+
+def test_a_wrong_number_of_values_is_an_error_that_says_so() -> None:
+    with Rewards({"two": two}) as rewards, pytest.raises(RewardError, match="'two' returned 2 values for 3 members"):
+        rewards.score(["a"] * 3, IMAGES)
+
+
+def test_a_reward_of_ours_counts_the_image_that_it_cannot_read() -> None:
+    broken = [IMAGES[0], torch.zeros(2, 2), IMAGES[2]]
+    with Rewards({"size": JpegSize(on_error="missing")}) as rewards:
+        table = rewards.score([""] * 3, broken)
+    assert table.values["size"][1] is None
+    assert None not in (table.values["size"][0], table.values["size"][2])
+    with Rewards({"size": JpegSize()}) as rewards, pytest.raises(RewardError, match="float32"):
+        rewards.score([""] * 3, broken)

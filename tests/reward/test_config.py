@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import TypeAdapter
 from tests.packages import installed
 
+from groupwise import plugins
 from groupwise.config import Config, ConfigError, json_schema, validate
-from groupwise.reward import Length, RewardConfig
+from groupwise.reward import (
+    CallableReward,
+    Coherence,
+    ExactAnswer,
+    Format,
+    Judge,
+    KnightsAndKnaves,
+    Length,
+    MathVerify,
+    NumericAnswer,
+    ReasoningGym,
+    Repetition,
+    RewardConfig,
+    RewardError,
+    Rewards,
+    RewardTable,
+    SoftOverlong,
+    UnitTests,
+    score,
+)
 from groupwise.reward.config import REWARDS
+from groupwise_images.reward.similarity import Psnr, SquaredError, Ssim
 
 MINIMAL: dict[str, dict[str, Any]] = {
     "exact_answer": {},
@@ -142,3 +165,168 @@ for table in ({"kind": "kind_words", "wrod": "a"}, {"kind": "blunt"}, {"kind": "
     assert "did you mean word?" in key
     assert "Kind is a reward of kind 'kind_words'" in blunt
     assert "package kindness (kindness:Nobody) cannot be imported" in lost
+
+
+# The lowest and highest value of every reward that has others than 0 and 1: they follow its settings and reach what
+# counts groups.
+
+
+def test_ends_follow_the_settings() -> None:
+    assert ExactAnswer().ends == (0.0, 1.0)
+    assert KnightsAndKnaves().ends == (-3.0, 3.0)
+    assert KnightsAndKnaves(answer_right=5.0, format_wrong=0.0).ends == (-2.0, 6.0)
+    assert SoftOverlong().ends == (-1.0, 0.0)
+    assert Repetition(penalty=0.5).ends == (-0.5, 0.0)
+    assert Format(correct=2.0, wrong=-1.0).ends == (-1.0, 2.0)
+    assert UnitTests(correct=2.0, wrong=-1.0).ends == (-1.0, 2.0)
+    assert Coherence(maximum=0.6).ends == (0.0, 0.6)
+    assert CallableReward(path="a:b", bounds=(-1.0, 1.0)).ends == (-1.0, 1.0)
+
+
+def test_a_table_carries_them_through_selection_and_joining() -> None:
+    def signed(completions: list[str], **columns: object) -> list[float]:
+        return [1.0 if text == "yes" else -1.0 for text in completions]
+
+    signed.bounds = (-1.0, 1.0)  # type: ignore[attr-defined]
+    table = score({"signed": signed, "long": SoftOverlong(column=None, max_length=9)}, ["?"] * 2, ["yes", "no"])
+    assert table.bounds == {"signed": (-1.0, 1.0), "long": (-1.0, 0.0)}
+    assert table.select([1]).bounds == RewardTable.concatenate([table, table]).bounds == table.bounds
+
+
+def test_bounds_out_of_order_are_refused() -> None:
+    class Holder(Config):
+        reward: CallableReward
+
+    with pytest.raises(
+        ConfigError,
+        match=r"bounds = \[1.0, -1.0\]: the lowest value stands first, and below the highest; write for example",
+    ):
+        validate(Holder, {"reward": {"kind": "callable", "path": "a:b", "bounds": [1.0, -1.0]}})
+
+
+# A row whose column is None has nothing to be compared with: its members have no reward, the others keep theirs.
+
+
+IMAGE = np.full((16, 16, 3), 128, "uint8")
+ROLES = "<think>.</think><answer>Al is a knight</answer>"
+GYM = {"source_dataset": "basic_arithmetic"}
+CASES: list[tuple[Any, Any, dict[str, Any]]] = [
+    (ExactAnswer(), "4", {"answer": "4"}),
+    (NumericAnswer(), "4", {"answer": 4}),
+    (MathVerify(), "$4$", {"answer": "4"}),
+    (KnightsAndKnaves(), ROLES, {"answer": "Al is a knight."}),
+    (ReasoningGym(), "4", {"answer": "4", "metadata": GYM}),
+    (SoftOverlong(max_length=4, cache_length=2, column="num_tokens"), "4", {"num_tokens": 1}),
+    (Psnr(), IMAGE, {"clean": IMAGE // 2}),
+    (Ssim(), IMAGE, {"clean": IMAGE // 2}),
+    (SquaredError(result="map"), IMAGE, {"clean": IMAGE // 2}),
+    (UnitTests(), "```python\nx = 1\n```", {"tests": ["assert x == 1"]}),
+]
+
+
+@pytest.mark.parametrize(("reward", "completion", "columns"), CASES, ids=lambda value: getattr(value, "kind", ""))
+def test_a_member_without_its_column_has_no_reward(reward: Any, completion: Any, columns: dict[str, Any]) -> None:
+    for absent in columns:
+        given = {name: [value, None if name == absent else value] for name, value in columns.items()}
+        values = reward.open()(prompts=["?"] * 2, completions=[completion] * 2, **given)
+        values = asyncio.run(values) if asyncio.iscoroutine(values) else values
+        assert values[0] is not None
+        assert values[1] is None
+
+
+def test_a_judge_is_asked_nothing_about_a_row_without_its_column() -> None:
+    judge = Judge(address="http://127.0.0.1:9/v1", model="m", template="{completion} {answer}", num_retries=0)
+    assert asyncio.run(judge(["?"], ["4"], answer=[None])) == [None]
+
+
+# Rewards of a user's own.
+
+
+MODULE = """
+def scaled(completions, factor=1.0, **columns):
+    return [factor * len(text) for text in completions]
+
+async def later(prompts, completions, answer, **columns):
+    return [float(text == gold) for text, gold in zip(completions, answer)]
+
+class Counter:
+    def __init__(self, letter):
+        self.letter = letter
+    def __call__(self, completions, **columns):
+        return [text.count(self.letter) for text in completions]
+
+def each_one(prompt, response, answer):
+    return len(prompt) + len(response) + answer
+
+constant = 3
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "own_rewards.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    monkeypatch.delitem(sys.modules, "own_rewards", raising=False)
+    return "own_rewards"
+
+
+def test_functions_and_classes_from_the_working_directory(own_module: str) -> None:
+    rewards = {
+        "scaled": CallableReward(path=f"{own_module}:scaled", arguments={"factor": 2.0}),
+        "later": CallableReward(path=f"{own_module}:later"),
+        "counter": CallableReward(path=f"{own_module}:Counter", arguments={"letter": "a"}),
+    }
+    table = score(rewards, ["p"] * 2, ["aa", "b"], {"answer": ["aa", "aa"], "factor": [9, 9]})
+    assert table.values == {"scaled": [4.0, 2.0], "later": [1.0, 0.0], "counter": [2.0, 0.0]}
+
+
+def test_one_member_at_a_time_as_source_003_writes_rewards(own_module: str) -> None:
+    reward = CallableReward(path=f"{own_module}:each_one", each=True)
+    table = score(
+        {"r": reward},
+        ["ab", [{"role": "user", "content": "abc"}]],
+        ["x", [{"content": "xy"}]],
+        {"answer": [10, 20], "level": [1, 2]},
+    )
+    assert table.values["r"] == [13.0, 25.0]
+    with pytest.raises(RewardError, match="reward 'r' needs the column 'answer'"):
+        score({"r": reward}, ["ab"], ["x"])
+
+
+def test_in_a_process_of_its_own(own_module: str) -> None:
+    reward = CallableReward(path=f"{own_module}:scaled", arguments={"factor": 0.5}, isolation="process")
+    assert score({"r": reward}, ["p"], ["aa"]).values["r"] == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments", "message"),
+    [
+        ("own_rewards:missing", {}, "has no 'missing'; it has Counter, each_one, later, scaled"),
+        ("own_rewards:constant", {}, "is of type int and cannot be called"),
+        ("own_rewards:Counter", {}, "does not take arguments = {}: .*letter"),
+        ("own_rewards:each_one", {"word": 1}, "does not take arguments = {'word': 1}"),
+        ("no_such_module:f", {}, "the module 'no_such_module' cannot be imported"),
+        ("no_entry_point", {}, "no installed package brings it .entry points of 'groupwise.rewards'"),
+    ],
+)
+def test_paths_that_lead_nowhere(own_module: str, path: str, arguments: dict, message: str) -> None:
+    with pytest.raises(RewardError, match=f"reward 'mine': .*{message}"):
+        Rewards({"mine": CallableReward(path=path, arguments=arguments)})
+
+
+def test_a_module_that_breaks_while_imported(own_module: str) -> None:
+    Path("own_rewards.py").write_text("1 / 0")
+    with pytest.raises(RewardError, match="ZeroDivisionError: division by zero"):
+        Rewards({"mine": CallableReward(path="own_rewards:f")})
+
+
+def test_an_entry_point_of_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").write_text("def price(completions):\n    return [1.5 for _ in completions]\n")
+    installed(tmp_path, "shop", "groupwise.rewards", "price = shop:price")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(plugins, "_all_points", plugins._all_points.__wrapped__)
+    assert score({"r": CallableReward(path="price")}, ["?"], ["a"]).values["r"] == [1.5]
+    with pytest.raises(ConfigError, match=r"\(entry points of 'groupwise.rewards': price\).*did you mean price"):
+        CallableReward(path="prize").open()

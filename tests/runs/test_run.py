@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import shutil
+import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.training.toy import job, recipe
 
 from groupwise.config import ConfigError
-from groupwise.runs import Run, read_run
+from groupwise.runs import Run, each_line, find_runs, folder, read_lines, read_run
+from groupwise.runs.folder import RunFolder, natural, parse, require_known_version, written_by
 from groupwise.runs.run import is_number
 from groupwise.training import train
 
@@ -23,7 +28,7 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(trained_run: Path, tmp_path: Path) -> Path:
+def run_folder(trained_run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained_run, tmp_path / "run"))
 
 
@@ -58,10 +63,10 @@ def test_a_whole_run_has_nothing_to_remark(trained_run: Path) -> None:
     ],
 )
 def test_a_damaged_folder_is_read_as_far_as_it_goes(
-    folder: Path, name: str, content: bytes | None, remark_text: str
+    run_folder: Path, name: str, content: bytes | None, remark_text: str
 ) -> None:
-    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
-    run = read_run(folder)
+    (run_folder / name).unlink() if content is None else (run_folder / name).write_bytes(content)
+    run = read_run(run_folder)
     assert any(remark_text in remark for remark in run.remarks) if remark_text else not run.remarks
     assert run.name
     assert list(run.rollouts) == [1, 2, 4]
@@ -94,10 +99,10 @@ def test_numbers_are_finite_and_never_truth_values(tmp_path: Path) -> None:
     assert not is_number(10**400)
 
 
-def test_a_run_in_progress_is_known_by_its_lock(folder: Path) -> None:
-    (folder / "summary.json").unlink()
+def test_a_run_in_progress_is_known_by_its_lock(run_folder: Path) -> None:
+    (run_folder / "summary.json").unlink()
     code = (
-        f"import fcntl, sys\nfile = open({str(folder / 'config.json')!r})\nfcntl.flock(file,"
+        f"import fcntl, sys\nfile = open({str(run_folder / 'config.json')!r})\nfcntl.flock(file,"
         " fcntl.LOCK_EX)\nprint('held', flush=True)\nsys.stdin.read()"
     )
     with subprocess.Popen(
@@ -105,15 +110,15 @@ def test_a_run_in_progress_is_known_by_its_lock(folder: Path) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        assert read_run(folder).state == "training"
+        assert read_run(run_folder).state == "training"
         process.communicate("")
-    assert read_run(folder).state == "unfinished"
+    assert read_run(run_folder).state == "unfinished"
 
 
-def test_files_of_other_names_are_no_rollouts(folder: Path) -> None:
+def test_files_of_other_names_are_no_rollouts(run_folder: Path) -> None:
     for name in ("step-x.jsonl", "step-.jsonl", "step-3.jsonl.partial"):
-        (folder / "rollouts" / name).touch()
-    assert list(read_run(folder).rollouts) == [1, 2, 4]
+        (run_folder / "rollouts" / name).touch()
+    assert list(read_run(run_folder).rollouts) == [1, 2, 4]
 
 
 def test_an_empty_folder_is_no_run(tmp_path: Path) -> None:
@@ -126,3 +131,216 @@ def test_an_empty_folder_is_no_run(tmp_path: Path) -> None:
 def test_a_configuration_says_name_and_seed() -> None:
     run = Run(Path("runs/a"), {"name": 3, "seed": "x"}, [{"seed": 4}], None, [], "unfinished", [])
     assert (run.name, run.seed, run.num_steps) == ("a", 4, 0)
+
+
+def make_run(path: Path) -> Path:
+    path.mkdir(parents=True)
+    (path / "metrics.jsonl").touch()
+    return path
+
+
+def test_a_comparison_gives_its_runs_in_the_order_people_count(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / "grid" / variant / seed)
+        for variant in ("beta=0.5", "beta=0.9")
+        for seed in ("seed-2", "seed-10")
+    ]
+    assert find_runs([tmp_path / "grid"]) == runs
+    assert find_runs([runs[3], tmp_path / "grid"]) == [runs[3], *runs[:3]], "each once, in the order given"
+
+
+def test_what_lies_inside_a_run_is_part_of_it(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    make_run(run / "controls" / "supervised")
+    (run / "model").mkdir()
+    (run / "model" / "config.json").write_text("{}")
+    assert find_runs([tmp_path]) == [run]
+
+
+def test_a_folder_of_models_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"holds no run: no metrics\.jsonl in it or up to 3 folders down"):
+        find_runs([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("record", "order"), [('{"variants": {"b": [], "a": []}}', "bac"), ('{"variants": 7}', "abc"), ("{", "abc")]
+)
+def test_a_comparison_says_the_order_of_its_variants(tmp_path: Path, record: str, order: str) -> None:
+    for name in "abc":
+        make_run(tmp_path / name / "seed-0")
+    (tmp_path / "comparison.json").write_text(record)
+    assert [path.parent.name for path in find_runs([tmp_path])] == list(order)
+
+
+def test_a_warm_up_that_variants_share_is_no_result(tmp_path: Path) -> None:
+    grid = tmp_path / "grid"
+    warm_up = make_run(grid / "warm-up-0f" / "seed-0")
+    (grid / "comparison.json").write_text('{"variants": {"beta=0.3": [], "warm-up-steps=9": []}}')
+    assert find_runs([grid]) == [warm_up], "while it is all that there is"
+    variants = [make_run(grid / name / "seed-0") for name in ("beta=0.3", "warm-up-steps=9")]
+    assert find_runs([grid]) == variants
+    assert find_runs([grid / "warm-up-0f"]) == [warm_up], "named by itself"
+    assert find_runs([grid], warm_ups=True) == [*variants, warm_up], "as the doctor asks"
+    (grid / "comparison.json").unlink()
+    assert find_runs([grid]) == sorted([*variants, warm_up]), "a name alone makes no warm-up"
+
+
+def test_numbers_count_by_size_and_other_digits_are_letters() -> None:
+    assert sorted(map(Path, ["b2", "b²", "b10", "a"]), key=natural) == [Path("a"), Path("b2"), Path("b10"), Path("b²")]
+
+
+def test_every_whole_object_is_read_and_the_rest_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(
+        b'{"step": 1, "x": NaN, "y": -Infinity}\n\n\x00\xff{"a\n7\nnull\n{"step": 2, "text": "\xff"}\n'
+        + b"[" * 5000
+        + b'\n{"step": 3'
+    )
+    read = read_lines(path)
+    assert read.rows == [{"step": 1, "x": None, "y": None}, {"step": 2, "text": "\ufffd"}]
+    assert read.remarks == [
+        "metrics.jsonl: lines 3, 4, 5, 7 are no JSON objects and are left out",
+        "metrics.jsonl: the last line is cut off and is left out",
+    ]
+
+
+def test_a_last_line_that_lacks_only_its_end_counts(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"step": 1}\n{"step": 2}')
+    assert read_lines(tmp_path / "a.jsonl").rows == [{"step": 1}, {"step": 2}]
+    assert not read_lines(tmp_path / "a.jsonl").remarks
+
+
+def test_many_broken_lines_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("x\n" * 100)
+    assert read_lines(tmp_path / "a.jsonl").remarks == [
+        "a.jsonl: lines 1, 2, 3, 4, 5 and 95 more are no JSON objects and are left out"
+    ]
+
+
+def test_what_is_no_file_is_said(tmp_path: Path) -> None:
+    assert read_lines(tmp_path).remarks == [f"{tmp_path.name} cannot be read (is no file)"]
+    assert read_lines(tmp_path / "none").remarks == ["none is not there"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch(mode=0)
+    assert read_lines(tmp_path / "a.jsonl").remarks == ["a.jsonl cannot be read (Permission denied)"]
+
+
+def test_a_file_is_read_as_it_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"step": 1}\nbroken\n{"step": 2}\n')
+    remarks: list[str] = []
+    found = each_line(tmp_path / "a.jsonl", remarks)
+    assert next(found) == {"step": 1}
+    assert remarks == [], "nothing is said before the end"
+    assert list(found) == [{"step": 2}]
+    assert len(remarks) == 1
+
+
+PARTS = [b"0", b"1", b"7", b"90", b"-", b"+", b".", b"e", b"E", b"NaN", b"Infinity", b"e99", b"e308", b"1e309", b'"']
+PARTS += [
+    b"true",
+    b"null",
+    b"[",
+    b"]",
+    b"{",
+    b"}",
+    b":",
+    b",",
+    b" ",
+    b"\t",
+    b"\n",
+    b"\x0b",
+    b"\x00",
+    b"\xff",
+    b"\xc3\xa9",
+]
+PARTS += [b"\\u0041", b"\\ud800", b"\\ud83d\\ude00", b"\\n", b"\\x", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"1" * 200, b"'"]
+PARTS += [b'{"a": ', b'"a": 1', b"0.1", b"-0", b"-0.0", b"1.5e-7", b"9" * 20, b"123456.78901234567890123", b"[" * 250]
+
+
+def test_both_parsers_are_of_one_opinion() -> None:
+    """The fast one decides nothing that the slow one would have decided otherwise."""
+    chance = random.Random(4)
+    contents = [b"".join(chance.choices(PARTS, k=chance.randrange(1, 6))) for _ in range(5_000)]
+    numbers = [struct.unpack("d", chance.randbytes(8))[0] for _ in range(5_000)]
+    contents += [repr(number).encode() for number in numbers]
+    contents += [f"{chance.randrange(10**25)}e{chance.randrange(-330, 330)}".encode() for _ in range(5_000)]
+    contents += [f"{chance.random():.{chance.randrange(1, 30)}f}".encode() for _ in range(5_000)]
+    assert [content for content in contents if _said(parse, content) != _said(_slowly, content)] == []
+    assert sum(_said(parse, content) != "refused" for content in contents) > 15_000
+
+
+def _slowly(content: bytes) -> object:
+    return folder._DECODER.decode(content.decode("utf-8", errors="replace"))
+
+
+def _said(read: Callable[[bytes], object], content: bytes) -> str:
+    try:
+        return repr(read(content))
+    except (ValueError, RecursionError):
+        return "refused"
+
+
+def test_lines_without_a_number_that_is_not_finite_are_read_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "_DECODER", None)
+    assert parse(b'{"step": 1, "learning_rate": 2.5e-05, "text": "caf\xc3\xa9"}') == {
+        "step": 1,
+        "learning_rate": 2.5e-05,
+        "text": "caf\u00e9",
+    }
+
+
+# Which version wrote a run folder, and which versions go on with it.
+
+
+def started_by(folder: Path, environment: object) -> RunFolder:
+    (folder / "environment.json").write_text(json.dumps(environment))
+    return RunFolder(folder)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"starts": [{"versions": {"groupwise": "0.1.0"}}, {"versions": {"groupwise": "0.2.3"}}]}, "0.2.3"),
+        ({"starts": []}, None),
+        ({"starts": [{"versions": {}}]}, None),
+        ({"starts": [{"versions": {"groupwise": 2}}]}, None),
+        ({"starts": [{"versions": {"groupwise": "mine"}}]}, None),
+        ({"starts": ["0.1.0"]}, None),
+        ({}, None),
+    ],
+    ids=str,
+)
+def test_the_newest_start_says_it_and_a_damaged_record_says_nothing(
+    tmp_path: Path, environment: object, expected: str | None
+) -> None:
+    assert written_by(started_by(tmp_path, environment)) == expected
+    assert written_by(RunFolder(tmp_path / "nowhere")) is None
+
+
+@pytest.mark.parametrize("version", ["0.2.0", "0.2.9", "0.3.0", "0.4.0"])
+def test_versions_from_the_first_that_is_read_to_the_installed_one_go_on(tmp_path: Path, version: str) -> None:
+    require_known_version(started_by(tmp_path, {"starts": [{"versions": {"groupwise": version}}]}), installed="0.4.1")
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (
+            "0.1.9",
+            r"was written by Groupwise 0.1.9, whose configuration and checkpoints 0.4.1 does not read; go on with",
+        ),
+        ("0.5.0", r"was written by Groupwise 0.5.0, and 0.4.1 is installed; install 0.5.0 or later"),
+        ("1.0.0", r"install 1.0.0 or later"),
+    ],
+)
+def test_other_versions_are_named(tmp_path: Path, version: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected) as error:
+        require_known_version(
+            started_by(tmp_path, {"starts": [{"versions": {"groupwise": version}}]}), installed="0.4.1"
+        )
+    assert "\n" not in str(error.value)

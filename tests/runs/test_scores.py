@@ -1,8 +1,16 @@
-"""Scores of damaged and unusual records; `tests/experiment/test_held_out.py` has whole evaluations."""
+"""Scores of damaged and unusual records; `tests/experiment/test_loaded_run.py` has whole evaluations."""
 
 from __future__ import annotations
 
-from groupwise.runs import reward_weights, score
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.runs import EvaluatedOn, read_run, reward_weights, score
+from groupwise.training.run.run_folder import remove_old_records
+from groupwise_look.report.groups import browse, scan
 
 
 def test_judges_have_no_weight() -> None:
@@ -17,3 +25,95 @@ def test_a_record_without_rewards_has_no_score() -> None:
     assert score({}, "correct", {}) is None
     assert score({"rewards": 3}, "reward", {}) is None
     assert score({"rewards": {"a": None}}, "reward", {}) is None
+
+
+# The decision when a result may be called held-out: by the folder's counts, by an older configuration, and for
+# several runs.
+
+
+@pytest.mark.parametrize(
+    ("counts", "prompts", "metric"),
+    [
+        ((512, 0), "held-out prompts", "held-out m"),
+        ((10, 10), "training prompts", "m on training prompts"),
+        ((10, 1), "evaluation prompts (1 of 10 trained on)", "m on evaluation prompts (1 of 10 trained on)"),
+        ((0, 0), "evaluation prompts", "m on evaluation prompts"),
+    ],
+)
+def test_one_word_for_each_case(counts: tuple[int, int], prompts: str, metric: str) -> None:
+    assert EvaluatedOn(*counts).prompts == prompts
+    assert EvaluatedOn(*counts).of("m") == metric
+
+
+@pytest.mark.parametrize(
+    ("config", "prompts"),
+    [
+        ({"domain": {"kind": "diffusion", "data": {"num_held_out": 0}}}, "training prompts"),
+        ({"domain": {"kind": "diffusion", "data": {"num_held_out": 8}}}, "held-out prompts"),
+        ({"domain": {"kind": "diffusion", "data": 7}}, "training prompts"),
+        ({"domain": {"kind": "restoration", "source": {"kind": "digits"}}}, "held-out prompts"),
+        ({"domain": {"kind": "language"}}, "held-out prompts"),
+        ({}, "evaluation prompts"),
+    ],
+)
+def test_a_folder_of_an_older_version_is_read_by_its_configuration(config: dict[str, Any], prompts: str) -> None:
+    assert EvaluatedOn.read(config, [{"seed": 0}]).prompts == prompts
+    assert EvaluatedOn.read(config, []).prompts == prompts
+
+
+@pytest.mark.parametrize("noted", [7, {}, {"num": "many", "num_trained": 0}, None])
+def test_what_somebody_made_of_the_record_is_passed_over(noted: Any, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"domain": {"kind": "language"}}))
+    (tmp_path / "environment.json").write_text(json.dumps({"starts": [{"evaluated_on": noted}]}))
+    assert EvaluatedOn.read_folder(tmp_path).prompts == "held-out prompts"
+
+
+def test_the_newest_start_says_it(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"domain": {"kind": "language"}}))
+    starts = [{"evaluated_on": EvaluatedOn(4, trained).record()} for trained in (0, 4)]
+    (tmp_path / "environment.json").write_text(json.dumps({"starts": starts}))
+    assert EvaluatedOn.read_folder(tmp_path).prompts == "training prompts"
+
+
+# A run of which older rollouts were left out, as its folder tells it.
+
+
+@pytest.mark.parametrize(("keep", "whole_from"), [(4, 370), (None, None), (400, None), ("all", None)])
+def test_a_page_shows_groups_of_what_is_left_and_from_where_it_is_whole(
+    tmp_path: Path, keep: object, whole_from: int | None
+) -> None:
+    (tmp_path / "rollouts").mkdir()
+    (tmp_path / "config.json").write_text(json.dumps({"name": "long", "track": {"keep_records": keep}}))
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(json.dumps({"step": step, "reward": 0.5}) + "\n" for step in range(1, 401))
+    )
+    for step in range(10, 401, 10):
+        members = [
+            {
+                "prompt": f"of {step}",
+                "group": 0,
+                "reward": float(member),
+                "rewards": {"right": float(member)},
+                "advantage": 0.5,
+            }
+            for member in (0, 1)
+        ]
+        (tmp_path / "rollouts" / f"step-{step}.jsonl").write_text(
+            "".join(json.dumps(member) + "\n" for member in members)
+        )
+    if isinstance(keep, int):
+        remove_old_records(tmp_path / "rollouts", "step", keep)
+    run = read_run(tmp_path)
+    left = [10, 130, 260, 370, 380, 390, 400] if keep == 4 else list(range(10, 401, 10))
+    assert list(run.rollouts) == left
+    browser_data = browse(run, scan(run), most_groups=100, text_bytes=10**6, picture_bytes=10**6)
+    assert [group["step"] for group in browser_data["groups"]] == left
+    assert (
+        browser_data["counts"]["steps"],
+        browser_data["counts"]["of_steps"],
+        browser_data["counts"]["whole_from"],
+    ) == (
+        len(left),
+        400,
+        whole_from,
+    )

@@ -202,8 +202,8 @@ def test_a_file_of_solved_examples_is_exported(finished, tmp_path):
     assert [example.id for example in Selector.load(tmp_path / "out").examples] == [row["id"] for row in rows]
     assert selector.trained.pool_size == 24
     for change, message in (
-        ({"id": "mine-0"}, r"solved.jsonl, line 6: field id: 'mine-0' stands on an earlier line too"),
-        ({"answer": " "}, r"solved.jsonl, line 6: field answer is missing"),
+        ({"id": "mine-0"}, r"line 6 \('mine-0'\): field id stands on an earlier line too"),
+        ({"answer": " "}, r"field answer is missing"),
         ({"question": 3}, r"line 6 \('mine-5'\): field question is 3 \(int\); write a text"),
     ):
         file.write_text("".join(json.dumps(row) + "\n" for row in [*rows[:-1], rows[-1] | change]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import pytest
-from tests.objective.advantage.groups import advantages, grouped
+from tests.objective.small import advantages, grouped
 
 from groupwise.config import parse_overrides
 from groupwise.experiment import Experiment, load_experiment

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from groupwise_look.compare.comparison import compare, save
+from groupwise.runs import EvaluatedOn
+from groupwise_look.compare.comparison import Comparison, Row, compare, describe_gains, gains, save, write_gains
 from groupwise_look.compare.grids import Cell, lay_out, variants
+from groupwise_look.compare.page import write_page
+from groupwise_look.compare.statistics import Estimate, Spread
 
 
 def finish(cell: Cell, scores: dict[str, float]) -> None:
@@ -188,3 +192,161 @@ def test_a_variant_of_another_metric_is_named_and_the_others_stand(cells: list[C
         "it was measured by selected/accuracy (the larger the better) and method=grpo by greedy/correct (the larger the"
         " better)"
     )
+
+
+# What runs gained over their controls, read from folders.
+
+
+def finish_control(folder: Path, read: dict[str, float], judge: dict[str, float], score_after: float) -> None:
+    (folder / "rollouts").mkdir(parents=True)
+    records = [{"key": key, "mode": "restored", "rewards": {"read": read[key], "judge": judge[key]}} for key in read]
+    (folder / "rollouts" / "evaluation-4.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "summary.json").write_text(
+        json.dumps({"metric": "restored/read", "after": score_after, "steps": 4, "seed": 0})
+    )
+
+
+def run_folder(folder: Path, gain: float) -> Path:
+    base = {"a": 0.0, "b": 1.0, "c": 0.5}
+    finish_control(folder, {key: value + gain for key, value in base.items()}, base, 0.5 + gain)
+    (folder / "config.json").write_text(
+        json.dumps({"domain": {"rewards": {"read": {"weight": 1.0}, "judge": {"role": "judge"}}}})
+    )
+    finish_control(folder / "controls" / "more", base, dict(reversed([("a", 0.5), ("b", 1.0), ("c", 0.0)])), 0.5)
+    return folder
+
+
+def test_differences_are_taken_prompt_by_prompt_the_deciding_metric_first(tmp_path: Path) -> None:
+    estimates = gains({0: run_folder(tmp_path / "run", 0.25)})["more"]
+    assert list(estimates) == ["restored/read", "restored/judge"]
+    assert (
+        estimates["restored/read"].mean,
+        estimates["restored/read"].low,
+        estimates["restored/read"].high,
+    ) == pytest.approx((0.25, 0.25, 0.25))
+    # -0.5, 0 and 0.5: nothing on the mean, something in between.
+    judge = estimates["restored/judge"]
+    assert judge.mean == 0.0
+    assert judge.low < -0.2
+    assert judge.high > 0.2
+
+
+def test_several_seeds_are_one_estimate(tmp_path: Path) -> None:
+    estimate = gains({seed: run_folder(tmp_path / str(seed), gain) for seed, gain in enumerate((0.1, 0.2, 0.3))})[
+        "more"
+    ]["restored/read"]
+    assert (estimate.mean, estimate.num_seeds) == (pytest.approx(0.2), 3)
+    # t of two degrees of freedom (4.303) times 0.1 / sqrt(3).
+    assert estimate.high - estimate.mean == pytest.approx(4.303 * 0.1 / 3**0.5, rel=0.25)
+    assert describe_gains({"restored/read": estimate}, "held-out prompts").endswith(
+        "95 % over 3 seeds and 3 held-out prompts"
+    )
+
+
+def test_a_control_that_does_as_well_is_said_to(tmp_path: Path) -> None:
+    estimates = gains({0: run_folder(tmp_path / "run", 0.0)})["more"]
+    assert (estimates["restored/read"].mean, estimates["restored/read"].low, estimates["restored/read"].high) == (
+        0.0,
+        0.0,
+        0.0,
+    )
+    sentence = describe_gains(estimates, "training prompts")
+    assert sentence.startswith(
+        "the same by restored/read on each of 3 training prompts; above it by restored/judge +0 ["
+    )
+
+
+def test_the_summary_keeps_them(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", 0.25)
+    summary = write_gains(run)
+    assert json.loads((run / "summary.json").read_text()) == summary
+    assert summary["controls"]["more"]["restored/read"] == pytest.approx([0.25, 0.25, 0.25])
+
+
+def test_without_controls_nothing_is_written(tmp_path: Path) -> None:
+    finish_control(tmp_path, {"a": 1.0}, {"a": 1.0}, 1.0)
+    (tmp_path / "config.json").write_text("{}")
+    summary = (tmp_path / "summary.json").read_text()
+    assert "controls" not in write_gains(tmp_path)
+    assert (tmp_path / "summary.json").read_text() == summary
+
+
+def test_a_control_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", 0.25)
+    (run / "controls" / "more" / "summary.json").unlink()
+    assert gains({0: run}) == {}
+
+
+# The page holds what the table holds, needs nothing but itself, and shows names as they are written.
+
+
+class Read(HTMLParser):
+    """Texts, and everything that would be fetched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.fetched: list[str] = []
+        self.lines: list[dict[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.fetched += [f"{name}={value}" for name, value in attrs if name in ("src", "href")] + (
+            [tag] if tag == "script" else []
+        )
+        if tag == "line":
+            self.lines.append(dict(attrs))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data.strip())
+
+
+def comparison() -> Comparison:
+    spread = Spread(0.001, 0.0, 3, 100)
+    baseline = Row(
+        "method=grpo",
+        0.5,
+        Estimate(0.9, 0.8, 1.0, spread),
+        None,
+        60.0,
+        (0, 1, 2),
+        verdict="what the others are compared with",
+    )
+    variant = Row(
+        "domain.stop=['</s>']",
+        0.5,
+        Estimate(0.7, 0.6, 0.8, spread),
+        Estimate(-0.2, -0.3, -0.1, spread),
+        60.0,
+        (0, 1, 2),
+        p_value=0.01,
+        shares=("evaluation prompts",),
+        verdict="worse than method=grpo",
+    )
+    return Comparison(
+        "greedy/correct",
+        (baseline, variant),
+        missing={"method=dapo/seed-0": "exit status 1\n<no luck>"},
+        name="language",
+        evaluated_on=EvaluatedOn(512, 0),
+    )
+
+
+def test_the_page_shows_every_number_and_the_failed_runs(tmp_path: Path):
+    page = Read()
+    page.feed(
+        write_page(comparison(), tmp_path, command="groupwise compare language", num_cells=9).read_text(
+            encoding="utf-8"
+        )
+    )
+    for text in (
+        "0.900",
+        "-0.200 *",
+        "-0.300 to -0.100",
+        "0.010",
+        "worse than method=grpo",
+        "domain.stop=['</s>']",
+        "exit status 1\n<no luck>",
+    ):
+        assert text in page.texts, text
+    assert any("6 of 9 runs finished" in text for text in page.texts)
+    assert page.fetched == []

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
+import math
+import random
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.look.diagnosis.planted import PLANTED, Planted
 
-from groupwise_look.diagnosis import Watch, diagnose
+from groupwise.runs import read_run
+from groupwise_look.diagnosis import RULES, WINDOW, Finding, Series, Watch, diagnose, headline
+from groupwise_look.diagnosis.series import Spread, Windows
 
 
 def rows(flat: list[float], stage: str = "grpo", start: int = 0) -> list[dict[str, object]]:
@@ -66,3 +76,187 @@ def test_five_thousand_steps_are_judged_in_seconds() -> None:
 def test_the_rules_do_not_import_torch() -> None:
     code = "import sys, groupwise_look.diagnosis; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# The headline names the cause, and what follows from it stands behind it.
+
+
+RULES_BY_NAME = {rule.name: rule for rule in RULES}
+TOO_HIGH = [planted for planted in PLANTED if planted.rule == "learning_rate_too_high"]
+
+
+def finding(rule: str, first_step: int = 1, stage: str = "grpo", last_step: int = 40, holds: bool = True) -> Finding:
+    severity = RULES_BY_NAME[rule].severity
+    return Finding(rule, severity, stage, first_step, last_step, "", "", "", holds=holds)
+
+
+def test_every_rule_has_a_phrase_and_follows_rules_that_there_are() -> None:
+    for rule in RULES:
+        assert rule.phrase, rule.name
+        assert set(rule.follows) <= RULES_BY_NAME.keys(), rule.name
+
+
+def test_nothing_is_its_own_cause() -> None:
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, above
+        for cause in RULES_BY_NAME[name].follows:
+            visit(cause, (*above, name))
+
+    for rule in RULES:
+        visit(rule.name, ())
+
+
+def test_the_cause_leads_though_it_is_seen_last_and_is_less_severe() -> None:
+    findings = [finding("all_flat", 9), finding("all_truncated", 8), finding("learning_rate_too_high", 30)]
+    assert str(headline(findings)) == (
+        "The learning rate is too high since step 30; because of it: all answers are truncated, all groups are flat."
+    )
+
+
+def test_of_two_causes_the_one_that_explains_more_leads() -> None:
+    findings = [finding("advantage_one_sided", 3), finding("not_finite", 20), finding("no_update", 21)]
+    leading = headline(findings)
+    assert leading is not None
+    assert (leading.cause.rule, [follower.rule for follower in leading.consequences]) == ("not_finite", ["no_update"])
+
+
+def test_notes_and_faults_that_ended_are_no_headline() -> None:
+    assert headline([finding("loss_zero"), finding("reward_flat", holds=False)]) is None
+
+
+def test_a_cause_that_ended_leads_what_it_left_behind() -> None:
+    leading = headline([finding("reward_falls", 40), finding("learning_rate_too_high", 5, holds=False)])
+    assert leading is not None
+    assert (leading.cause.rule, [follower.rule for follower in leading.consequences]) == (
+        "learning_rate_too_high",
+        ["reward_falls"],
+    )
+    # It explains nothing that holds, so that it is over.
+    other = headline([finding("reward_missing", 40), finding("learning_rate_too_high", 5, holds=False)])
+    assert other is not None
+    assert other.cause.rule == "reward_missing"
+
+
+def test_the_newest_stage_counts() -> None:
+    findings = [finding("no_update", stage="warm_up", last_step=10), finding("length_creep", 20)]
+    leading = headline(findings)
+    assert leading is not None
+    assert leading.cause.rule == "length_creep"
+
+
+@pytest.mark.parametrize("planted", TOO_HIGH, ids=lambda planted: planted.rule)
+def test_a_rate_that_is_too_high_leads_its_consequences_in_a_real_run(planted: Planted, tmp_path: Path) -> None:
+    planted.train(tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    leading = headline(diagnose(run.rows, run.config))
+    assert leading is not None
+    assert leading.cause.rule == "learning_rate_too_high"
+
+
+# Means, their errors, and what lies above what.
+
+
+def rewards_of(*values: float) -> Series:
+    return Series("reward", list(range(1, len(values) + 1)), list(values))
+
+
+def test_mean_and_error_by_hand() -> None:
+    # Values 1, 2, 3: mean 2, variance 1, error of the mean sqrt(1/3).
+    assert rewards_of(1, 2, 3).mean == 2
+    assert math.isclose(rewards_of(1, 2, 3).error, math.sqrt(1 / 3))
+    assert math.isnan(rewards_of().mean)
+    assert rewards_of(5).error == 0
+
+
+def test_above_needs_more_than_two_errors_of_the_difference() -> None:
+    low = rewards_of(0, 0.2)  # mean .1, error .1
+    # The difference's error is hypot(.1, .1) = .1414: two of them are .2828.
+    assert not low.above(rewards_of(-0.27, -0.07))  # .1 above -.17: .27
+    assert low.above(rewards_of(-0.29, -0.09))  # .1 above -.19: .29
+    assert not rewards_of(1, 1).above(rewards_of(1, 1))
+
+
+def test_numbers_that_diverged_raise_nothing() -> None:
+    huge = Series("grad_norm", [1, 2, 3], [1e308, -1e308, 1.7e308])
+    assert math.isfinite(huge.mean)
+    assert huge.error > 1e307
+    assert not huge.above(huge)
+
+
+# What live diagnosis keeps of a stage does not grow with its steps, and what the rules read is what all rows would
+# have said.
+
+
+NUMBERS = st.lists(st.floats(-100, 100), max_size=15 * WINDOW)
+
+
+def bounded_series(values: list[float]) -> Series:
+    return Series("reward", list(range(len(values))), values)
+
+
+@settings(deadline=None)
+@given(NUMBERS)
+def test_windows_are_those_of_the_whole(values: list[float]) -> None:
+    windows = Windows("reward")
+    for step, value in enumerate(values):
+        windows.add(step, value)
+    whole = [
+        Series("reward", list(range(at, at + WINDOW)), values[at : at + WINDOW])
+        for at in range(0, len(values) - WINDOW + 1, WINDOW)
+    ]
+    assert windows.newest == (whole[-1] if whole else None)
+    assert windows.best == (max(whole[:-1], key=lambda window: window.mean) if whole[1:] else None)
+    assert windows.risen == (
+        bool(whole[1:]) and any(window.above(bounded_series(values[: 2 * WINDOW])) for window in whole)
+    )
+
+
+@given(num=st.integers(1, 300), most=st.integers(2, 40), count=st.integers(1, 12), skip=st.integers(0, 300))
+def test_a_spread_holds_the_first_and_the_newest_evenly_and_no_more(num: int, most: int, count: int, skip: int) -> None:
+    spread = Spread("kl", most)
+    for step in range(num):
+        spread.add(step, float(step))
+    kept = list(spread.series.steps)
+    assert (kept[0], kept[-1], spread.count) == (0, num - 1, num)
+    assert len(kept) <= most + 1
+    assert len({after - before for before, after in itertools.pairwise(kept[:-1])}) <= 1
+    before = spread.before(count, skip)
+    if before is not None:
+        assert len(before) == count
+        assert num - skip - 2 * -(-num // most) <= before.steps[-1] < num - skip
+    if num <= most:
+        assert (None if before is None else before.steps) == (
+            list(range(num - skip - count, num - skip)) if num - skip >= count else None
+        )
+
+
+@pytest.mark.slow
+def test_a_watch_holds_as_much_after_four_thousand_steps_as_after_two_thousand() -> None:
+    draw = random.Random(0)
+    names = [
+        name for rule in RULES for name in rule.reads if "NAME" not in name and "JUDGE" not in name and name != "kl"
+    ]
+    watch, counts = Watch(), []
+    for step in range(1, 4001):
+        row: dict[str, object] = {name: draw.random() for name in names}
+        watch.see({"step": step, "stage": "grpo", **row, **({"eval/greedy/reward": draw.random()} if step % 2 else {})})
+        if step % 2000 == 0:
+            counts.append(num_objects(watch))
+    assert counts[1] <= counts[0] + 100, counts
+
+
+def num_objects(root: object) -> int:
+    """Objects that are reached from this one by what it holds, classes and functions apart."""
+    seen: dict[int, object] = {}
+    waiting = [root]
+    while waiting:
+        for each in gc.get_referents(waiting.pop()):
+            if (
+                id(each) not in seen
+                and not isinstance(each, type)
+                and not callable(each)
+                and type(each).__name__ != "module"
+            ):
+                seen[id(each)] = each
+                waiting.append(each)
+    return len(seen)

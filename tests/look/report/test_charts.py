@@ -1,13 +1,24 @@
 from __future__ import annotations
 
 import json
+import re
+import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from tests.look.report import trained_runs
+from tests.look.report.run_folders import write_run
 
 from groupwise.runs import Run
-from groupwise_look.report.charts import sections, stages, time_split
+from groupwise_look.report.axes import downsample_curve, round_significant
+from groupwise_look.report.charts import sections, stages
+from groupwise_look.report.figures import beta_comparison, write_figures
 from groupwise_look.report.groups import Recorded, scan
 from groupwise_look.report.results import Variant, group_runs
 
@@ -53,16 +64,6 @@ def test_a_line_has_both_seeds_and_a_fan_its_percentiles_in_order(compared_runs:
             columns = list(zip(*series["quantiles"], strict=True))
             assert columns
             assert all(list(column) == sorted(column) for column in columns)
-
-
-def test_percentiles_that_share_a_point_keep_their_outermost(write_run: Callable[..., Run]) -> None:
-    levels = {"ratio/p1": 0.9, "ratio/p5": 0.95, "ratio/p50": 1.0, "ratio/p95": 1.05, "ratio/p99": 1.1}
-    rows = [{"step": step, **levels} for step in range(1, 1001)]
-    rows[500] |= {"ratio/p1": 0.1, "ratio/p99": 9.0}
-    charts_by_section, _ = draw_sections([Variant("a", (write_run(rows=rows),))])
-    low, *_, high = charts_by_section["Ratios and the trust region"][0]["series"][0]["quantiles"]
-    assert min(low) == 0.1
-    assert max(high) == 9
 
 
 def test_a_constant_metric_is_a_number_and_no_chart(write_run: Callable[..., Run]) -> None:
@@ -112,12 +113,128 @@ def test_stages_begin_where_their_rows_do_and_those_without_rewards_are_folded(
     assert stages([Variant("a", (write_run(rows=rows[:2]),))]) == []
 
 
-def test_time_is_a_runs_mean_by_part(write_run: Callable[..., Run]) -> None:
-    running = write_run(rows=[{"step": step, "seconds/update": 2.0, "seconds/sampling": 1.0} for step in (1, 2)])
-    ended = Run(
-        running.path, {}, [], {"seconds": {"update": 8.0, "setup": 2.0, "odd": "x", "tiny": 0.001}}, [], "finished", []
-    )
-    assert time_split([Variant("a", (running, ended))]) == [
-        {"variant": 0, "seconds": 8.0005, "parts": [["update", 6], ["sampling", 1], ["setup", 1]]}
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200), st.integers(1, 20))
+def test_no_extreme_is_lost_and_the_mean_is_the_mean(values: list[float], most_points: int) -> None:
+    curve = downsample_curve([(list(range(len(values))), values)], most_points)
+    assert curve is not None
+    assert len(curve["step"]) == min(most_points, len(values))
+    assert min(curve.get("low", curve["mean"])) == pytest.approx(min(values), rel=1e-4)
+    assert max(curve.get("high", curve["mean"])) == pytest.approx(max(values), rel=1e-4)
+    assert curve["step"] == sorted(curve["step"])
+
+
+def test_a_spike_survives_thinning_to_a_few_points() -> None:
+    values = [1.0] * 5000
+    values[1233] = 1000.0
+    curve = downsample_curve([(list(range(1, 5001)), values)], 300)
+    assert len(curve["step"]) == 300
+    place = curve["high"].index(1000)
+    assert curve["step"][place] == pytest.approx(1234, abs=10)
+    assert sum(high == 1000 for high in curve["high"]) == 1
+
+
+def test_of_a_shared_point_each_seed_gives_its_mean() -> None:
+    curve = downsample_curve([([1, 2, 3, 4], [0.0, 2.0, 4.0, 4.0]), ([1, 2, 3, 4], [3.0, 3.0, 0.0, 8.0])], 2)
+    assert curve == {
+        "step": [1.5, 3.5],
+        "mean": [2, 4],
+        "num_runs": [2, 2],
+        "run_low": [1, 4],
+        "run_high": [3, 4],
+        "low": [0, 0],
+        "high": [3, 8],
+    }
+
+
+def test_no_values_give_no_curve_and_an_overflowing_sum_gives_a_gap() -> None:
+    assert downsample_curve([]) is None
+    assert downsample_curve([([], [])]) is None
+    assert downsample_curve([([1, 2], [1.7e308, 1.7e308])], 1)["mean"] == [None]
+
+
+def test_numbers_keep_the_digits_that_count() -> None:
+    assert [round_significant(value) for value in (123456.7, 1e-9, -0.0, 1e300, float("inf"))] == [
+        123460,
+        1e-09,
+        0,
+        1e300,
+        None,
     ]
-    assert time_split([Variant("a", (write_run(rows=[]),))]) == []
+
+
+@pytest.fixture(scope="module")
+def betas(tmp_path_factory: pytest.TempPathFactory, compared_runs: list[Run]) -> list[Variant]:
+    """Plain GRPO and two values of beta, two seeds each."""
+    folder = tmp_path_factory.mktemp("betas")
+    smoothed = [
+        trained_runs.language(folder / f"{beta}-{seed}", method="ema", seed=seed, **{"smoothing.beta": beta})
+        for beta in (0.3, 0.6)
+        for seed in (0, 1)
+    ]
+    return group_runs([*compared_runs[:2], *smoothed])
+
+
+@pytest.fixture(scope="module")
+def figure_files(tmp_path_factory: pytest.TempPathFactory, betas: list[Variant]) -> tuple[Path, list[Path], list[str]]:
+    """The figures of these runs, and what was said of them."""
+    folder = tmp_path_factory.mktemp("figures")
+    return folder, *write_figures(betas, folder)
+
+
+def pdf_text(pdf: Path) -> str:
+    """Everything that a PDF's streams write, as far as letters are letters."""
+    content = pdf.read_bytes()
+    assert content.startswith(b"%PDF-1.")
+    assert content.rstrip().endswith(b"%%EOF")
+    streams = [
+        zlib.decompress(stream_content)
+        for stream_content in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", content, re.DOTALL)
+        if stream_content[:1] == b"x"
+    ]
+    return "".join(
+        text.decode("latin-1") for stream in streams for text in re.findall(rb"\(((?:[^()\\]|\\.)*)\)", stream)
+    ).replace("\0", "")
+
+
+@pytest.mark.slow
+def test_every_figure_of_the_paper_support_opens_and_says_what_it_shows(
+    figure_files: tuple[Path, list[Path], list[str]],
+) -> None:
+    folder, paths, left_out = figure_files
+    names = ["variance_reduction", "beta_comparison", "stability", "gains"]
+    assert [path.name for path in paths] == [f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
+    assert left_out == []
+    for name, expected_text in zip(
+        names, ("Variance reduction", "smoothing.beta", "Reward", "held-out greedy/reward"), strict=True
+    ):
+        assert expected_text.replace(" ", "") in pdf_text(folder / f"{name}.pdf").replace(" ", "")
+        with Image.open(folder / f"{name}.png") as image:
+            pixels = np.asarray(image.convert("RGB")).astype(int)
+        assert 1200 < pixels.shape[1] < 1600, "across two columns at 200 dots an inch"
+        coloured = (pixels.max(2) - pixels.min(2)) > 60
+        assert coloured.sum() > 300, "lines in the variants' colours"
+
+
+def test_a_figure_without_numbers_is_reported_with_the_setting_that_gives_them(tmp_path: Path) -> None:
+    paths, left_out = write_figures(group_runs([write_run(tmp_path / "run", rows=[])]), tmp_path / "out")
+    assert paths == []
+    assert [line.partition(":")[0] for line in left_out] == [
+        "variance_reduction",
+        "beta_comparison",
+        "stability",
+        "gains",
+    ]
+    assert "method=ema" in left_out[0]
+
+
+def test_a_warm_up_that_is_named_is_no_seed_of_a_beta(tmp_path: Path) -> None:
+    runs = []
+    for name, beta, score in (("a", 0.3, 0.5), ("b", 0.6, 1.0), ("warm-up-0f", 0.3, 0.0)):
+        config = {"name": name, "seed": 0, "objective": {"smoothing": {"kind": "ema", "beta": beta}}}
+        smoothed = {} if name.startswith("warm-up") else {"ema/variance_reduction_ratio": 0.1}
+        row = {"step": 1, "stage": "main", "eval/greedy/correct": score, **smoothed}
+        runs.append(write_run(tmp_path / name, config=config, rows=[row]))
+    figure = beta_comparison(group_runs(runs))
+    assert not isinstance(figure, str)
+    drawn = figure.axes[1].get_lines()[0]
+    assert np.asarray(drawn.get_xydata()).tolist() == [[0.3, 0.5], [0.6, 1.0]]

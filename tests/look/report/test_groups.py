@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.runs import Run
-from groupwise_look.report.groups import Group, _spread_out, choose, group_key, scan
+from groupwise_look.report.groups import (
+    MOST_MEMBERS,
+    MOST_TOKENS,
+    Group,
+    browse,
+    choose,
+    group_key,
+    member,
+    scan,
+    shortened,
+)
+from groupwise_look.report.pictures import Pictures
 
 
 def test_a_group_is_flat_or_all_wrong_by_its_rewards() -> None:
@@ -80,18 +93,6 @@ def test_every_stratum_is_served_and_the_sample_is_as_large_as_asked() -> None:
     assert flat[-1] > 800, "over the whole run"
 
 
-def test_any_beginning_of_the_sample_is_a_sample() -> None:
-    sample = choose(make_groups(1000), 60)
-    assert {stratum for _, stratum in sample[:6]} == {
-        "first",
-        "last",
-        "highest spread",
-        "all wrong",
-        "flat",
-        "evenly over the run",
-    }
-
-
 @given(st.integers(0, 40), st.integers(1, 30))
 def test_never_more_than_there_are_and_never_one_twice(steps: int, most: int) -> None:
     groups = make_groups(steps)
@@ -100,10 +101,132 @@ def test_never_more_than_there_are_and_never_one_twice(steps: int, most: int) ->
     assert len({(group.step, group.key) for group, _ in chosen}) == len(chosen)
 
 
-@given(st.integers(0, 300))
-def test_spreading_out_keeps_every_place(count: int) -> None:
-    assert sorted(_spread_out(list(range(count)))) == list(range(count))
+def browse_run(
+    run: Run, *, most_groups: int = 100, text_bytes: int = 10**6, picture_bytes: int = 10**6
+) -> dict[str, Any]:
+    return browse(run, scan(run), most_groups=most_groups, text_bytes=text_bytes, picture_bytes=picture_bytes)
 
 
-def test_a_beginning_lies_evenly_over_the_whole() -> None:
-    assert sorted(_spread_out(list(range(100)))[:7]) == [12, 25, 37, 50, 62, 75, 87]
+def test_members_of_a_real_group_are_sorted_by_reward_with_their_tokens(compared_runs: list[Run]) -> None:
+    browser_data = browse_run(compared_runs[0])
+    assert browser_data["counts"]["shown"] == browser_data["counts"]["recorded"] == 9
+    assert [group["step"] for group in browser_data["groups"]] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    for group in browser_data["groups"]:
+        rewards = [member["r"] for member in group["members"]]
+        assert len(rewards) == 4
+        assert rewards == sorted(rewards, reverse=True)
+        assert all(len(member["k"]) == len(member["lp"]) == member["n"] for member in group["members"])
+    assert any("lr" in member for group in browser_data["groups"] for member in group["members"]), (
+        "the second update left ratio one"
+    )
+
+
+def records(number: int, text: str = "x") -> list[dict[str, Any]]:
+    return [
+        {"group": place // 4, "prompt": "p", "text": text, "reward": float(place % 4), "advantage": 0.0, "rewards": {}}
+        for place in range(number)
+    ]
+
+
+def test_the_text_budget_holds_and_the_counts_say_how_many_groups_are_left_out(write_run: Callable[..., Run]) -> None:
+    browser_data = browse_run(write_run(members=records(400, "x" * 1000)), text_bytes=50_000)
+    assert 5 < browser_data["counts"]["shown"] < 100
+    assert browser_data["counts"]["recorded"] == 100
+    assert len(json.dumps(browser_data["groups"])) < 60_000
+    assert sum(browser_data["counts"]["strata"].values()) == browser_data["counts"]["shown"]
+
+
+def test_of_a_huge_group_the_best_and_the_worst_stay(write_run: Callable[..., Run]) -> None:
+    members = [{"group": 0, "reward": float(place)} for place in range(1000)]
+    (group,) = browse_run(write_run(members=members))["groups"]
+    rewards = [member["r"] for member in group["members"]]
+    assert len(rewards) == MOST_MEMBERS
+    assert (rewards[0], rewards[MOST_MEMBERS // 2 - 1], rewards[MOST_MEMBERS // 2], rewards[-1]) == (999, 936, 63, 0)
+    assert group["left"] == 1000 - MOST_MEMBERS
+
+
+def test_a_prompt_may_be_a_conversation_or_missing(write_run: Callable[..., Run]) -> None:
+    browser_data = browse_run(
+        write_run(
+            members=[
+                {"group": 0, "prompt": [{"role": "user", "content": "hi"}]},
+                {"group": 1},
+                {"group": 2, "prompt": {"a": 1}},
+            ]
+        )
+    )
+    assert [group["prompt"] for group in browser_data["groups"]] == [[["user", "hi"]], "", "{'a': 1}"]
+
+
+def test_a_file_that_vanishes_while_it_is_read_leaves_the_others(write_run: Callable[..., Run]) -> None:
+    run = write_run(members=records(4))
+    recorded = scan(run)
+    run.rollouts[1].unlink()
+    browser_data = browse(run, recorded, most_groups=9, text_bytes=1000, picture_bytes=0)
+    assert browser_data["groups"] == []
+
+
+def member_data(record: dict, parts: tuple[str, ...] = ()) -> dict:
+    return member(record, parts, Path(), Pictures(0))
+
+
+def test_numbers_of_tokens_need_one_for_each_token() -> None:
+    record = {
+        "tokens": ["x", "y"],
+        "token_log_prob": [-0.123456, None],
+        "token_log_ratio": [0.1],
+        "token_credit": [float("nan"), "z"],
+    }
+    assert member_data(record) == {
+        "r": None,
+        "a": None,
+        "p": [],
+        "k": ["x", "y"],
+        "lp": [-0.123, None],
+        "cr": [None, None],
+    }
+
+
+def test_long_texts_and_token_lists_are_cut() -> None:
+    tokens = [str(place) for place in range(MOST_TOKENS + 5)]
+    log_probs = [-float(place % 7) for place in range(MOST_TOKENS + 5)]
+    encoded = member_data({"tokens": tokens, "token_log_prob": log_probs, "text": "b" * 10**6 + "the end"})
+    assert len(encoded["k"]) == len(encoded["lp"]) == MOST_TOKENS
+    assert encoded["more"] == 5
+    assert encoded["k"][: encoded["head"]] == tokens[: encoded["head"]]
+    assert encoded["k"][encoded["head"] :] == tokens[encoded["head"] + 5 :]
+    assert encoded["lp"][encoded["head"] :] == log_probs[encoded["head"] + 5 :]
+    assert "b … 994,007 characters left out … b" in encoded["t"]
+    assert encoded["t"].endswith("the end")
+    assert shortened("abc", 3) == "abc"
+
+
+def test_values_of_any_type_are_texts() -> None:
+    encoded = member_data(
+        {
+            "reward": "high",
+            "advantage": [1],
+            "text": {"a": 1},
+            "rewards": 3,
+            "messages": ["hello", {"role": 1, "content": None}],
+            "score": 10**400,
+        }
+    )
+    assert encoded["t"] == "{'a': 1}"
+    assert encoded["m"] == [["", "hello"], ["1", "None"]]
+    assert encoded["e"]["score"].startswith("1000")
+    assert encoded["r"] is encoded["a"] is None
+
+
+def test_demonstrations_led_to_an_answer_beside_the_right_ones() -> None:
+    measurements = [{"prediction": "3"}, None, {"prediction": "4", "correct": 1.0}]
+    encoded = member_data({"demonstrations": [], "measured": measurements, "answers": ["4", "four", "4"]})
+    assert (encoded["o"], encoded["w"]) == ("4", "4, four")
+    assert not {"o", "w"} & set(member_data({"demonstrations": [], "measured": [7], "answers": "4"}))
+
+
+def test_fields_that_rewards_logged_stand_under_e_and_are_no_pictures() -> None:
+    encoded = member_data({"text": "4", "logged": {"parsed": 4, "text": "the fourth", "file": "x.png", "none": None}})
+    assert encoded["t"] == "4"
+    assert encoded["e"] == {"parsed": "4", "text": "the fourth", "file": "x.png"}
+    assert "i" not in encoded

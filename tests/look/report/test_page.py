@@ -1,17 +1,26 @@
 from __future__ import annotations
 
+import base64
+import io
 import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from tests.look.report.run_folders import NASTY, write_large_run, write_run
 
 from groupwise.config import ConfigError
 from groupwise.runs import Run, read_run
 from groupwise_look.report.page import render, write_page
+from groupwise_look.report.pictures import Pictures
+from groupwise_look.report.results import Result, Variant, group_runs, results
+from groupwise_look.report.tables import Judged, latex, markdown, write_tables
 
 
 class Reader(HTMLParser):
@@ -133,13 +142,6 @@ def test_a_configuration_of_any_form_is_shown(tmp_path: Path, config: dict[str, 
     assert b"</html>" in render([run, run])
 
 
-def test_the_pictures_of_evaluations_are_on_the_page(drawing_run: Run) -> None:
-    reader = Reader(render([drawing_run]))
-    images = [attributes for tag, attributes in reader.tags if tag == "img"]
-    assert images
-    assert all(str(attributes["src"]).startswith("data:image/") and attributes["alt"] for attributes in images)
-
-
 def test_a_page_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="give another file with --out"):
@@ -163,3 +165,125 @@ def test_remarks_of_the_rewards_at_the_start_are_on_the_page(tmp_path: Path) -> 
     assert b"reward &#39;tests&#39;: namespaces are refused &lt;b&gt;" in render([read_run(tmp_path / "run")])
     (tmp_path / "run" / "environment.json").write_text('{"starts": [{"remarks": {"no": "list"}}]}')
     assert b"are refused" not in render([read_run(tmp_path / "run")])
+
+
+def save(path: Path, size: int, seed: int = 0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (size, size, 3), dtype=np.uint8)).save(path)
+    return path
+
+
+def open_address(address: str) -> Image.Image:
+    head, _, content = address.partition(",")
+    assert head in ("data:image/png;base64", "data:image/webp;base64")
+    return Image.open(io.BytesIO(base64.b64decode(content)))
+
+
+def test_a_small_picture_stays_as_it_is_and_a_large_one_is_made_smaller(tmp_path: Path) -> None:
+    small, large = save(tmp_path / "a.png", 8), save(tmp_path / "b.png", 400)
+    pictures = Pictures(10**6)
+    assert [pictures.add(tmp_path, path.name) for path in (small, large)] == [0, 1]
+    assert np.array_equal(np.asarray(open_address(pictures.addresses[0])), np.asarray(Image.open(small)))
+    assert open_address(pictures.addresses[1]).size == (160, 160)
+
+
+def test_the_budget_is_kept_and_what_is_left_out_counted(tmp_path: Path) -> None:
+    for number in range(5):
+        save(tmp_path / f"{number}.png", 32, seed=number)
+    pictures = Pictures(10_000)
+    picture_numbers = [pictures.add(tmp_path, f"{number}.png") for number in range(5)]
+    assert picture_numbers == [0, 1, None, None, None]
+    assert sum(map(len, pictures.addresses)) <= 10_000
+    assert pictures.num_left_out == 3
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "../secret.png",
+        "/etc/passwd",
+        "none.png",
+        "http://example.org/a.png",
+        "a\0b.png",
+        "broken.png",
+        "",
+        "x" * 5000 + ".png",
+    ],
+)
+def test_nothing_outside_the_run_is_read_and_nothing_broken_stops_it(tmp_path: Path, place: str) -> None:
+    save(tmp_path / "secret.png", 8)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nrest")
+    pictures = Pictures(10**6)
+    assert pictures.add(tmp_path / "run", place) is None
+    assert (pictures.addresses, pictures.num_unreadable) == ([], 1)
+
+
+tables_NASTY = r"a_b & 50% of $x$ #1 {c} \d ~ ^ |e| <script>`*"
+
+
+def row(name: str, *after: float, differences: tuple[float, ...] = ()) -> Result:
+    return Result(name, "greedy/right", (0.25,), after, (), (), differences, (61.0, 63.0), 10, ("finished",))
+
+
+def test_only_a_difference_that_is_told_from_none_is_bold() -> None:
+    rows = [row("a", 0.5, 0.7), row("b", 0.6, differences=(0.1, -0.3)), row("c", 0.9, 0.9, differences=(0.3, 0.3))]
+    judged = {"b": Judged(-0.4, 0.2, 0.6, False), "c": Judged(0.2, 0.4, 0.0001, True)}
+    lines = markdown(rows, judged).splitlines()
+    assert lines[2] == "| a | 2 | 0.250 | 0.600 ± 0.141 | | | | 62 |"
+    assert lines[3] == "| b | 1 | 0.250 | 0.600 | -0.100 ± 0.283 | -0.400 to +0.200 | 0.600 | 62 |"
+    assert lines[4] == r"| c | 2 | 0.250 | 0.900 ± 0.000 | **+0.300 ± 0.000** | +0.200 to +0.400 | \<0.001 | 62 |"
+    assert "± is the standard deviation over seeds" in lines[-1]
+    assert "**" not in markdown(rows), "nothing was judged"
+
+
+def test_the_paper_has_what_the_page_has() -> None:
+    rows = [row("a", 0.5, 0.7), row("b", 0.6, 0.8, differences=(0.1, 0.1)), row("c", 0.9, differences=(0.4,))]
+    judged = {"b": Judged(0.05, 0.15, 0.012, True), "c": Judged(0.3, 0.5, None, False)}
+    table = latex(rows, judged)
+    assert (
+        r"b & 2 & 0.250 & 0.700 $\pm$ 0.141 & \textbf{+0.100 $\pm$ 0.000} & +0.050 to +0.150 & 0.012 & 62 \\" in table
+    )
+    assert r"c & 1 & 0.250 & 0.900 & +0.400 & +0.300 to +0.500 &  & 62 \\" in table
+    assert table.count(r"\textbf") == 1
+    assert r"\multicolumn{8}{p{.9\linewidth}}{\footnotesize $\pm$ is the standard deviation over seeds" in table
+
+
+def test_names_are_names_in_markdown_and_in_latex() -> None:
+    line = markdown([row(tables_NASTY, 0.5)]).splitlines()[2]
+    assert len(re.findall(r"(?<!\\)\|", line)) == 9, "as many cells as heads"
+    assert r"\<script>" in line
+    table = latex([row(tables_NASTY, 0.5)])
+    assert r"a\_b \& 50\% of \$x\$ \#1 \{c\} \textbackslash{}d \textasciitilde{} \textasciicircum{}" in table
+    assert table.count(" & ") == 2 * 7
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
+def test_latex_sets_it(tmp_path: Path) -> None:
+    (tmp_path / "a.tex").write_text(
+        "\\documentclass{article}\\usepackage{booktabs}\\begin{document}"
+        + latex([row(tables_NASTY, 0.5, 0.6)])
+        + "\\end{document}"
+    )
+    assert (
+        subprocess.run(
+            ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"], cwd=tmp_path, capture_output=True
+        ).returncode
+        == 0
+    )
+
+
+def test_real_runs_have_a_row_a_variant(compared_runs: list[Run], tmp_path: Path) -> None:
+    variants = group_runs(compared_runs)
+    text, paper = (path.read_text(encoding="utf-8") for path in write_tables(variants, tmp_path / "out"))
+    assert [line.split(" | ")[0] for line in text.splitlines()[2:-2]] == ["| grpo", "| ema"]
+    for result in results(variants):
+        assert f"{result.mean('after'):.3f} ± {result.deviation('after'):.3f}" in text
+    assert paper.startswith(r"\begin{tabular}{lrrrrrrr}")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["table.md", "table.tex"]
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write_tables([Variant("a", (Run(Path("a"), {}, [], None, [], "finished", []),))], tmp_path / "file")

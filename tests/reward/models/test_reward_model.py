@@ -11,7 +11,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import LlamaConfig, LlamaForSequenceClassification, PreTrainedTokenizerFast
 
-from groupwise.reward import RewardError, RewardModel, Rewards, score
+import groupwise.reward.models.judge as room
+from groupwise.reward import RewardError, RewardModel, Rewards, WinRate, score
 
 WORDS = ["<pad>", "<eos>", "<unk>", "<bos>", "user", "assistant", *["a", "b", "c", "d", "e", "f", "g", "h"]]
 TEMPLATE = "<bos> {% for m in messages %}{{ m['role'] }} {{ m['content'] }} <eos> {% endfor %}"
@@ -115,3 +116,34 @@ def test_a_model_that_gives_infinity_is_named(folder: str, output: Any) -> None:
         loaded.model.score.weight.fill_(math.inf)
     with pytest.raises(RewardError, match="gives NaN or infinity; are its weights whole"):
         loaded(["a "], ["b"])
+
+
+# Pairwise preference inside a group, by hand.
+
+
+def use(monkeypatch: pytest.MonkeyPatch, judge: object) -> None:
+    monkeypatch.setattr(room, "user_callable", lambda path, key, group: judge)
+
+
+def test_the_share_of_the_own_group_that_is_beaten(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, lambda prompt, first, second: 0.5 if first == second else float(first > second))
+    prompts, values = ["a", "b", "a", "a", "b", "c"], ["1", "9", "3", "3", "8", "7"]
+    # In group a: 1 loses twice, each 3 wins once and draws once. c has nobody to be compared with.
+    assert score({"w": WinRate(function="m:f")}, prompts, values).values["w"] == [0.0, 1.0, 0.75, 0.75, 0.0, None]
+
+
+def test_both_orders_take_the_judges_favourite_place_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    use(monkeypatch, lambda prompt, first, second: asked.append((first, second)) or 0.9)
+    assert score({"w": WinRate(function="m:f")}, ["a"] * 2, ["x", "y"]).values["w"] == pytest.approx([0.9, 0.1])
+    assert score({"w": WinRate(function="m:f", both_orders=True)}, ["a"] * 2, ["x", "y"]).values["w"] == pytest.approx(
+        [0.5, 0.5]
+    )
+    assert asked == [("x", "y"), ("x", "y"), ("y", "x")]
+
+
+@pytest.mark.parametrize("answer", [1.5, None, "yes", float("nan")])
+def test_an_answer_that_is_no_probability_is_named(monkeypatch: pytest.MonkeyPatch, answer: object) -> None:
+    use(monkeypatch, lambda prompt, first, second: answer)
+    with pytest.raises(RewardError, match=r"return the probability that the first is better, 0 to 1"):
+        score({"w": WinRate(function="m:f")}, ["a"] * 2, ["x", "y"])

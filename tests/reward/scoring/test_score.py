@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import subprocess
 import sys
 import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
+import numpy
 import pytest
+import torch
 
-from groupwise.reward import ExactAnswer, Length, RewardError, Rewards, as_judge, needed_by, score, trained_on
+from groupwise.reward import (
+    ExactAnswer,
+    Length,
+    Noted,
+    RewardError,
+    RewardEvent,
+    Rewards,
+    RewardTable,
+    as_judge,
+    needed_by,
+    score,
+    trained_on,
+)
+from groupwise.reward.scoring.score import Judged
+from groupwise.reward.scoring.table import arguments_for, checked_values, needed_columns
 
 PROMPTS = ["alpha question", "beta question"]
 TEXTS = ["one", "one two"]
@@ -52,28 +71,6 @@ def test_functions_are_given_what_they_take_as_trl_gives_it() -> None:
     assert [(event.name, event.member, event.prompt) for event in table.events] == [("missing", 1, "beta question")]
 
 
-def test_a_function_that_changes_what_it_is_given_changes_nothing_of_another() -> None:
-    changed = threading.Event()
-
-    def greedy(prompts, completions, answer):
-        prompts.clear()
-        completions.clear()
-        answer.pop()
-        changed.set()
-        return [1.0, 1.0]
-
-    seen: list[Any] = []
-
-    def other(prompts, completions, answer):
-        assert changed.wait(60)
-        seen.extend((prompts, completions, answer))
-        return [0.0, 0.0]
-
-    table = score({"greedy": greedy, "other": other}, PROMPTS, TEXTS, {"answer": ["one", "two"]})
-    assert table.values == {"greedy": [1.0, 1.0], "other": [0.0, 0.0]}
-    assert seen == [PROMPTS, TEXTS, ["one", "two"]]
-
-
 def test_objects_carry_their_settings() -> None:
     class Mine:
         weight = 2.0
@@ -97,17 +94,6 @@ def test_a_column_that_is_not_there() -> None:
         pytest.raises(RewardError, match="reward 'f' needs the column 'gold'"),
     ):
         rewards.check_columns(["answer"])
-
-
-def test_columns_of_another_length() -> None:
-    with pytest.raises(RewardError, match=r"'completions': 2, 'answer': 1"):
-        score({"brief": Length()}, PROMPTS, TEXTS, {"answer": [1]})
-
-
-def test_no_members() -> None:
-    table = score({"brief": Length()}, [], [])
-    assert table.values == {"brief": []}
-    assert table.total() == []
 
 
 def test_rewards_overlap_sync_and_async() -> None:
@@ -273,25 +259,6 @@ def test_async_ones_that_hang_are_cancelled_or_left() -> None:
         assert rude_reward.worker is None
 
 
-def test_async_ones_are_awaited_together_in_one_loop() -> None:
-    both_wait = asyncio.Barrier(2)  # bound to the loop that waits there first
-
-    async def first(completions: list[str]) -> list[float]:
-        await both_wait.wait()
-        return [1.0, 0.0]
-
-    async def second(completions: list[str]) -> list[float]:
-        await both_wait.wait()
-        return [0.0, 1.0]
-
-    first.timeout_seconds = second.timeout_seconds = 30.0  # type: ignore[attr-defined]
-    with Rewards({"first": first, "second": second}) as rewards:
-        for _ in range(2):
-            table = rewards.score(PROMPTS, TEXTS)
-            assert table.values == {"first": [1.0, 0.0], "second": [0.0, 1.0]}
-            assert not table.events
-
-
 def test_a_program_with_a_hung_reward_still_ends() -> None:
     program = textwrap.dedent("""
         import time
@@ -321,12 +288,210 @@ def test_judges_only_where_asked_for() -> None:
     assert table.total() == [0.5, 1.0]
 
 
-def test_chats() -> None:
-    prompts = [[{"role": "user", "content": "2 + 2?"}]] * 2
-    completions = [[{"role": "assistant", "content": "4"}], [{"role": "assistant", "content": "5"}]]
-    assert score({"exact": ExactAnswer()}, prompts, completions, {"answer": [4, 4]}).values["exact"] == [1.0, 0.0]
+# What a reward may return and what it may not.
 
 
-def test_no_reward_at_all() -> None:
-    with pytest.raises(RewardError, match="reward 'x' is of type int"):
-        Rewards({"x": 3})  # type: ignore[dict-item]
+VALUES_PROMPTS = ["first prompt", "second prompt"]
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        [1, 0.5],
+        (True, Fraction(1, 2)),
+        [numpy.float32(1.0), torch.tensor(0.5)],
+        [numpy.bool_(True), numpy.array(0.5)],
+        torch.tensor([1.0, 0.5]),
+        numpy.array([1.0, 0.5]),
+    ],
+)
+def test_numbers_of_every_kind(returned: Any) -> None:
+    values, events = checked_values("r", returned, VALUES_PROMPTS)
+    assert values == [1.0, 0.5]
+    assert all(type(value) is float for value in values)
+    assert events == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "message_part"),
+    [
+        (float("nan"), "nan"),
+        (float("inf"), "inf"),
+        (numpy.float32("-inf"), "-inf"),
+        ("0.5", "'0.5' of type str"),
+        ([0.5], r"\[0.5\] of type list"),
+        (1j, "1j of type complex"),
+        (Decimal("0.5"), "of type Decimal"),
+        (10**400, "too large"),
+        (Noted(float("nan"), "odd"), "nan"),
+    ],
+)
+def test_anything_else_names_reward_prompt_member_value_and_what_is_allowed(bad: Any, message_part: str) -> None:
+    with pytest.raises(RewardError, match=message_part) as caught:
+        checked_values("brief", [0.0, bad], VALUES_PROMPTS)
+    message = str(caught.value)
+    assert "reward 'brief'" in message
+    assert "member 1" in message
+    assert "'second prompt'" in message
+    assert "allowed: a finite number, a bool, or None" in message
+    assert (caught.value.reward, caught.value.member, caught.value.prompt) == ("brief", 1, "second prompt")
+
+
+@pytest.mark.parametrize("length", [0, 1, 3])
+def test_another_length(length: int) -> None:
+    with pytest.raises(RewardError, match=f"reward 'r' returned {length} values for 2 members"):
+        checked_values("r", [0.0] * length, VALUES_PROMPTS)
+
+
+@pytest.mark.parametrize(
+    "returned", [None, 1.0, "ab", {0: 1.0, 1: 1.0}, (value for value in (1.0, 2.0)), torch.tensor(1.0)]
+)
+def test_no_list(returned: Any) -> None:
+    with pytest.raises(RewardError, match="write a list with one entry a member"):
+        checked_values("r", returned, VALUES_PROMPTS)
+
+
+def test_missing_ones_are_counted_and_remarks_kept() -> None:
+    values, events = checked_values("r", [None, Noted(0.5, "late", "9 s")], VALUES_PROMPTS)
+    assert values == [None, 0.5]
+    assert [(event.name, event.member, event.count, event.detail) for event in events] == [
+        ("late", 1, 1, "9 s"),
+        ("missing", 0, 1, ""),
+    ]
+
+
+# The thread that calls rewards.
+
+
+# Which columns a reward needs and is given.
+
+
+def test_needs() -> None:
+    assert needed_columns(lambda prompts, completions, a, b=1, *rest, c, **more: None) == ("a", "c")
+    assert needed_columns(functools.partial(lambda completions, a, b: None, b=1)) == ("a",)
+    assert needed_columns(ExactAnswer(column="gold")) == ("gold",)
+
+
+def test_what_a_partial_holds_wins_over_a_column() -> None:
+    function = functools.partial(lambda completions, **columns: columns, word="mine")
+    assert function(**arguments_for(function, {"completions": [], "word": ["theirs"], "x": [1]})) == {
+        "word": "mine",
+        "x": [1],
+    }
+
+
+# The role of a judge.
+
+
+def test_a_configured_reward_stays_one_and_reads_back() -> None:
+    reward = as_judge(Length(target=3))
+    assert isinstance(reward, Length)
+    assert reward == Length.model_validate_json(reward.model_dump_json())
+    assert reward.role == "judge"
+
+
+def test_a_function_keeps_its_needs_and_limits() -> None:
+    def reward(completions: list[str], answer: list[str]) -> list[float]:
+        return [float(text == gold) for text, gold in zip(completions, answer, strict=True)]
+
+    reward.timeout_seconds = 3.0  # type: ignore[attr-defined]
+    judge = as_judge(reward)
+    assert isinstance(judge, Judged)
+    assert (judge.needs, judge.timeout_seconds, judge.weight) == (("answer",), 3.0, 0.0)
+    assert judge(prompts=["?"], completions=["a"], answer=["a"], level=[1]) == [1.0]
+
+
+# Weighted sums with missing rewards, worked by hand.
+
+
+VALUES: dict[str, list[float | None]] = {
+    "a": [1.0, None, 1.0, None],
+    "b": [2.0, 2.0, None, None],
+    "c": [-1.0, -1.0, -1.0, None],
+}
+WEIGHTS = {"a": 2.0, "b": 1.0, "c": -1.0}
+
+
+def test_a_member_that_lacks_a_reward_has_no_sum_or_that_of_the_others() -> None:
+    # Complete: 2 + 2 + 1. Without a: 2 + 1. Without b: 2 + 1. Without any: none.
+    assert RewardTable(VALUES, WEIGHTS).total() == [5.0, None, None, None]
+    assert RewardTable(VALUES, WEIGHTS).total(partial="sum") == [5.0, 3.0, 3.0, None]
+    # The third is a group of its own, which b says nothing about.
+    assert RewardTable(VALUES, WEIGHTS).total(groups=["x", "x", "y", "x"]) == [5.0, None, 3.0, None]
+
+
+def test_a_reward_of_weight_zero_is_logged_and_does_not_make_a_member_scorable() -> None:
+    table = RewardTable({"a": [1.0, None], "logged": [5.0, 5.0]}, {"logged": 0.0})
+    assert table.total() == [1.0, None]
+    assert table.metrics()["rewards/logged/mean"] == 5.0
+
+
+def test_a_complete_member_is_the_plain_sum_to_the_last_bit() -> None:
+    values = {f"r{index}": [0.1 * index] for index in range(1, 8)}
+    weights = dict.fromkeys(values, 0.3)
+    assert RewardTable(values, weights).total() == RewardTable(values, weights).total(partial="sum")
+
+
+def test_the_objective_forms_the_same_sum() -> None:
+    import torch
+
+    from groupwise.objective.batch import grouped_rewards
+    from groupwise.records import Rollouts
+
+    rollouts = Rollouts(
+        torch.zeros(4, dtype=torch.long), torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, 1), VALUES, WEIGHTS
+    )
+    for partial in ("drop", "sum"):
+        theirs = grouped_rewards(rollouts, partial, lambda tensor: tensor)
+        ours = RewardTable(VALUES, WEIGHTS).total(partial)
+        assert theirs.present[:, 0].tolist() == [value is not None for value in ours]
+        assert theirs.value[:3, 0].tolist() == pytest.approx([value or 0.0 for value in ours[:3]])
+
+
+def test_judges_are_out_of_the_sum_whatever_their_weight() -> None:
+    table = RewardTable({"a": [1.0], "j": [9.0]}, {"a": 1.0, "j": 7.0}, judges=frozenset({"j"}))
+    assert table.total() == [1.0]
+    assert table.weights["j"] == 0.0
+
+
+def test_nothing_to_sum_is_an_error() -> None:
+    with pytest.raises(RewardError, match="no reward has a weight other than 0"):
+        RewardTable({"a": [1.0]}, {"a": 0.0}).total()
+
+
+def test_metrics_are_of_each_reward_by_itself() -> None:
+    events = [
+        RewardEvent("timeout", "b", count=2),
+        RewardEvent("odd", "a", member=0),
+        RewardEvent("odd", "a", member=1),
+    ]
+    metrics = RewardTable({"a": [1.0, 3.0, None], "b": [None, None, None]}, events=events, seconds={"a": 0.5}).metrics()
+    assert metrics == pytest.approx(
+        {
+            "rewards/a/mean": 2.0,
+            "rewards/a/std": 1.0,
+            "rewards/a/missing": 1 / 3,
+            "rewards/a/seconds": 0.5,
+            "rewards/b/missing": 1.0,
+            "rewards/b/num_timeout": 2.0,
+            "rewards/a/num_odd": 2.0,
+        }
+    )
+
+
+def test_tables_are_checked() -> None:
+    with pytest.raises(RewardError, match=r"lengths \{'a': 1, 'b': 2\}"):
+        RewardTable({"a": [1.0], "b": [1.0, 2.0]})
+    with pytest.raises(RewardError, match=r"weights name \['b'\]"):
+        RewardTable({"a": [1.0]}, {"b": 1.0})
+
+
+def test_joining_and_selecting() -> None:
+    first_table = RewardTable({"a": [1.0, None]}, {"a": 2.0}, [RewardEvent("missing", "a", member=1)], {"a": 1.0})
+    joined = RewardTable.concatenate([first_table, first_table])
+    assert joined.values == {"a": [1.0, None, 1.0, None]}
+    assert [event.member for event in joined.events] == [1, 3]
+    assert joined.seconds == {"a": 2.0}
+    assert joined.select([2, 0, 1]).total() == [2.0, 2.0, None]
+    with pytest.raises(RewardError, match="different rewards"):
+        RewardTable.concatenate([first_table, RewardTable({"a": [1.0]}, {"a": 1.0})])

@@ -1,0 +1,289 @@
+"""Every domain, killed while sampling, scoring, rewarding, drawing candidates, noising, updating, evaluating and on
+both sides of a stage's end, ends bit-identically too: with its references, running scales, windows and memories.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faults.domains import killed_and_resumed, untouched
+from tests.images.diffusion.small import TABLE
+from tests.images.diffusion.small_pairs import PAIRS
+from tests.images.restoration.small import TABLE as SMALL_RESTORATION
+from tests.selection.tiny import TABLE as SMALL_SELECTION
+
+from groupwise.domain.language.domain import LanguageDomain
+from groupwise_images.diffusion.domain import DiffusionDomain
+from groupwise_images.restoration.domain import RestorationDomain
+from groupwise_selection.domain import SelectionDomain
+
+LANGUAGE = {
+    "extends": "language",
+    "controls": None,
+    "method": "grpo",
+    "domain": {
+        "model": {
+            "shape": {
+                "hidden_size": 16,
+                "num_layers": 1,
+                "num_heads": 2,
+                "num_key_value_heads": 1,
+                "intermediate_size": 32,
+            }
+        },
+        "data": {"num_train": 32, "num_held_out": 8, "source": {"num_cups": 3, "num_swaps": 2}},
+        "demonstrations": {"num": 64},
+        # A model this fresh is never right: a reward that tells its answers apart, so that every step has something to
+        # learn.
+        "rewards": {"short": {"kind": "length", "target": 4}},
+    },
+    "train": {
+        "prompts_per_step": 4,
+        "group_size": 4,
+        "updates_per_batch": 2,
+        "minibatches": 2,
+        "micro_batch_members": 6,
+        "evaluate_every": 2,
+    },
+    "stages": {"warm_up": {"num_steps": 3}, "grpo": {"num_steps": 5}},
+    "checkpoint": {"every": 2},
+    "track": {"console": "none", "rollouts_every": 1},
+}
+
+READER = {"kind": "classifier", "function": "groupwise_images.diffusion.digit_readers:support_vectors"}
+
+DIFFUSION = {
+    "method": "flow_grpo",
+    # Two updates a batch, a moving reference in the loss, a window that moves, a supervised term, averaged weights,
+    # prompts with a past by which they are drawn and scaled, groups that shrink: every kind of state at once.
+    "trust": {"kind": "clip", "low": 0.01, "high": 0.01},
+    "advantage": {"kind": "per_prompt", "buffer_size": 4, "min_count": 2},
+    "auxiliary": {"supervised": 0.1},
+    # One reward is a reader that is fitted in every process that asks it.
+    "domain": {**TABLE, "window": {"size": 2, "place": "random"}, "rewards": {**TABLE["rewards"], "read": READER}},
+    "train": (
+        {
+            "prompts_per_step": 3,
+            "group_size": 3,
+            "updates_per_batch": 2,
+            "minibatches": 2,
+            "micro_batch_members": 4,
+            "evaluate_every": 2,
+        }
+        | {
+            "weight_average": {"decay": 0.5},
+            "adaptive_sampling": {"threshold": 0.5},
+            "dynamic_group_size": {"minimum": 2, "maximum": 6},
+        }
+    ),
+    "stages": [
+        {"name": "warm_up", "num_steps": 3, "set": {"policy_weight": 0.0, "auxiliary": {"supervised": 1.0}}},
+        {
+            "name": "flow_grpo",
+            "num_steps": 5,
+            "set": {"reference": {"kind": "periodic", "sync_steps": 2, "alpha": 0.5}},
+        },
+    ],
+    "checkpoint": {"every": 2},
+    "track": {"console": "none", "rollouts_every": 1},
+}
+
+IMAGE_PROMPTS = {
+    "method": "flow_grpo",
+    "domain": PAIRS,
+    "auxiliary": {"supervised": 0.1},
+    "train": {
+        "prompts_per_step": 3,
+        "group_size": 3,
+        "updates_per_batch": 2,
+        "micro_batch_members": 4,
+        "evaluate_every": 2,
+        "demonstrations_per_step": 4,
+    },
+    "stages": [
+        {"name": "supervised", "num_steps": 3, "set": {"policy_weight": 0.0, "auxiliary": {"supervised": 1.0}}},
+        {"name": "grpo", "num_steps": 3},
+    ],
+    "checkpoint": {"every": 2},
+    "track": {"console": "none", "rollouts_every": 1},
+}
+
+MATCHING = {
+    "method": "diffusion_nft",
+    # Two updates a batch in two parts, so that the policy leaves the one that sampled; a reference that follows.
+    "domain": TABLE,
+    "matching": {"kind": "mirrored", "strength": 0.5, "times": {"num": 2, "levels": "uniform"}},
+    "reference": {"kind": "ema", "decay": 0.9},
+    "train": {
+        "num_steps": 5,
+        "prompts_per_step": 3,
+        "group_size": 3,
+        "updates_per_batch": 2,
+        "minibatches": 2,
+        "micro_batch_members": 4,
+        "evaluate_every": 2,
+    },
+    "checkpoint": {"every": 2},
+    "track": {"console": "none", "rollouts_every": 1},
+}
+
+RESTORATION = {
+    "method": "grpo",
+    # Running statistics, a moving reference in two terms, two updates a batch, a supervised term: every kind of state
+    # at once.
+    "advantage": {"kind": "running_std"},
+    "divergence": {"kind": "exact", "beta": 0.1},
+    "auxiliary": {"supervised": 0.1, "consistency": 0.1},
+    # One reward is a reader that is fitted in every process that asks it.
+    "domain": {
+        **SMALL_RESTORATION,
+        "rewards": {
+            **SMALL_RESTORATION["rewards"],
+            "read": {"kind": "callable", "path": "groupwise_images.restoration.readers:support_vectors"},
+        },
+    },
+    "reference": {"kind": "periodic", "sync_steps": 2, "alpha": 0.5},
+    "train": {
+        "prompts_per_step": 3,
+        "group_size": 3,
+        "updates_per_batch": 2,
+        "minibatches": 2,
+        "micro_batch_members": 4,
+        "evaluate_every": 2,
+    },
+    "stages": [
+        {
+            "name": "supervised",
+            "num_steps": 3,
+            "set": {"policy_weight": 0.0, "auxiliary": {"supervised": 1.0, "consistency": 0.0}},
+        },
+        {"name": "progressive", "num_steps": 3},
+        {"name": "full", "num_steps": 3, "set": {"train": {"group_size": 4}, "advantage": {"clip": 1.0}}},
+    ],
+    "checkpoint": {"every": 2},
+    "track": {"console": "none", "rollouts_every": 1},
+}
+
+SELECTION = {
+    "method": "grpo",
+    # A reward on a running scale with weights that follow its parts, an adaptive beta, a moving reference in the exact
+    # divergence, candidates beside the policy term, numbers of examples drawn at random: every kind of state at once.
+    "divergence": {"kind": "exact", "beta": {"kind": "multiplicative", "initial": 0.1, "lower": 1e-4, "upper": 1e-3}},
+    "reference": {"kind": "periodic", "sync_steps": 2, "alpha": 0.5},
+    "auxiliary": {"supervised": 0.1},
+    "domain": {
+        **SMALL_SELECTION,
+        "shots": 3,
+        "random_shots": True,
+        "prefix": {},
+        "rce": {
+            "candidates": {"kind": "sampled", "num_candidates": 2},
+            "tau": {"kind": "linear", "start": 2.0, "end": 0.5, "num_steps": 8},
+        },
+        "rewards": {
+            "vqa": {
+                "kind": "vqa",
+                "mode": {"kind": "hybrid"},
+                "per_shot": {"1": {"kind": "hybrid_v2"}},
+                "adapt": {"follow": "spread"},
+            }
+        },
+    },
+    "train": {
+        "prompts_per_step": 3,
+        "group_size": 4,
+        "updates_per_batch": 2,
+        "minibatches": 2,
+        "micro_batch_members": 5,
+        "evaluate_every": 2,
+        "demonstrations_per_step": 4,
+    },
+    "stages": [
+        {"name": "rce", "num_steps": 3, "set": {"policy_weight": 0.0, "auxiliary": {"supervised": 1.0}}},
+        {"name": "grpo", "num_steps": 4},
+        # Candidates are weighed with what the rewards learnt in the stage before.
+        {"name": "rce_again", "num_steps": 2, "set": {"policy_weight": 0.0, "auxiliary": {"supervised": 1.0}}},
+        {"name": "grpo_again", "num_steps": 2, "set": {"domain": {"rewards": {"vqa": {"mode": {"alpha": 0.7}}}}}},
+    ],
+    "checkpoint": {"every": 2},
+    "track": {"console": "none", "rollouts_every": 1},
+}
+
+
+RUNS: dict[str, tuple[dict[str, Any], type, list[tuple[str, int]], list[tuple[str, int]]]] = {
+    "language": (
+        LANGUAGE,
+        LanguageDomain,
+        [("backward", 4), ("evaluate", 4)],
+        [("sample", 3), ("reward", 4), ("score", 9)],
+    ),
+    "diffusion": (
+        DIFFUSION,
+        DiffusionDomain,
+        [("with_reference", 2), ("backward", 4)],
+        [("sample", 3), ("reward", 4), ("score", 9), ("evaluate", 4)],
+    ),
+    "image_prompts": (
+        IMAGE_PROMPTS,
+        DiffusionDomain,
+        [("reward", 3)],
+        [("demonstrations", 3), ("sample", 2), ("backward", 7), ("evaluate", 3)],
+    ),
+    "matching": (MATCHING, DiffusionDomain, [("noised", 4)], [("with_reference", 3), ("backward", 4), ("score", 9)]),
+    "restoration": (
+        RESTORATION,
+        RestorationDomain,
+        [("score", 9), ("evaluate", 4)],
+        [("sample", 3), ("sample", 4), ("with_reference", 2), ("reward", 5)],
+    ),
+    "selection": (
+        SELECTION,
+        SelectionDomain,
+        [("sample", 2), ("demonstrations", 20)],
+        [
+            ("with_reference", 3),
+            ("reward", 4),
+            ("score", 12),
+            ("demonstrations", 2),
+            ("evaluate", 3),
+            ("evaluate", 5),
+        ],
+    ),
+}
+"""Experiment, domain, and the calls in which it is killed: for every change, and for the night."""
+
+KILLS = [
+    pytest.param(name, point, number, marks=mark)
+    for name, (_, _, *both) in RUNS.items()
+    for mark, points in zip((pytest.mark.slow, pytest.mark.nightly), both)
+    for point, number in points
+]
+
+
+@pytest.fixture(scope="module")
+def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The file of the experiment, and the state in which it ends where nothing kills it."""
+    return untouched(RUNS[request.param][0], tmp_path_factory.mktemp("untouched"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alone", ["selection"], indirect=True)
+def test_the_run_has_the_state_that_is_to_survive(alone: tuple[Path, dict[str, Any]]) -> None:
+    checkpoint = max(
+        (alone[0].parent / "run" / "checkpoints").glob("step-*"), key=lambda path: int(path.name.removeprefix("step-"))
+    )
+    text = (checkpoint / "values.json").read_text()
+    assert '"scale"' in text
+    assert '"weights"' in text
+    assert '"1"' in json.dumps(json.loads(text))
+
+
+@pytest.mark.parametrize(("alone", "point", "number"), KILLS, indirect=["alone"])
+def test_killed_and_resumed(
+    alone: tuple[Path, dict[str, Any]], request: pytest.FixtureRequest, tmp_path: Path, point: str, number: int
+) -> None:
+    domain = RUNS[request.node.callspec.params["alone"]][1]
+    assert killed_and_resumed(alone[0], tmp_path, domain, point, number) == alone[1]

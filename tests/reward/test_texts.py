@@ -1,0 +1,326 @@
+"""Where an answer stands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import reasoning_gym
+
+from groupwise.config import ConfigError, validate
+from groupwise.reward import (
+    Coherence,
+    ExactAnswer,
+    Extract,
+    Format,
+    KnightsAndKnaves,
+    Length,
+    ReasoningGym,
+    Repetition,
+    RewardError,
+    Rewards,
+    SoftOverlong,
+    score,
+)
+from groupwise.reward.base import Noted
+from groupwise.reward.texts.reasoning_gym import _is_formula, _is_literal
+
+
+@pytest.mark.parametrize(
+    ("extract", "text", "answer"),
+    [
+        (Extract(), "  all of it \n", "all of it"),
+        (Extract(tag="answer"), "<answer>1</answer><answer>2\n3</answer>", "2\n3"),
+        (Extract(tag="answer"), "<answer>1<answer>2</answer>", "2"),
+        (Extract(tag="answer"), "<answer>1", None),
+        (Extract(after="Answer:"), "Answer: 1\nAnswer: 2 \nthank you", "2"),
+        (Extract(after="Answer:"), "Answer:", ""),
+        (Extract(after="Answer:"), "2", None),
+        (Extract(pattern=r"\d+"), "1 and 22", "22"),
+        (Extract(pattern=r"x=(\d+)|none"), "x=1 none", ""),
+        (Extract(pattern=r"\d+"), "one", None),
+    ],
+)
+def test_finds_the_last_place(extract: Extract, text: str, answer: str | None) -> None:
+    assert extract(text) == answer
+
+
+def test_two_ways_at_once_are_refused() -> None:
+    with pytest.raises(ConfigError, match="tag and pattern are different ways"):
+        validate(Extract, {"tag": "a", "pattern": "b"})
+
+
+def test_a_pattern_that_does_not_compile_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'\(' is no regular expression"):
+        validate(Extract, {"pattern": "("})
+
+
+# The shape of a completion.
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("<think>a\nb</think>\n<answer>c</answer>\n", True),
+        ("<think></think><answer></answer>", True),
+        ("so <think>a</think><answer>b</answer>", False),
+        ("<think>a</think> and <answer>b</answer>", False),
+        ("<think>a</think><answer>b</answer> done", False),
+        ("<think>a</think><answer>b</answer><answer>c</answer>", False),
+        ("<answer>b</answer><think>a</think>", False),
+        ("<think>a<answer>b</answer></think>", False),
+        ("<think>a</think>", False),
+        ("", False),
+    ],
+)
+def test_tags_once_each_in_order(text: str, fits: bool) -> None:
+    assert Format(correct=1.0, wrong=-1.0)([""], [text]) == [1.0 if fits else -1.0]
+
+
+def test_format_what_the_prompt_wrote_counts() -> None:
+    assert Format(tags=("think",), prefilled="<think>")([""] * 2, ["a</think>", "<think>a</think>"]) == [1.0, 0.0]
+
+
+def test_pattern_matches_the_whole_completion() -> None:
+    assert Format(pattern=r"a.b")([""] * 3, ["a\nb", "aab", "a b!"]) == [1.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "tree", [{"tags": ["a"], "pattern": "b"}, {"tags": []}, {"tags": ["a", "a"]}, {"pattern": "["}]
+)
+def test_contradictions_are_refused(tree: dict) -> None:
+    with pytest.raises(ConfigError):
+        validate(Format, {"kind": "format", **tree})
+
+
+# Exact answers: what counts as the same text.
+
+
+def test_case_and_spaces_do_not_matter_and_several_answers_may_be_right() -> None:
+    texts = [" New\n York ", "nyc", "Boston", ""]
+    assert ExactAnswer()([""] * 4, texts, answer=[["New York", "NYC"]] * 4) == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_case_matters_when_asked() -> None:
+    assert ExactAnswer(ignore_case=False, wrong=-1.0)([""] * 2, ["Ab", "ab"], answer=["ab", "ab"]) == [-1.0, 1.0]
+
+
+def test_an_answer_that_is_not_found_is_wrong_also_where_the_empty_text_is_expected() -> None:
+    assert ExactAnswer(extract=Extract(tag="a"))([""] * 2, ["", "<a></a>"], answer=["", ""]) == [0.0, 1.0]
+
+
+def test_the_column_can_have_another_name_and_numbers_are_texts() -> None:
+    reward = ExactAnswer(column="solution")
+    assert reward.needs == ("solution",)
+    assert reward([""], [[{"role": "assistant", "content": "12"}]], solution=[12], answer=["x"]) == [1.0]
+
+
+def test_a_row_without_an_answer_has_no_reward_even_for_the_word_none() -> None:
+    assert ExactAnswer()([""] * 3, ["None", "x", "4"], answer=[None, None, 4]) == [None, None, 1.0]
+
+
+# Source 003's coherence reward.
+
+
+def test_each_connective_counts_once() -> None:
+    texts = ["无", "因为A，因为B", "因为A，所以B", "因为A，所以B。然而C，但是D"]
+    assert Coherence()([""] * 4, texts) == pytest.approx([0.0, 0.2, 0.4, 0.8])
+
+
+def test_at_most_one() -> None:
+    reward = Coherence(connectives=("a", "b", "c", "d", "e", "f"))
+    assert reward([""] * 2, ["abcde", "abcdef"]) == pytest.approx([1.0, 1.0])
+
+
+def test_connectives_of_another_language() -> None:
+    assert Coherence(connectives=("because",), each=0.5)([""], ["because"]) == [0.5]
+
+
+# Source 003's length reward.
+
+
+def test_default_target_is_fifty_words() -> None:
+    # 1 - |40 - 50| / 50, 1 - 0, 1 - |75 - 50| / 50, and 0 from a hundred words on.
+    texts = ["w " * 40, "w " * 50, "w " * 75, "w " * 100, "w " * 130]
+    assert Length()([""] * 5, texts) == pytest.approx([0.8, 1.0, 0.5, 0.0, 0.0])
+
+
+def test_characters_for_text_without_spaces() -> None:
+    assert Length(target=4, unit="characters")([""] * 2, ["你好世界", "你好"]) == [1.0, 0.5]
+    assert Length(target=4)([""], ["你好世界"]) == [0.25]
+
+
+# Repeated n-grams.
+
+
+def test_share_of_repeated_trigrams() -> None:
+    # "a b c a b c": four trigrams, abc bca cab abc, three different: -(1 - 3/4).
+    assert Repetition()([""] * 3, ["a b c a b c", "a b c d", "A B C a b c"]) == pytest.approx([-0.25, 0.0, -0.25])
+
+
+def test_a_loop_costs_nearly_the_whole_penalty() -> None:
+    assert Repetition(size=1, penalty=2.0)([""], ["no " * 100]) == pytest.approx([-1.98])
+
+
+def test_shorter_than_one_gram_is_free() -> None:
+    assert Repetition()([""] * 2, ["", "a a"]) == [0.0, 0.0]
+
+
+def test_characters() -> None:
+    assert Repetition(size=1, unit="characters")([""], ["好好 学"]) == pytest.approx([-1 / 3])
+
+
+# DAPO's soft overlong punishment, equation 13 of arXiv 2503.14476, worked by hand.
+
+
+def test_three_stretches_with_the_papers_numbers() -> None:
+    # L_max 20480, L_cache 4096: free up to 16384, then (16384 - L) / 4096, then -1.
+    lengths = [0, 16384, 16385, 18432, 20480, 20481]
+    expected = pytest.approx([0.0, 0.0, -1 / 4096, -0.5, -1.0, -1.0])
+    assert SoftOverlong(max_length=20480)([""] * 6, [""] * 6, num_tokens=lengths) == expected
+    assert SoftOverlong()([""] * 6, [""] * 6, num_tokens=lengths, max_new_tokens=[20480] * 6) == expected
+
+
+def test_the_limit_is_that_of_the_run() -> None:
+    columns = {"num_tokens": [8, 9, 10, 5], "max_new_tokens": [10, 10, 10, 5]}
+    assert SoftOverlong()([""] * 4, [""] * 4, **columns) == pytest.approx([0.0, -0.5, -1.0, -1.0])
+
+
+def test_token_ids_count_as_their_number() -> None:
+    reward = SoftOverlong(max_length=4, cache_length=2, column="completion_ids")
+    assert reward([""] * 2, ["x"] * 2, completion_ids=[[5, 6, 7], [5]]) == [-0.5, 0.0]
+
+
+def test_words_only_when_asked() -> None:
+    assert SoftOverlong(max_length=4, cache_length=2, column=None)([""], ["a b c"]) == [-0.5]
+    with pytest.raises(
+        RewardError, match="reward 'long' needs the column 'num_tokens', which the data lacks; columns: answer"
+    ):
+        score({"long": SoftOverlong(max_length=9)}, ["?"], ["a"], {"answer": [1]})
+
+
+def test_a_cache_longer_than_the_limit_is_refused() -> None:
+    with pytest.raises(ConfigError, match="cache_length = 5 is longer than max_length = 4"):
+        validate(SoftOverlong, {"kind": "soft_overlong", "max_length": 4, "cache_length": 5})
+
+
+# Format and answer of Knights and Knaves, also on puzzles as reasoning-gym makes them.
+
+
+GOLD = "Zoey is a knight, and Avery is a knave."
+
+
+def wrapped(answer: str) -> str:
+    return f"<think>hm</think>\n<answer>{answer}</answer>"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (wrapped("(1) Zoey is a knight\n(2) Avery is a knave"), 3.0),
+        (wrapped("avery: Knave, zoey: KNIGHT"), 3.0),
+        (wrapped("Zoey is a knave, and Avery is a knave."), -0.5),
+        (wrapped("Zoey is a knight"), -1.0),
+        (wrapped("Zoey is a knight/knave, and Avery is a knight/knave"), -1.0),
+        (wrapped("Zoey is a knight. Zoey is a knave. Avery is a knave."), -1.0),
+        (wrapped("Zoey is not a knight. Avery is a knave."), -1.0),
+        (wrapped("Zoey is a knight, not a knave. Avery is a knave."), -1.0),
+        (wrapped("Zoey is a knight. Zoey is a knight. Avery is a knave."), -1.0),
+        (wrapped("Zoey is a knight, Avery is a knave, and Bob is a knight."), -1.0),
+        (wrapped(""), -1.0),
+        (GOLD, -3.0),
+        ("<answer>" + GOLD + "</answer>", -3.0),
+        (wrapped(GOLD) + wrapped(GOLD), -3.0),
+    ],
+)
+def test_format_one_answer_two(text: str, value: float) -> None:
+    assert KnightsAndKnaves()([""], [text], answer=[GOLD]) == [value]
+
+
+def test_knights_and_knaves_what_the_prompt_wrote_counts() -> None:
+    assert KnightsAndKnaves(prefilled="<think>")([""], ["hm</think><answer>" + GOLD + "</answer>"], answer=[GOLD]) == [
+        3.0
+    ]
+
+
+def test_every_puzzle_of_reasoning_gym_can_be_answered_right_and_wrong() -> None:
+    puzzles = list(reasoning_gym.create_dataset("knights_knaves", size=30, seed=0, n_people=3))
+    gold = [puzzle["answer"] for puzzle in puzzles]
+    assert KnightsAndKnaves()([""] * 30, [wrapped(answer) for answer in gold], answer=gold) == [3.0] * 30
+    swapped = []
+    for puzzle in puzzles:
+        terms = puzzle["metadata"]["knight_knave_terms"]
+        swap = {str(terms["knight"]): str(terms["knave"]), str(terms["knave"]): str(terms["knight"])}
+        swapped.append(" ".join(swap.get(word.strip(",."), word) for word in puzzle["answer"].split()))
+    assert KnightsAndKnaves()([""] * 30, [wrapped(answer) for answer in swapped], answer=gold) == [-0.5] * 30
+
+
+def test_data_that_say_nothing_give_no_reward() -> None:
+    (noted,) = KnightsAndKnaves()([""], ["x"], answer=["42"])
+    assert isinstance(noted, Noted)
+    assert (noted.value, noted.event) == (None, "gold_unparsable")
+    assert "'42', which does not say who is what" in noted.detail
+
+
+# Scores by the tasks' own rules.
+
+
+def test_the_tasks_own_score_after_a_round_trip_through_json() -> None:
+    data = reasoning_gym.create_dataset("countdown", size=4, seed=1)
+    entries = [json.loads(json.dumps(entry, default=str)) for entry in data]
+    columns = {name: [entry[name] for entry in entries] for name in ("question", "answer", "metadata")}
+    reward = ReasoningGym(extract=Extract(tag="answer"))
+    right = [f"<answer>{entry['metadata']['expression']}</answer>" for entry in entries]
+    assert reward([""] * 4, right, **columns) == [1.0] * 4
+    wrong = reward([""] * 4, ["<answer>1</answer>"] * 4, **columns)
+    assert wrong == [data.score_answer("1", entry) for entry in entries]
+    assert max(wrong) < 0.1
+    assert reward([""] * 4, ["nothing"] * 4, **columns) == [data.score_answer(None, entry) for entry in entries]
+
+
+def test_an_unknown_task_is_refused_when_opened() -> None:
+    with pytest.raises(RewardError, match="reward 'gym': reasoning_gym cannot score the task 'count_down'"):
+        Rewards({"gym": ReasoningGym(task="count_down")})
+
+
+def test_metadata_that_name_no_task() -> None:
+    with pytest.raises(RewardError, match="does not name its task in source_dataset"):
+        score({"gym": ReasoningGym()}, ["?"], ["4"], {"answer": ["4"], "metadata": [{}]})
+
+
+def test_what_the_library_evaluates_reaches_nothing_behind_the_wall(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("255")
+    reads = f"int(open({str(tmp_path / 'secret')!r}).read())"
+    unshares = "__import__('ctypes').CDLL(None).unshare(0x10000000) + 255"
+    metadata = [{"source_dataset": "bitwise_arithmetic", "problem": text} for text in (reads, unshares, "255")]
+    columns = {"answer": ["0xff"] * 3, "metadata": metadata}
+    assert score({"gym": ReasoningGym()}, ["?"] * 3, ["0xff"] * 3, columns).values["gym"] == [0.0, 0.0, 1.0]
+    # In this process, without a wall, the file is read.
+    assert ReasoningGym()(["?"], ["0xff"], answer=["0xff"], metadata=metadata[:1]) == [1.0]
+
+
+def test_an_answer_that_reads_its_own_solution_earns_nothing() -> None:
+    entry = json.loads(json.dumps(reasoning_gym.create_dataset("spiral_matrix", size=1, seed=1)[0]))
+    columns = {name: [entry[name]] * 3 for name in ("question", "answer", "metadata")}
+    cheats = "__import__('sys')._getframe(1).f_locals['oracle_answer'].split()"
+    assert ReasoningGym()([""] * 3, [entry["answer"], str(entry["answer"].split()), cheats], **columns) == [1, 0.1, 0]
+
+
+def test_formulas_and_lists_are_told_from_code() -> None:
+    formulas = ["(19 - 9)*3", "x**2/2 + C", "sqrt(2)*asin(x)", "-1.5e3*pi", "Integral(x, x)"]
+    lists = ["[[0, 1], ['Q', '_']]", "(1, 2)"]
+    code = [
+        "open('x')",
+        "sin('1')",
+        "x.y",
+        "x[0]",
+        "(lambda: 1)()",
+        "exp(x=1)",
+        "[x for x in y]",
+        "f'{x}'",
+        "sin(",
+        "(" * 999,
+    ]
+    assert [_is_formula(text) for text in (*formulas, *lists, *code)] == [True] * 5 + [False] * (2 + len(code))
+    assert [_is_literal(text) for text in (*lists, *code)] == [True] * 2 + [False] * len(code)
