@@ -204,7 +204,7 @@ def test_a_file_of_solved_examples_is_exported(finished, tmp_path):
     for change, message in (
         ({"id": "mine-0"}, r"line 6 \('mine-0'\): field id stands on an earlier line too"),
         ({"answer": " "}, r"field answer is missing"),
-        ({"question": 3}, r"line 6 \('mine-5'\): field question is 3 \(int\); write a text"),
+        ({"question": 3}, r"line 6 \('mine-5'\): question = 3: must be a valid string"),
     ):
         file.write_text("".join(json.dumps(row) + "\n" for row in [*rows[:-1], rows[-1] | change]))
         with pytest.raises(ConfigError, match=message):
