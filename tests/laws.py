@@ -19,66 +19,57 @@ from groupwise.config import Config, ConfigError, FromPath, validate
 from groupwise.objective import Batch, Objective
 from groupwise.objective.credit import Credit
 from groupwise.objective.objective import refusals
-from groupwise.testing.laws import (
-    Gradients as Gradients,
+from groupwise.testing.laws import (  # noqa: F401
+    Gradients,
+    Outcome,
+    SimulatedProcesses,
+    World,
+    derivative,
+    extremes,
+    finite,
+    gradients_of,
+    member_order,
+    micro_batches,
+    outcome,
+    padding,
+    plan_of,
+    prepared,
+    processes,
+    same,
+    same_outcome,
+    slices,
+    smallest,
+    world,
 )
-from groupwise.testing.laws import (
-    Outcome as Outcome,
-)
-from groupwise.testing.laws import (
-    SimulatedProcesses as SimulatedProcesses,
-)
-from groupwise.testing.laws import (
-    derivative as derivative,
-)
-from groupwise.testing.laws import (
-    finite as finite,
-)
-from groupwise.testing.laws import (
-    gradients_of as gradients_of,
-)
-from groupwise.testing.laws import (
-    invariances as invariances,
-)
-from groupwise.testing.laws import (
-    member_order as member_order,
-)
-from groupwise.testing.laws import (
-    micro_batches as micro_batches,
-)
-from groupwise.testing.laws import (
-    outcome as outcome,
-)
-from groupwise.testing.laws import (
-    padding as padding,
-)
-from groupwise.testing.laws import (
-    plan_of as plan_of,
-)
-from groupwise.testing.laws import (
-    prepared as prepared,
-)
-from groupwise.testing.laws import (
-    processes as processes,
-)
-from groupwise.testing.laws import (
-    same as same,
-)
-from groupwise.testing.laws import (
-    same_names as same_names,
-)
-from groupwise.testing.laws import (
-    same_outcome as same_outcome,
-)
-from groupwise.testing.laws import (
-    slices as slices,
-)
-from groupwise.testing.world import World as World
-from groupwise.testing.world import extremes as extremes
-from groupwise.testing.world import smallest as smallest
-from groupwise.testing.world import world as world
 
 Table = dict[str, Any]
+
+
+def invariances(objective: Objective, batch: World) -> None:
+    """Asserts that padding, order, micro-batches, slices and processes change no number."""
+    expected = outcome(objective, batch)
+    padding(objective, batch, expected)
+    member_order(objective, batch, expected)
+    micro_batches(objective, batch, expected, 3)
+    slices(objective, batch, expected)
+    processes(objective, batch, expected)
+
+
+def same_names(objective: Objective, batch: World, second: World) -> None:
+    """Asserts that processes with different members have metrics of the same names, since they are reduced by name."""
+    together, worlds = SimulatedProcesses(2), (batch, second)
+
+    def names(rank: int) -> tuple[set[str], set[str]]:
+        """Returns the names of the batch's metrics and of the loss's metrics in the process `rank`."""
+        reduce = together.reduce(rank)
+        batch = prepared(objective, worlds[rank], reduce)
+        return set(batch.statistics), set(
+            objective.loss(worlds[rank].scored(), objective.plan(batch, reduce=reduce)).statistics
+        )
+
+    first_names, second_names = together.run(names)
+    assert first_names == second_names, f"metrics differ by what a process holds: {first_names ^ second_names}"
+
 
 SLOTS = ("advantage", "admission", "smoothing", "ratio", "trust", "credit", "correction", "aggregation", "divergence")
 

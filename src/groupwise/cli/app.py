@@ -15,7 +15,7 @@ from groupwise.cli.evaluate import evaluate
 from groupwise.cli.experiments import experiments
 from groupwise.cli.export import export
 from groupwise.cli.methods import methods
-from groupwise.cli.output import report as tell
+from groupwise.cli.output import print_error
 from groupwise.cli.sample import sample
 from groupwise.cli.schema import schema
 from groupwise.cli.train import resume, train
@@ -48,26 +48,6 @@ class Verb(TyperCommand):
         raise ConfigError([Problem("", answer) for answer in counterparts], source=f"groupwise {ctx.info_name}")
 
 
-# `groupwise version`: what is installed.
-
-
-def version() -> None:
-    """Print the versions of Groupwise and of what it stands on."""
-    import platform
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    from groupwise.cli.output import console
-
-    console().print(f"groupwise {installed('groupwise')}")
-    console().print(f"python {platform.python_version()} ({platform.platform()})")
-    for name in ("torch", "transformers", "peft", "pydantic"):
-        try:
-            console().print(f"{name} {installed(name)}")
-        except PackageNotFoundError:
-            console().print(f"{name} is not installed")
-
-
 app = typer.Typer(
     name="groupwise",
     help="Group-relative policy optimisation for any stochastic policy. Start with: groupwise train language",
@@ -77,11 +57,18 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
+def _print_versions(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version as installed_version
+        import platform
+        from importlib.metadata import PackageNotFoundError
+        from importlib.metadata import version as installed
 
-        typer.echo(f"groupwise {installed_version('groupwise')}")
+        typer.echo(f"groupwise {installed('groupwise')}\npython {platform.python_version()} ({platform.platform()})")
+        for name in ("torch", "transformers", "peft", "pydantic"):
+            try:
+                typer.echo(f"{name} {installed(name)}")
+            except PackageNotFoundError:
+                typer.echo(f"{name} is not installed")
         raise typer.Exit
 
 
@@ -89,7 +76,7 @@ def _print_version(asked: bool) -> None:
 def _options(
     asked: Annotated[
         bool,
-        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version alone."),
+        typer.Option("--version", is_eager=True, callback=_print_versions, help="Print the installed versions."),
     ] = False,
 ) -> None:
     pass
@@ -118,7 +105,7 @@ def _brought() -> list[Any]:
 _PANELS = {
     "Train": (train, resume, check, estimate),
     "Look at results": (*_brought(), evaluate, sample, export),
-    "Look things up": (experiments, methods, schema, version),
+    "Look things up": (experiments, methods, schema),
 }
 for _panel, _verbs in _PANELS.items():
     for _verb in _verbs:
@@ -135,4 +122,4 @@ def main() -> None:
     try:
         app()
     except Exception as error:
-        sys.exit(tell(error))
+        sys.exit(print_error(error))

@@ -74,32 +74,21 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
     over = {} if described_gains is None else described_gains(run)
     controls = config.get("controls", {})
     measured_controls = [name for name in controls if RunFolder(run).control(name).has_ended]
-    before, after, *control_scores = same_decimals(
-        [
-            summary["before"],
-            summary["after"],
-            *(read_summary(RunFolder(run).control(name).path)["after"] for name in measured_controls),
-        ]
-    )
-    ends = dict(zip(measured_controls, control_scores, strict=True))
-    evaluated_on = EvaluatedOn.read_folder(run)
-    title = evaluated_on.of(metric)
+    ends = [read_summary(RunFolder(run).control(name).path)["after"] for name in measured_controls]
+    before, after, *scores = same_decimals([summary["before"], summary["after"], *ends])
+    reached = dict(zip(measured_controls, scores, strict=True))
+    title = EvaluatedOn.read_folder(run).of(metric)
     lines = [f"{title[:1].upper()}{title[1:]}: {before} before, {after} after"]
     for name, control in controls.items():
-        reached = ends.get(name, "not measured")
-        lines.append(
-            f"  control {name}, same start and same time: {reached}"
-            + (f"  ({control['description']})" if control["description"] else "")
-        )
+        described = f"  ({control['description']})" if control["description"] else ""
+        score = reached.get(name, "not measured")
+        lines.append(f"  control {name}, same start and same time: {score}{described}")
         if name in over:
             lines.append(f"    {over[name]}")
     seconds = summary.get("seconds", {})
-    time_spent = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
-    lines.append(
-        f"{counted(summary['steps'], 'step')}, {sum(seconds.values()):.0f} s"
-        + (f" ({time_spent})" if time_spent else "")
-    )
-    return lines
+    parts = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
+    spent_on = f" ({parts})" if parts else ""
+    return [*lines, f"{counted(summary['steps'], 'step')}, {sum(seconds.values()):.0f} s{spent_on}"]
 
 
 def tables(run: Path) -> list[RenderableType]:
@@ -128,13 +117,7 @@ def printed(domain_table: dict[str, Any]) -> list[RenderableType]:
 
 
 def _cell(cell: Any) -> str:
-    return (
-        f"{cell['mean']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]"
-        if isinstance(cell, dict)
-        else cell
-        if isinstance(cell, str)
-        else _number(cell)
-    )
+    return f"{cell['mean']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]" if isinstance(cell, dict) else _number(cell)
 
 
 def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str]:
@@ -147,14 +130,12 @@ def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str
 
     modes = [record.get("mode") for record in after if "text" in record]
     mode = "greedy" if "greedy" in modes else next(iter(modes), "sampled")
-    before_by_key, after_by_key = (
-        {
-            record["key"]: record
-            for record in records
-            if record.get("mode") == mode and record.get("sample", 0) == 0 and "text" in record
-        }
-        for records in (before, after)
-    )
+
+    def first_texts(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        chosen = [record for record in records if record.get("mode") == mode and "text" in record]
+        return {record["key"]: record for record in chosen if record.get("sample", 0) == 0}
+
+    before_by_key, after_by_key = first_texts(before), first_texts(after)
     lines = []
     for key in list(after_by_key)[:_NUM_TEXTS]:
         lines.append(f"prompt  {shorten(_prompt(after_by_key[key]['prompt']), 200)}")

@@ -172,49 +172,34 @@ def model_card(
     asked = (evaluated_on or EvaluatedOn()).called(card.prompts)
     preset = resolved_slots(config["method"])
     edited = "+edited" if any(config.get(slot, value) != value for slot, value in preset.items()) else ""
-    lines = [
-        *card_head(config, card),
-        "",
-        f"# {name}",
-        "",
-        (
-            f"Trained with Groupwise {version('groupwise')}: experiment `{config['name']}`, method"
-            f" `{config['method']}{edited}`, seed {config['seed']} ({which} weights)."
-        ),
-        "",
-        config.get("description", ""),
-        "",
-        "## Result",
-        "",
-    ]
+    result = ["The run had not finished when this was written; nothing was measured on its last weights."]
     if summary:
-        lines += ["| | " + f"{summary.get('metric', 'score')} on {asked} |", "|---|---|"]
-        lines += [f"| {key} | {_number(summary[key])} |" for key in ("before", "after") if summary.get(key) is not None]
-        lines += [f"| control `{control}` | {_number(float(score))} |" for control, score in (controls or {}).items()]
         weights_note = "" if which == "final" else f" The final weights were measured; these are {which}."
-        lines += [
-            "",
-            (
-                f"{summary.get('steps', '?')} steps.{weights_note} One run of one seed: the spread over seeds is not"
-                " measured here."
-            ),
+        result = [
+            f"| | {summary.get('metric', 'score')} on {asked} |\n|---|---|",
+            *(f"| {key} | {_number(summary[key])} |" for key in ("before", "after") if summary.get(key) is not None),
+            *(f"| control `{control}` | {_number(float(score))} |" for control, score in (controls or {}).items()),
+            f"\n{summary.get('steps', '?')} steps.{weights_note} One run of one seed: the spread over seeds is not"
+            " measured here.",
         ]
-    else:
-        lines.append("The run had not finished when this was written; nothing was measured on its last weights.")
-    lines += card.sections
-    lines += [
-        "",
-        "## Rewards",
-        "",
-        "The model was trained to raise these, and may do so in ways that were not meant:",
-        "",
-    ]
     rewards = config.get("domain", {}).get("rewards", {})
-    lines += [f"- `{reward}`: {_reward(settings)}" for reward, settings in rewards.items()] or [
-        "- what its domain computes"
-    ]
-    lines += ["", "## Settings", "", "Everything needed to repeat the run:", "", "```json", _json(config), "```", ""]
-    return "\n".join(lines)
+    listed = [f"- `{reward}`: {_reward(settings)}" for reward, settings in rewards.items()]
+    return "\n".join(
+        [
+            *card_head(config, card),
+            f"\n# {name}\n",
+            f"Trained with Groupwise {version('groupwise')}: experiment `{config['name']}`, method"
+            f" `{config['method']}{edited}`, seed {config['seed']} ({which} weights).",
+            f"\n{config.get('description', '')}\n\n## Result\n",
+            *result,
+            *card.sections,
+            "\n## Rewards\n",
+            "The model was trained to raise these, and may do so in ways that were not meant:\n",
+            *(listed or ["- what its domain computes"]),
+            "\n## Settings\n\nEverything needed to repeat the run:\n",
+            f"```json\n{json.dumps(config, indent=2)}\n```\n",
+        ]
+    )
 
 
 def _reward(settings: dict[str, Any]) -> str:
@@ -228,9 +213,3 @@ def _reward(settings: dict[str, Any]) -> str:
 
 def _number(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def _json(config: dict[str, Any]) -> str:
-    import json
-
-    return json.dumps(config, indent=2)

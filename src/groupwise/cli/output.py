@@ -129,20 +129,6 @@ _SMALLER = (
     " process more memory"
 )
 
-_OF_A_PATH = {
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EISDIR,
-    errno.ENOTDIR,
-    errno.EIO,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.EROFS,
-}
-"""Errors of the operating system about a path that the user named, which are no defects of the program."""
-
 
 def message_for_user(error: BaseException) -> str | None:
     """Returns the message of an error that was raised on purpose, or None for a defect.
@@ -163,14 +149,10 @@ def message_for_user(error: BaseException) -> str | None:
             f"memory ran out ({str(error).strip().partition(chr(10))[0][:200] or type(error).__name__}); write"
             f" {_SMALLER}"
         )
-    if isinstance(error, ValueError) and sys.stdout is not None and sys.stdout.closed:
-        return (
-            "standard output was closed by something that this command called (a reward, a callback); what was computed"
-            " is in the run's folder"
-        )
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         return advice(error.name.partition(".")[0])
-    if isinstance(error, OSError) and error.errno in _OF_A_PATH and error.filename is not None:
+    # An absent file is looked for by name before it is opened, and is a defect here.
+    if isinstance(error, OSError) and error.filename is not None and error.errno != errno.ENOENT:
         return f"{str(error.filename)[:300]}: {error.strerror}"
     if not isinstance(error, (ValueError, RuntimeError, OSError)) or isinstance(error, NotImplementedError):
         return None
@@ -180,7 +162,7 @@ def message_for_user(error: BaseException) -> str | None:
     return str(error)
 
 
-def report(error: BaseException) -> int:
+def print_error(error: BaseException) -> int:
     """Prints an error and returns the exit status: 2 for the user's, 1 for ours.
 
     Under `torchrun` every process usually meets the same error, and the first one tells it. The others wait: `torchrun`
@@ -197,13 +179,8 @@ def report(error: BaseException) -> int:
     rank, status = os.environ.get("RANK", "0"), 2
     if _of_the_connection(error):
         time.sleep(2 * SECONDS_FOR_THE_FIRST)
-        message, status = (
-            (
-                "the connection to another process broke; where that one ended, what it said says why:"
-                f" {type(error).__name__}: {error}"
-            ),
-            1,
-        )
+        message = "the connection to another process broke; where that one ended, what it said says why: "
+        message, status = f"{message}{type(error).__name__}: {error}", 1
     elif isinstance(error, ProcessLeftError):
         # The process that has left the run tells its error better, where it is a command too.
         time.sleep(2 * SECONDS_FOR_THE_FIRST)

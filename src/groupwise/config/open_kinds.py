@@ -18,8 +18,6 @@ from groupwise.plugins import absent, installed_points, is_shipped
 # Objects that installed packages bring by entry points. The code of a package is loaded only for the name that is
 # written.
 
-PACKAGE = "groupwise"
-
 
 @final
 @dataclass(frozen=True)
@@ -45,11 +43,6 @@ def installed_names(group: str) -> tuple[str, ...]:
         True
     """
     return tuple(dict.fromkeys(point.name for point in installed_points(group)))
-
-
-def has_shipped_names(group: str) -> bool:
-    """Tells whether this package's own entry points of a group are there; a checkout has none until it is installed."""
-    return any(is_shipped(point.module) for point in installed_points(group))
 
 
 def load_installed(name: str, group: str, key: str) -> Installed:
@@ -162,16 +155,6 @@ class OpenKinds:
         kind = value.get("kind")
         if kind is None:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": "'kind'"})
-        if not has_shipped_names(self._group):
-            raise PydanticCustomError(
-                "not_installed",
-                "{text}",
-                {
-                    "text": f"the kinds of {self._group} are not known, for the installation of {PACKAGE} does not"
-                    " name them; it is of an older version, or the source was never installed: write `python -m pip"
-                    " install --editable .` in the folder of its source (or `make train`), or install its wheel again"
-                },
-            )
         if kind not in self.names():
             raise PydanticKnownError(
                 "union_tag_invalid",

@@ -69,9 +69,6 @@ _WORDS = {
     "array": "list",
 }
 
-_RENAMED = {"custom": "callable"}
-"""Kinds of earlier versions -> their present names."""
-
 _CALLABLE = "callable"
 _OF_USER_CODE = ("path", "settings", "arguments")
 """The kind of a user's class or function, and its keys."""
@@ -127,14 +124,10 @@ def _problem(shape: Shape, details: ErrorDetails, tree: Any) -> _LocatedProblem:
             meant = f' ({kind_key} = "{_CALLABLE}" for a path to your own)' if of_user else ""
             problem = Problem(kind_key, f"is missing; say which kind{meant}", allowed)
         else:
-            renamed = _RENAMED.get(str(tag))
-            meant = renamed if renamed in allowed else nearest(tag, allowed)
-            problem = Problem(f"{kind_key} = {_show(tag)}", "unknown kind", allowed, meant)
+            problem = Problem(f"{kind_key} = {_show(tag)}", "unknown kind", allowed, nearest(tag, allowed))
     elif kind in ("literal_error", "enum"):
         allowed = place_shape.values() or tuple(re.findall(r"'([^']*)'", str(context.get("expected", ""))))
         problem = Problem(assignment, "is not one of the allowed values", allowed, nearest(value, allowed))
-    elif kind == "frozen_instance":
-        problem = Problem(assignment, "__init__ of its class sets a field of a frozen object; state the field alone")
     elif kind == "value_error":
         message = str(context.get("error", details["msg"]))
         # A message that already begins with its key does not get the key a second time.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
-
-from groupwise.config import ConfigError, difference, held_object, merge, object_path, user_object, validate
+from groupwise import plugins
+from groupwise.config import ConfigError, held_object, merge, object_path, user_object, validate
 from groupwise.domain.callable import is_users
 from groupwise.experiment.code_consent import code_of, shipped_code
 from groupwise.experiment.loaded_run import check_start
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     import torch
 
     from groupwise.domain.base import Domain
-    from groupwise.objective import Objective
     from groupwise.training.job import Job, Recipe
     from groupwise.training.run.launch import Result
 
@@ -58,7 +56,7 @@ def run(
     had_folder = folder.exists()
     had_empty_folder = folder.is_dir() and is_empty(folder)
     try:
-        return _beside_controls(train(_with_remarks(job_of(experiment), remarks), folder))
+        return _with_gains(train(_with_remarks(job_of(experiment), remarks), folder))
     except FolderTakenError:
         raise  # Another process may have begun in the folder since it was looked at.
     except ValueError:
@@ -124,18 +122,16 @@ def resume(folder: str | Path, *, run_code: bool = False, remarks: Sequence[str]
     from groupwise.training.run.run_folder import open_existing
 
     experiment = load_experiment(open_existing(Path(folder)).config, run_code=run_code)
-    return _beside_controls(go_on(_with_remarks(job_of(experiment), remarks), Path(folder)))
+    return _with_gains(go_on(_with_remarks(job_of(experiment), remarks), Path(folder)))
 
 
 def _with_remarks(job: Job, remarks: Sequence[str]) -> Job:
     return dataclasses.replace(job, remarks=[*remarks, *job.remarks])
 
 
-def _beside_controls(result: Result) -> Result:
+def _with_gains(result: Result) -> Result:
     """Returns the result with the run's gains over its controls in the summary."""
-    from groupwise.plugins import find
-
-    write_gains = find("write_gains")
+    write_gains = plugins.find("write_gains")
     if not result.summary or write_gains is None:
         return result
     return dataclasses.replace(result, summary=write_gains(result.folder.path))
@@ -256,14 +252,15 @@ def remarks(experiment: Experiment) -> list[str]:
 
     Example:
         >>> remarks(load_experiment("language"))[0]
-        'method grpo+edited: divergence: k3 -> none'
+        'method grpo+edited: divergence.kind k3 -> none'
     """
     from groupwise.objective.objective import warnings
 
     sentences: dict[str, None] = {}
-    changed = edits(experiment)
-    if changed:
-        sentences[f"method {experiment.objective.name}: {', '.join(_listed(experiment, changed))}"] = None
+    # Of a table of another kind only the settings of the new kind are listed.
+    if changed := {key: pair for key, pair in edits(experiment).items() if pair[1] is not None}:
+        listed = ", ".join(f"{key} {_show(old)} -> {_show(new)}" for key, (old, new) in changed.items())
+        sentences[f"method {experiment.objective.name}: {listed}"] = None
     for span in experiment.plan.stages:
         if span.samples:
             updates = span.train.updates_per_batch * span.train.minibatches
@@ -299,61 +296,10 @@ def _recipe(span: Experiment, experiment: Experiment) -> Recipe:
         optimiser=span.optimiser,
         reference=span.reference,
         sampling=dict(span.domain.sampling_schedule),
-        adapt=_adapter(span, experiment),
+        # The domain's module stays the same where a stage has settings of its own.
+        adapt=span.domain.adapt if span.domain != experiment.domain else lambda domain: domain,
         measures={"domain": span.domain.model_dump(mode="json")},
     )
-
-
-def _adapter(span: Experiment, experiment: Experiment) -> Callable[[Domain], Domain]:
-    """Returns a function that gives the domain the settings of a stage, where they differ from the experiment's. The
-    domain's module stays the same.
-    """
-    if span.domain == experiment.domain:
-        return lambda domain: domain
-
-    return span.domain.adapt
-
-
-def _listed(experiment: Experiment, changed: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    """Returns a text for each changed key. A table whose kind was changed is one text, with the settings that differ
-    from the new kind's defaults.
-    """
-    exchanged = [key.removesuffix(".kind") for key in changed if key.endswith(".kind")]
-    outermost = [place for place in exchanged if not any(place.startswith(f"{outer}.") for outer in exchanged)]
-    texts: dict[str, None] = {}
-    for key, (old_value, new_value) in changed.items():
-        place = next((place for place in outermost if key.startswith(f"{place}.")), None)
-        if place is None:
-            texts[f"{key} {_show(old_value)} -> {_show(new_value)}"] = None
-            continue
-        old_kind, new_kind = changed[f"{place}.kind"]
-        settings = ", ".join(
-            f"{name} {_show(value)}" for name, value in _own_settings(experiment.objective, place).items()
-        )
-        texts[f"{place}: {_show(old_kind)} -> {_show(new_kind)}" + (f" ({settings})" if settings else "")] = None
-    return list(texts)
-
-
-def _own_settings(objective: Objective, place: str) -> dict[str, Any]:
-    """Returns the settings of a table, without its kind, that differ from the kind's defaults."""
-    table: Any = objective
-    for name in place.split("."):
-        table = table.get(name) if isinstance(table, dict) else getattr(table, name, None)
-    if not isinstance(table, BaseModel):
-        return {}
-    defaults = {
-        name: field.get_default(call_default_factory=True)
-        for name, field in type(table).model_fields.items()
-        if not field.is_required()
-    }
-    plain = {
-        name: default.model_dump(mode="json") if isinstance(default, BaseModel) else default
-        for name, default in defaults.items()
-    }
-    differing = difference(plain, table.model_dump(mode="json"))
-    return {
-        name: value for name, (_, value) in differing.items() if value is not None and name.rpartition(".")[2] != "kind"
-    }
 
 
 def _show(value: Any) -> str:

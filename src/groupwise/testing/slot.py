@@ -28,7 +28,7 @@ from groupwise.objective.slot import (
 from groupwise.records import Rollouts, Scored
 from groupwise.schedule import Constant
 from groupwise.testing import laws
-from groupwise.testing.world import World, extremes, smallest, world
+from groupwise.testing.laws import World, extremes, smallest, world
 
 
 class BrokenLaws(AssertionError):
