@@ -175,7 +175,7 @@ def _check_signature(argument: str, reward: Callable[..., Any], columns: frozens
         signature = inspect.signature(reward)
     except (TypeError, ValueError):
         raise ConfigError(f"{argument}: {reward!r} does not name its parameters; {_WRITE_REWARD}") from None
-    parameters = signature.parameters.values()
+    parameters = inspect.signature(reward).parameters.values()
     described = f"{argument}: {getattr(reward, '__name__', type(reward).__name__)}{signature}"[:250]
     if any(parameter.kind is parameter.POSITIONAL_ONLY for parameter in parameters):
         raise ConfigError(
