@@ -16,8 +16,8 @@ from groupwise.config import ConfigError
 from groupwise.experiment.held_out import WHOLE, HeldOut, final_scores
 from groupwise.experiment.loaded_run import LoadedRun
 from groupwise.experiment.loading import load_experiment
-from groupwise.experiment.one_group import one_group
 from groupwise.experiment.runner import open_domain
+from groupwise.experiment.trial import one_group
 from groupwise.streams import Streams
 from groupwise_look.compare.statistics import Spread, crossed, nested
 

@@ -14,8 +14,7 @@ from groupwise.config import ConfigError
 from groupwise.experiment import load_experiment
 from groupwise.experiment.catalogue import shipped
 from groupwise.experiment.code_consent import code_of, shipped_code
-from groupwise.experiment.layers import refuse_length, stack
-from groupwise.experiment.loading import edits
+from groupwise.experiment.loading import edits, refuse_length, stack
 from groupwise.experiment.schema import preset_slots
 from groupwise.objective import Objective
 

@@ -15,8 +15,7 @@ import torch
 from groupwise.config import ConfigError, read_json
 from groupwise.domain.language.config import Pretrained
 from groupwise.experiment.loading import load_experiment
-from groupwise.experiment.runner import job_of, open_domain, remarks, resume, run, with_model
-from groupwise.experiment.same_settings import check_same_settings
+from groupwise.experiment.runner import check_same_settings, job_of, open_domain, remarks, resume, run, with_model
 from groupwise.reward import RewardError
 from groupwise.runs import RunFolder
 from groupwise.training.run import launch

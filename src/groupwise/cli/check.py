@@ -12,7 +12,7 @@ from groupwise.cli.arguments import ExperimentName, Model, Overrides, Prompts, R
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
     from groupwise.experiment import Experiment
-    from groupwise.experiment.one_group import OneGroup
+    from groupwise.experiment.trial import OneGroup
     from groupwise.training.job import Domains, Job
 
 
@@ -55,7 +55,7 @@ def _read_and_score(loaded: Experiment, job: Job, span: Experiment, domains: Dom
     from groupwise.cli.output import say
     from groupwise.domain.callable import is_users
     from groupwise.domain.failed_method import naming_failed_method
-    from groupwise.experiment.one_group import one_group
+    from groupwise.experiment.trial import one_group
     from groupwise.streams import Streams
     from groupwise.training.distributed import World
     from groupwise.training.run.preflight import check_domain

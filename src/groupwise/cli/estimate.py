@@ -61,7 +61,7 @@ def estimate(
         why = f"it has {total / 2**30:.3g} GiB" if peak > total else "there is a configuration without weights"
         say(f"No step was measured on {here}: {why}. Seconds are known only by a step on the machine itself.")
     elif measure is not False:
-        from groupwise.experiment.measured_step import measured_step
+        from groupwise.experiment.trial import measured_step
 
         _show_step(measured_step(span), here)
 

@@ -15,7 +15,6 @@ from groupwise.experiment.arguments import nested_changes, read_arguments
 from groupwise.experiment.catalogue import FROM_MODEL, Source, find
 from groupwise.experiment.loading import load_source
 from groupwise.experiment.object_record import DOMAIN_INSTANCE, Arguments, check_objects, objects_of, wrong_type
-from groupwise.experiment.same_settings import check_same_settings
 from groupwise.experiment.schema import Experiment
 from groupwise.runs.folder import RunFolder
 
@@ -88,7 +87,7 @@ def train(
             raise ConfigError("resume = True: out is missing; write out=FOLDER, the folder of the run")
         if not resume or out is None or not RunFolder(Path(out)).config.is_file():
             return runner.run(experiment, out, controls=controls, remarks=remarks)
-        changed = check_same_settings(runner.with_controls(experiment, controls), Path(out))
+        changed = runner.check_same_settings(runner.with_controls(experiment, controls), Path(out))
         # The program names the same code as the folder, so that the folder asks for no consent.
         return _go_on(Path(out), arguments, run_code=True, remarks=changed)
 

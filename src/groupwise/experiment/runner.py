@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from groupwise import plugins
-from groupwise.config import ConfigError, held_object, merge, object_path, user_object, validate
+from groupwise.config import ConfigError, difference, held_object, merge, object_path, read_json, user_object, validate
 from groupwise.domain.callable import is_users
 from groupwise.experiment.code_consent import code_of, shipped_code
 from groupwise.experiment.loaded_run import check_start
-from groupwise.experiment.loading import edits, load_experiment
-from groupwise.experiment.object_record import DOMAIN_INSTANCE, MODULE, sources_of
-from groupwise.experiment.same_settings import check_same_settings
+from groupwise.experiment.loading import edits, load_experiment, read_experiment
+from groupwise.experiment.object_record import DOMAIN_INSTANCE, MODULE, MOST_SHOWN, more, sources_of
 from groupwise.experiment.schema import Experiment
 from groupwise.processes import can_spread
 from groupwise.runs.folder import RunFolder
@@ -304,3 +304,69 @@ def _recipe(span: Experiment, experiment: Experiment) -> Recipe:
 
 def _show(value: Any) -> str:
     return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# The comparison of an experiment with the run that a folder holds already.
+
+OF_MEMORY: Final = (
+    "train.micro_batch_members",
+    "train.gradient_checkpointing",
+    "domain.engine.max_members",
+    "domain.transitions_at_once",
+)
+"""The keys that say how a step is computed and not what: they change its results by rounding alone. A run whose memory
+ran out goes on with others.
+"""
+
+_OF_A_PART: Final = re.compile(r"^(stages\[\d+\]|controls\..+?)\.set\.")
+"""The beginning of a key that a stage or a control has for itself."""
+
+
+def check_same_settings(experiment: Experiment, folder: Path, *, patience_seconds: float = 10.0) -> list[str]:
+    """Refuses to go on with a run under other settings than it began with, but for those of `OF_MEMORY` (a stage's and
+    a control's too), which `config.json` then says. Python objects are not compared here. Each of several processes
+    calls it.
+
+    Args:
+        experiment: the experiment as it would begin now.
+        folder: a run folder with its `config.json`.
+        patience_seconds: the longest wait for a process that trains in the folder, before `config.json` is written.
+
+    Returns:
+        a sentence about each key that differs from now on.
+
+    Raises:
+        ConfigError: a key differs, and the message gives both values; or another process trains in the folder.
+
+    Example:
+        >>> import json, tempfile
+        >>> from groupwise.experiment.loading import load_experiment
+        >>> experiment = load_experiment("language")
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "config.json").write_text(json.dumps({**experiment.table(), "seed": 3}))
+        >>> check_same_settings(experiment, folder)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: run folder ...: its run began with other settings: seed = 0 (3 there); ...
+    """
+    from groupwise.training.run.run_folder import accept_configuration, locked, write_json
+
+    run = RunFolder(folder)
+    # What a version before this one had no key for has the value of today, as `resume` takes it.
+    recorded = read_experiment(run.config, allowed=[reference.path for reference in code_of(experiment)]).table()
+    wanted = {**experiment.table(), **{key: value for key, value in recorded.items() if key == "objects"}}
+    changed = difference({**recorded, "objects": None}, {**wanted, "objects": None})
+    if others := [key for key in changed if _OF_A_PART.sub("", key) not in OF_MEMORY]:
+        differences = [f"{key} = {changed[key][1]!r} ({changed[key][0]!r} there)"[:200] for key in others]
+        raise ConfigError(
+            f"run folder {folder}: its run began with other settings:"
+            f" {', '.join(differences[:MOST_SHOWN])}{more(differences)}; give the same again (only"
+            f" {', '.join(OF_MEMORY)} may differ), or another folder for another run"
+        )
+    if changed and not run.summary.is_file():
+        # A process that trains holds a lock on the file, which a new one would be without. Whichever of the processes
+        # of this run comes first writes it, so that none reads the old one.
+        with locked(run, patience_seconds):
+            if read_json(run.config) != wanted:
+                write_json(run.config, wanted)
+                accept_configuration(run)
+    return [f"goes on with {key} = {new!r}, where it had {old!r}" for key, (old, new) in changed.items()]
