@@ -57,17 +57,17 @@ def invariances(objective: Objective, batch: World) -> None:
 
 def same_names(objective: Objective, batch: World, second: World) -> None:
     """Asserts that processes with different members have metrics of the same names, since they are reduced by name."""
-    together, worlds = SimulatedProcesses(2), (batch, second)
+    simulated, worlds = SimulatedProcesses(2), (batch, second)
 
     def names(rank: int) -> tuple[set[str], set[str]]:
         """Returns the names of the batch's metrics and of the loss's metrics in the process `rank`."""
-        reduce = together.reduce(rank)
+        reduce = simulated.reduce(rank)
         batch = prepared(objective, worlds[rank], reduce)
         return set(batch.statistics), set(
             objective.loss(worlds[rank].scored(), objective.plan(batch, reduce=reduce)).statistics
         )
 
-    first_names, second_names = together.run(names)
+    first_names, second_names = simulated.run(names)
     assert first_names == second_names, f"metrics differ by what a process holds: {first_names ^ second_names}"
 
 
@@ -76,7 +76,7 @@ SLOTS = ("advantage", "admission", "smoothing", "ratio", "trust", "credit", "cor
 BEFORE_PLAN = ("advantage", "admission")
 """Slots that only `prepare` reads."""
 
-# Every term of the loss is on, so that every law holds for all of them together.
+# Every term of the loss is on, so that every law holds for all of them simulated.
 BASE: Table = {"entropy": 0.01, "auxiliary": {"supervised": 0.5}}
 
 
@@ -317,8 +317,8 @@ class Prepared:
 
     @staticmethod
     def of(objective: Objective, given: World) -> Prepared:
-        together, parts = SimulatedProcesses(2), dealt(given)
-        batches = together.run(lambda rank: prepared(objective, parts[rank], together.reduce(rank)))
+        simulated, parts = SimulatedProcesses(2), dealt(given)
+        batches = simulated.run(lambda rank: prepared(objective, parts[rank], simulated.reduce(rank)))
         return Prepared(given, prepared(objective, given), tuple(zip(parts, batches, strict=True)))
 
 
@@ -372,16 +372,16 @@ def _in_micro_batches(objective: Objective, batch: Prepared) -> list[tuple[Tenso
 
 def _through_cotangents(objective: Objective, batch: Prepared) -> list[tuple[Tensor, Gradients]]:
     """The same where the loss of a part reads the whole."""
-    together = SimulatedProcesses(2)
+    simulated = SimulatedProcesses(2)
 
     def work(rank: int) -> tuple[Tensor, Gradients]:
         mine, own = batch.dealt[rank]
         found = objective.cotangents(
-            mine.scored(gradient=False), objective.plan(own, reduce=together.reduce(rank), detail=False)
+            mine.scored(gradient=False), objective.plan(own, reduce=simulated.reduce(rank), detail=False)
         )
         return found.loss.total, found.scored.tensors()
 
-    return together.run(work)
+    return simulated.run(work)
 
 
 def finite_at(objective: Objective, given: World, batch: Batch) -> None:

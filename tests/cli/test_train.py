@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.cli import output
-from groupwise.cli.ending import advice, results, texts
+from groupwise.cli.summary import advice, results, texts
 from groupwise.experiment import load_experiment
 from groupwise.track.tracker import depends_on_machine, read_metrics
 

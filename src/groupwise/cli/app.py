@@ -25,15 +25,15 @@ from groupwise.processes import end_with_parent
 
 @final
 class Verb(TyperCommand):
-    """A command; an option that it does not have is looked up among those of the sources' scripts."""
+    """A command; an option that it does not have is looked up among those of other systems' scripts."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parses as typer does, and answers options of other systems.
+        """Parses as typer does, and names the counterparts of other systems' options.
 
         Raises:
             ConfigError: options of another system; all of them are answered.
         """
-        asked = list(args)
+        given = list(args)
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
@@ -43,7 +43,7 @@ class Verb(TyperCommand):
             from groupwise.config import ConfigError, Problem
             from groupwise.experiment.counterparts import flags
 
-            if not (counterparts := flags(asked)):
+            if not (counterparts := flags(given)):
                 raise
         raise ConfigError([Problem("", answer) for answer in counterparts], source=f"groupwise {ctx.info_name}")
 
@@ -57,8 +57,8 @@ app = typer.Typer(
 )
 
 
-def _print_versions(asked: bool) -> None:
-    if asked:
+def _print_versions(requested: bool) -> None:
+    if requested:
         import platform
         from importlib.metadata import PackageNotFoundError
         from importlib.metadata import version as installed
@@ -74,7 +74,7 @@ def _print_versions(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    asked: Annotated[
+    requested: Annotated[
         bool,
         typer.Option("--version", is_eager=True, callback=_print_versions, help="Print the installed versions."),
     ] = False,
@@ -82,9 +82,9 @@ def _options(
     pass
 
 
-def _brought() -> list[Any]:
-    """Returns the verbs that packages bring, by the entry points `groupwise.verbs`; one whose package is not here says
-    so.
+def _installed_verbs() -> list[Any]:
+    """Loads the commands that packages register as entry points `groupwise.verbs`. The command of a package that is
+    not installed is one that raises an error.
     """
 
     def verb(point: Any) -> Any:
@@ -104,7 +104,7 @@ def _brought() -> list[Any]:
 
 _PANELS = {
     "Train": (train, resume, check, estimate),
-    "Look at results": (*_brought(), evaluate, sample, export),
+    "Look at results": (*_installed_verbs(), evaluate, sample, export),
     "Look things up": (experiments, methods, schema),
 }
 for _panel, _verbs in _PANELS.items():
@@ -116,7 +116,7 @@ def main() -> None:
     """Runs the command line; exits with 2 for a user's error, 1 for a defect, 130 or 143 after Ctrl-C or SIGTERM."""
     end_with_parent()
     for stream in (sys.stdout, sys.stderr):
-        # What a model writes, and how files are called, may hold what the terminal's encoding does not.
+        # Completions and file names may hold characters that the terminal cannot encode.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:

@@ -1,4 +1,4 @@
-"""What the shell completes: names of experiments and methods, keys of an experiment. Reads files, and loads no model
+"""Shell completion of experiments, methods and keys of an experiment. Reads files, and loads no model
 library.
 """
 

@@ -1,4 +1,4 @@
-"""`groupwise export`: a trained model as a folder that others load, with a card that says where it comes from."""
+"""`groupwise export`: a trained model as a folder for other libraries, with a model card."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def card_head(config: Mapping[str, Any], card: Card) -> list[str]:
 
     Args:
         config: the run's resolved configuration.
-        card: what the domain says of the folder.
+        card: the domain's description of the folder.
 
     Example:
         >>> from groupwise.domain.exported import Card
@@ -48,7 +48,7 @@ def card_head(config: Mapping[str, Any], card: Card) -> list[str]:
         "---",
         *([f"library_name: {card.library}"] if card.library else []),
         *([f"pipeline_tag: {card.task}"] if card.task else []),
-        # A text of JSON is one of YAML, whatever stands in a path.
+        # JSON strings are valid YAML, so any path is quoted correctly.
         *(
             [f"base_model: {json.dumps(base)}", f"base_model_relation: {'adapter' if card.adapter else 'finetune'}"]
             if base
@@ -84,7 +84,7 @@ def export(
     examples and selects without torch.
     """
     from groupwise.checkpoint import new_folder
-    from groupwise.cli.output import console, say
+    from groupwise.cli.output import console, print_text
     from groupwise.cli.trained import require_new, run_config
     from groupwise.config import ConfigError, read_json
     from groupwise.domain.exported import Export
@@ -111,7 +111,7 @@ def export(
         text = model_card(out.resolve().name, config, summary, which, card, controls, ended.evaluated_on)
         (partial / "README.md").write_text(text, encoding="utf-8")
     for remark in card.remarks:
-        say(remark)
+        print_text(remark)
     console().print(f"Wrote {out}", soft_wrap=True)
     console().print(f"Load it: {card.loading}", markup=False, soft_wrap=True)
 
@@ -158,7 +158,7 @@ def model_card(
         config: the run's resolved configuration.
         summary: what `summary.json` holds; empty where the run has not ended.
         which: which of its models.
-        card: what the domain says of the folder.
+        card: the domain's description of the folder.
         controls: name -> score of what was trained beside it for the same time.
         evaluated_on: whether the prompts of its evaluations were trained on.
 

@@ -20,7 +20,7 @@ _NUMBERS = (
     *("low", "high", "positive", "negative", "sigma", "eps_pos", "eps_neg", "tau_pos", "tau_neg"),
     *("threshold", "share", "maximum", "value", "beta"),
 )
-"""Keys whose values tell one setting of a slot from another."""
+"""Keys whose values the list shows beside the kind of a slot."""
 _PLAIN = {"all", "identity", "uniform", "none", "0", "-"}
 """The kinds of slots that have no effect; the list leaves them out."""
 _WIDTH = 120
@@ -66,7 +66,7 @@ def _difference(below: str, name: str) -> dict[str, tuple[Any, Any]]:
 
 def _record(name: str) -> dict[str, Any]:
     """Returns a method as JSON-able values: its file, every slot resolved, its overlays, its citation, and
-    key -> [grpo's value, its own]. An overlay, `+tis`, is compared as it is laid on grpo.
+    key -> [grpo's value, its own]. An overlay, `+tis`, is compared as part of `grpo+tis`.
     """
     file, overlays = _files(name)
     record = {"name": name, **file.model_dump(mode="json")}

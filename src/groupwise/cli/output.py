@@ -39,7 +39,7 @@ def console() -> Console:
     return terminal
 
 
-def say(text: str) -> None:
+def print_text(text: str) -> None:
     """Prints sentences: broken between words on a terminal, unbroken in a file or a pipe.
 
     Args:
@@ -47,7 +47,7 @@ def say(text: str) -> None:
             breaks it.
 
     Example:
-        >>> say("2 steps, 3 s")
+        >>> print_text("2 steps, 3 s")
         2 steps, 3 s
     """
     from rich.text import Text
@@ -165,9 +165,9 @@ def message_for_user(error: BaseException) -> str | None:
 def print_error(error: BaseException) -> int:
     """Prints an error and returns the exit status: 2 for the user's, 1 for ours.
 
-    Under `torchrun` every process usually meets the same error, and the first one tells it. The others wait: `torchrun`
-    ends them when the first one ends, and one that is still there met an error of its own, which it tells. A process
-    whose connection broke waits for longer: the one that ended it met an error of its own.
+    Under `torchrun` every process usually raises the same error, and rank 0 prints it. The others wait: `torchrun`
+    kills them when rank 0 ends, and a process that is still alive prints its own error. A process whose connection broke
+    waits longest, since the process that left has the real error.
 
     Args:
         error: what was caught.
@@ -182,7 +182,7 @@ def print_error(error: BaseException) -> int:
         message = "the connection to another process broke; where that one ended, what it said says why: "
         message, status = f"{message}{type(error).__name__}: {error}", 1
     elif isinstance(error, ProcessLeftError):
-        # The process that has left the run tells its error better, where it is a command too.
+        # The process that left the run prints the real error first.
         time.sleep(2 * SECONDS_FOR_THE_FIRST)
         status = 1
     elif not is_first_process():

@@ -54,7 +54,7 @@ def train(
 
     check_launch()
     loaded = load(experiment, overrides, model=model, prompts=prompts, seed=seed, threads=threads, run_code=run_code)
-    from groupwise.cli.output import say
+    from groupwise.cli.output import print_text
     from groupwise.config import ConfigError
     from groupwise.experiment.runner import begin_or_resume, default_run_folder, run
 
@@ -65,19 +65,19 @@ def train(
     if out is None and num_processes() > 1:
         raise ConfigError("several processes need one run folder, and each would name its own; write --out runs/NAME")
     folder = out or default_run_folder(loaded)
-    say(f"{loaded.name}: {loaded.description}" if loaded.description else loaded.name)
-    say(f"method {loaded.objective.name}, seed {loaded.seed}, run folder {folder}")
+    print_text(f"{loaded.name}: {loaded.description}" if loaded.description else loaded.name)
+    print_text(f"method {loaded.objective.name}, seed {loaded.seed}, run folder {folder}")
     had_ended = resume and RunFolder(folder).has_ended
     _finish(folder, (begin_or_resume if resume else run)(loaded, folder, controls=controls), had_ended)
 
 
 def _finish(folder: Path, result: Result, had_ended: bool) -> None:
     """Prints the end of a run, and exits with the status of the signal that interrupted it."""
-    from groupwise.cli.ending import ending
-    from groupwise.cli.output import interrupted_status, say
+    from groupwise.cli.output import interrupted_status, print_text
+    from groupwise.cli.summary import print_summary
 
     if had_ended:
-        say("This run has ended: nothing is left to do.")
-    ending(folder, (result.before_step, result.after_step))
+        print_text("This run has ended: nothing is left to do.")
+    print_summary(folder, (result.before_step, result.after_step))
     if result.interrupted:
         raise typer.Exit(interrupted_status(result.signal))

@@ -55,7 +55,7 @@ def user_callable(path: ImportPath, key: str = "path", *, group: str = "", write
         write: what an error asks for, such as `a function f(step, metrics)`.
 
     Raises:
-        ConfigError: as of `user_object`, or what stands there cannot be called.
+        ConfigError: as of `user_object`, or the object cannot be called.
 
     Example:
         >>> user_callable(ImportPath("math:sqrt"))(4.0)
@@ -81,7 +81,7 @@ def user_class(path: ImportPath, base: type[Any] | None = None, key: str = "path
         name: by which an author imports the base; its module and name by default.
 
     Raises:
-        ConfigError: as of `user_object`, or no class stands there, or one that does not extend the base.
+        ConfigError: as of `user_object`, or the object is no class, or a class that does not extend the base.
 
     Example:
         >>> user_class(ImportPath("fractions:Fraction")).__name__
@@ -135,7 +135,7 @@ def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any], 
     """Refuses arguments that a stranger's function does not take, before it is called.
 
     Args:
-        function: it may have no signature, as some of C have none; its call then tells.
+        function: without a signature, as some functions of C have none, it is not checked.
         arguments: by name.
         place: the key and its value, for errors.
         all_of: whether these are all the arguments; otherwise more will be given with each call.
@@ -235,8 +235,8 @@ class FromPath(Config):
     """The class at `path` with the settings that it validates.
 
     A subclass says in `settings_class` which classes may stand there and what validates their settings. Both are
-    checked when the configuration is read, and every setting is stated from then on, so that a run's `config.json` says
-    all that it was trained with. Where the code may not run (`only`), nothing is imported and nothing is checked.
+    checked when the configuration is read. Afterwards every setting is stated, so that `config.json` is complete. Where
+    the code may not run (`restrict_code`), nothing is imported and nothing is checked.
 
     Raises:
         ConfigError: there is no such class, it may not stand here, or it does not take the settings.
@@ -246,7 +246,7 @@ class FromPath(Config):
     path: InModule
     """`package.module:Class`; the module may lie in the working directory."""
     settings: Mapping[str, Any] = Field(default_factory=dict, validate_default=True)
-    """What the class is configured by; validated as its fields say."""
+    """The settings of the class, validated by its fields."""
 
     @classmethod
     def settings_class(cls, path: ImportPath) -> type[Config]:
@@ -376,14 +376,14 @@ class PieceFromPath(FromPath):
             problem_of: function that says what is wrong with the result, if anything is.
 
         Raises:
-            PieceError: the method raised, or returned something else; memory that ran out and what says itself what to
-                write are passed on.
+            PieceError: the method raised, or returned something else. A `ConfigError` and a lack of memory are passed
+                on as they are.
         """
         try:
             result = getattr(self.piece, name)(*arguments)
         except ConfigError:
             raise
-        # An author's code may fail in any way; whoever catches a lack of memory takes smaller batches.
+        # A user's code may raise anything. A lack of memory is passed on, since the caller then takes smaller batches.
         except Exception as error:
             if is_out_of_memory(error) or not may_run(self.path):
                 raise

@@ -111,7 +111,7 @@ def _problem(shape: Shape, details: ErrorDetails, tree: Any) -> _LocatedProblem:
         elif isinstance(table, Mapping) and (answer := place_shape.instead_of_unknown(str(path[-1]), place, table)):
             problem = Problem(assignment, f"unknown key; {answer}")
         else:
-            meant = _elsewhere(shape, path, tree) or nearest(path[-1], allowed)
+            meant = _same_key_elsewhere(shape, path, tree) or nearest(path[-1], allowed)
             problem = Problem(assignment, "unknown key", allowed, meant)
     elif kind == "missing":
         problem = Problem(dotted, "is missing; it has no default, so write it")
@@ -153,9 +153,9 @@ def _of_user_code(root: Shape, location: tuple[str | int, ...], path: tuple[str 
     return f'it belongs to code of your own; write {_dotted(above)}.kind = "{_CALLABLE}" beside it'
 
 
-def _elsewhere(root: Shape, path: tuple[str | int, ...], tree: Any) -> str | None:
+def _same_key_elsewhere(root: Shape, path: tuple[str | int, ...], tree: Any) -> str | None:
     """Returns the key of the same name elsewhere, where exactly one exists: in the whole configuration or in one of its
-    tables. A table of several kinds, each of which has its own keys, comes after the others, where its kind is said.
+    tables. Tables of several kinds are searched last, and only under the kind that is written.
     """
     name = path[-1]
     tables = {
@@ -183,7 +183,7 @@ def _without_other_branches(tree: Any, problems: list[_LocatedProblem]) -> list[
     """Reduces the problems to one a key. A union (of a number and a table) reports one problem for each of its
     branches.
     """
-    # What another kind lacks is no mistake where the kind itself is.
+    # Keys that another kind would require are not reported: the kind itself is the mistake.
     of_user_code = {path[:-1] for (path, kind), _ in problems if kind == _USER_CODE}
     problems = [
         ((path, kind), problem)

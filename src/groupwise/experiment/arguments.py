@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from groupwise.config import ConfigError, ImportPath, check_plain, object_path
-from groupwise.config.layers import lay
+from groupwise.config.layers import set_nested
 from groupwise.domain.exported import EvaluationObjects, RowsObject
 from groupwise.experiment.object_record import (
     DOMAIN_INSTANCE,
@@ -404,7 +404,7 @@ def nested_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
         if not all(names := key.split(".")):
             message = f"the key {key!r} cannot be read; write names joined by dots, for example 'train.num_steps'"
             raise ConfigError(message)
-        lay(tree, names, _plain(value, key), key, once=True)
+        set_nested(tree, names, _plain(value, key), key, once=True)
     check_plain(tree, "changes")
     return tree
 

@@ -18,7 +18,7 @@ from groupwise.runs.folder import RunFolder, with_slots_at_top
 
 _PRESETS = Path(__file__).resolve().parents[1] / "presets"
 FROM_MODEL = _PRESETS / "from_model.toml"
-"""What a run starts from where a model is named and no experiment."""
+"""The experiment of a run that names a model and no experiment."""
 
 
 @final

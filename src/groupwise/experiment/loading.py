@@ -67,7 +67,7 @@ def load_experiment(
         >>> experiment.objective.name, experiment.objective.trust.high
         ('dapo+edited', 0.3)
     """
-    return load_source(*_found(name, overrides), run_code=run_code)
+    return load_source(*_located(name, overrides), run_code=run_code)
 
 
 def load_source(source: Source, over: Mapping[str, Any], label: str, *, run_code: bool = False) -> Experiment:
@@ -116,7 +116,7 @@ def read_experiment(
         'language'
     """
     with restrict_code(allowed):
-        return _read(*_found(name, overrides))
+        return _read(*_located(name, overrides))
 
 
 def _refuse_empty(over: Mapping[str, Any], below: Mapping[str, Any], prefix: str = "") -> None:
@@ -133,7 +133,7 @@ def _refuse_empty(over: Mapping[str, Any], below: Mapping[str, Any], prefix: str
         _refuse_empty(value, table, f"{prefix}{key}.")
 
 
-def _found(name: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> tuple[Source, dict[str, Any], str]:
+def _located(name: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> tuple[Source, dict[str, Any], str]:
     source = find(name)
     if source.path.name == RunFolder(source.path.parent).config.name:
         require_known_version(RunFolder(source.path.parent))

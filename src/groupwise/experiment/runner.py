@@ -72,7 +72,7 @@ def begin_or_resume(experiment: Experiment, folder: Path, *, controls: bool = Tr
     command serves a first start and every restart by `torchrun --max-restarts` or by a cluster's queue.
 
     Args:
-        experiment: the experiment, with every key stated; no Python object stands behind it.
+        experiment: the experiment, with every key stated; it refers to no Python object.
         folder: the run folder, which is absent, empty or holds a run of the same settings.
         controls: whether the experiment's controls are trained as well.
 
@@ -257,7 +257,7 @@ def remarks(experiment: Experiment) -> list[str]:
     from groupwise.objective.objective import warnings
 
     sentences: dict[str, None] = {}
-    # Of a table of another kind only the settings of the new kind are listed.
+    # Where a kind changed, only the settings of the new kind are listed.
     if changed := {key: pair for key, pair in edits(experiment).items() if pair[1] is not None}:
         listed = ", ".join(f"{key} {_show(old)} -> {_show(new)}" for key, (old, new) in changed.items())
         sentences[f"method {experiment.objective.name}: {listed}"] = None
@@ -323,9 +323,8 @@ _OF_A_PART: Final = re.compile(r"^(stages\[\d+\]|controls\..+?)\.set\.")
 
 
 def check_same_settings(experiment: Experiment, folder: Path, *, patience_seconds: float = 10.0) -> list[str]:
-    """Refuses to go on with a run under other settings than it began with, but for those of `OF_MEMORY` (a stage's and
-    a control's too), which `config.json` then says. Python objects are not compared here. Each of several processes
-    calls it.
+    """Refuses to resume a run under other settings. The keys in `OF_MEMORY`, also those of a stage or control, may
+    differ and are then written to `config.json`. Python objects are not compared. Every process calls this function.
 
     Args:
         experiment: the experiment as it would begin now.
@@ -351,7 +350,7 @@ def check_same_settings(experiment: Experiment, folder: Path, *, patience_second
     from groupwise.training.run.run_folder import accept_configuration, locked, write_json
 
     run = RunFolder(folder)
-    # What a version before this one had no key for has the value of today, as `resume` takes it.
+    # A key that an older version did not write has its present default, as in `resume`.
     recorded = read_experiment(run.config, allowed=[reference.path for reference in code_of(experiment)]).table()
     wanted = {**experiment.table(), **{key: value for key, value in recorded.items() if key == "objects"}}
     changed = difference({**recorded, "objects": None}, {**wanted, "objects": None})

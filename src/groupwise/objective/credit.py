@@ -289,7 +289,7 @@ class TopEntropy(CreditSlot):
     masks: ClassVar[bool] = True
     reads: ClassVar[frozenset[str]] = frozenset({"entropy"})
     share: float = Field(default=0.2, gt=0, le=1)
-    """Of all valid decisions of an update, how many train."""
+    """The share of all valid decisions of an update that train."""
 
     def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         assert decisions.entropy is not None

@@ -479,7 +479,7 @@ class Objective(Slots):
         if not self.correction.neutral:
             assert acted.behaviour_log_prob is not None
             gap = acted.old_log_prob - acted.behaviour_log_prob
-            # What another trainer records need not be finite; the loss leaves such a decision out.
+            # Log-probs recorded by another trainer may be infinite; the loss leaves such a decision out.
             gap = torch.where(logical_and(acted.mask, gap.isfinite()), gap, 0.0)
             correction = self.correction(gap.double(), acted.mask)
         auxiliary = {}

@@ -376,13 +376,13 @@ def processes(objective: Objective, world: World, expected: Outcome) -> None:
     which admission may drop.
     """
     rows = [torch.tensor([0, 1, 2, 5, 6]), torch.tensor([3, 4])]
-    together = SimulatedProcesses(2)
+    simulated = SimulatedProcesses(2)
 
     running = prepared(objective, world).state.running
 
     def work(rank: int) -> tuple[Tensor, Gradients]:
         rank_world = world.members(rows[rank])
-        reduce = together.reduce(rank)
+        reduce = simulated.reduce(rank)
         scored = rank_world.scored()
         batch = prepared(objective, rank_world, reduce)
         loss = objective.loss(scored, objective.plan(batch, reduce=reduce))
@@ -393,7 +393,7 @@ def processes(objective: Objective, world: World, expected: Outcome) -> None:
             )
         return loss.total.detach(), gradients_of(loss.total, scored)
 
-    outcomes = together.run(work)
+    outcomes = simulated.run(work)
     inverse_order = torch.cat(rows).argsort()
     gradients = {
         name: torch.cat([rank_outcome[1][name] for rank_outcome in outcomes])[inverse_order]

@@ -145,7 +145,7 @@ def _failures(objective: Objective) -> list[str]:
         laws.outcome(objective, world(7))
     except PieceError as error:
         return [f"call: {_reason(error)}"]
-    # What the laws raise on this batch they name themselves.
+    # Other errors on this batch are reported by the laws.
     except Exception:
         return []
     return []

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 _NUM_TEXTS = 3
 
 
-def ending(run: Path, steps: tuple[int, int]) -> None:
-    """Prints the end of a run from its folder; one that was interrupted has said already how it goes on.
+def print_summary(run: Path, steps: tuple[int, int]) -> None:
+    """Prints the results of a run from its folder; nothing for a run that was interrupted.
 
     Args:
         run: the run folder.
@@ -23,7 +23,7 @@ def ending(run: Path, steps: tuple[int, int]) -> None:
     """
     from rich.text import Text
 
-    from groupwise.cli.output import console, say
+    from groupwise.cli.output import console, print_text
     from groupwise.cli.trained import run_config
     from groupwise.experiment.held_out import evaluations, read_summary
 
@@ -34,7 +34,7 @@ def ending(run: Path, steps: tuple[int, int]) -> None:
     config = run_config(run)
     out.print()
     for line in results(run, summary, config):
-        say(line)
+        print_text(line)
     for renderable in tables(run):
         out.print()
         out.print(renderable)
@@ -43,11 +43,11 @@ def ending(run: Path, steps: tuple[int, int]) -> None:
     if after:
         out.print()
         for line in texts(before, after):
-            say(line)
+            print_text(line)
     for line in pictures(run, steps):
         out.print(Text(line))
     for line in findings(run):
-        say(line)
+        print_text(line)
     out.print(Text(f"\nRun folder: {run}"))
     for line in advice(run, config, after):
         out.print(Text(line))
