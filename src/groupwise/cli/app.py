@@ -37,7 +37,7 @@ class Verb(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            # By its name: typer brings a click of its own, or in older versions uses the one that is installed.
+            # Compared by name, since typer ships its own copy of click in newer versions.
             if type(error).__name__ != "NoSuchOption":
                 raise
             from groupwise.config import ConfigError, Problem

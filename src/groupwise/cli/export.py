@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from groupwise.domain.exported import Card
 
 
-# The head of a model card: what hubs read of it, YAML between two lines of dashes.
+# The YAML front matter of a model card, which model hubs read.
 
 
 def card_head(config: Mapping[str, Any], card: Card) -> list[str]:
@@ -136,7 +136,7 @@ def _model(run: Path, which: str, out: Path, *, run_code: bool) -> Iterator[Path
 
     domain = open_domain(load_experiment(folder.config, run_code=run_code))
     with closing(domain), TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}.") as temporary:
-        # The temporary folder is its owner's alone, and what is exported need not be.
+        # A temporary folder is private (0700), and the exported folder should have normal permissions.
         (model := Path(temporary) / "model").mkdir()
         write_model_of(checkpoint, domain, model)
         yield model

@@ -34,7 +34,7 @@ def console() -> Console:
 
     terminal = Console(highlight=False, quiet=not is_first_process(), soft_wrap=True)
     if not terminal.is_terminal:
-        # A file or a pipe has no width of its own; a table should not be broken for one.
+        # Files and pipes have no width, and tables in them should not be wrapped.
         terminal.width = 200
     return terminal
 
@@ -151,7 +151,7 @@ def message_for_user(error: BaseException) -> str | None:
         )
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         return advice(error.name.partition(".")[0])
-    # An absent file is looked for by name before it is opened, and is a defect here.
+    # Code of ours checks that a file exists before it opens it, so a missing file here is a bug.
     if isinstance(error, OSError) and error.filename is not None and error.errno != errno.ENOENT:
         return f"{str(error.filename)[:300]}: {error.strerror}"
     if not isinstance(error, (ValueError, RuntimeError, OSError)) or isinstance(error, NotImplementedError):
@@ -166,8 +166,8 @@ def print_error(error: BaseException) -> int:
     """Prints an error and returns the exit status: 2 for the user's, 1 for ours.
 
     Under `torchrun` every process usually raises the same error, and rank 0 prints it. The others wait: `torchrun`
-    kills them when rank 0 ends, and a process that is still alive prints its own error. A process whose connection broke
-    waits longest, since the process that left has the real error.
+    kills them when rank 0 ends, and a process that is still alive prints its own error. A process whose connection
+    broke waits longest, since the process that left has the real error.
 
     Args:
         error: what was caught.
@@ -201,7 +201,7 @@ def print_error(error: BaseException) -> int:
 def _of_the_connection(error: BaseException) -> bool:
     """Returns whether `torch.distributed` raised the error, about the connection of processes."""
     frames = traceback.extract_tb(error.__traceback__)
-    # The store's own errors have no frame there.
+    # Errors of the C++ store have no Python frame.
     return isinstance(error, RuntimeError) and (
         type(error).__module__ == "torch.distributed"
         or (bool(frames) and Path(frames[-1].filename).parts[-3:-1] == ("torch", "distributed"))

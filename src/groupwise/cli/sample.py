@@ -193,7 +193,7 @@ def member_text(record: Mapping[str, Any], without: Collection[str] = ()) -> str
             value = record[name]
             return f"image, {value.shape[0]} x {value.shape[1]}" if hasattr(value, "shape") else str(value)
     entries = [f"{name} {_short(value)}" for name, value in record.items() if name not in {"prompt", "key", *without}]
-    # A line is cut at its end, so that the longest entry comes last.
+    # Lines are cut at the end, so the longest entry comes last.
     return "; ".join(sorted(entries, key=len))
 
 

@@ -208,7 +208,7 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
         ),
         "a folder that others load": f"export {place} --out {shlex.quote(str(run.name) + '-model')}",
     }
-    # A command has a line of its own, so that it can be copied from a narrow terminal.
+    # Commands are on separate lines, so that they can be copied from a narrow terminal.
     return [
         "Try next:",
         *(line for what, command in steps.items() for line in (f"  {what}", f"    groupwise {command}")),

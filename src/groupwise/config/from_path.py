@@ -18,7 +18,7 @@ from groupwise.config.open_kinds import load_installed
 from groupwise.config.validation import validate
 from groupwise.processes import is_out_of_memory
 
-# A stranger's functions and classes, as a configuration names them: loaded, checked and called in one way.
+# Loading, checking and calling the functions and classes that a configuration names.
 
 _MOST = 12
 """Names that an error lists."""
@@ -179,7 +179,7 @@ def call_user(function: Callable[..., Any], arguments: Mapping[str, Any], place:
         return function(**arguments)
     except ConfigError:
         raise
-    # A stranger's code may fail in any way.
+    # User code may raise anything.
     except Exception as error:
         called = getattr(function, "__name__", type(function).__name__)
         message = f"{called}({', '.join(f'{name}={value!r}' for name, value in arguments.items())}) failed"
@@ -196,7 +196,7 @@ def _load(path: ImportPath, key: str, group: str, listed: Callable[[Any], bool])
         return load_installed(path, group, key).value
     try:
         loaded: Any = user_module(path)
-    # A stranger's module may fail in any way while it is imported, and may end the program.
+    # Importing a user's module may raise anything, SystemExit included.
     except (Exception, SystemExit) as error:
         message = f"the module {path.module!r} cannot be imported: {why_failed(error)}"
         message += "; it must be installed or lie in the working directory"
@@ -221,7 +221,7 @@ def _members(holder: Any, listed: Callable[[Any], bool]) -> list[str]:
     return sorted(
         member
         for member, value in getattr(holder, "__dict__", {}).items()
-        # A class method is callable only through its class.
+        # A classmethod object in `__dict__` is not callable itself.
         if not member.startswith("_")
         and listed(getattr(value, "__func__", value))
         and f"{getattr(value, '__module__', home)}.".startswith(f"{home}.")

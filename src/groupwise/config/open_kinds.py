@@ -78,7 +78,7 @@ def load_installed(name: str, group: str, key: str) -> Installed:
         raise ConfigError(Problem(place, reason))
     try:
         return Installed(point.load(), point.value, packages)
-    # A stranger's package may fail in any way while it is imported.
+    # Importing another package may raise anything.
     except (Exception, SystemExit) as error:
         message = f"the code of package {packages} ({point.value}) cannot be imported: {why_failed(error)}"
         raise ConfigError(Problem(place, message)) from error
@@ -139,7 +139,7 @@ class OpenKinds:
         return core_schema.no_info_plain_validator_function(self._read)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        # Validation reports a package that cannot be imported where a table names its kind.
+        # A package that cannot be imported is reported by validation, once a table names its kind.
         choices: dict[Any, CoreSchema] = {
             kind: self.config(kind).__pydantic_core_schema__ for kind in self.names() if self.can_read(kind)
         }

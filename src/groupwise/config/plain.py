@@ -141,7 +141,7 @@ def _cut(path: str) -> str:
 
 def _value_text(value: Any) -> str:
     if isinstance(value, int) and abs(value) >= 10**_MOST_DIGITS:
-        # Python refuses to write out a number of many thousand digits.
+        # Python refuses to format integers of more than 4,300 digits.
         return f"a number of about {int(value.bit_length() * math.log10(2))} digits"
     return repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:77]}..."
 

@@ -130,7 +130,7 @@ def _problem(shape: Shape, details: ErrorDetails, tree: Any) -> _LocatedProblem:
         problem = Problem(assignment, "is not one of the allowed values", allowed, nearest(value, allowed))
     elif kind == "value_error":
         message = str(context.get("error", details["msg"]))
-        # A message that already begins with its key does not get the key a second time.
+        # Some messages begin with their key already.
         problem = Problem("" if dotted and message.startswith((f"{dotted}.", f"{dotted} ")) else dotted, message)
     else:
         message = re.sub("^(Input|String|List|Dictionary|Tuple|Set|Number) should ", "must ", details["msg"])
@@ -145,9 +145,9 @@ def _problem(shape: Shape, details: ErrorDetails, tree: Any) -> _LocatedProblem:
 
 
 def _of_user_code(root: Shape, location: tuple[str | int, ...], path: tuple[str | int, ...]) -> str:
-    """Returns what to write for a key of a user's code beside another kind, where such code may stand."""
+    """Returns advice for a key of user code (`path`, `settings`) in a table of a shipped kind."""
     above, table_shape = root.follow(location[:-2])
-    # The location has the kind's name between the table and the key where several kinds may stand.
+    # In a union of kinds, pydantic puts the kind's name between table and key.
     if path[-1] not in _OF_USER_CODE or above != path[:-1] or _CALLABLE not in table_shape.kinds():
         return ""
     return f'it belongs to code of your own; write {_dotted(above)}.kind = "{_CALLABLE}" beside it'
@@ -197,7 +197,7 @@ def _without_other_branches(tree: Any, problems: list[_LocatedProblem]) -> list[
             further_problems.append(((path, kind), problem))
             continue
         value = _at(tree, path)
-        # A table that was written for the table branch fails the number branch too, which is no mistake of the user.
+        # In a union of a number and a table, a table also fails the number branch; that error is noise.
         has_deeper_problem = any(
             deeper_path[: len(path)] == path and (deeper_path != path or not _TYPE_ERRORS.fullmatch(name))
             for (deeper_path, name), _ in problems

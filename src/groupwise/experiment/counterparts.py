@@ -142,7 +142,7 @@ def _parts(text: str) -> list[tuple[str, bool, str | None]]:
     """
     key_texts = [key_text.strip() for key_text in re.sub(r"\([^)]*\)", "", text).split(",")]
     if all(key_text.startswith('"') for key_text in key_texts[1:]) and len(key_texts) > 1:
-        # The text is one key with several values.
+        # One key with several values, such as `kind = "a", "b"`.
         key_texts = [key_texts[0].partition("=")[0].strip()]
     keys = []
     for key_text in key_texts:
@@ -165,7 +165,7 @@ def _matching(key: str) -> list[Row]:
         for end in ends:
             if matches := [row for row in candidates if same(row.key) == same(end)]:
                 return matches
-    # A name without dots may be the last part of another system's dotted key; below a table it is a key of Groupwise.
+    # A name without dots may be the last part of a dotted key of another system.
     return [row for row in candidates if row.key.endswith(f".{name}")] if "." not in name else []
 
 
@@ -235,7 +235,7 @@ def _answered(problem: Problem, layers: Sequence[Mapping[str, Any]]) -> Problem:
     answer = counterpart(key, _value(key, value_text, layers))
     if answer is None:
         return problem
-    # Inside a table the user may have meant a neighbouring key, unless the answer says what to write.
+    # Inside a table the allowed keys are listed too, unless the answer says what to write.
     allowed = problem.allowed if "." in key and " is written " not in answer else ()
     return Problem(problem.path, f"{problem.message}; {answer}", allowed)
 

@@ -88,7 +88,7 @@ def train(
         if not resume or out is None or not RunFolder(Path(out)).config.is_file():
             return runner.run(experiment, out, controls=controls, remarks=remarks)
         changed = runner.check_same_settings(runner.with_controls(experiment, controls), Path(out))
-        # The program names the same code as the folder, so that the folder asks for no consent.
+        # The calling program names the same code, so the folder needs no consent.
         return _go_on(Path(out), arguments, run_code=True, remarks=changed)
 
 
@@ -177,7 +177,7 @@ def _is_model(name: str) -> bool:
             return adapts or (file.is_file() and "domain" not in read_json(file))
         if name.startswith("package:") or path.suffix == ".gguf":
             return True
-        # A path whose folder is here names a file that is missing.
+        # `folder/name` with an existing folder is a missing file, not a hub id.
         return bool(_HUB_ID.fullmatch(name)) and not path.exists() and not path.parent.is_dir()
     except (OSError, ValueError):
         return False

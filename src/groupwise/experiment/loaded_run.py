@@ -135,7 +135,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
     return pyarrow.table(columns)
 
 
-# The run that another run starts from: its configuration has to describe the same model.
+# `start = RUN`: the other run must have the same domain and model.
 
 
 def check_start(experiment: Experiment) -> None:

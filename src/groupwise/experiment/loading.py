@@ -201,7 +201,7 @@ def stack(layers: Sequence[Mapping[str, Any]]) -> Tree:
         top_level = {key: value for key, value in layer.items() if key not in ("stages", "controls")}
         tree = fill_kinds(Experiment, tree)
         tree = merge(tree, words_as_kinds(Experiment, top_level, tree))
-    # A `set` is merged over the keys at the top, so the kinds of these are settled first.
+    # A `set` is merged over the top-level keys, so their kinds must be known first.
     top_level = tree
     for written_layer in layers:
         layer = _in_sets(written_layer, lambda changes: words_as_kinds(Experiment, changes, top_level))
@@ -318,7 +318,7 @@ def unfold(table: Mapping[str, Any], folder: Path) -> list[Tree]:
     base, *overlays = str(layer.get("method", "")).split("+")
     if not is_own(base):
         return [layer]
-    # The file is read alone first, so that an error in it names the file.
+    # The file is validated alone first, so that errors name it.
     objective_from(str(folder / base) if base.endswith(".toml") else base, {})
     below, files = lineage(base, folder)
     # An overlay is merged over the whole method, so it replaces the slots of the files too.

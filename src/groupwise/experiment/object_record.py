@@ -33,7 +33,7 @@ class ObjectRecord(Config):
         'data (list of 3)'
     """
 
-    # Earlier versions recorded the place of the definition too.
+    # Earlier versions recorded `where` as well.
     model_config = ConfigDict(extra="ignore")
 
     argument: str
@@ -204,7 +204,7 @@ def wrong_type(argument: str, value: Any, advice: str) -> ConfigError:
     return ConfigError(f"{argument}: an object of type {type_name(value)} was given; {advice}")
 
 
-# Objects that a run asks for again.
+# Objects that have to be handed over again when a run is resumed.
 
 MOST_SHOWN = 5
 

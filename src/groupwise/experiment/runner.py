@@ -58,7 +58,7 @@ def run(
     try:
         return _with_gains(train(_with_remarks(job_of(experiment), remarks), folder))
     except FolderTakenError:
-        raise  # Another process may have begun in the folder since it was looked at.
+        raise  # Another process has started in this folder in the meantime; leave it alone.
     except ValueError:
         if not had_folder or had_empty_folder:
             _forget(folder)
@@ -90,7 +90,7 @@ def begin_or_resume(experiment: Experiment, folder: Path, *, controls: bool = Tr
     if not RunFolder(folder).config.is_file():
         return run(experiment, folder, controls=controls)
     remarks = check_same_settings(with_controls(experiment, controls), folder)
-    # The user's own command names the same code as the folder, so that the folder asks for no consent.
+    # The user's command names the same code, so the folder needs no consent.
     return resume(folder, run_code=True, remarks=remarks)
 
 
@@ -277,7 +277,7 @@ def remarks(experiment: Experiment) -> list[str]:
                 f"stage {span.name}: auxiliary.{sampled_terms[0]} is computed on what is sampled, and this stage"
                 " samples nothing: it has no effect in it"
             ] = None
-        # The learning rate follows the steps of the loop, whatever the number of updates in a step.
+        # The learning rate is scheduled by steps, not by optimiser updates.
         if span.optimiser.warm_up_steps >= span.train.num_steps:
             sentences[
                 f"stage {span.name}: optimiser.warm_up_steps = {span.optimiser.warm_up_steps} is no shorter than the"
@@ -296,7 +296,7 @@ def _recipe(span: Experiment, experiment: Experiment) -> Recipe:
         optimiser=span.optimiser,
         reference=span.reference,
         sampling=dict(span.domain.sampling_schedule),
-        # The domain's module stays the same where a stage has settings of its own.
+        # `adapt` changes the settings of a stage and keeps the module.
         adapt=span.domain.adapt if span.domain != experiment.domain else lambda domain: domain,
         measures={"domain": span.domain.model_dump(mode="json")},
     )
@@ -362,8 +362,8 @@ def check_same_settings(experiment: Experiment, folder: Path, *, patience_second
             f" {', '.join(OF_MEMORY)} may differ), or another folder for another run"
         )
     if changed and not run.summary.is_file():
-        # A process that trains holds a lock on the file, which a new one would be without. Whichever of the processes
-        # of this run comes first writes it, so that none reads the old one.
+        # A training process locks `config.json`. Replacing the file under the lock keeps a second process out, and the
+        # first process of this run to arrive writes it for all.
         with locked(run, patience_seconds):
             if read_json(run.config) != wanted:
                 write_json(run.config, wanted)

@@ -122,7 +122,7 @@ def measured_step(span: Experiment) -> Mapping[str, float]:
     Raises:
         ConfigError: as a run of the experiment.
     """
-    # A stage whose time is over ends after its step, without an evaluation.
+    # An expired `max_seconds` ends the stage after one step, without an evaluation.
     timed = span.train.model_copy(update={"max_seconds": 1e-9, "num_steps": 10**9, "callbacks": []})
     job = job_of(span.model_copy(update={"train": timed, "controls": {}, "start": None}))
     check_configuration(job)

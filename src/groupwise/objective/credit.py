@@ -87,7 +87,7 @@ class GradientAdaptive(CreditSlot):
     def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         signal = self._signal(decisions) / self.temperature
         share = decisions.masked(signal, fill=torch.finfo(signal.dtype).min).softmax(1)
-        # A member without a valid decision has a share everywhere.
+        # Members without a valid decision have finite shares too.
         return share * (decisions.count * decisions.occupied)
 
     def measure(self, weight: Float[Tensor, "B T"], decisions: Decisions) -> dict[str, Statistic]:

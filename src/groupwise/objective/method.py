@@ -166,7 +166,8 @@ def attributed_to_methods(error: ConfigError, layers: Sequence[Layer]) -> Config
 
 def _attributed(problem: Problem, layers: Sequence[Layer]) -> Problem:
     key = problem.path.partition(" = ")[0]
-    # A refused combination names its keys in its sentence; it is the experiment's where this states one of them.
+    # A refused combination has no path and names keys in its message. It stays the experiment's error if the
+    # experiment states one of them.
     named = [key] if key else _KEY.findall(problem.message)
     pairs = [(name, path) for name in named if (path := _file(name, layers)) is not None]
     by_experiment = any(states(table, _parts(name)) for name in named for path, table in layers if path is None)

@@ -403,7 +403,7 @@ class Objective(Slots):
         advantage, running = self.advantage(rewards, state.running)
         check_size(advantage, f"advantage.kind = {self.advantage.kind!r}")
         groups = self.admission(rewards)
-        # Without a reward that counts nothing can be missing.
+        # If no reward has a weight, no member can lack one.
         is_rewarded = any(rewards.weights.values())
         sampled = rewards.present.any(dim=1) if is_rewarded else torch.ones_like(rewards.index, dtype=torch.bool)
         summands = self.advantage.summands(unpenalised) if rollouts.rewards else {}

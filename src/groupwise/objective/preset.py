@@ -341,7 +341,7 @@ def objective_from(name: str, overrides: Mapping[str, Any]) -> Objective:
             raise ConfigError(
                 Problem(key, f"these are keys of the objective already; write {key.removeprefix('objective.')}")
             )
-        # The check holds in either order: without it, the loop would write into the caller's table.
+        # Without this check the loop below would write into the caller's table.
         if any(override.startswith(f"{key}.") for override in overrides):
             raise ConfigError(Problem(key, "is given as a whole and in parts; keep one of them"))
         *tables, last = key.split(".")

@@ -121,7 +121,7 @@ def check_domain(
             broken += law(trial)
         except Fault as fault:
             broken.append(str(fault))
-        # An author's code may fail in any way, so that the message names the law that was tried.
+        # User code may raise anything; the message names the law that was tested.
         except Exception as error:
             broken.append(f"{law.__name__.strip('_')}: raised {why_failed(error)}")
     if broken:
@@ -149,7 +149,7 @@ def _generators() -> tuple[Any, ...]:
 def _recorded(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of the record: at unchanged weights, `score` gives the log-probs that `sample` recorded."""
     check_recorded(trial.domain, trial.samples, trial.tolerance)
-    # Fields that compare with a record are requested together with the samples that carry this record.
+    # Some fields compare with a recorded value, so they are requested when sampling too.
     for name in sorted(trial.domain.supplies - {"log_prob", "step_size", "exact_divergence"}):
         requires = frozenset({"log_prob", name})
         carrying = _draw(trial.domain, trial.prompts, trial.group_size, 0, requires)
@@ -211,7 +211,7 @@ def _gradient(trial: _Trial) -> Iterator[str]:
     domain, rows = trial.domain, torch.arange(len(trial.samples))
     learner = domain.learner
     if not isinstance(learner, LocalLearner):
-        # No weight is at hand whose gradient could be compared; the laws of the learner test its steps.
+        # A remote learner exposes no weights, so gradients cannot be compared; its steps are tested instead.
         return
     weights = {name: weight for name, weight in learner.module.named_parameters() if weight.requires_grad}
     cotangent = _cotangent(trial.samples)

@@ -154,7 +154,7 @@ def world(seed: int = 0, spread: float = 0.5, width: int = 5) -> World:
     old = log_prob - signed(spread)
     old[2] = log_prob[2]
     behaviour, reference = old + signed(0.5), log_prob + signed(0.5)
-    # All of a decision's log-probs move down together until none is above zero.
+    # All log-probs of a decision are shifted by the same amount, so that none is above zero.
     excess = torch.stack([log_prob, old, behaviour, reference]).amax(0) + 0.01
     log_prob, old, behaviour, reference = (
         value - excess.clamp(min=0) for value in (log_prob, old, behaviour, reference)
@@ -317,7 +317,7 @@ def slices(objective: Objective, world: World, expected: Outcome) -> None:
             raise AssertionError("slices: a slice was taken where whole members are needed")
     if objective.scope != "decision":
         return
-    # An auxiliary sum belongs to whole members, so that slices are compared on the other terms.
+    # Auxiliary sums belong to whole members, so slices are compared without them.
     bare = objective.model_copy(update={"auxiliary": {}})
     leaf, bare_plan = world.scored(), plan_of(bare, world)
     cuts = (slice(0, 2), slice(2, world.mask.shape[1]))

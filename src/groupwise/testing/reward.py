@@ -393,7 +393,7 @@ def _in_time(work: Callable[[Callable[[str], None]], list[str]], seconds: float)
     sender.close()
     law = "open"
     try:
-        # A batch that is slow but can be interrupted has ended at its own limit before.
+        # Slow code that can be interrupted has hit its own limit before this deadline.
         while receiver.poll(seconds + PATIENCE):
             message = receiver.recv()
             if isinstance(message, list):

@@ -113,7 +113,7 @@ def check_slot(piece: Slot) -> None:
         )
     with holding({_PIECE: type(piece)}):
         objective = _objective(slot_name, piece)
-        # A piece that fails whatever it is given breaks all laws alike, and is named once.
+        # A piece that always fails would break every law, so it is reported once.
         broken = _failures(objective) or [
             f"{law}: {sentence}"
             for law, attempt in _LAWS.items()
@@ -155,7 +155,7 @@ def _violations(attempt: Callable[[Any, Objective], Iterator[str]], piece: Slot,
     """Returns the sentences of one law that the piece breaks; an exception of the law is such a sentence too."""
     try:
         return list(attempt(piece, objective))
-    # An author's code may raise any exception.
+    # User code may raise anything.
     except Exception as error:
         return [_reason(error)]
 
