@@ -19,73 +19,64 @@ from groupwise.config import Config, ConfigError, FromPath, validate
 from groupwise.objective import Batch, Objective
 from groupwise.objective.credit import Credit
 from groupwise.objective.objective import refusals
-from groupwise.testing.laws import (
-    Gradients as Gradients,
+from groupwise.testing.laws import (  # noqa: F401
+    Gradients,
+    Outcome,
+    SimulatedProcesses,
+    World,
+    derivative,
+    extremes,
+    finite,
+    gradients_of,
+    member_order,
+    micro_batches,
+    outcome,
+    padding,
+    plan_of,
+    prepared,
+    processes,
+    same,
+    same_outcome,
+    slices,
+    smallest,
+    world,
 )
-from groupwise.testing.laws import (
-    Outcome as Outcome,
-)
-from groupwise.testing.laws import (
-    SimulatedProcesses as SimulatedProcesses,
-)
-from groupwise.testing.laws import (
-    derivative as derivative,
-)
-from groupwise.testing.laws import (
-    finite as finite,
-)
-from groupwise.testing.laws import (
-    gradients_of as gradients_of,
-)
-from groupwise.testing.laws import (
-    invariances as invariances,
-)
-from groupwise.testing.laws import (
-    member_order as member_order,
-)
-from groupwise.testing.laws import (
-    micro_batches as micro_batches,
-)
-from groupwise.testing.laws import (
-    outcome as outcome,
-)
-from groupwise.testing.laws import (
-    padding as padding,
-)
-from groupwise.testing.laws import (
-    plan_of as plan_of,
-)
-from groupwise.testing.laws import (
-    prepared as prepared,
-)
-from groupwise.testing.laws import (
-    processes as processes,
-)
-from groupwise.testing.laws import (
-    same as same,
-)
-from groupwise.testing.laws import (
-    same_names as same_names,
-)
-from groupwise.testing.laws import (
-    same_outcome as same_outcome,
-)
-from groupwise.testing.laws import (
-    slices as slices,
-)
-from groupwise.testing.world import World as World
-from groupwise.testing.world import extremes as extremes
-from groupwise.testing.world import smallest as smallest
-from groupwise.testing.world import world as world
 
 Table = dict[str, Any]
+
+
+def invariances(objective: Objective, batch: World) -> None:
+    """Asserts that padding, order, micro-batches, slices and processes change no number."""
+    expected = outcome(objective, batch)
+    padding(objective, batch, expected)
+    member_order(objective, batch, expected)
+    micro_batches(objective, batch, expected, 3)
+    slices(objective, batch, expected)
+    processes(objective, batch, expected)
+
+
+def same_names(objective: Objective, batch: World, second: World) -> None:
+    """Asserts that processes with different members have metrics of the same names, since they are reduced by name."""
+    simulated, worlds = SimulatedProcesses(2), (batch, second)
+
+    def names(rank: int) -> tuple[set[str], set[str]]:
+        """Returns the names of the batch's metrics and of the loss's metrics in the process `rank`."""
+        reduce = simulated.reduce(rank)
+        batch = prepared(objective, worlds[rank], reduce)
+        return set(batch.statistics), set(
+            objective.loss(worlds[rank].scored(), objective.plan(batch, reduce=reduce)).statistics
+        )
+
+    first_names, second_names = simulated.run(names)
+    assert first_names == second_names, f"metrics differ by what a process holds: {first_names ^ second_names}"
+
 
 SLOTS = ("advantage", "admission", "smoothing", "ratio", "trust", "credit", "correction", "aggregation", "divergence")
 
 BEFORE_PLAN = ("advantage", "admission")
 """Slots that only `prepare` reads."""
 
-# Every term of the loss is on, so that every law holds for all of them together.
+# Every term of the loss is on, so that every law holds for all of them simulated.
 BASE: Table = {"entropy": 0.01, "auxiliary": {"supervised": 0.5}}
 
 
@@ -326,8 +317,8 @@ class Prepared:
 
     @staticmethod
     def of(objective: Objective, given: World) -> Prepared:
-        together, parts = SimulatedProcesses(2), dealt(given)
-        batches = together.run(lambda rank: prepared(objective, parts[rank], together.reduce(rank)))
+        simulated, parts = SimulatedProcesses(2), dealt(given)
+        batches = simulated.run(lambda rank: prepared(objective, parts[rank], simulated.reduce(rank)))
         return Prepared(given, prepared(objective, given), tuple(zip(parts, batches, strict=True)))
 
 
@@ -381,16 +372,16 @@ def _in_micro_batches(objective: Objective, batch: Prepared) -> list[tuple[Tenso
 
 def _through_cotangents(objective: Objective, batch: Prepared) -> list[tuple[Tensor, Gradients]]:
     """The same where the loss of a part reads the whole."""
-    together = SimulatedProcesses(2)
+    simulated = SimulatedProcesses(2)
 
     def work(rank: int) -> tuple[Tensor, Gradients]:
         mine, own = batch.dealt[rank]
         found = objective.cotangents(
-            mine.scored(gradient=False), objective.plan(own, reduce=together.reduce(rank), detail=False)
+            mine.scored(gradient=False), objective.plan(own, reduce=simulated.reduce(rank), detail=False)
         )
         return found.loss.total, found.scored.tensors()
 
-    return together.run(work)
+    return simulated.run(work)
 
 
 def finite_at(objective: Objective, given: World, batch: Batch) -> None:

@@ -87,12 +87,6 @@ def test_what_is_imported_is_what_is_declared() -> None:
     assert outside - extras == declared
 
 
-def test_supported_from_torch_and_transformers_as_promised() -> None:
-    lowest = {requirement.name: str(requirement.specifier) for requirement in requirements()}
-    assert lowest["torch"] == ">=2.11"
-    assert lowest["transformers"] == ">=5.17"
-
-
 @pytest.mark.parametrize("line", sorted({*PROJECT["project"]["dependencies"], *EVERYTHING}))
 def test_what_is_allowed_is_what_the_oldest_environment_has(line: str) -> None:
     requirement = Requirement(line)
@@ -144,17 +138,6 @@ def test_make_installs_once(tmp_path: Path, target: str, stamps: list[str], inst
     assert "pip install" not in second
     assert "-m venv" not in second
     assert str(environment / "bin") in second, "the second time it still does what it is for"
-
-
-def test_no_room_is_empty() -> None:
-    for folder in {path.parent for path in SOURCE.rglob("*") if "__pycache__" not in path.parts}:
-        lines = [
-            line
-            for file in folder.rglob("*")
-            if file.suffix in (".py", ".toml")
-            for line in file.read_text(encoding="utf-8").splitlines()
-        ]
-        assert len(lines) > 10, f"{folder.relative_to(SOURCE)} holds nothing"
 
 
 def test_a_file_says_in_its_docstring_which_concept_it_is() -> None:
@@ -217,24 +200,6 @@ def code_lines(text: str) -> dict[str, int]:
     }
 
 
-def test_code_lines_leave_out_comments_docstrings_and_blank_lines() -> None:
-    text = '''
-def add(
-    a,
-    b,
-):
-    """Adds.
-
-    Twice."""
-    # Why.
-
-    return (
-        a + b  # here
-    )
-'''
-    assert code_lines(text) == {"add:2": 7}
-
-
 def has_long_function(path: Path) -> bool:
     functions = (node for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return any((node.end_lineno or node.lineno) - node.lineno >= 60 for node in functions)
@@ -292,38 +257,6 @@ def test_nobody_is_told_to_install_from_an_index_that_has_no_groupwise() -> None
         if re.search(r"pip install [^\n]*\bgroupwise\b(?!-)", path.read_text(encoding="utf-8"))
     ]
     assert told == []
-
-
-SINGLE_KINDS = {
-    "groupwise/config/from_path.py": "a class by its path, in any slot",
-    "groupwise_selection/embedder.py": "the one embedder, beside its protocol",
-    "groupwise_selection/config.py": "the one step before training, which is `sampled`",
-    "groupwise/training/optimiser_config.py": "the one optimiser",
-}
-"""Files of one kind that are named by the place where it stands."""
-
-
-def test_a_file_of_one_kind_carries_its_name() -> None:
-    misnamed = {}
-    for file in FILES:
-        kinds = [
-            statement.value.value
-            for node in ast.walk(parsed(file))
-            if isinstance(node, ast.ClassDef)
-            for statement in node.body
-            if isinstance(statement, ast.AnnAssign)
-            and ast.unparse(statement.target) == "kind"
-            and isinstance(statement.value, ast.Constant)
-        ]
-        # The configuration of a domain lies in the folder of its kind.
-        names = (
-            file.stem,
-            file.stem.removesuffix("_config"),
-            file.parent.name.removeprefix("groupwise_") if file.stem == "config" else "",
-        )
-        if len(kinds) == 1 and kinds[0] not in names:
-            misnamed[file.relative_to(SOURCE).as_posix()] = kinds[0]
-    assert set(misnamed) <= set(SINGLE_KINDS), misnamed
 
 
 def test_the_map_of_the_readme_names_every_room() -> None:

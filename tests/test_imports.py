@@ -38,7 +38,6 @@ _SMALL = (
 )
 # In the order in which they are called: a module that one has loaded would be no news of the next.
 _WITHOUT_TORCH = {
-    "version": ["version"],
     "experiments": ["experiments"],
     "methods": ["methods"],
     "methods gspo": ["methods", "gspo"],

@@ -154,7 +154,7 @@ def memory(shape: Shape, step: Step, tiles: Tiles = CPU_TILES) -> Mapping[str, P
         layer += 4 * (5 * shape.hidden + shape.queries + shape.intermediate)
         layer -= number * (2 * shape.hidden + shape.intermediate)
     kept = number * shape.hidden * shape.layers + layer if step.checkpointing else layer * shape.layers
-    # Those of an adapter are beside the model's and of fp32.
+    # An adapter adds its own weights, in fp32.
     weights = weight * shape.parameters + (4 * shape.trained if adapter else 0)
     ends = shape.parameters - shape.layers * shape.layer_parameters
     gathered = weight * (ends + 2 * shape.layer_parameters) * (1 if adapter else 2)

@@ -132,7 +132,7 @@ class Total(Statistic):
 
 
 ABOVE_ZERO = 1e-3
-"""How far rounding may lift a log-prob, a difference of large logits, above zero, in nats."""
+"""Nats above zero that rounding may give a log-prob, which is a difference of large logits."""
 
 
 @final

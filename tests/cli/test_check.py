@@ -46,12 +46,6 @@ def test_what_training_would_refuse_is_refused(groupwise, tiny_file: Path):
     )
 
 
-def test_a_prompt_that_is_not_there(groupwise, tiny_file: Path):
-    ended = groupwise("check", tiny_file, "--prompt", 64)
-    assert ended.status == 2
-    assert "prompt 64 does not exist: the training set has 64" in ended.err
-
-
 @pytest.mark.slow
 def test_files_that_cannot_be_read_are_said_as_a_run_says_them(groupwise, tmp_path: Path):
     (tmp_path / "clean").mkdir()
@@ -75,14 +69,6 @@ def test_files_that_cannot_be_read_are_said_as_a_run_says_them(groupwise, tmp_pa
     assert ended.status == 0, ended
     note = "note data: images left out because they cannot be read: 1 (3.png); the first: UnidentifiedImageError"
     assert note in " ".join(ended.out.split())
-
-
-@pytest.mark.slow
-def test_a_clip_is_spoken_of_where_the_method_reads_log_probs(groupwise):
-    sizes = ("domain.num_steps=2", "stages=[]", "controls=null", "train.group_size=2")
-    said = {method: groupwise("check", "diffusion", f"method={method}", *sizes) for method in ("flow_grpo", "awm")}
-    assert [each.status for each in said.values()] == [0, 0], said
-    assert ["a clip of c holds" in " ".join(each.out.split()) for each in said.values()] == [True, False]
 
 
 # `estimate`: the formula from a configuration alone, and a real step.

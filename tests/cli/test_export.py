@@ -27,12 +27,6 @@ def test_the_model_loads_elsewhere_and_its_card_says_what_it_is(groupwise, finis
     assert "- `correct`: weight = 1.0" in card
 
 
-def test_nothing_is_overwritten(groupwise, finished: Path, tmp_path: Path):
-    ended = groupwise("export", finished, "--out", tmp_path)
-    assert ended.status == 2
-    assert "exists; nothing is overwritten" in ended.err
-
-
 def test_a_card_names_the_model_that_training_began_from(groupwise, finished: Path, tiny_file: Path, tmp_path: Path):
     from huggingface_hub import ModelCard
 

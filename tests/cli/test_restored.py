@@ -68,14 +68,6 @@ def test_a_held_out_image_is_restored_and_the_network_loads_elsewhere(groupwise,
     assert (output * 255 - written["image"]).abs().max() < 4
 
 
-def test_an_image_that_there_is_not_is_named(groupwise, tmp_path: Path):
-    (tmp_path / "digits.toml").write_text(DIGITS)
-    assert groupwise("train", "digits.toml", "--out", "run").status == 0
-    ended = groupwise("sample", "run", "--prompt", "digit 9999")
-    assert ended.status == 2
-    assert "prompt 'digit 9999' is no image of the source" in ended.err
-
-
 # Nothing trained on is called held-out: not while a run goes on, at its end, by evaluate, on the card, on a page or
 # in a comparison.
 
@@ -130,11 +122,3 @@ def test_an_image_that_lies_in_the_folder_twice_is_counted(groupwise, tmp_path: 
     ended = groupwise("train", "folder.toml", "--out", "run")
     assert ended.status == 0, ended
     assert "on evaluation prompts (1 of 2 trained on): " in ended.out
-
-
-def test_held_out_prompts_keep_the_word(groupwise, finished: Path, tmp_path: Path):
-    starts = json.loads((finished / "environment.json").read_text())["starts"]
-    assert starts[-1]["evaluated_on"]["num_trained"] == 0
-    assert starts[-1]["evaluated_on"]["num"] > 0
-    assert groupwise("export", finished, "--out", tmp_path / "sorter").status == 0
-    assert " on held-out prompts |" in (tmp_path / "sorter" / "README.md").read_text()

@@ -141,14 +141,6 @@ def test_with_the_word_it_runs(groupwise, theirs: Path, tmp_path: Path):
     assert (tmp_path / "PWNED").exists()
 
 
-def test_with_the_word_in_the_environment_it_runs(
-    groupwise, theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("GROUPWISE_RUN_CODE", "1")
-    groupwise("sample", theirs)
-    assert (tmp_path / "PWNED").exists()
-
-
 def test_what_sample_may_run_is_what_it_needs(groupwise, theirs: Path, tmp_path: Path):
     table = json.loads((theirs / "config.json").read_text())
     (tmp_path / "rows_of_mine.py").write_text(

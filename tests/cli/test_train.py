@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.cli import output
-from groupwise.cli.ending import advice, pictures, results, texts
+from groupwise.cli.summary import advice, results, texts
 from groupwise.experiment import load_experiment
 from groupwise.track.tracker import depends_on_machine, read_metrics
 
@@ -133,13 +133,6 @@ def test_texts_are_paired_by_prompt_and_greedy_ones_preferred():
     ]
 
 
-def test_sampled_texts_serve_where_there_are_no_greedy_ones():
-    assert texts([], [record("a", "one", 1.0, mode="sampled"), record("a", "two", 0.0, mode="sampled", sample=1)]) == [
-        "prompt  ask a",
-        "writes  one   correct 1",
-    ]
-
-
 def test_results_name_every_control_also_one_that_was_left_out(tmp_path: Path):
     (tmp_path / "controls" / "more").mkdir(parents=True)
     (tmp_path / "controls" / "more" / "summary.json").write_text(json.dumps({"after": 0.5}))
@@ -158,20 +151,6 @@ def test_results_name_every_control_also_one_that_was_left_out(tmp_path: Path):
         "  control more, same start and same time: 0.500  (More of it.)",
         "  control other, same start and same time: not measured",
         "7 steps, 3 s (update 3)",
-    ]
-
-
-def test_pictures_are_named_with_their_places_before_and_after(tmp_path: Path):
-    for step, names in ((0, ["grid"]), (9, ["grid", "late"])):
-        folder = tmp_path / "rollouts" / f"evaluation-{step}"
-        (folder / "members").mkdir(parents=True)
-        (folder / "members" / "0-image.png").write_bytes(b"")
-        for name in names:
-            (folder / f"{name}.png").write_bytes(b"")
-    rollouts = tmp_path / "rollouts"
-    assert pictures(tmp_path, (0, 9)) == [
-        f"picture grid: before {rollouts}/evaluation-0/grid.png after {rollouts}/evaluation-9/grid.png",
-        f"picture late: after {rollouts}/evaluation-9/late.png",
     ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import sys
-import typing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, get_args
@@ -22,7 +21,6 @@ from groupwise.config import (
     ImportPath,
     InModule,
     OpenKinds,
-    attribute_docs,
     import_paths,
     may_run,
     raised_at,
@@ -199,21 +197,6 @@ def test_the_keys_of_an_experiment_that_name_code_are_listed() -> None:
     assert code_keys == KEYS
 
 
-@pytest.mark.slow
-def test_a_key_that_is_described_as_code_has_the_type() -> None:
-    plain = []
-    for model in models(Experiment, set()):
-        about, docs = model.__doc__ or "", attribute_docs(model)
-        for name in model.model_fields:
-            lines = [line for line in about.splitlines() if line.strip().startswith(f"{name}:")]
-            description = " ".join([docs.get(name, ""), *lines])
-            if (
-                "package.module" in description or "import path" in description
-            ) and f"{model.__name__}.{name}" not in KEYS:
-                plain.append(f"{model.__name__}.{name}")
-    assert not plain
-
-
 BY_NAME = {
     "import_module",
     "__import__",
@@ -240,13 +223,6 @@ def test_nothing_else_of_the_package_imports_by_name() -> None:
             if name in BY_NAME:
                 importing_files.add(file.relative_to(SOURCE).as_posix())
     assert importing_files == set(IMPORTERS)
-
-
-def test_whoever_imports_says_so_in_its_types() -> None:
-    from groupwise.config import require_open, user_callable, user_class, user_module, user_object
-
-    functions = (require_open, user_module, user_object, user_callable, user_class)
-    assert all(typing.get_type_hints(function)["path"] is ImportPath for function in functions)
 
 
 @pytest.fixture
@@ -340,13 +316,6 @@ def test_a_configuration_states_every_setting() -> None:
     assert Objective.model_validate_json(objective.model_dump_json()) == objective
 
 
-def test_settings_are_not_validated_at_each_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    trust, validated, read = configured(), [], Line.model_validate_json
-    monkeypatch.setattr(Line, "model_validate_json", lambda text: validated.append(text) or read(text))
-    _ = [(trust.piece, trust.scope, trust.reads) for _ in range(3)]
-    assert len(validated) == 1
-
-
 def test_a_copy_is_configured_by_its_own_settings() -> None:
     trust = configured(slope=3.0)
     assert trust.piece.slope == 3.0
@@ -371,22 +340,6 @@ def test_several_wrong_settings_are_told_each_under_its_key() -> None:
         'trust.settings.ceiling = "high": must be a valid number',
         "trust.settings.slpe = 1.0: unknown key; allowed: slope, ceiling; did you mean slope?",
     ]
-
-
-@pytest.mark.parametrize(
-    ("place", "table"),
-    [
-        ("environment", {"kind": "custom", "path": "a:b"}),
-        ("model", {"kind": "network", "network": {"kind": "custom", "path": "a:b"}}),
-    ],
-)
-def test_the_kind_of_earlier_versions_names_the_one_of_today(place: str, table: dict[str, Any]) -> None:
-    from groupwise.domain.language.config import LanguageConfig
-    from groupwise_images.restoration.config import RestorationConfig
-
-    domain: type[Config] = LanguageConfig if place == "environment" else RestorationConfig
-    with pytest.raises(ConfigError, match=r'kind = "custom": unknown kind; .*did you mean callable\?'):
-        validate(domain, {place: table})
 
 
 @pytest.mark.parametrize(

@@ -71,21 +71,6 @@ def test_labels_of_union_branches_are_no_part_of_the_path():
     assert shape.names() == ("kind", "mode")
 
 
-def test_keys_positions_and_kinds():
-    shape = Shape.of(Whole)
-    assert shape.follow(("named", "clip", "low"))[0] == ("named", "clip", "low")
-    assert shape.follow(("pair", 1))[1].names() == ("kind", "mode")
-    assert shape.follow(("many", 7, "low"))[0] == ("many", 7, "low")
-    assert shape.follow(("trust",))[1].kinds() == ("clip", "gaussian", "normal")
-    assert shape.inside("absent") is None
-
-
-def test_defaults_are_those_of_the_class():
-    assert Shape.of(Whole).default("trust") == Clip()
-    assert Shape.of(Whole).default("named") == {}
-    assert Shape.of(Whole).default("absent") is None
-
-
 class Network(Config):
     kind: Literal["network"] = "network"
     network: Clip = Clip()

@@ -15,15 +15,12 @@ from groupwise.config import (
     ConfigError,
     Problem,
     check_plain,
-    keys_under,
-    nearest,
     parse_overrides,
     read_json,
     read_toml,
     validate,
 )
 from groupwise.config.errors import Count, Length, Parallel, PerStep, Positive, Seconds, Seed, Width
-from groupwise.config.plain import check_dots
 
 # Configuration objects are frozen, strict and closed.
 
@@ -205,22 +202,6 @@ def test_one_problem_stands_behind_its_source_and_several_below_it():
     assert isinstance(ConfigError("said"), ValueError)
 
 
-def test_the_nearest_name_is_near():
-    assert nearest("kl", ["k1", "clip"]) == "k1"
-    assert nearest("member", ["token_mean", "member_mean"]) == "member_mean"
-    assert nearest(3, ["clip"]) is None
-
-
-def test_keys_stand_under_the_place_of_their_configuration() -> None:
-    with pytest.raises(ConfigError, match=r"^domain\.model\.path = 'a': no such folder$"), keys_under("domain.model"):
-        raise ConfigError("path = 'a': no such folder")
-    # A sentence that names no key has no place, and an error of another kind is not one of a configuration.
-    with pytest.raises(ConfigError, match=r"^the model gives NaN$"), keys_under("domain.model"):
-        raise ConfigError("the model gives NaN")
-    with pytest.raises(ZeroDivisionError), keys_under("domain.model"):
-        raise ZeroDivisionError
-
-
 # A table that no part of the program can use is refused where it is read, with the key, in one line and without
 # recursion.
 
@@ -337,9 +318,3 @@ def test_an_item_of_the_command_line_is_refused_in_a_line(item: str) -> None:
     with pytest.raises(ConfigError) as caught:
         validate(Numbers, parse_overrides([item]))
     assert len(str(caught.value)) < 800
-
-
-def test_long_texts_without_such_a_key_are_looked_at_once() -> None:
-    """A search that began anew at every character would not come back."""
-    for text in ("a" * 3_000_000, "." * 3_000_000, "a. " * 190 + '"' + "x" * 3_000_000, "1.5, " * 500_000):
-        check_dots(text)

@@ -9,9 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.engines.vllm_server import ENVIRONMENT, EXECUTABLE
@@ -121,16 +119,6 @@ def test_the_part_of_make_gpu_with_a_vllm_server_runs_on_a_cpu(tmp_path: Path, m
     }
 
 
-@pytest.mark.slow
-def test_trl_is_measured_beside_us_on_the_same_model(tmp_path: Path) -> None:
-    import gpu_part
-
-    assert gpu_part.main(["qwen_lora", str(tmp_path), "cpu", "--tiny"])["ok"]
-    result = gpu_part.main(["trl", str(tmp_path), "cpu", "--tiny"])
-    assert result["ok"], result
-    assert [note.split(":")[0] for note in result["notes"][1:]] == ["sampling", "scoring and update"]
-
-
 def test_make_gpu_knows_every_part_and_each_has_a_deadline() -> None:
     import gpu
     import gpu_models
@@ -143,21 +131,6 @@ def test_make_gpu_knows_every_part_and_each_has_a_deadline() -> None:
     for peer, ours in gpu_part.PEERS.items():
         assert order.index(peer) > order.index(ours), "the peer stands beside a part that ran before it"
     assert set(gpu.NEEDS) | set(gpu.ON_ALL_GPUS) < set(order)
-
-
-def test_a_python_without_an_installation_knows_the_domains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The entry points that an installation writes down are written for the time of the parts."""
-    import gpu
-
-    assert gpu.described(tmp_path) == []
-    monkeypatch.setattr(gpu, "_installed", lambda name: False)
-    (place,) = gpu.described(tmp_path)
-    program = "from importlib.metadata import distribution as d; print(*d('groupwise').entry_points.names)"
-    paths = os.pathsep.join(map(str, [place]))
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", program], env={"PYTHONPATH": paths}, capture_output=True, text=True, check=False
-    )
-    assert {"language", "diffusion", "exact_answer"} <= set(done.stdout.split()), done.stderr
 
 
 def test_qwen_has_the_shape_of_its_name() -> None:
@@ -201,39 +174,6 @@ def test_a_part_that_breaks_is_a_row_and_the_others_run(
     assert told[3].split() == ["selection", "ok", *told[3].split()[2:3], "12", "3"]
     kept = json.loads((tmp_path / "out" / "gpu.json").read_text())
     assert [part["ok"] for part in kept["parts"]] == [False, False, False, True]
-
-
-def test_a_part_that_is_ended_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it started would hold the device while the next part is measured."""
-    import gpu
-
-    heavy = [tmp_path / "out" / name for name in ("model-7b-ab12", "language-run/checkpoints", "language-run/model")]
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks" / "gpu_part.py").write_text(
-        "import os, subprocess, sys, time\n"
-        "child = subprocess.Popen(['sleep', '60'])\n"
-        "open(sys.argv[2] + '/written', 'w').write(str(child.pid))\n"
-        "os.rename(sys.argv[2] + '/written', sys.argv[2] + '/child')\n"
-        "time.sleep(60)\n"
-    )
-    for folder in heavy:
-        folder.mkdir(parents=True)
-    shutil.copy(BENCHMARKS.parent / "pyproject.toml", tmp_path)
-    monkeypatch.setattr(gpu, "ROOT", tmp_path)
-    monkeypatch.setitem(gpu.SECONDS, "language", 1)
-    # Its deadline begins when it has started what has to end with it.
-    wait, end = subprocess.Popen.wait, time.monotonic() + 120
-
-    def wait_for_child(process: Any, timeout: float | None = None) -> int:
-        while timeout and not (tmp_path / "out" / "child").exists() and time.monotonic() < end:
-            time.sleep(0.05)
-        return wait(process, timeout)
-
-    monkeypatch.setattr(subprocess.Popen, "wait", wait_for_child)
-    assert gpu.main(["--device", "cpu", "--out", str(tmp_path / "out"), "--only", "language"]) == 1
-    status = Path(f"/proc/{(tmp_path / 'out' / 'child').read_text()}/stat")
-    assert not status.exists() or status.read_text().split()[2] == "Z"
-    assert not any(folder.exists() for folder in heavy)
 
 
 ON_H200 = {

@@ -249,13 +249,6 @@ def test_every_method_has_a_page_and_every_table_its_keys(generated: dict[str, s
     assert not [path for path, page in found.items() if re.search(r"\| `` \|", page)]
 
 
-def test_the_map_of_the_readme_is_the_tree() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The map")[2]
-    folders = [*(ROOT / "src").iterdir(), *(ROOT / "src" / "groupwise").iterdir()]
-    rooms = {path.name for path in folders if path.is_dir() and path.name != "__pycache__"}
-    assert set(re.findall(r"^  (\w+)/ ", text, re.MULTILINE)) == rooms - {"groupwise"}
-
-
 def test_every_method_page_is_whole(generated: dict[str, str]) -> None:
     import generate
 

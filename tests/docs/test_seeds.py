@@ -7,9 +7,6 @@ from __future__ import annotations
 import json
 import re
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,24 +85,6 @@ def test_another_setting_is_another_configuration_and_another_description_is_not
     assert prints[0] == prints[1] != prints[2]
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--seeds", "0"], "'0' is no number of seeds; write 1 to 1000"),
-        (["--first-seed", "-1"], "'-1' is no seed"),
-        (["--minutes", "nan"], "'nan' is no number of minutes"),
-        (["--only", "langage"], "did you mean language?"),
-        (["--only", "source_002"], "source_002 asks for a --model of yours"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused_before_anything_runs(
-    seeds: Any, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        seeds.main(words)
-    assert says in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_a_run_is_measured_once_and_one_that_fails_is_a_line(
     seeds: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -140,34 +119,6 @@ def test_a_run_is_measured_once_and_one_that_fails_is_a_line(
     good.write_text(TINY.replace("learning_rate = 1e-3", "learning_rate = 2e-3"))
     assert called(good, "--table") == 0
     assert "/good.toml`" not in lines.with_suffix(".md").read_text(), "a line of other settings is not shown"
-
-
-@pytest.mark.slow
-def test_a_stop_ends_the_run_too_and_leaves_no_line(tmp_path: Path) -> None:
-    (tmp_path / "long.toml").write_text(TINY.replace("num_steps = 3\n", "num_steps = 100000\n"))
-    places = ["--runs", str(tmp_path / "runs"), "--lines", str(tmp_path / "seeds.jsonl")]
-    command = [
-        sys.executable,
-        str(ROOT / "benchmarks" / "seeds.py"),
-        "--only",
-        str(tmp_path / "long.toml"),
-        "--seeds",
-        "1",
-        *places,
-    ]
-    process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    metrics = tmp_path / "runs" / "long-10" / "metrics.jsonl"
-    begin = time.monotonic()
-    while not metrics.is_file() and process.poll() is None and time.monotonic() - begin < 300:
-        time.sleep(0.1)
-    process.terminate()
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert said == "stopped; the same command goes on with the run that was cut off\n"
-    assert not (tmp_path / "seeds.jsonl").exists()
-    size = metrics.stat().st_size
-    time.sleep(1)
-    assert metrics.stat().st_size == size, "the run goes on without the command that started it"
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from groupwise.experiment import loading, runner, schema
 from groupwise.experiment.catalogue import find, shipped
 from groupwise.experiment.code_consent import code_of
 from groupwise.experiment.loading import load_experiment
-from groupwise.experiment.schema import Experiment, edited_slots, file_schema, preset_slots
+from groupwise.experiment.schema import Experiment, file_schema, preset_slots
 from groupwise.runs import read_run
 
 
@@ -126,13 +126,6 @@ def test_the_record_of_an_earlier_version_is_read(tiny: Path, tmp_path: Path) ->
     assert (changed.trust.high, changed.aggregation.kind) == (0.3, "token_mean")  # type: ignore[union-attr]
 
 
-def test_a_slot_is_edited_where_it_differs_from_the_preset() -> None:
-    tree = {"method": "dapo", "seed": 3, **preset_slots("dapo"), "entropy": 0.1}
-    assert edited_slots(tree) == {"entropy": 0.1}
-    with pytest.raises(ConfigError, match="did you mean dapo"):
-        preset_slots("dappo")
-
-
 # The schema of experiment files, as an editor reads it.
 
 
@@ -216,31 +209,6 @@ def test_an_experiment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 # An unknown key that another system has is answered with what is written here.
 
 
-@pytest.mark.parametrize(
-    ("override", "answer"),
-    [
-        ("train.beta=0.1", "train.beta=0.1 is written divergence.kind=exact divergence.beta=0.1 here"),
-        ("train.epsilon=0.3", "train.epsilon=0.3 is written trust.kind=clip trust.low=0.3 trust.high=0.3 here"),
-        (
-            "train.scale_rewards=true",
-            "train.scale_rewards=true is written advantage.kind=per_prompt advantage.baseline=group here",
-        ),
-        ("train.scale_rewards=false", "train.scale_rewards=false is written advantage.kind=centred here"),
-        ("train.use_reference_model=true", "is written reference.kind=periodic here"),
-        ("train.use_reference_model=false", "is written reference.kind=absent divergence.kind=none here"),
-        ("train.reference_model_mixup_alpha=0.75", "is written reference.kind=periodic reference.alpha=0.25 here"),
-        ("train.reference_update_freq=3", "is written reference.kind=periodic reference.sync_steps=3 here"),
-        ("use_amic=true", "source 000's use_amic=true is written ratio.kind=arithmetic here"),
-    ],
-)
-def test_a_key_of_a_source_is_no_alias_and_is_answered(tiny: Path, override: str, answer: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_experiment(tiny, [override])
-    assert "unknown key; source 00" in str(caught.value)
-    assert answer in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 DIVERGENCE = """
 from typing import ClassVar
 from groupwise.objective.divergence import Penalty
@@ -289,8 +257,3 @@ def test_a_path_beside_a_shipped_kind_is_told_the_kind_to_write(tiny: Path, over
         caught.value
     )
     assert "\n" not in str(caught.value)
-
-
-def test_a_path_without_any_kind_is_told_the_kind_to_write(tiny: Path) -> None:
-    with pytest.raises(ConfigError, match=r'reference.kind: is missing; .* \(reference.kind = "callable" for a path'):
-        load_experiment(tiny, ["reference.path=mine:Rule"])

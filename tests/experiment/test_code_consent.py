@@ -115,17 +115,6 @@ def test_the_word_holds_for_one_command(workspace: Path, monkeypatch: pytest.Mon
     load_experiment(run)
 
 
-def test_keys_that_stand_twice_are_read_once(workspace: Path) -> None:
-    run = foreign(workspace, lambda table: None)
-    text = (run / "config.json").read_text()
-    clean = text.replace('"map": null', '"map": "trap:f", "map": null')
-    (run / "config.json").write_text(clean)
-    assert load_experiment(run).domain.data.map is None
-    (run / "config.json").write_text(text.replace('"map": null', '"map": null, "map": "trap:f"'))
-    with pytest.raises(ConfigError, match=r"domain\.data\.map = trap:f"):
-        load_experiment(run)
-
-
 def test_a_file_of_the_users_is_not_asked_about(workspace: Path) -> None:
     lines = [
         'extends = "tiny.toml"',
@@ -158,16 +147,6 @@ def test_a_toml_file_in_a_run_folder_is_of_the_folder_and_so_is_what_extends_it(
     (run / "config.json").rename(workspace / "given.json")
     with pytest.raises(ConfigError, match=r"given\.json names code"):
         load_experiment(workspace / "given.json")
-
-
-def test_a_text_that_the_command_makes_code_is_asked_about(workspace: Path) -> None:
-    run = foreign(
-        workspace, lambda table: table["domain"]["rewards"].update(r={"kind": "classifier", "path": "trap:f"})
-    )
-    load_experiment(run)
-    changes = ["domain.rewards.r={kind='callable'}"]
-    with pytest.raises(ConfigError, match=r"domain\.rewards\.r\.path"):
-        load_experiment(run, [*changes])
 
 
 def test_a_name_of_the_package_is_no_pass(workspace: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -24,7 +23,6 @@ from groupwise.causal_lm.config import SmallModelConfig
 from groupwise.causal_lm.small import character_tokenizer, small_model
 from groupwise.config import ConfigError
 from groupwise.experiment.held_out import evaluations, final_scores
-from groupwise.experiment.runner import run
 from groupwise.reward import ExactAnswer
 from groupwise.streams import Streams
 
@@ -80,8 +78,7 @@ def test_a_run_on_objects_says_what_it_cannot_describe(trained: tuple[Path, list
     assert (config["seed"], config["method"], config["train"]["group_size"]) == (4, "dapo", 3)
     assert set(config["objects"]) == {"model", "tokenizer", "rewards_digit", "data", "callbacks_0"}
     digit = config["objects"]["rewards_digit"]
-    assert (digit["argument"], digit["type"]) == ("rewards['digit']", "function closure.<locals>.has_digit")
-    assert re.search(r"test_from_python.py:\d+$", digit["where"])
+    assert digit == {"argument": "rewards['digit']", "type": "function closure.<locals>.has_digit"}
     assert config["objects"]["data"]["type"] == "list of 20"
     assert config["domain"]["rewards"]["brief"]["path"] == f"{__name__}:brief", "a function of a module has a path"
     assert config["domain"]["rewards"]["exact"]["kind"] == "exact_answer"
@@ -106,10 +103,8 @@ def test_a_resume_asks_for_the_objects_in_one_line(trained: tuple[Path, list[int
         groupwise.resume(folder)
     message = str(error.value)
     assert "\n" not in message
-    assert "rewards['digit'] (function closure.<locals>.has_digit, " in message
-    assert (
-        f"groupwise.resume({str(folder)!r}, model=(model, tokenizer), rewards=..., data=..., callbacks=...)" in message
-    )
+    assert "rewards['digit'] (function closure.<locals>.has_digit), " in message
+    assert f"groupwise.resume({str(folder)!r}, model=..., rewards=..., data=..., callbacks=...)" in message
     assert "resume=True" in message
 
 
@@ -226,16 +221,6 @@ def test_an_objective_is_taken_as_it_is(tiny: Path, tmp_path: Path) -> None:
     )
 
 
-def test_an_objective_and_a_method_contradict_each_other() -> None:
-    with pytest.raises(ConfigError, match=r"^method = 'grpo': objective= says the method already; leave one of the"):
-        groupwise.train("language", objective="bnpo", method="grpo")
-
-
-def test_an_error_of_the_arguments_alone_names_no_file() -> None:
-    with pytest.raises(ConfigError, match=r"^the arguments: method: no method is called 'bnpoo'"):
-        groupwise.train(domain=Walk, method="bnpoo")
-
-
 def test_streams_and_data_sets_are_rows(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_list(ROWS)
@@ -291,17 +276,6 @@ def test_several_evaluation_sets_have_metrics_of_their_own(tmp_path: Path, capsy
             "steps"
         ]
         == 2
-    )
-
-
-def test_how_many_rows_of_a_file_are_held_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    settings = {**SMALL, "track.console": "lines", "domain.data.num_held_out": 4}
-    groupwise.train(pair(), rewards=brief, data=str(file), out=tmp_path / "a", **settings)
-    assert (
-        'data: prompts kept from the rows for evaluation and never trained on (domain.data.evaluation = { NAME = "FILE"'
-        " } evaluates on others, domain.data.num_held_out sets how many): 4" in capsys.readouterr().out
     )
 
 
@@ -434,27 +408,21 @@ class _Positional:
             {"experiment_or_model": pair()[0]},
             r"Qwen3ForCausalLM was given; a language model needs its tokenizer; write",
         ),
-        ({"experiment_or_model": pair()[::-1]}, "model: the first of the pair is of type .*write"),
-        ({"experiment_or_model": (pair()[0], 3)}, "model: the second of the pair is of type int; write"),
-        ({"experiment_or_model": nn.Linear(1, 1)}, "a torch.nn.modules.linear.Linear was given; .*give domain="),
+        ({"experiment_or_model": pair()[::-1]}, r"model\[0\]: an object of type .*write \(model, tokenizer\)"),
+        ({"experiment_or_model": (pair()[0], 3)}, r"model\[1\]: an object of type int was given; write"),
+        ({"experiment_or_model": nn.Linear(1, 1)}, "of type torch.nn.modules.linear.Linear was given; .*give domain="),
         ({"rewards": 3}, r"rewards\['reward'\]: an object of type int was given; allowed: a function"),
         (
             {"rewards": "some/judge"},
             r"rewards\['reward'\]: 'some/judge' is no function; .*RewardModel\(path='some/judge'",
         ),
-        ({"rewards": [pair()[0]]}, r"a model of type .*Qwen3ForCausalLM was given; .*RewardModel\(path=FOLDER\)"),
+        ({"rewards": [pair()[0]]}, r"of type .*Qwen3ForCausalLM was given; .*RewardModel\(path=FOLDER\)"),
         ({"rewards": []}, "rewards: none was given; give a function"),
-        ({"rewards": {3: brief}}, "rewards: the name 3 is of type int"),
         (
             {"rewards": lambda: [1.0]},
             r"<lambda>\(\) takes none of prompts, completions and completion_ids.*write def reward",
         ),
-        (
-            {"rewards": lambda text: [1.0], "data": ROWS},
-            r"<lambda>\(text\) takes none of prompts, completions and completion_ids",
-        ),
         ({"rewards": _Positional()}, "has a parameter without a name"),
-        ({"rewards": len}, "has a parameter without a name"),
         (
             {"rewards": lambda completions, colour: [1.0], "data": ROWS},
             "needs the column 'colour', which the data lacks",
@@ -464,12 +432,9 @@ class _Positional:
         ({"data": iter(ROWS)}, r"data: .*list_iterator was given; allowed: .*; write list\(data\)"),
         ({"data": {"prompt": ["a"]}}, r"data: an object of type dict was given; allowed"),
         ({"data": []}, "data: it holds no rows"),
-        ({"data": 4}, "data: an object of type int was given; allowed: a list of dicts"),
         ({"data": None, "eval_data": ROWS}, "eval_data: .*give data as well"),
         ({"eval_data": {}}, r"eval_data: the dict names no set; write"),
         ({"eval_data": {"a": ROWS, "b": []}}, r"eval_data\['b'\]: it holds no rows; give at least one"),
-        ({"eval_data": {"a/b": ROWS}}, r"evaluation.*'a/b' is no name of an evaluation set"),
-        ({"eval_data": {"a": ["1+1="]}}, r"row 0 is of type str; a row is a dict such as"),
         ({"eval_data": {"a": ROWS[:3]}, "data": ROWS[:3]}, r"data: all 3 rows .*are evaluated on too"),
         ({"eval_data": "rows.jsonl"}, "eval_data: one of data and eval_data is a file"),
         ({"callbacks": brief}, "callbacks: an object of type function was given; give a list"),
@@ -479,24 +444,15 @@ class _Positional:
         ({"domain": 3}, "domain: an object of type int was given; allowed: an object or a class"),
         ({"domain": "langage"}, "domain = 'langage': no such kind; allowed: .*did you mean language"),
         ({"num_steps": 3}, "num_steps = 3: unknown key; did you mean train.num_steps"),
-        ({"train": {"num_stps": 3}}, "train.num_stps.*did you mean.*num_steps"),
         ({"train": {"num_steps": 3}, "train.num_steps": 4}, "train.num_steps: is written twice"),
-        ({"optimiser": "nonsense"}, 'optimiser.kind = "nonsense": unknown kind; allowed: adamw, callable'),
-        ({"optimiser": "adamw", "optimiser.path": "a:b"}, "optimiser.path = .*unknown key"),
         (
             {"experiment_or_model": "nobody/no-such-model"},
             "path = 'nobody/no-such-model': there is no such folder here",
         ),
         ({"experiment_or_model": "nowhere/model.Q4_K_M.gguf"}, "model.Q4_K_M.gguf'"),
-        ({"experiment_or_model": "package:no_such_package"}, "package:no_such_package'"),
-        ({"experiment_or_model": "nowhere/a.toml"}, "a.toml"),
-        ({"optimiser": 3}, "optimiser = 3: must be a table"),
-        ({"optimiser": None}, "optimiser = null: must be a table"),
         ({"optimiser": {"learning_rate": brief}}, "optimiser.learning_rate: an object of type function was given"),
         ({"resume": True}, "resume = True: out is missing"),
         ({"resume": "no"}, "resume = 'no': allowed: True, False"),
-        ({"controls": "none"}, "controls = 'none': allowed: True, False"),
-        ({"run_code": 1}, "run_code = 1: allowed: True, False"),
         ({"out": 3}, "out: an object of type int was given; write the path of the run folder"),
         ({"out": "a\0b"}, "a zero byte stands in it"),
         ({"callbacks": [lambda: None]}, r"is called as f\(step, metrics\), and its signature is \(\)"),
@@ -564,13 +520,3 @@ def test_a_killed_program_without_a_file_goes_on_to_the_same_bits(tmp_path: Path
     assert "rewards['correct'] (function correct" in refused.stderr
     assert program(tmp_path / "cut").stdout == "steps 4\n"
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
-
-
-@pytest.mark.slow
-def test_the_runner_trains_a_stated_experiment(tiny: Path, tmp_path: Path) -> None:
-    """What the command and `groupwise.train` share."""
-    experiment = groupwise.load_experiment(tiny)
-    by_runner = run(experiment, tmp_path / "a", controls=False)
-    by_function = groupwise.train(experiment, out=tmp_path / "b", controls=False)
-    assert by_runner.summary["after"] == by_function.summary["after"]
-    assert "objects" not in json.loads((tmp_path / "b" / "config.json").read_text())

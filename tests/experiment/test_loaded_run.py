@@ -16,8 +16,8 @@ from groupwise.config import ConfigError
 from groupwise.experiment.held_out import WHOLE, HeldOut, final_scores
 from groupwise.experiment.loaded_run import LoadedRun
 from groupwise.experiment.loading import load_experiment
-from groupwise.experiment.one_group import one_group
 from groupwise.experiment.runner import open_domain
+from groupwise.experiment.trial import one_group
 from groupwise.streams import Streams
 from groupwise_look.compare.statistics import Spread, crossed, nested
 
@@ -81,11 +81,6 @@ def test_types_that_differ_in_a_column_are_json(tmp_path: Path) -> None:
         _ = run.model_folder
 
 
-def test_a_folder_that_is_no_path_is_refused_in_words() -> None:
-    with pytest.raises(ConfigError, match="folder: an object of type int was given; write the path of a run folder"):
-        groupwise.load_run(3)  # pyright: ignore[reportArgumentType]
-
-
 # Scores of a run, read prompt by prompt from its folder.
 
 
@@ -110,11 +105,6 @@ RECORDS = [
 )
 def test_scores_by_prompt(metric: str, expected: dict[str, float]):
     assert HeldOut(metric, 0, RECORDS, 0.25).scores({"correct": 2.0, "brief": 1.0}) == expected
-
-
-def test_a_missing_reward_leaves_the_sum_on_its_scale():
-    record = {"key": "a", "mode": "greedy", "rewards": {"correct": 1.0, "brief": None}}
-    assert HeldOut("greedy/reward", 0, [record], None).scores({"correct": 2.0, "brief": 1.0}) == {"a": 3.0}
 
 
 def test_a_sum_that_the_domain_gives_counts_whatever_else_the_record_measures():
@@ -229,14 +219,3 @@ def test_advantages_are_the_z_scores_of_the_rewards_shown(tiny: Path):
     assert group.weights == {"correct": 1.0, "brief": 0.5}
     assert group.prompt["prompt"].startswith("sort ")
     assert [member["num_tokens"] for member in group.members] == list(group.num_decisions)
-
-
-def test_checking_a_group_changes_nothing(tiny: Path):
-    experiment = load_experiment(tiny)
-    domain = open_domain(experiment)
-    initial_weights = [parameter.clone() for parameter in domain.module.parameters()]
-    group = one_group(experiment.spans[1], domain)
-    assert all(
-        (initial == current).all() for initial, current in zip(initial_weights, domain.module.parameters(), strict=True)
-    )
-    assert one_group(experiment.spans[1], domain) == group

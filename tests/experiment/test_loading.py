@@ -14,8 +14,7 @@ from groupwise.config import ConfigError
 from groupwise.experiment import load_experiment
 from groupwise.experiment.catalogue import shipped
 from groupwise.experiment.code_consent import code_of, shipped_code
-from groupwise.experiment.layers import refuse_length, stack
-from groupwise.experiment.loading import edits
+from groupwise.experiment.loading import edits, refuse_length, stack
 from groupwise.experiment.schema import preset_slots
 from groupwise.objective import Objective
 
@@ -295,35 +294,12 @@ def test_a_length_that_no_stage_reads_is_an_error_in_a_file_too(tmp_path: Path):
     )
 
 
-def test_a_file_that_extends_a_run_takes_another_method(tiny: Path, tmp_path: Path):
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "config.json").write_text(json.dumps(load_experiment(tiny).table()), encoding="utf-8")
-    (tmp_path / "other.toml").write_text('extends = "run"\nmethod = "grpo"\n')
-    extending = load_experiment(tmp_path / "other.toml")
-    assert (extending.objective.divergence, extending.objective.trust.high) == (
-        Objective.preset("grpo").divergence,
-        0.3,
-    )
-
-
 def test_a_slot_without_a_kind_is_of_the_kind_of_its_method(tmp_path: Path):
     (tmp_path / "dual.toml").write_text('extends = "language"\nmethod = "dual_clip"\n[trust]\nbound = 4.0\n')
     trust = load_experiment(tmp_path / "dual.toml").objective.trust
     assert (trust.kind, trust.bound) == ("dual_clip", 4.0)
     (tmp_path / "wrong.toml").write_text('extends = "language"\nmethod = "cispo"\n[trust]\nhigh = 4.0\n')
     assert "trust.high = 4.0: unknown key; allowed: kind, maximum" in message(tmp_path / "wrong.toml")
-
-
-def test_infinity_stays_legal_where_it_means_something(tiny: Path):
-    assert load_experiment(tiny, ["trust.kind=gaussian", "trust.sigma=inf"]).objective.trust.sigma == float("inf")
-
-
-@pytest.mark.parametrize("method", ["temporal_decay", "gradient_adaptive", "grpo+tis"])
-def test_what_is_saved_of_a_method_can_be_read_again(tiny: Path, tmp_path: Path, method: str):
-    experiment = load_experiment(tiny, [f"method={method}"])
-    (tmp_path / "config.json").write_text(json.dumps(experiment.table()))
-    assert load_experiment(tmp_path / "config.json") == experiment
 
 
 # Layers of an experiment: the method below what is written, stages reached by name.
@@ -360,29 +336,6 @@ def test_a_length_that_stages_would_ignore_is_an_error():
     refuse_length([{"train": {"num_steps": 3}}, STAGES])
     # A run's config.json states every key.
     refuse_length([{**STAGES, "train": {"num_steps": 3}, **preset_slots("grpo")}])
-
-
-def test_stages_that_are_none_are_left_for_the_validation_to_say():
-    assert stack([{"stages": 3}, {"seed": 1}])["stages"] == 3
-    with pytest.raises(
-        ConfigError, match=r"stages\.a: there is no stage of this name; write train\.num_steps, or \[\["
-    ):
-        stack([{"stages": {"a": {"num_steps": 3}}}])
-
-
-def test_the_method_lies_below_what_is_written():
-    tree = stack([{"method": "dapo+tis"}, {"trust": {"low": 0.1}}])
-    assert tree["trust"] == {**preset_slots("dapo")["trust"], "low": 0.1}
-    assert tree["correction"]["kind"] == "truncate"
-    assert {**preset_slots("grpo"), "method": "grpo"} == stack([])
-    with pytest.raises(ConfigError, match="did you mean dapo"):
-        stack([{"method": "dappo"}])
-
-
-def test_a_named_entry_of_the_preset_is_taken_away_by_null():
-    layers = [{"auxiliary": {"supervised": 0.3}}, {"auxiliary": None}]
-    assert "auxiliary" not in stack(layers)
-    assert stack([*layers, {"auxiliary": {"consistency": 0.1}}])["auxiliary"] == {"consistency": 0.1}
 
 
 # What was changed for the whole run and holds in no more than a part of it.
@@ -422,9 +375,3 @@ def test_an_override_that_holds_in_every_sampling_stage_gives_no_remark(caplog: 
     )
     assert said(caplog, "language", "optimiser.learning_rate=1e-4", "train.group_size=4") == []
     assert said(caplog, "source_001_progressive", "stages.full.set.trust.low=0.05", "train.prompts_per_step=1") == []
-
-
-def test_an_override_repeated_for_the_stage_gives_no_remark(caplog: pytest.LogCaptureFixture) -> None:
-    advice = ["train.max_grad_norm=0.1", "stages.full.set.train.max_grad_norm=0.1"]
-    assert said(caplog, "source_001_progressive", *advice) == []
-    assert said(caplog, "source_001_progressive", "trust.low=0.1", *advice) != []

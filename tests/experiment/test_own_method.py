@@ -52,15 +52,6 @@ def test_a_layer_above_changes_it_and_an_overlay_is_laid_on_it(place: Path) -> N
     assert method_tree("corrected.toml+tis")["correction"]["kind"] == "truncate"
 
 
-def test_its_path_begins_in_the_folder_of_the_file_that_names_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = place / "deep"
-    folder.mkdir()
-    (folder / "mine.toml").write_text('extends = "../wide.toml"\n[objective]\nentropy = 0.5\n')
-    (folder / "run.toml").write_text('extends = "language"\nmethod = "mine.toml"\n[trust]\nsigma = 0.1\n')
-    objective = load_experiment(folder / "run.toml").objective
-    assert (objective.trust.sigma, objective.entropy.value) == (0.1, 0.5)
-
-
 def test_a_stage_and_a_control_take_one(place: Path) -> None:
     stages = '[[stages]]\nname = "a"\nnum_steps = 2\n[stages.set]\nmethod = "wide.toml"\ntrust = { sigma = 0.7 }\n'
     (place / "run.toml").write_text(f'extends = "language"\nmethod = "grpo"\n{stages}')

@@ -15,12 +15,11 @@ import torch
 from groupwise.config import ConfigError, read_json
 from groupwise.domain.language.config import Pretrained
 from groupwise.experiment.loading import load_experiment
-from groupwise.experiment.runner import job_of, open_domain, remarks, resume, run, with_model
-from groupwise.experiment.same_settings import check_same_settings
+from groupwise.experiment.runner import check_same_settings, job_of, open_domain, remarks, resume, run, with_model
 from groupwise.reward import RewardError
 from groupwise.runs import RunFolder
 from groupwise.training.run import launch
-from groupwise.training.run.run_folder import append_environment, locked, write_json
+from groupwise.training.run.run_folder import locked, write_json
 
 
 def test_a_job_holds_every_stage_resolved(tiny: Path):
@@ -53,35 +52,23 @@ def test_the_domain_follows_the_stage_and_keeps_its_model(tiny: Path):
     assert job.recipes[0].sampling == {}
 
 
-def test_a_term_on_what_is_sampled_is_said_to_do_nothing_in_a_stage_that_samples_nothing():
-    sentences = [
-        line
-        for line in remarks(load_experiment("restoration", ["stages.supervised.set.auxiliary.consistency=0.1"]))
-        if "no effect" in line
-    ]
-    assert sentences == [
-        "stage supervised: auxiliary.consistency is computed on what is sampled, and this stage samples nothing: it has"
-        " no effect in it"
-    ]
-
-
 def test_what_was_changed_in_the_method_is_said(tiny: Path):
     sentences = remarks(load_experiment(tiny, ["advantage.kind=rank"]))
     assert sentences[0].startswith("method dapo+edited: ")
     assert "trust.high 0.28 -> 0.3" in sentences[0]
-    assert "advantage: z_score -> rank" in sentences[0]
+    assert "advantage.kind z_score -> rank" in sentences[0]
     assert any("discards the size of differences" in line for line in sentences[1:])
     assert remarks(load_experiment(tiny, ["trust.high=0.28"])) == []
     exchanged, *_ = remarks(load_experiment(tiny, ["trust.kind=gaussian", "trust.sigma=0.7"]))
-    assert exchanged == "method dapo+edited: trust: clip -> gaussian (sigma 0.7)"
+    assert exchanged == "method dapo+edited: trust.kind clip -> gaussian, trust.sigma unset -> 0.7"
 
     without, *_ = remarks(load_experiment(tiny, ["method=grpo", "trust.high=0.2", "divergence.kind=none"]))
-    assert without == "method grpo+edited: divergence: k3 -> none"
+    assert without == "method grpo+edited: divergence.kind k3 -> none"
     schedule = [
         f"divergence.beta.{assignment}" for assignment in ("kind=linear", "start=0.1", "end=0.0", "num_steps=5")
     ]
     scheduled, *_ = remarks(load_experiment(tiny, ["method=grpo", "trust.high=0.2", *schedule]))
-    assert scheduled == "method grpo+edited: divergence.beta: constant -> linear (start 0.1, end 0, num_steps 5)"
+    assert scheduled.startswith("method grpo+edited: divergence.beta.kind constant -> linear, ")
 
 
 def test_a_trained_model_takes_the_place_of_the_model(tiny: Path):
@@ -96,14 +83,6 @@ def test_a_trained_model_keeps_the_objective_of_its_run_and_the_reference_that_i
     changes = ["method=grpo", "divergence.kind=k3", "divergence.beta=0.05", "reference.kind=ema"]
     experiment = load_experiment(tiny, [*changes, "stages=[]", "controls=null"])
     assert with_model(experiment, "some/folder").objective == experiment.spans[-1].objective
-
-
-def test_weights_follow_the_seed(tiny: Path):
-    def weights(seed: int) -> torch.Tensor:
-        return next(iter(open_domain(load_experiment(tiny, [f"seed={seed}"])).module.parameters())).detach()
-
-    assert torch.equal(weights(0), weights(0))
-    assert not torch.equal(weights(0), weights(1))
 
 
 def test_a_run_that_could_not_begin_leaves_no_folder_and_one_that_was_there_stays(tiny: Path, tmp_path: Path):
@@ -241,20 +220,6 @@ def test_the_folder_of_a_process_that_trains_keeps_its_lock(tiny: Path, tmp_path
         assert read_json(folder.config)["train"]["micro_batch_members"] is None
     assert check_same_settings(smaller, tmp_path) == ["goes on with train.micro_batch_members = 1, where it had None"]
     assert read_json(folder.config)["train"]["micro_batch_members"] == 1
-
-
-def test_a_file_that_the_command_changed_was_changed_by_nobody_else(tiny: Path, tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    write_json(folder.config, load_experiment(tiny).table())
-
-    def start() -> str:
-        return " ".join(append_environment(folder, seed=0, device=torch.device("cpu"), num_processes=1))
-
-    assert "was changed" not in start()
-    check_same_settings(load_experiment(tiny, ["train.micro_batch_members=1"]), tmp_path)
-    assert "was changed" not in start()
-    write_json(folder.config, load_experiment(tiny, ["seed=3"]).table())
-    assert "was changed since the start before" in start()
 
 
 def test_a_key_that_an_earlier_version_did_not_have_counts_as_it_is_by_default(tiny: Path, tmp_path: Path) -> None:

@@ -131,19 +131,6 @@ def test_a_class_of_ones_own_is_configured_and_asked_what_it_reads() -> None:
         )
 
 
-def test_settings_are_part_of_the_configuration() -> None:
-    objective = preset(f"{HERE}:Line", {"slope": 3.0})
-    assert objective == preset(f"{HERE}:Line", {"slope": 3.0}) != preset(f"{HERE}:Line", {"slope": 4.0})
-
-
-def test_an_advantage_of_ones_own_is_trained_with() -> None:
-    objective = preset(f"{HERE}:Signed", slot="advantage")
-    rollouts = Rollouts(
-        torch.tensor([0, 0, 0]), torch.ones(3, 2, dtype=torch.bool), torch.full((3, 2), -1.0), {"r": [3.0, 0.0, 1.0]}
-    )
-    assert objective.prepare(rollouts, objective.init()).advantage[:, 0].tolist() == [1.0, -1.0, -1.0]
-
-
 def test_a_link_of_ones_own_says_whether_it_is_normalised() -> None:
     objective = Objective.preset("bnpo", **{"credit.callable.path": f"{HERE}:Halved"})
     decisions = member_ratios([1.0, 1.0])

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from groupwise.config import ConfigError
 from groupwise.objective import Objective, Plan
 from groupwise.records import Scored
 from groupwise.statistics import finish
@@ -69,30 +68,6 @@ def test_recorded_value_and_gradient(setting: str, number: int) -> None:
     assert log_prob.grad is not None
     assert float(loss.detach()) == pytest.approx(expected["loss"], abs=1e-9)
     torch.testing.assert_close(log_prob.grad, torch.tensor(expected["grad"], dtype=torch.float64), rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("setting", ["vanilla", "ptrw", "asymmetric", "ema_surprisal_decay"])
-def test_micro_batches_sum_to_the_whole(setting: str) -> None:
-    case = GOLDEN["cases"][1]
-    objective = original(**GOLDEN["settings"][setting])
-    plan, scored = plan_of(objective, case), Scored(torch.tensor(case["log_prob"], dtype=torch.float64))
-    micro_batches = [torch.tensor([0]), torch.tensor([2, 1, -1])]
-    total = sum(float(objective.loss(scored.select(rows), plan.select(rows)).total) for rows in micro_batches)
-    assert total == pytest.approx(float(objective.loss(scored, plan).total), abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("keys", "named"),
-    [
-        ({"ratio.kind": "geometric"}, "ratio.kind"),
-        ({"trust.kind": "cispo"}, "trust.kind"),
-        ({"correction.kind": "truncate"}, "correction.kind"),
-        ({"credit.log_decay.a": 1.0}, "credit.log_decay"),
-    ],
-)
-def test_what_the_original_lacked_is_refused(keys: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        Objective.preset("bnpo", **({"compat": "verl_rl"} | keys))
 
 
 def test_an_advantage_of_mean_zero_counts_as_negative() -> None:

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pydantic import ValidationError
 from tests.laws import SimulatedProcesses
 from tests.objective.small import close, gradient, member_ratios, recorded
 
 from groupwise.objective import Objective
-from groupwise.objective.decisions import Decisions, covariance, keyed_uniform, largest, share_of
+from groupwise.objective.decisions import Decisions, covariance, keyed_uniform, largest
 from groupwise.objective.trust import Clip, ClipCov, KlCov
 from groupwise.records import Rollouts, Scored
 from groupwise.statistics import finish, sum_over_one_process
@@ -29,19 +28,6 @@ def test_covariance_is_centred_on_all_decisions() -> None:
     close(covariance(signed), [[-ln2 * 3], [-ln2 * 3], [0.0]])
 
 
-def test_covariance_passes_over_masked_decisions() -> None:
-    decisions = member_ratios([1.0, None], [4.0, 2.0], advantage=[3.0, 0.0])
-    assert covariance(decisions)[0, 1] == 0.0
-    assert covariance(decisions)[1].tolist() == pytest.approx([-0.6931471805599453, 0.0])
-
-
-@pytest.mark.parametrize(("share", "number"), [(0.2, 1), (0.0002, 1), (0.5, 3), (1.0, 6)])
-def test_share_is_rounded_down_and_at_least_one(share: float, number: int) -> None:
-    decisions = member_ratios([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
-    assert float(share_of(share, decisions)) == number
-    assert float(share_of(share, replace(decisions, reduce=lambda total: 10 * total))) == max(1, int(share * 60))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("number", [0, 1, 2, 17, 300, 10_000])
 def test_largest_is_topk(dtype: torch.dtype, number: int) -> None:
@@ -56,15 +42,6 @@ def test_largest_is_topk(dtype: torch.dtype, number: int) -> None:
     assert largest(values, where, torch.tensor(float(number)), sum_over_one_process).equal(expected)
 
 
-def test_largest_of_neighbouring_numbers() -> None:
-    unit = torch.tensor(1.0)
-    above, below = torch.nextafter(unit, unit + 1), torch.nextafter(unit, unit - 1)
-    values = torch.stack([below, unit, above, -above])[None]
-    assert largest(values, torch.ones(1, 4, dtype=torch.bool), torch.tensor(2.0), sum_over_one_process).tolist() == [
-        [False, True, True, False]
-    ]
-
-
 @pytest.mark.parametrize(
     ("number", "expected"), [(1, [0, 0, 0, 0]), (2, [1, 1, 0, 0]), (3, [1, 1, 0, 0]), (4, [1, 1, 1, 1])]
 )
@@ -72,17 +49,6 @@ def test_ties_that_do_not_all_fit_are_left_out_without_lots(number: int, expecte
     values = torch.tensor([[1.0, 1.0, 0.0, -0.0]])
     assert largest(
         values, torch.ones(1, 4, dtype=torch.bool), torch.tensor(float(number)), sum_over_one_process
-    ).int().tolist() == [expected]
-
-
-@pytest.mark.parametrize(
-    ("number", "expected"), [(1, [0, 1, 0, 0]), (2, [1, 1, 0, 0]), (3, [1, 1, 0, 1]), (4, [1, 1, 1, 1])]
-)
-def test_ties_go_to_the_smallest_lots(number: int, expected: list[int]) -> None:
-    values, lots = torch.tensor([[1.0, 1.0, 0.0, -0.0]]), torch.tensor([0.75, 0.25, 0.5, 0.125])
-    where = torch.ones(1, 4, dtype=torch.bool)
-    assert largest(
-        values, where, torch.tensor(float(number)), sum_over_one_process, lots=lambda places: lots[places]
     ).int().tolist() == [expected]
 
 
@@ -121,13 +87,6 @@ def test_lots_go_with_member_decision_and_key() -> None:
     assert not (keyed_uniform(members, places, key=2) == lots).any()
 
 
-def test_lots_are_drawn_at_every_step_of_a_long_run() -> None:
-    members, places = torch.arange(4)[:, None], torch.arange(8)
-    lots = torch.stack([keyed_uniform(members, places, key=key) for key in (0, 6, 7, 12, 10**6, 2**62)])
-    assert lots.unique().numel() == lots.numel()
-    assert bool(((lots >= 0) & (lots < 1)).all())
-
-
 # Clip-Cov: a few decisions of high covariance, drawn by keyed lots, lose their gradient.
 
 
@@ -164,25 +123,6 @@ def test_at_least_one_is_drawn_and_the_smallest_lot_it_is() -> None:
         assert (~alive).nonzero().tolist() == (lots == lots.min()).nonzero().tolist()
 
 
-def test_draws_change_with_the_step_and_go_with_the_member() -> None:
-    ratios = [[1.0 + 0.01 * t for t in range(20)], [1.0 - 0.01 * t for t in range(20)]]
-    decisions = member_ratios(*ratios, advantage=[1.0, -1.0])
-    region = ClipCov(share=0.2, lower=-9.0, upper=9.0)
-    first_draw = region(decisions.log_ratio, decisions).alive
-    assert int((~first_draw).sum()) == 8
-    assert not region(decisions.log_ratio, replace(decisions, draw=1)).alive.equal(first_draw)
-    second_draw = member_ratios(*reversed(ratios), advantage=[-1.0, 1.0])
-    assert region(second_draw.log_ratio, recorded(second_draw, member=torch.tensor([1, 0]))).alive.equal(
-        first_draw.flip(0)
-    )
-
-
-def test_the_interval_is_one() -> None:
-    with pytest.raises(ValidationError, match=r"lower \(5.0\) must be below upper"):
-        ClipCov(lower=5.0)
-    assert math.isclose(ClipCov().share, 2e-4)
-
-
 # KL-Cov: no clip, a penalty on the decisions of highest covariance.
 
 
@@ -209,22 +149,6 @@ def test_where_the_advantage_is_zero_the_penalty_stands_alone() -> None:
     close(gradient(surrogate.value, decisions), [[-4.0], [0.25], [-1.0]])
 
 
-def test_on_policy_the_penalty_has_no_gradient() -> None:
-    decisions = member_ratios([1.0], [1.0], advantage=[1.0, -1.0])
-    close(gradient(KlCov(share=1.0)(decisions.log_ratio, decisions).value, decisions), [[1.0], [-1.0]])
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_exactly_as_many_as_asked_for(dtype: torch.dtype) -> None:
-    decisions = member_ratios(
-        *([math.exp(math.sin(7 * b + t)) for t in range(25)] for b in range(4)),
-        advantage=[1.0, -1.0, 0.5, -2.0],
-        dtype=dtype,
-    )
-    penalised = finish(KlCov(share=0.17)(decisions.log_ratio, decisions).statistics)["kl_cov/held_mean"]
-    assert penalised == 0.17
-
-
 @pytest.mark.parametrize(("share", "held"), [(0.25, 1), (0.5, 2), (0.75, 3), (1.0, 4)])
 def test_ties_for_the_last_places_are_drawn(share: float, held: int) -> None:
     # Every group flat: all covariances are 0.
@@ -236,15 +160,6 @@ def test_ties_for_the_last_places_are_drawn(share: float, held: int) -> None:
     chosen = lots <= lots.flatten().sort().values[held - 1]
     close(surrogate.value, torch.where(chosen, -decisions.log_ratio.detach().abs(), 0.0).tolist())
     close(gradient(surrogate.value, decisions), torch.where(chosen, -decisions.log_ratio.detach().sign(), 0.0).tolist())
-
-
-def test_every_tied_decision_is_drawn_as_often() -> None:
-    decisions = recorded(member_ratios([2.0, 0.5], [4.0, 8.0], advantage=0.0), member=torch.tensor([5, 2]))
-    times = torch.zeros(2, 2)
-    for step in range(300):
-        times += KlCov(share=0.25)(decisions.log_ratio.detach(), replace(decisions, draw=step)).value != 0
-    # Four places of 75 each; the deviation of a count is 7.5.
-    assert float((times - 75).abs().max()) < 30
 
 
 def test_answers_that_repeat_keep_their_penalty() -> None:

@@ -41,12 +41,6 @@ def test_product_is_renormalised() -> None:
     }
 
 
-def test_a_raw_link_leaves_the_product_as_it_is() -> None:
-    chain = Credit(temporal_decay=TemporalDecay(gamma=0.5, raw=True), gradient_adaptive=GradientAdaptive())
-    assert chain.raw
-    close(chain(member_ratios([1.5, 0.5])), [[0.5, 0.75]])
-
-
 def test_a_product_that_vanishes_everywhere_is_uniform() -> None:
     # The first credit leaves nothing after the second decision, the other nothing before the third; a masked decision
     # gets none.
@@ -129,13 +123,6 @@ def test_the_presets_of_source_000_serve_densities(name: str) -> None:
 STEPS = torch.tensor([[0.25, 0.0, 0.5], [2.0, 0.0, 0.0]], dtype=torch.float64)
 
 
-def test_raw_is_the_inverse() -> None:
-    decisions = recorded(member_ratios([1.0, None, 1.0], [1.0]), step_size=STEPS)
-    credit = InverseStep(raw=True)
-    close(credit(decisions), [[4.0, 0.0, 2.0], [0.5, 0.0, 0.0]])
-    assert finish(credit.measure(credit(decisions), decisions)) == pytest.approx({"inverse_step/mean_weight": 6.5 / 3})
-
-
 def test_mean_one_otherwise() -> None:
     decisions = recorded(
         member_ratios([1.0, None, 1.0], [1.0], [None]), step_size=torch.cat([STEPS, torch.zeros(1, 3)])
@@ -208,23 +195,7 @@ def test_a_mask_stands_behind_the_mean_of_one() -> None:
     close(chain(given), [[0.0, 0.0], [4 / 3, 2 / 3]])
 
 
-def test_a_mask_goes_with_regions_of_whole_members() -> None:
-    for name in ("gmpo", "gspo"):
-        objective = Objective.preset(name, **{"credit.off_policy_mask.threshold": 0.2})
-        assert objective.scope == "member"
-
-
 # Innovation 2.5: geometrically falling credit.
-
-
-def test_mean_one_over_valid_decisions() -> None:
-    # gamma 0.5: 1, 1/2, 1/4 times 3 / (7/4); the hole neither decays nor is weighed.
-    decisions = member_ratios([1.0, None, 1.0, 1.0], [1.0], [None])
-    close(TemporalDecay(gamma=0.5)(decisions), [[12 / 7, 0.0, 6 / 7, 3 / 7], [1.0, 0.0, 0.0, 0.0], [0.0] * 4])
-
-
-def test_raw_keeps_the_powers() -> None:
-    close(TemporalDecay(gamma=0.5, raw=True)(member_ratios([1.0, 1.0, 1.0])), [[1.0, 0.5, 0.25]])
 
 
 def test_metrics_are_means_over_members() -> None:
@@ -264,9 +235,3 @@ def test_ties_for_the_last_place_train() -> None:
     weight = TopEntropy(share=0.2)(given)
     close(weight, [[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     assert finish(TopEntropy().measure(weight, given)) == {"top_entropy/trained_mean": 0.6}
-
-
-def test_the_objective_asks_for_entropies() -> None:
-    objective = Objective.preset("dapo", **{"credit.top_entropy.share": 0.2})
-    assert objective.requires == {"log_prob", "entropy"}
-    assert objective.scope == "batch"

@@ -80,11 +80,6 @@ def tensors(record: Acted) -> dict[str, Tensor]:
     return {f.name: value for f in fields(record) if isinstance(value := getattr(record, f.name), Tensor)}
 
 
-def test_the_record_of_the_test_holds_every_field() -> None:
-    assert {f.name for f in fields(Acted)} == {*tensors(acted()), "density", "packed"}
-    assert {"behaviour_log_prob", "reference_log_prob", "step_size"} == OPTIONAL
-
-
 def test_every_field_goes_with_its_member_and_filler_counts_nothing() -> None:
     every_field, rows = acted(), torch.tensor([1, -1, 0])
     selected = every_field.select(rows)
@@ -97,14 +92,6 @@ def test_every_field_goes_with_its_member_and_filler_counts_nothing() -> None:
             torch.testing.assert_close(chosen[1], value[0], equal_nan=True)
     assert not selected.mask[1].any()
     assert (selected.density, selected.packed) == (True, False)
-
-
-def test_a_slice_cuts_every_number_of_a_decision() -> None:
-    every_field = acted()
-    selected = every_field.select(torch.tensor([0, 1]), slice(1, 3))
-    for name, value in tensors(every_field).items():
-        expected = value[:2] if name == "member" else value[:2, 1:3]
-        torch.testing.assert_close(getattr(selected, name), expected, equal_nan=True)
 
 
 def test_clean_numbers_are_finite_in_the_dtype_of_the_loss() -> None:
@@ -188,7 +175,3 @@ def test_value_and_gradient_are_those_given() -> None:
     (value_with_gradient * torch.tensor([1.0, 10.0, 100.0])).sum().backward()
     assert source.grad is not None
     assert source.grad.tolist() == [0.0, -10.0, 200.0]
-
-
-def test_without_a_graph_it_is_the_value() -> None:
-    assert not known_gradient(torch.ones(2), torch.zeros(2), torch.ones(2)).requires_grad

@@ -14,13 +14,9 @@ from tests.laws import build, plan_of, prepared, slot_tables, world
 from torch import Tensor
 
 from groupwise.objective import Objective
-from groupwise.objective.batch import Acted
-from groupwise.objective.decisions import Decisions
 from groupwise.records import Rollouts, Scored
 from groupwise.schedule import Constant
 from groupwise.statistics import add, finish
-
-SMOOTH = {"gaussian", "sapo", "vespo"}
 
 
 def rows(values: Tensor, mask: Tensor) -> list[list[float]]:
@@ -111,42 +107,6 @@ def test_metrics_of_the_aggressive_combination() -> None:
         "zero_gradient_fraction/negative": float((gate < 0.01)[advantage < 0].double().mean()),
     }
     assert {name: numbers[name] for name in expected} == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize("table", slot_tables("trust"), ids=str)
-def test_no_gradient_is_what_autograd_says(table: laws.Table) -> None:
-    """Every region: `alive` is false exactly where the surrogate's own gradient is zero; smooth regions say so below a
-    hundredth.
-    """
-    objective, inputs = build(trust=table), world(33, spread=1.5, width=9)
-    assert objective is not None
-    plan = plan_of(objective, inputs)
-    log_prob = torch.where(plan.acted.mask, inputs.wide["log_prob"], 0.0).requires_grad_()
-    old = torch.where(plan.acted.mask, plan.acted.old_log_prob, 0.0)
-    advantage = torch.where(plan.acted.mask, plan.advantage, 0.0)
-    behaviour = torch.where(plan.acted.mask, inputs.wide["behaviour"], 0.0)
-    acted = Acted(plan.acted.mask, old, behaviour_log_prob=behaviour, member=plan.acted.member)
-    decisions = Decisions(
-        acted, log_prob, advantage, member_advantage=plan.advantage, old_divergence=inputs.scored().old_divergence
-    )
-    surrogate = objective.trust(decisions.log_ratio, decisions)
-    (gradient,) = torch.autograd.grad(surrogate.value.sum(), log_prob)
-    moving = plan.acted.mask & (advantage != 0)
-    ratio = (log_prob.detach() - old).exp()
-    # Relative to what no region at all would give: `rho A`, or `A` for the score function.
-    share = gradient.abs() / (
-        advantage.abs() * (ratio if not getattr(objective.trust, "score_function", False) else 1.0)
-    ).clamp(min=1e-300)
-    if objective.trust.kind in ("gmpo", "kl_cov"):
-        share = gradient.abs()
-    dead = share < 0.01 if objective.trust.kind in SMOOTH else gradient == 0
-    assert (~surrogate.alive)[moving].tolist() == dead[moving].tolist()
-    gradients = finish(objective.loss(inputs.scored(), plan).statistics)
-    for name, chosen in (("positive", plan.advantage > 0), ("negative", plan.advantage < 0)):
-        where = plan.acted.mask & chosen
-        assert gradients[f"zero_gradient_fraction/{name}"] == pytest.approx(
-            float((~surrogate.alive)[where].double().mean())
-        )
 
 
 REACHING = [
@@ -252,18 +212,6 @@ def test_metrics_do_not_keep_the_graph() -> None:
     objective, inputs = Objective.preset("all_compatible", entropy=0.1), world(34)
     statistics = objective.loss(inputs.scored(), plan_of(objective, inputs)).statistics
     assert not any(statistic.sums.requires_grad for statistic in statistics.values())
-
-
-def test_a_score_in_one_member_leaves_the_others_metrics_alone() -> None:
-    # Metrics of the whole are those of its parts added: nothing in them depends on how members are dealt out.
-    objective, inputs = Objective.preset("balanced"), world(35, width=6)
-    plan, scored = plan_of(objective, inputs), inputs.scored(gradient=False)
-    metrics = finish(objective.loss(scored, plan).statistics)
-    losses = [
-        objective.loss(Scored.from_tensors(scored.select(part).tensors()), plan.select(part)).statistics
-        for part in torch.arange(7).split(2)
-    ]
-    assert finish(add(losses)) == pytest.approx(metrics, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["grpo", "gspo_token", "aggressive", "all_compatible", "clip_cov", "vespo"])

@@ -14,7 +14,6 @@ from groupwise.objective import Objective
 from groupwise.objective.decisions import Deviation
 from groupwise.objective.matching import Mirrored, Velocity
 from groupwise.objective.noise import NoiseTimes
-from groupwise.objective.preset import method_names
 from groupwise.testing import check_slot
 
 
@@ -89,11 +88,6 @@ def test_mirrored_the_laws_of_a_slot_hold() -> None:
 # Without matching every objective reads what it always read.
 
 
-def test_only_the_methods_without_log_probs_noise_their_samples() -> None:
-    matching = {name for name in method_names() if not Objective.preset(name).matching.neutral}
-    assert matching == {"awm", "diffusion_nft"}
-
-
 def test_the_sampler_is_asked_for_what_the_loss_reads() -> None:
     grpo, awm = Objective.preset("flow_grpo"), Objective.preset("awm")
     assert grpo.requires_sampled == grpo.requires
@@ -165,10 +159,3 @@ def test_the_quartiles_of_logit_normal_times() -> None:
     # The quantiles 1/4 and 3/4 of a standard normal are -+0.6744898, whose sigmoids are 0.3374922 and its complement.
     time = NoiseTimes(levels="logit_normal", num=2).at(torch.full((1, 2), 0.5, dtype=torch.float64))
     assert time[0].tolist() == pytest.approx([0.3374922, 0.6625078], abs=1e-6)
-
-
-def test_a_shift_without_effect_is_refused() -> None:
-    with pytest.raises(ConfigError, match="shift = 3 has no effect on levels = 'schedule'"):
-        validate(NoiseTimes, {"shift": 3.0})
-    with pytest.raises(ConfigError, match=r"low = 0\.5 must lie below high = 0\.5"):
-        validate(NoiseTimes, {"low": 0.5, "high": 0.5})

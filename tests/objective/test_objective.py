@@ -139,15 +139,6 @@ def test_correction_weighs_the_policy_term_and_nothing_else() -> None:
     assert corrected.metrics["correction/mean"] == pytest.approx(1e-9)
 
 
-def test_members_that_a_correction_drops_count_as_without_gradient() -> None:
-    dropped_outcome = outcome(make(trust={"kind": "unbounded"}, correction={"kind": "mask", "maximum": 1e-30}), world())
-    assert (
-        dropped_outcome.metrics["zero_gradient_fraction/positive"]
-        == dropped_outcome.metrics["zero_gradient_fraction/negative"]
-        == 1.0
-    )
-
-
 def test_a_supervised_stage_has_no_policy_term() -> None:
     inputs = world()
     supervised_outcome = outcome(make(policy_weight=0.0, entropy=0.0), inputs)
@@ -158,18 +149,6 @@ def test_a_supervised_stage_has_no_policy_term() -> None:
     )
     assert supervised_outcome.metrics["loss_sup"] == pytest.approx(0.05 * float(inputs.tall["supervised"].sum()))
     assert "loss_pg" not in supervised_outcome.metrics
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_an_auxiliary_term_over_nothing_is_zero(dtype: torch.dtype) -> None:
-    inputs = world().to(dtype)
-    empty = type(inputs)(inputs.mask, inputs.group, inputs.wide, {**inputs.tall, "count": 0 * inputs.tall["count"]})
-    assert outcome(make(), empty).metrics["loss_sup"] == 0.0
-
-
-def test_half_precision_scores_are_computed_in_fp32() -> None:
-    scored = world().to(torch.bfloat16).scored()
-    assert make().loss(scored, plan_of(make(), world())).total.dtype == torch.float32
 
 
 def test_observe_moves_an_adaptive_beta_by_the_measured_divergence() -> None:
@@ -203,21 +182,6 @@ def test_state_survives_a_stage_unless_its_kind_changed() -> None:
     next_stage = make(divergence={"kind": "k3", "beta": 0.1})
     adopted = next_stage.adopt(state, previous)
     assert (adopted.step, adopted.beta, adopted.running) == (0, None, Running())
-
-
-def test_a_schedule_begins_anew_with_its_stage() -> None:
-    objective = make(entropy={"kind": "linear", "start": 1.0, "end": 0.0, "num_steps": 2})
-    state = objective.init().model_copy(update={"step": 600})
-    rollouts = Rollouts(
-        torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.full((2, 1), -1.0), {"reward": [1.0, 0.0]}
-    )
-    assert objective.plan(objective.prepare(rollouts, objective.adopt(state, objective))).entropy == 1.0
-
-
-def test_a_divergence_that_is_no_number_moves_nothing() -> None:
-    objective = make(divergence={"kind": "k3", "beta": {"kind": "adaptive", "initial": 0.1, "target": 0.05}})
-    assert objective.observe(objective.init(), {"kl": float("nan")}).beta == 0.1
-    assert objective.observe(type(objective.init())(), {"kl": 1.0}).beta == pytest.approx(0.1 * 1.002)
 
 
 def test_auxiliary_sums_need_a_divisor_and_whole_members() -> None:
@@ -386,16 +350,6 @@ def test_where_it_is_counted_such_a_decision_weighs_nothing(name: str, value: fl
         assert float(cotangents.loss.total) == pytest.approx(
             -float((plan.weight * plan.advantage * torch.where(places, 0.0, log_prob)).sum()), abs=1e-14
         )
-
-
-def test_the_entropy_of_such_a_decision_weighs_nothing_either() -> None:
-    objective = Objective.preset("bnpo", entropy=0.5)
-    mask = torch.ones(2, 2, dtype=torch.bool)
-    rollouts = Rollouts(torch.tensor([0, 0]), mask, torch.full((2, 2), -1.0), {"r": [1.0, 1.0]})
-    plan = objective.plan(objective.prepare(rollouts, objective.init()), not_finite="counted")
-    log_prob, entropy = torch.full((2, 2), -1.0), torch.full((2, 2), 0.8)
-    log_prob[0, 0], entropy[0, 0] = float("nan"), float("nan")
-    assert float(objective.loss(Scored(log_prob, entropy), plan).total) == pytest.approx(-0.5 * 3 * 0.8 / 4)
 
 
 def test_log_probs_above_zero_raise_when_the_step_is_logged() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from tests.laws import build, plan_of, prepared, world
 
-from groupwise.objective import Objective
-
 
 def test_filler_repeats_member_0_with_nothing() -> None:
     objective = build()
@@ -20,17 +18,6 @@ def test_filler_repeats_member_0_with_nothing() -> None:
     torch.testing.assert_close(part.weight[0], plan.weight[2])
     assert plan.whole
     assert not part.whole
-
-
-def test_slices_keep_an_advantage_that_is_one_a_member() -> None:
-    objective = build()
-    assert objective is not None
-    plan = plan_of(objective, world())
-    part = plan.select(torch.tensor([0, 1]), slice(1, 3))
-    assert part.sliced
-    assert part.acted.mask.shape == (2, 2)
-    assert part.advantage.shape == (2, 1)
-    torch.testing.assert_close(part.acted.old_log_prob, plan.acted.old_log_prob[:2, 1:3], equal_nan=True)
 
 
 def test_dropped_groups_leave_token_means_and_stay_in_fixed_divisors() -> None:
@@ -64,18 +51,6 @@ def test_counts_and_auxiliary_denominators_are_summed_over_processes() -> None:
     torch.testing.assert_close(3 * float(three_processes.auxiliary["supervised"]), 0.05)
 
 
-def test_coefficients_follow_the_step() -> None:
-    objective = Objective.preset(
-        "grpo",
-        entropy={"kind": "linear", "start": 1.0, "end": 0.0, "num_steps": 4},
-        policy_weight=0.5,
-        **{"divergence.beta": 0.1},
-    )
-    state = objective.init().model_copy(update={"step": 1})
-    plan = objective.plan(prepared(objective, world()), state)
-    assert (plan.entropy, plan.policy_weight, plan.beta) == (0.75, 0.5, 0.1)
-
-
 def test_a_penalty_in_the_reward_is_none_in_the_loss() -> None:
     for divergence, beta in (({"kind": "k1", "place": "reward", "beta": 0.3}, 0.0), ({"kind": "k2", "beta": 0.3}, 0.3)):
         objective = build(divergence=divergence)
@@ -96,20 +71,6 @@ def test_the_correction_is_the_old_policy_over_what_sampled() -> None:
 
 
 # A prepared batch: some of its members for one step.
-
-
-def test_select_takes_every_field_of_the_members() -> None:
-    objective = build(correction={"kind": "truncate"}, divergence={"kind": "k3"})
-    assert objective is not None
-    batch, rows = prepared(objective, world()), torch.tensor([6, 0])
-    some = batch.select(rows)
-    assert len(batch) == 7
-    assert len(some) == 2
-    for name in ("advantage", "admitted", "prompt"):
-        torch.testing.assert_close(getattr(some, name), getattr(batch, name)[rows], equal_nan=True)
-    torch.testing.assert_close(some.acted.old_log_prob, batch.acted.old_log_prob[rows], equal_nan=True)
-    assert some.auxiliary_count["supervised"].tolist() == [0.0, 0.0]
-    assert some.state == batch.state
 
 
 def test_an_update_on_a_part_divides_by_what_the_part_holds() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.laws import SLOTS
 
-from groupwise.cli.methods import equation_lines, plain
+from groupwise.cli.methods import equation_lines
 from groupwise.config import ConfigError
 from groupwise.objective import Objective, preset
-from groupwise.objective.preset import changes, equation_of, method_names, overlay_names, read_method, read_overlay
+from groupwise.objective.preset import changes, equation_of, method_names, read_method
 
 
 @pytest.mark.parametrize("name", method_names())
@@ -22,13 +22,6 @@ def test_every_preset_states_every_slot_and_its_paper(name: str) -> None:
     assert method.equation
     assert f"@misc{{{name}," in method.paper.bibtex(name)
     assert Objective.preset(name).name == name
-
-
-def test_the_methods_of_the_first_release_are_there() -> None:
-    published = {"grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo", "source_003"}
-    innovations = {"ema", "gradient_adaptive", "amic", "ptrw", "temporal_decay", "asymmetric_clip"}
-    assert published | innovations | {"conservative", "aggressive", "balanced", "all_compatible"} <= set(method_names())
-    assert set(overlay_names()) == {"tis", "mis", "icepop", "seq_tis", "seq_mis", "geo_rs"}
 
 
 def test_an_edit_is_named_and_printed() -> None:
@@ -62,11 +55,6 @@ def test_a_file_that_is_not_there_is_told() -> None:
         Objective.preset("mine.toml")
 
 
-def test_an_unknown_key_is_named_with_its_path() -> None:
-    with pytest.raises(ConfigError, match=r"trust.*hihg"):
-        Objective.preset("dapo", **{"trust.hihg": 0.3})
-
-
 def test_the_order_of_overrides_does_not_matter() -> None:
     for keys in ({"trust.kind": "gaussian", "trust.sigma": 0.3}, {"trust.sigma": 0.3, "trust.kind": "gaussian"}):
         assert Objective.preset("dapo", **keys).trust.model_dump() == {"kind": "gaussian", "sigma": 0.3}
@@ -80,20 +68,6 @@ def test_the_order_of_overrides_does_not_matter() -> None:
         ConfigError, match=r"objective.trust.high: these are keys of the objective already; write trust.high"
     ):
         Objective.preset("dapo", **{"objective.trust.high": 0.3})
-
-
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [("GRPO", "grpo"), ("gpro", "grpo"), ("dr-grpo", "dr_grpo"), ("DAPO+tis", "dapo"), ("dapo+TIS", "tis")],
-)
-def test_an_unknown_name_is_answered_with_the_nearest(written: str, meant: str) -> None:
-    with pytest.raises(ConfigError, match=rf"is called.*did you mean (\w+ or )*{meant}\b"):
-        Objective.preset(written)
-
-
-def test_a_name_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no method is called 'None'; allowed: aggressive"):
-        Objective.preset(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -135,33 +109,19 @@ def test_two_overlays_of_one_slot_are_refused(name: str) -> None:
         Objective.preset(name)
 
 
-@pytest.mark.parametrize("name", overlay_names())
-def test_an_overlay_says_everything_a_method_says(name: str) -> None:
-    overlay = read_overlay(name)
-    assert set(overlay.objective) == {"correction"}
-    assert overlay.deviations
-    assert all((overlay.title, overlay.summary, overlay.when, overlay.failure))
-    assert overlay.equation.startswith(r"S_{i,t}\leftarrow k_{i,t}S_{i,t},\quad k_{i,t}=")
-    assert f"@misc{{{name}," in overlay.paper.bibtex(name)
-    assert overlay.objective["correction"]["kind"] == Objective.preset(f"bnpo+{name}").correction.kind
-
-
 @pytest.mark.parametrize(
     ("name", "first"),
     [
-        ("grpo", "1/B Σ_i 1/n_i Σ_t[k_it min(r_it A_i, clip(r_it, 1-ε, 1+ε) A_i)-β(e^x-x-1)]"),
-        ("cispo", "1/(Σ_i n_i) Σ_it k_it sg(min(r_it, c)) A_i log π_it"),
-        ("gspo", "1/B Σ_i 1/n_i Σ_t k_it min(s_i A_i, clip(s_i, 1-ε_low, 1+ε_high) A_i)"),
-        ("luspo", "1/B Σ_i Σ_t k_it min(s_i A_i, clip(s_i, 1-ε_low, 1+ε_high) A_i)"),
-        ("gmpo", "1/B Σ_i 1/n_i Σ_t k_it exp(1/n_i Σ_t d'_it) A_i"),
-        ("rloo", "1/B Σ_i(R_i-1/(G-1) Σ_(j ≠ i) R_j) Σ_t k_it log π_it"),
+        ("grpo", r"\frac{1}{B}\sum_i\frac{1}{n_i}\sum_t\left[ k_{i,t}\,\min"),
+        ("cispo", r"\frac{1}{\sum_i n_i}\sum_{i,t}k_{i,t}\,\mathrm{sg}"),
+        ("luspo", r"\frac{1}{B}\sum_i\sum_t k_{i,t}\,\min"),
+        ("gmpo", r"\frac{1}{B}\sum_i\frac{1}{n_i}\sum_t k_{i,t}\,\exp"),
     ],
 )
 def test_the_equation_of_a_method_with_an_overlay_holds_its_factor(name: str, first: str) -> None:
-    lines = [plain(line) for line in equation_lines(equation_of(f"{name}+mis"))]
-    assert lines[0] == first
-    assert lines[1:-2] == [plain(line) for line in equation_lines(read_method(name).equation)][1:]
-    assert lines[-2:] == ["k_it = q_it 1[Π_s q_is ≤ 2]", "q_it = π_old/π_sampler"]
+    lines, own = (equation_lines(equation_of(each)) for each in (f"{name}+mis", name))
+    assert lines[0].replace(" ", "").startswith(first.replace(" ", "")), lines[0]
+    assert lines[1 : len(own)] == own[1:]
 
 
 @pytest.mark.parametrize("name", method_names())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 from tests.objective.small import close, gradient, member_ratios
 
 from groupwise.objective.decisions import token_gradient
-from groupwise.objective.ratio import Arithmetic, Geometric, Product, Token, Transition
+from groupwise.objective.ratio import Arithmetic, Geometric, Product, Token
 from groupwise.statistics import finish
 
 
@@ -86,14 +85,6 @@ def test_each_decision_keeps_its_ratio_and_gradient() -> None:
 
 
 # GRPO-Guard's ratio, against Gaussian transitions written out.
-
-
-def test_reads_the_shift_and_nothing_else() -> None:
-    decisions = member_ratios([4.0, 0.5], advantage=1.0)
-    shift = torch.tensor([[0.3, -0.2]], dtype=torch.float64, requires_grad=True)
-    level = Transition()(decisions.log_ratio, replace(decisions, mean_shift=shift))
-    close(level, [[0.3, -0.2]])
-    assert torch.autograd.grad(level.sum(), shift)[0].tolist() == [[1.0, 1.0]]
 
 
 def test_the_shift_is_the_normalised_log_ratio_of_the_paper() -> None:

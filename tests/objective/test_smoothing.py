@@ -6,11 +6,10 @@ from typing import Literal
 
 import pytest
 import torch
-from pydantic import ValidationError
 from tests.objective.small import close, gradient, member_ratios
 
 from groupwise.objective.decisions import Decisions
-from groupwise.objective.ratio import Ema, Identity, Product, scan
+from groupwise.objective.ratio import Ema, Product, scan
 from groupwise.statistics import finish
 
 
@@ -18,11 +17,6 @@ def test_recursion_passes_over_masked_decisions() -> None:
     # beta 0.9: 2; 0.9 * 1 + 0.1 * 2 = 1.1; (hole); 0.9 * 3 + 0.1 * 1.1 = 2.81
     decisions = member_ratios([2.0, 1.0, None, 3.0], [3.0])
     close(decisions.masked(Ema(beta=0.9)(decisions).exp()), [[2.0, 1.1, 0.0, 2.81], [3.0, 0.0, 0.0, 0.0]])
-
-
-def test_init_one_averages_the_first_decision_too() -> None:
-    # 0.9 * 2 + 0.1 = 1.9; 0.9 * 1 + 0.19 = 1.09
-    close(Ema(beta=0.9, init="one")(member_ratios([2.0, 1.0])).exp(), [[1.9, 1.09]])
 
 
 def test_gradient_is_the_transpose_of_the_recursion() -> None:
@@ -121,18 +115,4 @@ def test_metrics_are_the_sources() -> None:
     assert finish(Ema().measure(flat, Ema()(flat)))["ema/variance_reduction_ratio"] == 0.0
 
 
-@pytest.mark.parametrize("beta", [0.0, 1.5])
-def test_beta_is_a_share(beta: float) -> None:
-    with pytest.raises(ValidationError, match="beta"):
-        Ema(beta=beta)
-
-
 # No smoothing leaves the log-ratio as it is.
-
-
-def test_the_ratio_and_its_gradient_pass_through() -> None:
-    decisions = member_ratios([2.0, None, 0.5])
-    smoothed = Identity()(decisions)
-    close(smoothed.exp(), [[2.0, 1.0, 0.5]])
-    close(gradient(smoothed, decisions), [[1.0, 0.0, 1.0]])
-    assert Identity().measure(decisions, smoothed) == {}

@@ -108,25 +108,3 @@ def test_a_member_too_large_for_one_backward_pass_trains_by_slices(name, problem
         value.backward()
     for expected, got in zip(whole, gradients(model), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
-
-
-def test_a_batch_method_refuses_a_micro_batch(problem):
-    model, states, actions, rollouts, reference = problem
-    objective = Objective.preset("clip_cov")
-    plan = objective.plan(objective.prepare(rollouts, objective.init()))
-    rows = torch.arange(4)
-    part = scored(model, states, actions, reference, rollouts.mask).select(rows)
-    with pytest.raises(ValueError, match="scope 'batch'"):
-        objective.loss(part, plan.select(rows))
-    with pytest.raises(ValueError, match="scope 'batch'"):
-        objective.cotangents(part, plan.select(rows))
-
-
-def test_a_slice_is_refused_where_a_member_is_read_whole(problem):
-    model, states, actions, rollouts, reference = problem
-    objective = Objective.preset("gspo")
-    plan = objective.plan(objective.prepare(rollouts, objective.init()))
-    part = plan.select(torch.arange(MEMBERS), slice(0, 2))
-    live = scored(model, states[:, :2], actions[:, :2], reference[:, :2], rollouts.mask[:, :2])
-    with pytest.raises(ValueError, match="scope 'member'"):
-        objective.loss(live, part)

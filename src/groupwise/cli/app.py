@@ -15,7 +15,7 @@ from groupwise.cli.evaluate import evaluate
 from groupwise.cli.experiments import experiments
 from groupwise.cli.export import export
 from groupwise.cli.methods import methods
-from groupwise.cli.output import report as tell
+from groupwise.cli.output import print_error
 from groupwise.cli.sample import sample
 from groupwise.cli.schema import schema
 from groupwise.cli.train import resume, train
@@ -25,47 +25,27 @@ from groupwise.processes import end_with_parent
 
 @final
 class Verb(TyperCommand):
-    """A command; an option that it does not have is looked up among those of the sources' scripts."""
+    """A command; an option that it does not have is looked up among those of other systems' scripts."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parses as typer does, and answers options of other systems.
+        """Parses as typer does, and names the counterparts of other systems' options.
 
         Raises:
             ConfigError: options of another system; all of them are answered.
         """
-        asked = list(args)
+        given = list(args)
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            # By its name: typer brings a click of its own, or in older versions uses the one that is installed.
+            # Compared by name, since typer ships its own copy of click in newer versions.
             if type(error).__name__ != "NoSuchOption":
                 raise
             from groupwise.config import ConfigError, Problem
             from groupwise.experiment.counterparts import flags
 
-            if not (counterparts := flags(asked)):
+            if not (counterparts := flags(given)):
                 raise
         raise ConfigError([Problem("", answer) for answer in counterparts], source=f"groupwise {ctx.info_name}")
-
-
-# `groupwise version`: what is installed.
-
-
-def version() -> None:
-    """Print the versions of Groupwise and of what it stands on."""
-    import platform
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    from groupwise.cli.output import console
-
-    console().print(f"groupwise {installed('groupwise')}")
-    console().print(f"python {platform.python_version()} ({platform.platform()})")
-    for name in ("torch", "transformers", "peft", "pydantic"):
-        try:
-            console().print(f"{name} {installed(name)}")
-        except PackageNotFoundError:
-            console().print(f"{name} is not installed")
 
 
 app = typer.Typer(
@@ -77,27 +57,34 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
-        from importlib.metadata import version as installed_version
+def _print_versions(requested: bool) -> None:
+    if requested:
+        import platform
+        from importlib.metadata import PackageNotFoundError
+        from importlib.metadata import version as installed
 
-        typer.echo(f"groupwise {installed_version('groupwise')}")
+        typer.echo(f"groupwise {installed('groupwise')}\npython {platform.python_version()} ({platform.platform()})")
+        for name in ("torch", "transformers", "peft", "pydantic"):
+            try:
+                typer.echo(f"{name} {installed(name)}")
+            except PackageNotFoundError:
+                typer.echo(f"{name} is not installed")
         raise typer.Exit
 
 
 @app.callback()
 def _options(
-    asked: Annotated[
+    requested: Annotated[
         bool,
-        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version alone."),
+        typer.Option("--version", is_eager=True, callback=_print_versions, help="Print the installed versions."),
     ] = False,
 ) -> None:
     pass
 
 
-def _brought() -> list[Any]:
-    """Returns the verbs that packages bring, by the entry points `groupwise.verbs`; one whose package is not here says
-    so.
+def _installed_verbs() -> list[Any]:
+    """Loads the commands that packages register as entry points `groupwise.verbs`. The command of a package that is
+    not installed is one that raises an error.
     """
 
     def verb(point: Any) -> Any:
@@ -117,8 +104,8 @@ def _brought() -> list[Any]:
 
 _PANELS = {
     "Train": (train, resume, check, estimate),
-    "Look at results": (*_brought(), evaluate, sample, export),
-    "Look things up": (experiments, methods, schema, version),
+    "Look at results": (*_installed_verbs(), evaluate, sample, export),
+    "Look things up": (experiments, methods, schema),
 }
 for _panel, _verbs in _PANELS.items():
     for _verb in _verbs:
@@ -129,10 +116,10 @@ def main() -> None:
     """Runs the command line; exits with 2 for a user's error, 1 for a defect, 130 or 143 after Ctrl-C or SIGTERM."""
     end_with_parent()
     for stream in (sys.stdout, sys.stderr):
-        # What a model writes, and how files are called, may hold what the terminal's encoding does not.
+        # Completions and file names may hold characters that the terminal cannot encode.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except Exception as error:
-        sys.exit(tell(error))
+        sys.exit(print_error(error))

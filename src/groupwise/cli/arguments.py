@@ -86,7 +86,7 @@ def load(
 
     from groupwise.experiment.catalogue import find, shipped
 
-    # A name that does not exist is said before anything heavy is imported.
+    # An unknown name is reported before anything heavy is imported.
     source = find(name)
     if prompts is not None and f"{name.partition('_')[0]}_prompts" in shipped() and name in shipped():
         name = f"{name.partition('_')[0]}_prompts"

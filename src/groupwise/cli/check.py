@@ -12,7 +12,7 @@ from groupwise.cli.arguments import ExperimentName, Model, Overrides, Prompts, R
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
     from groupwise.experiment import Experiment
-    from groupwise.experiment.one_group import OneGroup
+    from groupwise.experiment.trial import OneGroup
     from groupwise.training.job import Domains, Job
 
 
@@ -51,11 +51,11 @@ def check(
 
 
 def _read_and_score(loaded: Experiment, job: Job, span: Experiment, domains: Domains, prompt: int) -> None:
-    """Says what the domains of an experiment hold, and shows one group of a prompt."""
-    from groupwise.cli.output import say
+    """Prints the sizes of the experiment's domain, and one scored group."""
+    from groupwise.cli.output import print_text
     from groupwise.domain.callable import is_users
     from groupwise.domain.failed_method import naming_failed_method
-    from groupwise.experiment.one_group import one_group
+    from groupwise.experiment.trial import one_group
     from groupwise.streams import Streams
     from groupwise.training.distributed import World
     from groupwise.training.run.preflight import check_domain
@@ -69,15 +69,15 @@ def _read_and_score(loaded: Experiment, job: Job, span: Experiment, domains: Dom
         for recipe in job.recipes:
             check_domain(domains.of(recipe), recipe, Streams(loaded.seed), World())
     sizes = domain.learner.sizes()
-    say(f"experiment  {loaded.name}, method {loaded.objective.name}, seed {loaded.seed}")
-    say(f"model       {sizes.trained:,} of {sizes.total:,} parameters are trained; log-probs in {domain.unit}")
-    say(
+    print_text(f"experiment  {loaded.name}, method {loaded.objective.name}, seed {loaded.seed}")
+    print_text(f"model       {sizes.trained:,} of {sizes.total:,} parameters are trained; log-probs in {domain.unit}")
+    print_text(
         f"data        {domain.num_prompts:,} training prompts; a step takes {span.train.prompts_per_step} with"
         f" {span.train.group_size} members each"
     )
     if is_own_domain:
-        say("laws        all kept (groupwise.testing.check_domain)")
-    say(
+        print_text("laws        all kept (groupwise.testing.check_domain)")
+    print_text(
         "stages      "
         + ", ".join(
             f"{stage.name} ({stage.train.num_steps} steps{'' if stage.samples else ', supervised'})"
@@ -85,25 +85,25 @@ def _read_and_score(loaded: Experiment, job: Job, span: Experiment, domains: Dom
         )
     )
     for remark in [*job.remarks, *domains.remarks(job.recipes)]:
-        say(f"note        {remark}")
+        print_text(f"note        {remark}")
     sampling = next((recipe for recipe in job.recipes if recipe.samples), job.recipes[-1])
     before = [stage.name for stage in loaded.spans[: loaded.spans.index(span)]]
     if loaded.start is not None:
         load_weights(loaded.start, domain)
-        say(f"note        the model answers as it is after the warm-up of {loaded.start}")
+        print_text(f"note        the model answers as it is after the warm-up of {loaded.start}")
     elif before:
-        say(
+        print_text(
             f"note        the model answers as it is before {', '.join(before)}, which check does not run; write"
             " start=RUN to see it after the warm-up of an earlier run"
         )
     with naming_failed_method(domain):
         group = one_group(span, domains.of(sampling), prompt)
     _show(group, untrained=bool(before) and loaded.start is None)
-    say("Everything was read; nothing was trained.")
+    print_text("Everything was read; nothing was trained.")
 
 
 def _keep_laws(domain: Domain) -> None:
-    """Refuses a domain of somebody's own that breaks what training relies on."""
+    """Raises the broken laws of a user's domain as a `ConfigError`."""
     from groupwise.config import ConfigError
     from groupwise.testing.domain import check_domain as check_laws
     from groupwise.testing.slot import BrokenLaws
@@ -115,13 +115,13 @@ def _keep_laws(domain: Domain) -> None:
 
 
 def _show(group: OneGroup, *, untrained: bool) -> None:
-    from groupwise.cli.output import console, say, shorten, table
+    from groupwise.cli.output import console, print_text, shorten, table
     from groupwise.cli.sample import member_text
 
     out = console()
     out.print()
     for name, value in group.prompt.items():
-        say(f"{name}: {shorten(value, 400)}")
+        print_text(f"{name}: {shorten(value, 400)}")
     names = list(group.rewards)
     shared = [
         name
@@ -145,11 +145,11 @@ def _show(group: OneGroup, *, untrained: bool) -> None:
         table(["#", "member", "decisions", *heads, "advantage"], rows, numbers=["#", "decisions", *heads, "advantage"])
     )
     for event in group.events:
-        say(event)
+        print_text(event)
     if group.flat:
         advice = (
             ", as is to be expected of a model that is not trained yet"
             if untrained
             else "; try --prompt 1 or another reward"
         )
-        say(f"All members got the same reward, so this group teaches nothing{advice}.")
+        print_text(f"All members got the same reward, so this group teaches nothing{advice}.")

@@ -1,4 +1,4 @@
-"""What the shell completes: names of experiments and methods, keys of an experiment. Reads files, and loads no model
+"""Shell completion of experiments, methods and keys of an experiment. Reads files, and loads no model
 library.
 """
 
@@ -60,7 +60,7 @@ def changes(words: list[str], incomplete: str) -> list[str]:
     from groupwise.experiment.catalogue import find
 
     key, equals, value = incomplete.partition("=")
-    # bash takes the sign for a word of its own, and completes what follows it.
+    # bash splits words at the equals sign, and completes the part behind it.
     if [word for word in words if word != "="][-1:] == ["method"]:
         return methods(incomplete)
     if equals:

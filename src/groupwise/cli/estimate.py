@@ -34,7 +34,7 @@ def estimate(
     models, and the seconds of another machine, are known only by a step there.
     """
     from groupwise.cli.arguments import load
-    from groupwise.cli.output import say
+    from groupwise.cli.output import print_text
     from groupwise.config import ConfigError
     from groupwise.streams import Streams
 
@@ -47,7 +47,7 @@ def estimate(
     train = span.train
     members = f"{train.prompts_per_step} prompts x {train.group_size} members"
     updates = train.updates_per_batch * train.minibatches
-    say(f"a step: {members}, {updates} optimiser step{'s' if updates > 1 else ''}")
+    print_text(f"a step: {members}, {updates} optimiser step{'s' if updates > 1 else ''}")
     costs = span.domain.costs(streams=Streams(span.seed))
     peak = 0.0
     if costs is not None:
@@ -59,9 +59,9 @@ def estimate(
     here, total = _machine(span)
     if measure is None and (peak > total or (costs is not None and not costs.has_weights)):
         why = f"it has {total / 2**30:.3g} GiB" if peak > total else "there is a configuration without weights"
-        say(f"No step was measured on {here}: {why}. Seconds are known only by a step on the machine itself.")
+        print_text(f"No step was measured on {here}: {why}. Seconds are known only by a step on the machine itself.")
     elif measure is not False:
-        from groupwise.experiment.measured_step import measured_step
+        from groupwise.experiment.trial import measured_step
 
         _show_step(measured_step(span), here)
 
@@ -71,7 +71,7 @@ def _show_formula(span: Experiment, costs: CausalLm, gpus: int, prompt_tokens: f
     import torch
 
     from groupwise.causal_lm.head_tiles import CPU_TILES, GPU_TILES
-    from groupwise.cli.output import console, say, table
+    from groupwise.cli.output import console, print_text, table
     from groupwise.estimate import Shape, Step, memory
 
     train, size = span.train, span.train.micro_batch_members
@@ -93,12 +93,12 @@ def _show_formula(span: Experiment, costs: CausalLm, gpus: int, prompt_tokens: f
     )
     on_gpu = train.device != "cpu" and torch.cuda.is_available()
     parts = memory(shape, step, GPU_TILES if on_gpu else CPU_TILES)
-    say(
+    print_text(
         f"{shape.parameters / 1e6:,.1f} million weights, {shape.trained / 1e6:,.1f} million trained:"
         f" {shape.layers} layers of width {shape.hidden}, vocabulary {shape.vocabulary}"
     )
     if gpus > train.prompts_per_step:
-        say(
+        print_text(
             f"{gpus - train.prompts_per_step} of the {gpus} devices get no prompt: a step has {train.prompts_per_step};"
             " set train.prompts_per_step higher"
         )
@@ -106,7 +106,7 @@ def _show_formula(span: Experiment, costs: CausalLm, gpus: int, prompt_tokens: f
     title = f"Memory by formula, {prompt_tokens:.0f} + {costs.max_new_tokens} tokens"
     console().print(table(["part", "GiB a device", "formula"], rows, title=title, numbers=["GiB a device"]))
     if costs.server_share:
-        say(
+        print_text(
             f"Beside it a vLLM server takes {costs.server_share:.0%} of the device's memory"
             + (", while it samples." if costs.server_sleeps else ".")
         )

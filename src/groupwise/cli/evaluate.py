@@ -83,8 +83,8 @@ def evaluate(
 def _show(evaluation: Evaluation, tables: list[dict[str, Any]], records: list[dict[str, Any]]) -> None:
     from rich.text import Text
 
-    from groupwise.cli.ending import printed, texts
     from groupwise.cli.output import console, table
+    from groupwise.cli.summary import printed, texts
 
     metrics = [(name, f"{value:.4g}") for name, value in evaluation.metrics.items()]
     console().print(table(["metric", "value"], metrics, numbers=["value"]))

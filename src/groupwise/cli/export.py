@@ -1,4 +1,4 @@
-"""`groupwise export`: a trained model as a folder that others load, with a card that says where it comes from."""
+"""`groupwise export`: a trained model as a folder for other libraries, with a model card."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from groupwise.domain.exported import Card
 
 
-# The head of a model card: what hubs read of it, YAML between two lines of dashes.
+# The YAML front matter of a model card, which model hubs read.
 
 
 def card_head(config: Mapping[str, Any], card: Card) -> list[str]:
@@ -27,7 +27,7 @@ def card_head(config: Mapping[str, Any], card: Card) -> list[str]:
 
     Args:
         config: the run's resolved configuration.
-        card: what the domain says of the folder.
+        card: the domain's description of the folder.
 
     Example:
         >>> from groupwise.domain.exported import Card
@@ -48,7 +48,7 @@ def card_head(config: Mapping[str, Any], card: Card) -> list[str]:
         "---",
         *([f"library_name: {card.library}"] if card.library else []),
         *([f"pipeline_tag: {card.task}"] if card.task else []),
-        # A text of JSON is one of YAML, whatever stands in a path.
+        # JSON strings are valid YAML, so any path is quoted correctly.
         *(
             [f"base_model: {json.dumps(base)}", f"base_model_relation: {'adapter' if card.adapter else 'finetune'}"]
             if base
@@ -84,7 +84,7 @@ def export(
     examples and selects without torch.
     """
     from groupwise.checkpoint import new_folder
-    from groupwise.cli.output import console, say
+    from groupwise.cli.output import console, print_text
     from groupwise.cli.trained import require_new, run_config
     from groupwise.config import ConfigError, read_json
     from groupwise.domain.exported import Export
@@ -111,7 +111,7 @@ def export(
         text = model_card(out.resolve().name, config, summary, which, card, controls, ended.evaluated_on)
         (partial / "README.md").write_text(text, encoding="utf-8")
     for remark in card.remarks:
-        say(remark)
+        print_text(remark)
     console().print(f"Wrote {out}", soft_wrap=True)
     console().print(f"Load it: {card.loading}", markup=False, soft_wrap=True)
 
@@ -136,7 +136,7 @@ def _model(run: Path, which: str, out: Path, *, run_code: bool) -> Iterator[Path
 
     domain = open_domain(load_experiment(folder.config, run_code=run_code))
     with closing(domain), TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}.") as temporary:
-        # The temporary folder is its owner's alone, and what is exported need not be.
+        # A temporary folder is private (0700), and the exported folder should have normal permissions.
         (model := Path(temporary) / "model").mkdir()
         write_model_of(checkpoint, domain, model)
         yield model
@@ -158,7 +158,7 @@ def model_card(
         config: the run's resolved configuration.
         summary: what `summary.json` holds; empty where the run has not ended.
         which: which of its models.
-        card: what the domain says of the folder.
+        card: the domain's description of the folder.
         controls: name -> score of what was trained beside it for the same time.
         evaluated_on: whether the prompts of its evaluations were trained on.
 
@@ -172,49 +172,34 @@ def model_card(
     asked = (evaluated_on or EvaluatedOn()).called(card.prompts)
     preset = resolved_slots(config["method"])
     edited = "+edited" if any(config.get(slot, value) != value for slot, value in preset.items()) else ""
-    lines = [
-        *card_head(config, card),
-        "",
-        f"# {name}",
-        "",
-        (
-            f"Trained with Groupwise {version('groupwise')}: experiment `{config['name']}`, method"
-            f" `{config['method']}{edited}`, seed {config['seed']} ({which} weights)."
-        ),
-        "",
-        config.get("description", ""),
-        "",
-        "## Result",
-        "",
-    ]
+    result = ["The run had not finished when this was written; nothing was measured on its last weights."]
     if summary:
-        lines += ["| | " + f"{summary.get('metric', 'score')} on {asked} |", "|---|---|"]
-        lines += [f"| {key} | {_number(summary[key])} |" for key in ("before", "after") if summary.get(key) is not None]
-        lines += [f"| control `{control}` | {_number(float(score))} |" for control, score in (controls or {}).items()]
         weights_note = "" if which == "final" else f" The final weights were measured; these are {which}."
-        lines += [
-            "",
-            (
-                f"{summary.get('steps', '?')} steps.{weights_note} One run of one seed: the spread over seeds is not"
-                " measured here."
-            ),
+        result = [
+            f"| | {summary.get('metric', 'score')} on {asked} |\n|---|---|",
+            *(f"| {key} | {_number(summary[key])} |" for key in ("before", "after") if summary.get(key) is not None),
+            *(f"| control `{control}` | {_number(float(score))} |" for control, score in (controls or {}).items()),
+            f"\n{summary.get('steps', '?')} steps.{weights_note} One run of one seed: the spread over seeds is not"
+            " measured here.",
         ]
-    else:
-        lines.append("The run had not finished when this was written; nothing was measured on its last weights.")
-    lines += card.sections
-    lines += [
-        "",
-        "## Rewards",
-        "",
-        "The model was trained to raise these, and may do so in ways that were not meant:",
-        "",
-    ]
     rewards = config.get("domain", {}).get("rewards", {})
-    lines += [f"- `{reward}`: {_reward(settings)}" for reward, settings in rewards.items()] or [
-        "- what its domain computes"
-    ]
-    lines += ["", "## Settings", "", "Everything needed to repeat the run:", "", "```json", _json(config), "```", ""]
-    return "\n".join(lines)
+    listed = [f"- `{reward}`: {_reward(settings)}" for reward, settings in rewards.items()]
+    return "\n".join(
+        [
+            *card_head(config, card),
+            f"\n# {name}\n",
+            f"Trained with Groupwise {version('groupwise')}: experiment `{config['name']}`, method"
+            f" `{config['method']}{edited}`, seed {config['seed']} ({which} weights).",
+            f"\n{config.get('description', '')}\n\n## Result\n",
+            *result,
+            *card.sections,
+            "\n## Rewards\n",
+            "The model was trained to raise these, and may do so in ways that were not meant:\n",
+            *(listed or ["- what its domain computes"]),
+            "\n## Settings\n\nEverything needed to repeat the run:\n",
+            f"```json\n{json.dumps(config, indent=2)}\n```\n",
+        ]
+    )
 
 
 def _reward(settings: dict[str, Any]) -> str:
@@ -228,9 +213,3 @@ def _reward(settings: dict[str, Any]) -> str:
 
 def _number(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def _json(config: dict[str, Any]) -> str:
-    import json
-
-    return json.dumps(config, indent=2)

@@ -34,12 +34,12 @@ def console() -> Console:
 
     terminal = Console(highlight=False, quiet=not is_first_process(), soft_wrap=True)
     if not terminal.is_terminal:
-        # A file or a pipe has no width of its own; a table should not be broken for one.
+        # Files and pipes have no width, and tables in them should not be wrapped.
         terminal.width = 200
     return terminal
 
 
-def say(text: str) -> None:
+def print_text(text: str) -> None:
     """Prints sentences: broken between words on a terminal, unbroken in a file or a pipe.
 
     Args:
@@ -47,7 +47,7 @@ def say(text: str) -> None:
             breaks it.
 
     Example:
-        >>> say("2 steps, 3 s")
+        >>> print_text("2 steps, 3 s")
         2 steps, 3 s
     """
     from rich.text import Text
@@ -129,20 +129,6 @@ _SMALLER = (
     " process more memory"
 )
 
-_OF_A_PATH = {
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EISDIR,
-    errno.ENOTDIR,
-    errno.EIO,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.EROFS,
-}
-"""Errors of the operating system about a path that the user named, which are no defects of the program."""
-
 
 def message_for_user(error: BaseException) -> str | None:
     """Returns the message of an error that was raised on purpose, or None for a defect.
@@ -163,14 +149,10 @@ def message_for_user(error: BaseException) -> str | None:
             f"memory ran out ({str(error).strip().partition(chr(10))[0][:200] or type(error).__name__}); write"
             f" {_SMALLER}"
         )
-    if isinstance(error, ValueError) and sys.stdout is not None and sys.stdout.closed:
-        return (
-            "standard output was closed by something that this command called (a reward, a callback); what was computed"
-            " is in the run's folder"
-        )
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         return advice(error.name.partition(".")[0])
-    if isinstance(error, OSError) and error.errno in _OF_A_PATH and error.filename is not None:
+    # Code of ours checks that a file exists before it opens it, so a missing file here is a bug.
+    if isinstance(error, OSError) and error.filename is not None and error.errno != errno.ENOENT:
         return f"{str(error.filename)[:300]}: {error.strerror}"
     if not isinstance(error, (ValueError, RuntimeError, OSError)) or isinstance(error, NotImplementedError):
         return None
@@ -180,12 +162,12 @@ def message_for_user(error: BaseException) -> str | None:
     return str(error)
 
 
-def report(error: BaseException) -> int:
+def print_error(error: BaseException) -> int:
     """Prints an error and returns the exit status: 2 for the user's, 1 for ours.
 
-    Under `torchrun` every process usually meets the same error, and the first one tells it. The others wait: `torchrun`
-    ends them when the first one ends, and one that is still there met an error of its own, which it tells. A process
-    whose connection broke waits for longer: the one that ended it met an error of its own.
+    Under `torchrun` every process usually raises the same error, and rank 0 prints it. The others wait: `torchrun`
+    kills them when rank 0 ends, and a process that is still alive prints its own error. A process whose connection
+    broke waits longest, since the process that left has the real error.
 
     Args:
         error: what was caught.
@@ -197,15 +179,10 @@ def report(error: BaseException) -> int:
     rank, status = os.environ.get("RANK", "0"), 2
     if _of_the_connection(error):
         time.sleep(2 * SECONDS_FOR_THE_FIRST)
-        message, status = (
-            (
-                "the connection to another process broke; where that one ended, what it said says why:"
-                f" {type(error).__name__}: {error}"
-            ),
-            1,
-        )
+        message = "the connection to another process broke; where that one ended, what it said says why: "
+        message, status = f"{message}{type(error).__name__}: {error}", 1
     elif isinstance(error, ProcessLeftError):
-        # The process that has left the run tells its error better, where it is a command too.
+        # The process that left the run prints the real error first.
         time.sleep(2 * SECONDS_FOR_THE_FIRST)
         status = 1
     elif not is_first_process():
@@ -224,7 +201,7 @@ def report(error: BaseException) -> int:
 def _of_the_connection(error: BaseException) -> bool:
     """Returns whether `torch.distributed` raised the error, about the connection of processes."""
     frames = traceback.extract_tb(error.__traceback__)
-    # The store's own errors have no frame there.
+    # Errors of the C++ store have no Python frame.
     return isinstance(error, RuntimeError) and (
         type(error).__module__ == "torch.distributed"
         or (bool(frames) and Path(frames[-1].filename).parts[-3:-1] == ("torch", "distributed"))

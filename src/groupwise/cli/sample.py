@@ -106,9 +106,7 @@ def _answers(
 
 @contextmanager
 def _refused_prompt(domain: Domain, text: str | None) -> Iterator[None]:
-    """Lays what a domain of a user's own raises where it looks a typed text up to the text, where no training prompt
-    says the same.
-    """
+    """Turns a failed lookup of a typed prompt in a user's domain into an error that names a known prompt."""
     from groupwise.config import ConfigError
 
     try:
@@ -153,7 +151,7 @@ def _converse(domain: Domain, settings: dict[str, float], seed: int) -> None:
     from groupwise.cli.output import console
     from groupwise.domain.returned import checked_prompt
 
-    # A domain that holds no conversations says so before a person writes the first line.
+    # A domain without conversations raises here, before the user types a line.
     checked_prompt("conversation", domain.conversation(["a first line"]))
     turns: list[str] = []
     interactive = sys.stdin.isatty()
@@ -174,7 +172,7 @@ def _converse(domain: Domain, settings: dict[str, float], seed: int) -> None:
         _print_answer(record)
 
 
-# What a member is, in words: its text, its image, or the entries of its record.
+# Members as text: the completion, the image, or the entries of the record.
 
 
 def member_text(record: Mapping[str, Any], without: Collection[str] = ()) -> str:
@@ -182,7 +180,7 @@ def member_text(record: Mapping[str, Any], without: Collection[str] = ()) -> str
 
     Args:
         record: as `Domain.describe` gave it, images perhaps written to files.
-        without: names of entries that stand elsewhere already, such as the prompt's columns.
+        without: names of entries that are shown elsewhere, such as the prompt's columns.
 
     Example:
         >>> member_text({"prompt": "list-0", "key": "list-0", "seed": 3, "speeds": [0.12345678, 2.0]}, ["seed"])
@@ -195,7 +193,7 @@ def member_text(record: Mapping[str, Any], without: Collection[str] = ()) -> str
             value = record[name]
             return f"image, {value.shape[0]} x {value.shape[1]}" if hasattr(value, "shape") else str(value)
     entries = [f"{name} {_short(value)}" for name, value in record.items() if name not in {"prompt", "key", *without}]
-    # A line is cut at its end, so that the longest entry comes last.
+    # Lines are cut at the end, so the longest entry comes last.
     return "; ".join(sorted(entries, key=len))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,9 +11,10 @@ from groupwise.cli.arguments import ExperimentName, Model, Overrides, Prompts, R
 from groupwise.processes import check_launch, num_processes
 from groupwise.runs.folder import RunFolder
 
-# `groupwise resume`: a run goes on from its newest checkpoint.
+if TYPE_CHECKING:
+    from groupwise.training.run.launch import Result
 
-HAS_ENDED = "This run has ended: nothing is left to do."
+# `groupwise resume`: a run goes on from its newest checkpoint.
 
 
 def resume(
@@ -21,19 +22,12 @@ def resume(
     run_code: RunCode = False,
 ) -> None:
     """Continue a run that was cut off; it ends with the same weights and metrics as if it had not been."""
-    from groupwise.cli.ending import ending
-    from groupwise.cli.output import interrupted_status, say
     from groupwise.cli.trained import run_config
     from groupwise.experiment.from_python import resume as go_on
 
     run_config(run)
     had_ended = RunFolder(run).has_ended
-    result = go_on(run, run_code=run_code)
-    if had_ended:
-        say(HAS_ENDED)
-    ending(run, (result.before_step, result.after_step))
-    if result.interrupted:
-        raise typer.Exit(interrupted_status(result.signal))
+    _finish(run, go_on(run, run_code=run_code), had_ended)
 
 
 def train(
@@ -60,8 +54,7 @@ def train(
 
     check_launch()
     loaded = load(experiment, overrides, model=model, prompts=prompts, seed=seed, threads=threads, run_code=run_code)
-    from groupwise.cli.ending import ending
-    from groupwise.cli.output import interrupted_status, say
+    from groupwise.cli.output import print_text
     from groupwise.config import ConfigError
     from groupwise.experiment.runner import begin_or_resume, default_run_folder, run
 
@@ -72,12 +65,19 @@ def train(
     if out is None and num_processes() > 1:
         raise ConfigError("several processes need one run folder, and each would name its own; write --out runs/NAME")
     folder = out or default_run_folder(loaded)
-    say(f"{loaded.name}: {loaded.description}" if loaded.description else loaded.name)
-    say(f"method {loaded.objective.name}, seed {loaded.seed}, run folder {folder}")
+    print_text(f"{loaded.name}: {loaded.description}" if loaded.description else loaded.name)
+    print_text(f"method {loaded.objective.name}, seed {loaded.seed}, run folder {folder}")
     had_ended = resume and RunFolder(folder).has_ended
-    result = (begin_or_resume if resume else run)(loaded, folder, controls=controls)
+    _finish(folder, (begin_or_resume if resume else run)(loaded, folder, controls=controls), had_ended)
+
+
+def _finish(folder: Path, result: Result, had_ended: bool) -> None:
+    """Prints the end of a run, and exits with the status of the signal that interrupted it."""
+    from groupwise.cli.output import interrupted_status, print_text
+    from groupwise.cli.summary import print_summary
+
     if had_ended:
-        say(HAS_ENDED)
-    ending(folder, (result.before_step, result.after_step))
+        print_text("This run has ended: nothing is left to do.")
+    print_summary(folder, (result.before_step, result.after_step))
     if result.interrupted:
         raise typer.Exit(interrupted_status(result.signal))

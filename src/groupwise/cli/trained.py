@@ -138,7 +138,7 @@ def _parts(place: Path, experiment: str | None, which: str) -> tuple[str | Path,
     return experiment, place
 
 
-# Run folders on the command line: a clear word where one is not there, and the models in it.
+# Checks of run folders that the user names, and lookup of the models in them.
 
 
 def require_run(folder: Path) -> None:
@@ -217,7 +217,7 @@ def model_folder(run: Path, which: str = "final") -> Path:
     folder = RunFolder(run)
     places = {"final": folder.model, "best": folder.best}
     places |= {path.name.removeprefix("step-"): path for path in folder.models.glob("step-*")}
-    # A model's folder appears with everything in it, in whatever format its ecosystem has.
+    # Model folders are moved into place when they are complete, so an existing one is whole.
     existing_models = tuple(name for name, path in places.items() if path.is_dir())
     if which not in existing_models:
         advice = (

@@ -2,10 +2,12 @@
 package.
 """
 
+# ruff: noqa: F401
 from __future__ import annotations
 
-from groupwise.config.base import Config
-from groupwise.config.errors import ConfigError, Problem, keys_under, nearest
+from groupwise.config.base import Config as Config
+from groupwise.config.errors import ConfigError as ConfigError
+from groupwise.config.errors import Problem, keys_under, nearest
 from groupwise.config.files import read_json, read_json_lines, read_toml
 from groupwise.config.from_path import (
     CalledFromPath,
@@ -41,55 +43,3 @@ from groupwise.config.open_kinds import OpenKinds, installed_names, load_install
 from groupwise.config.plain import check_plain, difference, fill_kinds, flatten, why_unreadable, words_as_kinds
 from groupwise.config.shape import attribute_docs, json_schema
 from groupwise.config.validation import validate
-
-__all__ = [
-    "CalledFromPath",
-    "Config",
-    "ConfigError",
-    "FromPath",
-    "ImportPath",
-    "InModule",
-    "Named",
-    "OpenKinds",
-    "PieceError",
-    "PieceFromPath",
-    "Problem",
-    "attribute_docs",
-    "call_user",
-    "check_arguments",
-    "check_class",
-    "check_plain",
-    "difference",
-    "fill_kinds",
-    "flatten",
-    "held_object",
-    "holding",
-    "import_paths",
-    "installed_names",
-    "is_object",
-    "json_schema",
-    "keys_under",
-    "load_installed",
-    "may_run",
-    "merge",
-    "nearest",
-    "object_path",
-    "parse_overrides",
-    "parse_value",
-    "raised_at",
-    "read_json",
-    "read_json_lines",
-    "read_toml",
-    "require_open",
-    "restrict_code",
-    "same_kind",
-    "states",
-    "user_callable",
-    "user_class",
-    "user_module",
-    "user_object",
-    "validate",
-    "why_failed",
-    "why_unreadable",
-    "words_as_kinds",
-]

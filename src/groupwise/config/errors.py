@@ -30,7 +30,7 @@ def nearest(name: object, allowed: Iterable[object]) -> str | None:
 
 
 _WALL = 12
-"""The number of allowed names above which the suggestion stands before them."""
+"""With more allowed names than this, the suggestion is printed before the list."""
 
 _MOST_OF_A_PATH, _MOST_OF_A_MESSAGE = 300, 2000
 """The most characters of a message: a key or a value of megabytes is cut."""
@@ -66,7 +66,7 @@ class Problem:
         text = f"{path}: {message}" if path else message
         allowed = f"allowed: {', '.join(self.allowed)}" if self.allowed else ""
         suggestion = "" if self.suggestion is None else f"did you mean {self.suggestion}?"
-        # A reader stops at a long list of names, so that the suggestion stands before it.
+        # Nobody reads to the end of a long list of names, so the suggestion comes first.
         hints = (
             f"{suggestion} {allowed}"
             if suggestion and len(self.allowed) > _WALL

@@ -18,7 +18,7 @@ from groupwise.config.open_kinds import load_installed
 from groupwise.config.validation import validate
 from groupwise.processes import is_out_of_memory
 
-# A stranger's functions and classes, as a configuration names them: loaded, checked and called in one way.
+# Loading, checking and calling the functions and classes that a configuration names.
 
 _MOST = 12
 """Names that an error lists."""
@@ -55,7 +55,7 @@ def user_callable(path: ImportPath, key: str = "path", *, group: str = "", write
         write: what an error asks for, such as `a function f(step, metrics)`.
 
     Raises:
-        ConfigError: as of `user_object`, or what stands there cannot be called.
+        ConfigError: as of `user_object`, or the object cannot be called.
 
     Example:
         >>> user_callable(ImportPath("math:sqrt"))(4.0)
@@ -81,7 +81,7 @@ def user_class(path: ImportPath, base: type[Any] | None = None, key: str = "path
         name: by which an author imports the base; its module and name by default.
 
     Raises:
-        ConfigError: as of `user_object`, or no class stands there, or one that does not extend the base.
+        ConfigError: as of `user_object`, or the object is no class, or a class that does not extend the base.
 
     Example:
         >>> user_class(ImportPath("fractions:Fraction")).__name__
@@ -135,7 +135,7 @@ def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any], 
     """Refuses arguments that a stranger's function does not take, before it is called.
 
     Args:
-        function: it may have no signature, as some of C have none; its call then tells.
+        function: without a signature, as some functions of C have none, it is not checked.
         arguments: by name.
         place: the key and its value, for errors.
         all_of: whether these are all the arguments; otherwise more will be given with each call.
@@ -179,7 +179,7 @@ def call_user(function: Callable[..., Any], arguments: Mapping[str, Any], place:
         return function(**arguments)
     except ConfigError:
         raise
-    # A stranger's code may fail in any way.
+    # User code may raise anything.
     except Exception as error:
         called = getattr(function, "__name__", type(function).__name__)
         message = f"{called}({', '.join(f'{name}={value!r}' for name, value in arguments.items())}) failed"
@@ -196,7 +196,7 @@ def _load(path: ImportPath, key: str, group: str, listed: Callable[[Any], bool])
         return load_installed(path, group, key).value
     try:
         loaded: Any = user_module(path)
-    # A stranger's module may fail in any way while it is imported, and may end the program.
+    # Importing a user's module may raise anything, SystemExit included.
     except (Exception, SystemExit) as error:
         message = f"the module {path.module!r} cannot be imported: {why_failed(error)}"
         message += "; it must be installed or lie in the working directory"
@@ -221,7 +221,7 @@ def _members(holder: Any, listed: Callable[[Any], bool]) -> list[str]:
     return sorted(
         member
         for member, value in getattr(holder, "__dict__", {}).items()
-        # A class method is callable only through its class.
+        # A classmethod object in `__dict__` is not callable itself.
         if not member.startswith("_")
         and listed(getattr(value, "__func__", value))
         and f"{getattr(value, '__module__', home)}.".startswith(f"{home}.")
@@ -235,8 +235,8 @@ class FromPath(Config):
     """The class at `path` with the settings that it validates.
 
     A subclass says in `settings_class` which classes may stand there and what validates their settings. Both are
-    checked when the configuration is read, and every setting is stated from then on, so that a run's `config.json` says
-    all that it was trained with. Where the code may not run (`only`), nothing is imported and nothing is checked.
+    checked when the configuration is read. Afterwards every setting is stated, so that `config.json` is complete. Where
+    the code may not run (`restrict_code`), nothing is imported and nothing is checked.
 
     Raises:
         ConfigError: there is no such class, it may not stand here, or it does not take the settings.
@@ -246,7 +246,7 @@ class FromPath(Config):
     path: InModule
     """`package.module:Class`; the module may lie in the working directory."""
     settings: Mapping[str, Any] = Field(default_factory=dict, validate_default=True)
-    """What the class is configured by; validated as its fields say."""
+    """The settings of the class, validated by its fields."""
 
     @classmethod
     def settings_class(cls, path: ImportPath) -> type[Config]:
@@ -376,14 +376,14 @@ class PieceFromPath(FromPath):
             problem_of: function that says what is wrong with the result, if anything is.
 
         Raises:
-            PieceError: the method raised, or returned something else; memory that ran out and what says itself what to
-                write are passed on.
+            PieceError: the method raised, or returned something else. A `ConfigError` and a lack of memory are passed
+                on as they are.
         """
         try:
             result = getattr(self.piece, name)(*arguments)
         except ConfigError:
             raise
-        # An author's code may fail in any way; whoever catches a lack of memory takes smaller batches.
+        # A user's code may raise anything. A lack of memory is passed on, since the caller then takes smaller batches.
         except Exception as error:
             if is_out_of_memory(error) or not may_run(self.path):
                 raise

@@ -257,7 +257,7 @@ def raised_at(error: BaseException) -> str:
         >>> raised_at(ValueError("never raised"))
         ''
     """
-    # An import that fails is raised by Python's own machinery, which is no place of the user's.
+    # Frames of importlib are not the user's code.
     machinery = ("<", importlib.__file__)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(machinery)]
     if not frames or is_shipped_file(file := Path(frames[-1].filename)):

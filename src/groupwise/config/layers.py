@@ -173,27 +173,27 @@ def parse_overrides(items: Iterable[str]) -> dict[str, Any]:
         while isinstance(nested, dict):
             (name, nested), *_ = nested.items()
             names.append(name)
-        lay(tree, names, parse_value(text), override)
+        set_nested(tree, names, parse_value(text), override)
     check_plain(tree)
     return tree
 
 
-def lay(tree: Tree, names: Sequence[str], value: Any, said: str, *, once: bool = False) -> None:
-    """Writes a value into nested tables. Tables are joined, and a word where a table stands is the table's kind.
+def set_nested(tree: Tree, names: Sequence[str], value: Any, label: str, *, once: bool = False) -> None:
+    """Writes a value into nested tables. Tables are merged, and a word over a table is its kind.
 
     Args:
         tree: the tables, which are changed.
         names: the key's parts.
         value: what is written there.
-        said: the key or the override, for errors.
+        label: the key or the override, for errors.
         once: whether a key may not be written again; otherwise the later value wins.
 
     Raises:
-        ConfigError: a value stands in the place of a table, or a table in the place of a value.
+        ConfigError: a key is written both as a value and as a table.
 
     Example:
         >>> tree = {"trust": "gaussian"}
-        >>> lay(tree, ["trust", "sigma"], 0.3, "trust.sigma")
+        >>> set_nested(tree, ["trust", "sigma"], 0.3, "trust.sigma")
         >>> tree
         {'trust': {'kind': 'gaussian', 'sigma': 0.3}}
     """
@@ -203,17 +203,17 @@ def lay(tree: Tree, names: Sequence[str], value: Any, said: str, *, once: bool =
             tree[name] = {"kind": word}
         tree = tree[name]
         if not isinstance(tree, dict):
-            raise ConfigError(f"{_cut(said)} needs {name!r} to be a table, and it is written as a value too; keep one")
+            raise ConfigError(f"{_cut(label)} needs {name!r} to be a table, and it is written as a value too; keep one")
     below = tree.get(last)
     if isinstance(below, dict) and isinstance(value, str):
         value = {"kind": value}
     if isinstance(below, dict) and isinstance(value, Mapping):
         for name, inner in value.items():
-            lay(below, [name], inner, f"{said}.{name}", once=once)
+            set_nested(below, [name], inner, f"{label}.{name}", once=once)
     elif isinstance(below, dict):
-        raise ConfigError(f"{_cut(said)} makes {last!r} a value, and it is written as a table too; keep one")
+        raise ConfigError(f"{_cut(label)} makes {last!r} a value, and it is written as a table too; keep one")
     elif once and last in tree:
-        raise ConfigError(f"{said}: is written twice, {below!r} and {value!r}; write it once")
+        raise ConfigError(f"{label}: is written twice, {below!r} and {value!r}; write it once")
     else:
         tree[last] = value
 

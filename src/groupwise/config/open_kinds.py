@@ -18,8 +18,6 @@ from groupwise.plugins import absent, installed_points, is_shipped
 # Objects that installed packages bring by entry points. The code of a package is loaded only for the name that is
 # written.
 
-PACKAGE = "groupwise"
-
 
 @final
 @dataclass(frozen=True)
@@ -45,11 +43,6 @@ def installed_names(group: str) -> tuple[str, ...]:
         True
     """
     return tuple(dict.fromkeys(point.name for point in installed_points(group)))
-
-
-def has_shipped_names(group: str) -> bool:
-    """Tells whether this package's own entry points of a group are there; a checkout has none until it is installed."""
-    return any(is_shipped(point.module) for point in installed_points(group))
 
 
 def load_installed(name: str, group: str, key: str) -> Installed:
@@ -85,7 +78,7 @@ def load_installed(name: str, group: str, key: str) -> Installed:
         raise ConfigError(Problem(place, reason))
     try:
         return Installed(point.load(), point.value, packages)
-    # A stranger's package may fail in any way while it is imported.
+    # Importing another package may raise anything.
     except (Exception, SystemExit) as error:
         message = f"the code of package {packages} ({point.value}) cannot be imported: {why_failed(error)}"
         raise ConfigError(Problem(place, message)) from error
@@ -146,7 +139,7 @@ class OpenKinds:
         return core_schema.no_info_plain_validator_function(self._read)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        # Validation reports a package that cannot be imported where a table names its kind.
+        # A package that cannot be imported is reported by validation, once a table names its kind.
         choices: dict[Any, CoreSchema] = {
             kind: self.config(kind).__pydantic_core_schema__ for kind in self.names() if self.can_read(kind)
         }
@@ -162,16 +155,6 @@ class OpenKinds:
         kind = value.get("kind")
         if kind is None:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": "'kind'"})
-        if not has_shipped_names(self._group):
-            raise PydanticCustomError(
-                "not_installed",
-                "{text}",
-                {
-                    "text": f"the kinds of {self._group} are not known, for the installation of {PACKAGE} does not"
-                    " name them; it is of an older version, or the source was never installed: write `python -m pip"
-                    " install --editable .` in the folder of its source (or `make train`), or install its wheel again"
-                },
-            )
         if kind not in self.names():
             raise PydanticKnownError(
                 "union_tag_invalid",

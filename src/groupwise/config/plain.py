@@ -1,5 +1,4 @@
-"""Limits on any table, whoever wrote it: a depth that people write, whole numbers that a key could mean, and texts that
-can be stored.
+"""Limits on any table, from any author: its depth, the size of whole numbers, and texts that can be stored.
 
 The checks use no recursion, so that a deep table cannot end the program.
 """
@@ -107,7 +106,7 @@ def why_unreadable(error: Exception) -> str:
 
 
 def _is_plain_text(value: Any) -> bool:
-    """Returns whether a value is such text as stands in nearly every place, whose place need not be written down."""
+    """Returns whether a value is ASCII text without NUL, which needs no further check."""
     return isinstance(value, str) and value.isascii() and "\0" not in value
 
 
@@ -142,12 +141,12 @@ def _cut(path: str) -> str:
 
 def _value_text(value: Any) -> str:
     if isinstance(value, int) and abs(value) >= 10**_MOST_DIGITS:
-        # Python refuses to write out a number of many thousand digits.
+        # Python refuses to format integers of more than 4,300 digits.
         return f"a number of about {int(value.bit_length() * math.log10(2))} digits"
     return repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:77]}..."
 
 
-# The bottom layer: the kind of a table that does not state its kind, and the table of a kind that stands alone.
+# Kinds: a table without `kind` gets its default, and a bare word becomes a table of that kind.
 
 
 def fill_kinds(
@@ -185,8 +184,8 @@ def fill_kinds(
 def words_as_kinds(
     model: type[BaseModel] | UnionType, tree: Mapping[str, Any], below: BaseModel | Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns an upper layer with a table of its kind for every word where a table is meant, so that `trust = "clip"`
-    is merged as `trust = {kind = "clip"}` is: it keeps the keys of a lower table of that kind.
+    """Returns an upper layer with `{kind = "clip"}` for a bare word such as `trust = "clip"`. Merged over a table of
+    the same kind it keeps the keys of that table.
 
     Args:
         model: the class of the table, or a union of classes whose keys it may have.

@@ -40,7 +40,7 @@ def _branches(annotation: Any) -> tuple[Any, ...]:
 
 
 def _field_branches(field: FieldInfo) -> tuple[Any, ...]:
-    """Returns the plain types of a field, whose metadata stand beside its annotation."""
+    """Returns the plain types of a field, whose metadata pydantic keeps apart from the annotation."""
     return tuple(mark for mark in field.metadata if isinstance(mark, OpenKinds)) or _branches(field.annotation)
 
 
@@ -91,7 +91,7 @@ class Shape:
         """Returns the shape that an annotation allows.
 
         Args:
-            annotation: a type, as written behind a field's colon.
+            annotation: the type annotation of a field.
         """
         return cls(_branches(annotation))
 
@@ -107,8 +107,8 @@ class Shape:
         return tuple(dict.fromkeys([*(kind for model in self._models() for kind in _kinds(model)), *opened]))
 
     def is_kind(self, word: str) -> bool:
-        """Returns whether a word at this place stands for a table of that kind: a known one, or, where only tables of
-        several kinds may stand, one that is reported as unknown. Where a text is allowed it stands for itself.
+        """Returns whether a word at this place is short for a table of that kind. An unknown word counts where only
+        tables of several kinds are allowed, and is reported later; where text is allowed, the word is text.
         """
         others = [branch for branch in self.branches if not _is_model(branch) and not isinstance(branch, OpenKinds)]
         if word in self.values() or any(isinstance(branch, type) and issubclass(branch, str) for branch in others):

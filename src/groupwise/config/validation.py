@@ -69,9 +69,6 @@ _WORDS = {
     "array": "list",
 }
 
-_RENAMED = {"custom": "callable"}
-"""Kinds of earlier versions -> their present names."""
-
 _CALLABLE = "callable"
 _OF_USER_CODE = ("path", "settings", "arguments")
 """The kind of a user's class or function, and its keys."""
@@ -114,7 +111,7 @@ def _problem(shape: Shape, details: ErrorDetails, tree: Any) -> _LocatedProblem:
         elif isinstance(table, Mapping) and (answer := place_shape.instead_of_unknown(str(path[-1]), place, table)):
             problem = Problem(assignment, f"unknown key; {answer}")
         else:
-            meant = _elsewhere(shape, path, tree) or nearest(path[-1], allowed)
+            meant = _same_key_elsewhere(shape, path, tree) or nearest(path[-1], allowed)
             problem = Problem(assignment, "unknown key", allowed, meant)
     elif kind == "missing":
         problem = Problem(dotted, "is missing; it has no default, so write it")
@@ -127,17 +124,13 @@ def _problem(shape: Shape, details: ErrorDetails, tree: Any) -> _LocatedProblem:
             meant = f' ({kind_key} = "{_CALLABLE}" for a path to your own)' if of_user else ""
             problem = Problem(kind_key, f"is missing; say which kind{meant}", allowed)
         else:
-            renamed = _RENAMED.get(str(tag))
-            meant = renamed if renamed in allowed else nearest(tag, allowed)
-            problem = Problem(f"{kind_key} = {_show(tag)}", "unknown kind", allowed, meant)
+            problem = Problem(f"{kind_key} = {_show(tag)}", "unknown kind", allowed, nearest(tag, allowed))
     elif kind in ("literal_error", "enum"):
         allowed = place_shape.values() or tuple(re.findall(r"'([^']*)'", str(context.get("expected", ""))))
         problem = Problem(assignment, "is not one of the allowed values", allowed, nearest(value, allowed))
-    elif kind == "frozen_instance":
-        problem = Problem(assignment, "__init__ of its class sets a field of a frozen object; state the field alone")
     elif kind == "value_error":
         message = str(context.get("error", details["msg"]))
-        # A message that already begins with its key does not get the key a second time.
+        # Some messages begin with their key already.
         problem = Problem("" if dotted and message.startswith((f"{dotted}.", f"{dotted} ")) else dotted, message)
     else:
         message = re.sub("^(Input|String|List|Dictionary|Tuple|Set|Number) should ", "must ", details["msg"])
@@ -152,17 +145,17 @@ def _problem(shape: Shape, details: ErrorDetails, tree: Any) -> _LocatedProblem:
 
 
 def _of_user_code(root: Shape, location: tuple[str | int, ...], path: tuple[str | int, ...]) -> str:
-    """Returns what to write for a key of a user's code beside another kind, where such code may stand."""
+    """Returns advice for a key of user code (`path`, `settings`) in a table of a shipped kind."""
     above, table_shape = root.follow(location[:-2])
-    # The location has the kind's name between the table and the key where several kinds may stand.
+    # In a union of kinds, pydantic puts the kind's name between table and key.
     if path[-1] not in _OF_USER_CODE or above != path[:-1] or _CALLABLE not in table_shape.kinds():
         return ""
     return f'it belongs to code of your own; write {_dotted(above)}.kind = "{_CALLABLE}" beside it'
 
 
-def _elsewhere(root: Shape, path: tuple[str | int, ...], tree: Any) -> str | None:
+def _same_key_elsewhere(root: Shape, path: tuple[str | int, ...], tree: Any) -> str | None:
     """Returns the key of the same name elsewhere, where exactly one exists: in the whole configuration or in one of its
-    tables. A table of several kinds, each of which has its own keys, comes after the others, where its kind is said.
+    tables. Tables of several kinds are searched last, and only under the kind that is written.
     """
     name = path[-1]
     tables = {
@@ -190,7 +183,7 @@ def _without_other_branches(tree: Any, problems: list[_LocatedProblem]) -> list[
     """Reduces the problems to one a key. A union (of a number and a table) reports one problem for each of its
     branches.
     """
-    # What another kind lacks is no mistake where the kind itself is.
+    # Keys that another kind would require are not reported: the kind itself is the mistake.
     of_user_code = {path[:-1] for (path, kind), _ in problems if kind == _USER_CODE}
     problems = [
         ((path, kind), problem)
@@ -204,7 +197,7 @@ def _without_other_branches(tree: Any, problems: list[_LocatedProblem]) -> list[
             further_problems.append(((path, kind), problem))
             continue
         value = _at(tree, path)
-        # A table that was written for the table branch fails the number branch too, which is no mistake of the user.
+        # In a union of a number and a table, a table also fails the number branch; that error is noise.
         has_deeper_problem = any(
             deeper_path[: len(path)] == path and (deeper_path != path or not _TYPE_ERRORS.fullmatch(name))
             for (deeper_path, name), _ in problems

@@ -11,9 +11,17 @@ from typing import Any
 from pydantic import BaseModel
 
 from groupwise.config import ConfigError, ImportPath, check_plain, object_path
-from groupwise.config.layers import lay
+from groupwise.config.layers import set_nested
 from groupwise.domain.exported import EvaluationObjects, RowsObject
-from groupwise.experiment.object_record import DOMAIN_INSTANCE, MODULE, Arguments, import_path_of, record_of, type_name
+from groupwise.experiment.object_record import (
+    DOMAIN_INSTANCE,
+    MODULE,
+    Arguments,
+    import_path_of,
+    record_of,
+    type_name,
+    wrong_type,
+)
 from groupwise.reward import Reward
 
 # The argument `domain` of `groupwise.train`: an object, a class, or the name of a kind.
@@ -44,10 +52,8 @@ def read_domain(arguments: Arguments, domain: Any) -> None:
         arguments.domain = {"kind": "callable", "path": str(arguments.refer("domain", domain, "domain"))}
         return
     if not isinstance(domain, Domain):
-        raise ConfigError(
-            f"domain: an object of type {type_name(domain)} was given; allowed: an object or a class of"
-            ' groupwise.Domain, or the name of a kind; write class Mine(groupwise.Domain), or domain="language"'
-        )
+        advice = "an object or a class of groupwise.Domain, or the name of a kind; write class Mine(groupwise.Domain)"
+        raise wrong_type("domain", domain, f'allowed: {advice}, or domain="language"')
     settings = _settings_of(domain)
     path = import_path_of(type(domain))
     arguments.objects[DOMAIN_INSTANCE] = domain
@@ -66,14 +72,11 @@ def _settings_of(domain: Any) -> BaseModel | None:
     """Returns the settings that a domain keeps as an attribute; None where its class has settings and it keeps none."""
     from groupwise.domain.settings import DomainConfig
 
-    values = list(vars(domain).values())
-    for value in values:
-        if isinstance(value, DomainConfig):
-            return value
     settings_class = type(domain).Settings
-    for value in values:
-        if isinstance(value, settings_class):
-            return value
+    for base in (DomainConfig, settings_class):
+        for value in vars(domain).values():
+            if isinstance(value, base):
+                return value
     return settings_class() if not settings_class.model_fields else None
 
 
@@ -106,12 +109,8 @@ def read_rewards(arguments: Arguments, rewards: Any, columns: frozenset[str] | N
     Raises:
         ConfigError: there is no reward, or one cannot be called as rewards are.
     """
-    if isinstance(rewards, Mapping):
-        pairs = [(name, reward) for name, reward in rewards.items()]
-    elif isinstance(rewards, Sequence) and not isinstance(rewards, str):
-        pairs = list(numbered(rewards))
-    else:
-        pairs = list(numbered([rewards]))
+    several = isinstance(rewards, Sequence) and not isinstance(rewards, str)
+    pairs = list(rewards.items() if isinstance(rewards, Mapping) else numbered(rewards if several else [rewards]))
     if not pairs:
         raise ConfigError("rewards: none was given; give a function, a list of functions, or a dict name -> function")
     tables: dict[str, dict[str, Any]] = {}
@@ -148,16 +147,13 @@ def _reward(arguments: Arguments, name: str, reward: Any, columns: frozenset[str
             f"{argument}: {reward!r:.200} is no function; a reward model is written as"
             f" groupwise.reward.RewardModel(path={reward!r:.200}), a function of a module as 'package.module:name'"
         )
-    if _is_model(reward):
-        raise ConfigError(
-            f"{argument}: a model of type {type_name(reward)} was given; write the folder that it is saved in, as"
-            " groupwise.reward.RewardModel(path=FOLDER)"
-        )
+    # TRL takes a model of transformers for a reward.
+    if hasattr(reward, "save_pretrained") and hasattr(reward, "forward"):
+        advice = "write the folder that the model is saved in, as groupwise.reward.RewardModel(path=FOLDER)"
+        raise wrong_type(argument, reward, advice)
     if not callable(reward):
-        raise ConfigError(
-            f"{argument}: an object of type {type_name(reward)} was given; allowed: a function, an object that can be"
-            f" called, a configured reward of groupwise.reward; {_WRITE_REWARD}"
-        )
+        allowed = "allowed: a function, an object that can be called, a configured reward of groupwise.reward"
+        raise wrong_type(argument, reward, f"{allowed}; {_WRITE_REWARD}")
     if not isinstance(reward, Reward):
         _check_signature(argument, reward, columns)
     place = re.sub(r"\W", "_", f"rewards_{name}")
@@ -171,37 +167,26 @@ def _reward(arguments: Arguments, name: str, reward: Any, columns: frozenset[str
     return table
 
 
-def _is_model(reward: Any) -> bool:
-    """Returns whether an object is a model of transformers, as TRL takes for a reward."""
-    return callable(getattr(reward, "save_pretrained", None)) and callable(getattr(reward, "forward", None))
-
-
 def _check_signature(argument: str, reward: Callable[..., Any], columns: frozenset[str] | None) -> None:
     """Refuses a reward that cannot be called with keyword arguments."""
-    try:
-        parameters = list(inspect.signature(reward).parameters.values())
-    except (TypeError, ValueError):
-        raise ConfigError(
-            f"{argument}: the parameters of {reward!r} are not known to Python, and a reward is given what it has"
-            f" parameters for; {_WRITE_REWARD}"
-        ) from None
     if inspect.isclass(reward):
         return
-    name = getattr(reward, "__name__", type(reward).__name__)
-    signature = f"{name}{inspect.signature(reward)}"[:200]
+    try:
+        signature = inspect.signature(reward)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{argument}: {reward!r} does not name its parameters; {_WRITE_REWARD}") from None
+    parameters = inspect.signature(reward).parameters.values()
+    described = f"{argument}: {getattr(reward, '__name__', type(reward).__name__)}{signature}"[:250]
     if any(parameter.kind is parameter.POSITIONAL_ONLY for parameter in parameters):
         raise ConfigError(
-            f"{argument}: {signature} has a parameter without a name, and a reward is called by names; {_WRITE_REWARD}"
+            f"{described} has a parameter without a name, and a reward is called by names; {_WRITE_REWARD}"
         )
-    parameter_names = {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL}
-    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    if (
-        not open_ended
-        and not parameter_names & _ONE_A_MEMBER
-        and (not parameter_names or (columns is not None and not parameter_names <= columns))
-    ):
+    names = {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters) or names & _ONE_A_MEMBER:
+        return
+    if not names or (columns is not None and not names <= columns):
         raise ConfigError(
-            f"{argument}: {signature} takes none of prompts, completions and completion_ids, and a reward is called as"
+            f"{described} takes none of prompts, completions and completion_ids, and a reward is called as"
             f" reward(prompts=..., completions=..., COLUMN=...); {_WRITE_REWARD}"
         )
 
@@ -263,9 +248,7 @@ def read_rows(
     if isinstance(rows, str | Path):
         return str(rows)
     if advice := _advice(rows):
-        raise ConfigError(
-            f"{argument}: an object of type {type_name(rows)} was given; allowed: {_ALLOWED}; write {advice}"
-        )
+        raise wrong_type(argument, rows, f"allowed: {_ALLOWED}; write {advice}")
     num_rows = len(rows) if hasattr(rows, "__len__") else None
     if num_rows == 0:
         raise ConfigError(f"{argument}: it holds no rows; give at least {'two' if argument == 'data' else 'one'}")
@@ -286,7 +269,6 @@ def _advice(rows: Any) -> str | None:
 
 def read_arguments(
     model: Any = None,
-    *,
     domain: Any = None,
     objective: Any = None,
     rewards: Any = None,
@@ -320,12 +302,11 @@ def read_arguments(
     arguments.data = read_rows(arguments, "data", data)
     arguments.eval_data = read_evaluation(arguments, eval_data)
     if callbacks is not None and callbacks != ():
-        arguments.callbacks = [
-            str(path) for path in _read_functions(arguments, "callbacks", callbacks, "a function of (step, metrics)")
-        ]
+        paths = _read_functions(arguments, "callbacks", callbacks, "a function of (step, metrics)")
+        arguments.callbacks = list(map(str, paths))
     if tools is not None and tools != ():
-        function = "a function with type hints and a docstring"
-        arguments.tools = tuple(_read_functions(arguments, "tools", tools, function))
+        paths = _read_functions(arguments, "tools", tools, "a function with type hints and a docstring")
+        arguments.tools = tuple(paths)
     return arguments
 
 
@@ -336,35 +317,28 @@ def _read_model(arguments: Arguments, model: Any, domain: Any) -> None:
     if isinstance(model, tuple | list) and len(model) == 2:
         module, tokenizer = model
         if not _is_module(module) or not hasattr(module, "get_input_embeddings"):
-            raise ConfigError(
-                f"model: the first of the pair is of type {type_name(module)}; write (model, tokenizer), a causal"
-                " language model of transformers and its tokenizer"
-            )
+            advice = "write (model, tokenizer), a causal language model of transformers and its tokenizer"
+            raise wrong_type("model[0]", module, advice)
         if not (callable(tokenizer) and hasattr(tokenizer, "decode") and hasattr(tokenizer, "eos_token_id")):
-            raise ConfigError(
-                f"model: the second of the pair is of type {type_name(tokenizer)}; write (model, tokenizer), where the"
-                " tokenizer is one of transformers"
-            )
+            advice = "write (model, tokenizer), where the tokenizer is one of transformers"
+            raise wrong_type("model[1]", tokenizer, advice)
         arguments.model = (
             arguments.hold("model", module, "model"),
-            arguments.hold("tokenizer", tokenizer, "tokenizer"),
+            arguments.hold("tokenizer", tokenizer, "model[1]"),
         )
-        return
-    if _is_module(model):
-        if domain is None or isinstance(domain, str):
-            advice = (
-                "a language model needs its tokenizer; write groupwise.train((model, tokenizer), ...)"
-                if hasattr(model, "get_input_embeddings")
-                else "a module alone does not say what it is asked; give domain=, an object of a groupwise.Domain"
-            )
-            raise ConfigError(f"model: a {type_name(model)} was given; {advice}")
+    elif not _is_module(model):
+        allowed = "an Experiment, the name or path of one, the folder of a model, (model, tokenizer), or a torch module"
+        advice = f'allowed: {allowed} beside domain=; write groupwise.train("language")'
+        raise wrong_type("experiment_or_model", model, advice)
+    elif domain is None or isinstance(domain, str):
+        advice = (
+            "a language model needs its tokenizer; write groupwise.train((model, tokenizer), ...)"
+            if hasattr(model, "get_input_embeddings")
+            else "a module alone does not say what it is asked; give domain=, an object of a groupwise.Domain"
+        )
+        raise wrong_type("model", model, advice)
+    else:
         arguments.hold(MODULE, model, "model")
-        return
-    raise ConfigError(
-        f"experiment_or_model: an object of type {type_name(model)} was given; allowed: an Experiment, the name or path"
-        " of one, the folder of a model, (model, tokenizer), or a torch module beside domain=; write"
-        ' groupwise.train("language")'
-    )
 
 
 def _read_objective(arguments: Arguments, objective: Any) -> None:
@@ -376,38 +350,29 @@ def _read_objective(arguments: Arguments, objective: Any) -> None:
         arguments.objective = {"method": str(objective)}
         return
     if not isinstance(objective, Objective):
-        raise ConfigError(
-            f"objective: an object of type {type_name(objective)} was given; allowed: a groupwise.Objective, the name"
-            ' of a method or its file; write objective="dapo" or objective=groupwise.Objective.preset("dapo")'
-        )
+        allowed = "a groupwise.Objective, the name of a method or its file"
+        advice = 'write objective="dapo" or objective=groupwise.Objective.preset("dapo")'
+        raise wrong_type("objective", objective, f"allowed: {allowed}; {advice}")
     method = objective.name.removesuffix("+edited")
     try:
         Objective.preset(method)
     except ConfigError:
         # No preset has the objective's name, so all its slots are stated and laid over those of GRPO.
         method = "grpo"
-    arguments.objective = {
-        "method": method,
-        **objective.model_dump(mode="json", exclude={"name"}),
-    }
+    arguments.objective = {"method": method, **objective.model_dump(mode="json", exclude={"name"})}
 
 
 def _read_functions(arguments: Arguments, argument: str, functions: Any, description: str) -> list[ImportPath]:
     """Returns the import paths of a list of functions."""
     if callable(functions) or isinstance(functions, str) or not isinstance(functions, Iterable):
-        raise ConfigError(
-            f"{argument}: an object of type {type_name(functions)} was given; give a list, each {description}; write"
-            f" {argument}=[function]"
-        )
+        raise wrong_type(argument, functions, f"give a list, each {description}; write {argument}=[function]")
     paths: list[ImportPath] = []
     for place, function in enumerate(functions):
         if isinstance(function, str):
             paths.append(ImportPath(function))
             continue
         if not callable(function):
-            raise ConfigError(
-                f"{argument}[{place}]: an object of type {type_name(function)} was given; write {description}"
-            )
+            raise wrong_type(f"{argument}[{place}]", function, f"write {description}")
         paths.append(arguments.refer(f"{argument}_{place}", function, f"{argument}[{place}]"))
     return paths
 
@@ -419,8 +384,6 @@ def _is_module(value: Any) -> bool:
 
 
 # Further keyword arguments of `groupwise.train`: keys of the experiment, as nested tables.
-
-_DEEPEST = 64
 
 
 def nested_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -441,15 +404,13 @@ def nested_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
         if not all(names := key.split(".")):
             message = f"the key {key!r} cannot be read; write names joined by dots, for example 'train.num_steps'"
             raise ConfigError(message)
-        lay(tree, names, _plain(value, key), key, once=True)
+        set_nested(tree, names, _plain(value, key), key, once=True)
     check_plain(tree, "changes")
     return tree
 
 
-def _plain(value: Any, key: str, depth: int = 0) -> Any:
+def _plain(value: Any, key: str) -> Any:
     """Returns a value as a configuration holds it: tables, lists, texts, numbers, flags, None."""
-    if depth > _DEEPEST:
-        raise ConfigError(f"{key}: tables and lists lie deeper inside each other than {_DEEPEST} levels; write fewer")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):
@@ -457,12 +418,10 @@ def _plain(value: Any, key: str, depth: int = 0) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, Mapping):
-        return {str(name): _plain(inner, f"{key}.{name}", depth + 1) for name, inner in value.items()}
+        return {str(name): _plain(inner, f"{key}.{name}") for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner, f"{key}[{place}]", depth + 1) for place, inner in enumerate(value)]
+        return [_plain(inner, f"{key}[{place}]") for place, inner in enumerate(value)]
     if callable(getattr(value, "item", None)) and getattr(value, "ndim", None) == 0:
         return value.item()
-    raise ConfigError(
-        f"{key}: an object of type {type(value).__qualname__} was given; a setting is a number, a text, a flag, None, a"
-        " list or a dict; functions go to rewards= or callbacks=, rows to data="
-    )
+    setting = "a setting is a number, a text, a flag, None, a list or a dict"
+    raise wrong_type(key, value, f"{setting}; functions go to rewards= or callbacks=, rows to data=")

@@ -18,7 +18,7 @@ from groupwise.runs.folder import RunFolder, with_slots_at_top
 
 _PRESETS = Path(__file__).resolve().parents[1] / "presets"
 FROM_MODEL = _PRESETS / "from_model.toml"
-"""What a run starts from where a model is named and no experiment."""
+"""The experiment of a run that names a model and no experiment."""
 
 
 @final
@@ -109,7 +109,7 @@ def _locate(name: str, beside: Path) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, ValueError) as error:
-        # A name beyond the 255 bytes that a file may have, a loop of links, a folder that is closed.
+        # For example a name of more than 255 bytes, a loop of links, or a folder without permission.
         raise ConfigError(
             f"{name[:200]!r} cannot be looked for as a file ({getattr(error, 'strerror', None) or error}); give a name"
             " or a path"

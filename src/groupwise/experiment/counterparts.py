@@ -32,7 +32,6 @@ class Row:
         key: the key's name, without the dashes of a flag.
         flag: whether the key is an option of a command line.
         value: the value to which the row applies; None where it applies to any value.
-        only_key: whether the row of the file is about this key only.
         table: the row of the file: `set`, `ours`, `metrics`, `takes`, `note`.
     """
 
@@ -40,7 +39,6 @@ class Row:
     key: str
     flag: bool
     value: str | None
-    only_key: bool
     table: Mapping[str, Any]
 
     @property
@@ -61,14 +59,11 @@ class Row:
         return {path for paths in taking for path in ([paths] if isinstance(paths, str) else paths)}
 
     def states(self, value: Any) -> bool:
-        """Returns whether the row's assignments hold for this value: the row states the value, or is about a switch
-        that the value turns on.
-        """
-        if self.value is not None:
-            same = None not in (number := _number(value), _number(self.value)) and number == _number(self.value)
-            return same or self.value.lower() == str(value).lower()
-        is_switch = self.only_key and all(_number(stated) is None for stated in self.assigned.values())
-        return (self.flag and value is None) or (is_switch and str(value).lower() == "true")
+        """Returns whether the row's assignments hold for this value, or for a flag without one."""
+        if self.value is None:
+            return self.flag and value is None
+        number = _number(value)
+        return self.value.lower() == str(value).lower() or (number is not None and number == _number(self.value))
 
     def with_value(self, value: Any) -> dict[str, Any] | None:
         """Returns the assignments with another value in them; None where the table does not say how."""
@@ -86,7 +81,7 @@ def counterpart(key: str, value: Any = None) -> str | None:
 
     Args:
         key: the key, dotted or not, with the dashes of a flag or without.
-        value: the key's value; None for a key without a value.
+        value: the key's value, None for a key without one; of a table, every key in it is answered.
 
     Example:
         >>> counterpart("use_amic", "True")
@@ -98,6 +93,9 @@ def counterpart(key: str, value: Any = None) -> str | None:
         >>> counterpart("nothing_of_this_name") is None
         True
     """  # noqa: E501
+    if isinstance(value, Mapping):
+        inner = [counterpart(f"{key}.{name}", nested) for name, nested in value.items()]
+        return "; ".join(filter(None, inner)) or None
     systems: dict[str, list[Row]] = {}
     for row in _matching(key):
         systems.setdefault(row.system, []).append(row)
@@ -107,27 +105,6 @@ def counterpart(key: str, value: Any = None) -> str | None:
     # Answers that can be copied word for word come first.
     distinct.sort(key=lambda answer: " is written " not in answer)
     return "; ".join(distinct[:_MOST]) or None
-
-
-def counterparts(key: str, value: Any) -> str | None:
-    """Answers a key as `counterpart` does; where the value is a table, answers every key in it that a system has.
-
-    Args:
-        key: the key, dotted or not.
-        value: the key's value, or a table of keys below it.
-
-    Example:
-        >>> counterparts("actor_rollout_ref", {"actor": {"clip_ratio_c": 4.0}})
-        "verl's clip_ratio_c=4.0 is written trust.kind=dual_clip trust.bound=4.0 here"
-    """
-    if not isinstance(value, Mapping):
-        return counterpart(key, value)
-    answers = [
-        answer
-        for name, nested_value in value.items()
-        if (answer := counterparts(f"{key}.{name}", nested_value)) is not None
-    ]
-    return "; ".join(answers) or None
 
 
 def flags(arguments: Iterable[str]) -> list[str]:
@@ -155,8 +132,7 @@ def rows() -> tuple[Row, ...]:
         tree = read_toml(Path(str(file)))
         system = re.sub(r" \(.*", "", tree["name"])
         for key in (key for section in tree["section"] for key in section["key"]):
-            keys_of_row = _parts(key["theirs"])
-            rows_of_keys += [Row(system, *key_of_row, len(keys_of_row) == 1, key) for key_of_row in keys_of_row]
+            rows_of_keys += [Row(system, *key_of_row, key) for key_of_row in _parts(key["theirs"])]
     return tuple(rows_of_keys)
 
 
@@ -166,7 +142,7 @@ def _parts(text: str) -> list[tuple[str, bool, str | None]]:
     """
     key_texts = [key_text.strip() for key_text in re.sub(r"\([^)]*\)", "", text).split(",")]
     if all(key_text.startswith('"') for key_text in key_texts[1:]) and len(key_texts) > 1:
-        # The text is one key with several values.
+        # One key with several values, such as `kind = "a", "b"`.
         key_texts = [key_texts[0].partition("=")[0].strip()]
     keys = []
     for key_text in key_texts:
@@ -189,7 +165,7 @@ def _matching(key: str) -> list[Row]:
         for end in ends:
             if matches := [row for row in candidates if same(row.key) == same(end)]:
                 return matches
-    # A name without dots may be the last part of another system's dotted key; below a table it is a key of Groupwise.
+    # A name without dots may be the last part of a dotted key of another system.
     return [row for row in candidates if row.key.endswith(f".{name}")] if "." not in name else []
 
 
@@ -206,11 +182,6 @@ def _answer(system_rows: list[Row], value: Any) -> str:
         return f"{name} has no counterpart{note}"
     if (translated := row.assigned if stated else row.with_value(value)) is not None:
         return f"{head} is written {_assignments(translated)} here"
-    values = list(dict.fromkeys(each.value for each in system_rows if each.value is not None))
-    if str(value).lower() in ("false", "none", "null") and [known.lower() for known in values] == ["true"]:
-        return f"{head} is what holds without {_assignments(row.assigned)}; leave it out"
-    if len(values) > 1:
-        return f"{name} has counterparts for {', '.join(values)}, for example {_assignments(row.assigned)}"
     return f"{row.system}'s {row.written(row.value)} is, for example, {_assignments(row.assigned)} here{note}"
 
 
@@ -261,10 +232,10 @@ def _answered(problem: Problem, layers: Sequence[Mapping[str, Any]]) -> Problem:
     key, _, value_text = problem.path.partition(" = ")
     if problem.message != "unknown key" or (problem.suggestion or "").rpartition(".")[2] == key.rpartition(".")[2]:
         return problem
-    answer = counterparts(key, _value(key, value_text, layers))
+    answer = counterpart(key, _value(key, value_text, layers))
     if answer is None:
         return problem
-    # Inside a table the user may have meant a neighbouring key, unless the answer says what to write.
+    # Inside a table the allowed keys are listed too, unless the answer says what to write.
     allowed = problem.allowed if "." in key and " is written " not in answer else ()
     return Problem(problem.path, f"{problem.message}; {answer}", allowed)
 

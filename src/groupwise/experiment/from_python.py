@@ -14,8 +14,7 @@ from groupwise.domain.kinds import DOMAINS
 from groupwise.experiment.arguments import nested_changes, read_arguments
 from groupwise.experiment.catalogue import FROM_MODEL, Source, find
 from groupwise.experiment.loading import load_source
-from groupwise.experiment.object_record import DOMAIN_INSTANCE, Arguments, check_objects, objects_of, type_name
-from groupwise.experiment.same_settings import check_same_settings
+from groupwise.experiment.object_record import DOMAIN_INSTANCE, Arguments, check_objects, objects_of, wrong_type
 from groupwise.experiment.schema import Experiment
 from groupwise.runs.folder import RunFolder
 
@@ -81,26 +80,15 @@ def train(
 
     _check_options(out, resume=resume, controls=controls, run_code=run_code)
     model, source = _start(experiment_or_model, domain)
-    arguments = read_arguments(
-        model,
-        domain=domain,
-        objective=objective,
-        rewards=rewards,
-        data=data,
-        eval_data=eval_data,
-        callbacks=callbacks,
-        tools=tools,
-    )
+    arguments = read_arguments(model, domain, objective, rewards, data, eval_data, callbacks, tools)
     with holding(arguments.objects):
         experiment, remarks = _experiment(experiment_or_model, source, arguments, nested_changes(changes), run_code)
-        if not resume:
-            return runner.run(experiment, out, controls=controls, remarks=remarks)
-        if out is None:
+        if resume and out is None:
             raise ConfigError("resume = True: out is missing; write out=FOLDER, the folder of the run")
-        if not RunFolder(Path(out)).config.is_file():
+        if not resume or out is None or not RunFolder(Path(out)).config.is_file():
             return runner.run(experiment, out, controls=controls, remarks=remarks)
-        changed = check_same_settings(runner.with_controls(experiment, controls), Path(out))
-        # The program names the same code as the folder, so that the folder asks for no consent.
+        changed = runner.check_same_settings(runner.with_controls(experiment, controls), Path(out))
+        # The calling program names the same code, so the folder needs no consent.
         return _go_on(Path(out), arguments, run_code=True, remarks=changed)
 
 
@@ -136,17 +124,9 @@ def resume(
         groupwise.config.errors.ConfigError: run folder nowhere: it holds no run (no config.json); give the folder that `groupwise train` printed
     """  # noqa: E501
     if not isinstance(folder, str | Path):
-        raise ConfigError(f"folder: an object of type {type_name(folder)} was given; write the path of a run folder")
+        raise wrong_type("folder", folder, "write the path of a run folder")
     _check_options(None, run_code=run_code)
-    arguments = read_arguments(
-        model,
-        domain=domain,
-        rewards=rewards,
-        data=data,
-        eval_data=eval_data,
-        callbacks=callbacks,
-        tools=tools,
-    )
+    arguments = read_arguments(model, domain, None, rewards, data, eval_data, callbacks, tools)
     with holding(arguments.objects):
         return _go_on(Path(folder), arguments, run_code)
 
@@ -163,7 +143,7 @@ def _go_on(folder: Path, arguments: Arguments, run_code: bool, remarks: Sequence
 def _check_options(out: Any, **switches: Any) -> None:
     """Refuses a run folder that is no path, and switches that are neither true nor false."""
     if not isinstance(out, str | Path | None):
-        raise ConfigError(f"out: an object of type {type_name(out)} was given; write the path of the run folder")
+        raise wrong_type("out", out, "write the path of the run folder")
     if "\0" in str(out):
         raise ConfigError(f"out = {str(out)!r}: a zero byte stands in it, which no path has; write another name")
     for name, value in switches.items():
@@ -171,16 +151,11 @@ def _check_options(out: Any, **switches: Any) -> None:
             raise ConfigError(f"{name} = {value!r}: allowed: True, False")
 
 
-def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source | None]:
+def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source]:
     """Tells experiments from models: returns the model, where the argument is one, and the experiment's source."""
     if isinstance(experiment_or_model, Experiment):
-        return None, Source(
-            experiment_or_model.name,
-            Path("experiment"),
-            experiment_or_model.table(),
-            (experiment_or_model.table(),),
-            (Path("experiment"),),
-        )
+        place, table = Path("experiment"), experiment_or_model.table()
+        return None, Source(experiment_or_model.name, place, table, (table,), (place,))
     if isinstance(experiment_or_model, str | Path) and not _is_model(str(experiment_or_model)):
         return None, find(experiment_or_model)
     if experiment_or_model is None and domain is None:
@@ -188,9 +163,8 @@ def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source | None]:
             'experiment_or_model: nothing was given; write groupwise.train("language"), groupwise.train(MODEL_FOLDER,'
             " rewards=..., data=...) or groupwise.train(domain=...)"
         )
-    return str(experiment_or_model) if isinstance(experiment_or_model, str | Path) else experiment_or_model, find(
-        FROM_MODEL
-    )
+    model = str(experiment_or_model) if isinstance(experiment_or_model, Path) else experiment_or_model
+    return model, find(FROM_MODEL)
 
 
 def _is_model(name: str) -> bool:
@@ -203,17 +177,16 @@ def _is_model(name: str) -> bool:
             return adapts or (file.is_file() and "domain" not in read_json(file))
         if name.startswith("package:") or path.suffix == ".gguf":
             return True
-        # A path whose folder is here names a file that is missing.
+        # `folder/name` with an existing folder is a missing file, not a hub id.
         return bool(_HUB_ID.fullmatch(name)) and not path.exists() and not path.parent.is_dir()
     except (OSError, ValueError):
         return False
 
 
 def _experiment(
-    experiment_or_model: Any, source: Source | None, arguments: Arguments, changes: dict[str, Any], run_code: bool
+    experiment_or_model: Any, source: Source, arguments: Arguments, changes: dict[str, Any], run_code: bool
 ) -> tuple[Experiment, list[str]]:
     """Returns the experiment with the arguments and the changes, and a remark on each key that an argument replaces."""
-    assert source is not None
     argument_keys = _table(source, arguments, changes)
     if isinstance(experiment_or_model, Experiment) and not argument_keys and not changes:
         return experiment_or_model, []
@@ -225,12 +198,11 @@ def _experiment(
             f"method = {changes['method']!r}: objective= says the method already; leave one of the two out"
         )
     remarks = _replaced(source, arguments)
-    emptied_rewards: dict[str, Any] = {"domain": {"rewards": None}} if arguments.rewards is not None else {}
-    if emptied_rewards:
-        source = replace(source, layers=(*source.layers, emptied_rewards), files=(*source.files, source.files[-1]))
-    label = f"{source.name} with the arguments" if argument_keys else source.name
-    if source.name == FROM_MODEL.stem:
-        label = "the arguments"
+    if arguments.rewards is not None:
+        without: dict[str, Any] = {"domain": {"rewards": None}}
+        source = replace(source, layers=(*source.layers, without), files=(*source.files, source.files[-1]))
+    from_model = source.name == FROM_MODEL.stem
+    label = "the arguments" if from_model else source.name + (" with the arguments" if argument_keys else "")
     experiment = load_source(source, merge(argument_keys, changes), label, run_code=run_code)
     return experiment.model_copy(update={"objects": arguments.records}), remarks
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from groupwise.config import ConfigError, difference, flatten, holding, read_json
-from groupwise.experiment.object_record import type_name
+from groupwise.experiment.object_record import wrong_type
 from groupwise.experiment.schema import Experiment
 from groupwise.runs import Run, read_run
 from groupwise.runs.folder import require_known_version, run_to_start_from
@@ -116,7 +116,7 @@ def load_run(folder: str | Path) -> LoadedRun:
         groupwise.config.errors.ConfigError: no such run folder: nowhere; runs lie in runs/ unless --out said otherwise
     """
     if not isinstance(folder, str | Path):
-        raise ConfigError(f"folder: an object of type {type_name(folder)} was given; write the path of a run folder")
+        raise wrong_type("folder", folder, "write the path of a run folder")
     return LoadedRun(read_run(Path(folder)))
 
 
@@ -135,7 +135,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
     return pyarrow.table(columns)
 
 
-# The run that another run starts from: its configuration has to describe the same model.
+# `start = RUN`: the other run must have the same domain and model.
 
 
 def check_start(experiment: Experiment) -> None:

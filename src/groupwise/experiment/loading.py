@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import ConfigError, check_plain, difference, parse_overrides, restrict_code, validate
+from groupwise.config import (
+    ConfigError,
+    Problem,
+    check_plain,
+    difference,
+    fill_kinds,
+    merge,
+    nearest,
+    parse_overrides,
+    restrict_code,
+    validate,
+    words_as_kinds,
+)
 from groupwise.experiment.catalogue import Source, find
 from groupwise.experiment.code_consent import (
     code_of,
@@ -18,9 +30,10 @@ from groupwise.experiment.code_consent import (
     require_consent,
 )
 from groupwise.experiment.counterparts import with_counterparts
-from groupwise.experiment.layers import refuse_length, stack, unfold
-from groupwise.experiment.schema import Experiment, preset_slots, stage_overrides
+from groupwise.experiment.schema import Experiment, Tree, edited_slots, preset_slots, refuse_kind, stage_overrides
+from groupwise.objective.method import is_own
 from groupwise.objective.objective import Slots
+from groupwise.objective.preset import lineage, objective_from, read_overlay
 from groupwise.processes import is_first_process
 from groupwise.runs.folder import RunFolder, require_known_version
 
@@ -54,7 +67,7 @@ def load_experiment(
         >>> experiment.objective.name, experiment.objective.trust.high
         ('dapo+edited', 0.3)
     """
-    return load_source(*_found(name, overrides), run_code=run_code)
+    return load_source(*_located(name, overrides), run_code=run_code)
 
 
 def load_source(source: Source, over: Mapping[str, Any], label: str, *, run_code: bool = False) -> Experiment:
@@ -103,7 +116,7 @@ def read_experiment(
         'language'
     """
     with restrict_code(allowed):
-        return _read(*_found(name, overrides))
+        return _read(*_located(name, overrides))
 
 
 def _refuse_empty(over: Mapping[str, Any], below: Mapping[str, Any], prefix: str = "") -> None:
@@ -120,7 +133,7 @@ def _refuse_empty(over: Mapping[str, Any], below: Mapping[str, Any], prefix: str
         _refuse_empty(value, table, f"{prefix}{key}.")
 
 
-def _found(name: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> tuple[Source, dict[str, Any], str]:
+def _located(name: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> tuple[Source, dict[str, Any], str]:
     source = find(name)
     if source.path.name == RunFolder(source.path.parent).config.name:
         require_known_version(RunFolder(source.path.parent))
@@ -157,3 +170,166 @@ def edits(experiment: Experiment) -> dict[str, tuple[Any, Any]]:
     return difference(
         preset_slots(experiment.method), experiment.model_dump(mode="json", include=set(Slots.model_fields))
     )
+
+
+# The layers of an experiment: the method's preset, then the experiment's files, then `key=value`.
+
+
+def stack(layers: Sequence[Mapping[str, Any]]) -> Tree:
+    """Merges tables over each other and over the preset of their method; a later table wins.
+
+    Every kind is stated before the next table is merged, so that a table which names the same kind again keeps the
+    other keys. A list of stages replaces earlier stages; `stages.NAME.key` changes the stage of that name.
+
+    Args:
+        layers: tables in the form that a person writes, the lowest first; the first may be a run's.
+
+    Raises:
+        ConfigError: there is no method or no stage of that name.
+
+    Example:
+        >>> stack([{"stages": [{"name": "a", "num_steps": 8}]}, {"stages": {"a": {"num_steps": 2}}}])["stages"]
+        [{'name': 'a', 'num_steps': 2}]
+        >>> stack([{"method": "dapo"}, {"trust": {"low": 0.1}}])["trust"]
+        {'kind': 'clip', 'low': 0.1, 'high': 0.28}
+    """
+    for layer in layers:
+        refuse_kind(layer, "")
+    method = next((layer["method"] for layer in reversed(layers) if "method" in layer), "grpo")
+    tree: Tree = {"method": method, **preset_slots(method)}
+    for layer in layers:
+        top_level = {key: value for key, value in layer.items() if key not in ("stages", "controls")}
+        tree = fill_kinds(Experiment, tree)
+        tree = merge(tree, words_as_kinds(Experiment, top_level, tree))
+    # A `set` is merged over the top-level keys, so their kinds must be known first.
+    top_level = tree
+    for written_layer in layers:
+        layer = _in_sets(written_layer, lambda changes: words_as_kinds(Experiment, changes, top_level))
+        tree = _in_sets(tree, lambda changes: _with_kinds(changes, top_level))
+        if "stages" in layer:
+            tree["stages"] = _stages(tree.get("stages"), layer["stages"])
+        if "controls" in layer:
+            controls = merge(tree, {"controls": layer["controls"]}).get("controls")
+            tree["controls"] = {} if controls is None else controls
+    return tree
+
+
+def _in_sets(table: Mapping[str, Any], change: Callable[[Mapping[str, Any]], Tree]) -> Tree:
+    """Returns the table with the `set` of every stage and control changed."""
+
+    def changed(span: Any) -> Any:
+        has_set = isinstance(span, Mapping) and isinstance(span.get("set"), Mapping)
+        return {**span, "set": change(span["set"])} if has_set else span
+
+    tree = dict(table)
+    for key in ("stages", "controls"):
+        if isinstance(spans := tree.get(key), Mapping):
+            tree[key] = {name: changed(span) for name, span in spans.items()}
+        elif isinstance(spans, list | tuple):
+            tree[key] = [changed(span) for span in spans]
+    return tree
+
+
+def _stages(below: Any, above: Any) -> Any:
+    if not isinstance(above, Mapping):
+        return above
+    stages = below if isinstance(below, list | tuple) else []
+    names = tuple(str(stage.get("name")) if isinstance(stage, Mapping) else "" for stage in stages)
+    for name, change in above.items():
+        if name not in names:
+            advice = "" if names else "; write train.num_steps, or [[stages]] with a name and num_steps to make one"
+            problem = Problem(f"stages.{name}", f"there is no stage of this name{advice}", names, nearest(name, names))
+            raise ConfigError(problem)
+        if not isinstance(change, Mapping):
+            advice = f"must name a key of the stage; write for example stages.{name}.num_steps"
+            raise ConfigError(Problem(f"stages.{name} = {change!r}", advice))
+    return [merge(stage, above[name]) if name in above else stage for name, stage in zip(names, stages, strict=True)]
+
+
+def _with_kinds(changes: Mapping[str, Any], top_level: Mapping[str, Any]) -> Tree:
+    """Returns the table of a `set` with its kinds stated: those of its method, or else those at the top."""
+    slots = preset_slots(changes["method"]) if "method" in changes else {}
+    return fill_kinds(Experiment, changes, {**top_level, **slots})
+
+
+def is_record(table: Mapping[str, Any]) -> bool:
+    """Returns whether a table is a run's `config.json`, which states every slot.
+
+    Args:
+        table: an experiment's table.
+
+    Example:
+        >>> is_record({"method": "grpo", "trust": "clip"}), is_record({"method": "grpo", **preset_slots("grpo")})
+        (False, True)
+    """
+    return table.keys() >= set(Slots.model_fields)
+
+
+def refuse_length(tables: Sequence[Mapping[str, Any]]) -> None:
+    """Refuses a length of the whole run where stages state their own; a run's record may have both.
+
+    Args:
+        tables: as they are written, the lowest first.
+
+    Raises:
+        ConfigError: `train.num_steps` has no effect.
+
+    Example:
+        >>> refuse_length([{"train": {"num_steps": 3}}, {"stages": [{"name": "a", "num_steps": 2}]}])
+    """
+    stages: Sequence[Any] = ()
+    for table in tables:
+        stages = table["stages"] if isinstance(table.get("stages"), list | tuple) else stages
+        train = table.get("train")
+        if not stages or is_record(table) or not isinstance(train, Mapping) or "num_steps" not in train:
+            continue
+        names = [stage["name"] for stage in stages if isinstance(stage, Mapping) and "name" in stage]
+        lengths = " or ".join(f"stages.{name}.num_steps" for name in dict.fromkeys(names[::-1]))
+        message = (
+            "has no effect: this experiment has stages, which state their own length; write"
+            f" {lengths or 'num_steps in each of them'}, or remove the stages with stages=[]"
+        )
+        raise ConfigError(Problem(f"train.num_steps = {train['num_steps']}", message))
+
+
+def unfold(table: Mapping[str, Any], folder: Path) -> list[Tree]:
+    """Returns the layers of a table. A method that is a user's file becomes layers that name a published method, so
+    that a run records every slot and can be resumed without the file. Of a run's record only the slots that differ from
+    its method stay, so that another method may be laid over it.
+
+    Args:
+        table: an experiment, a changed part of one, or the `set` of a stage.
+        folder: the folder to which the path of a method's file is relative.
+
+    Returns:
+        the layers, the lowest first.
+
+    Raises:
+        ConfigError: no such file, or one that is no sound method's.
+
+    Example:
+        >>> unfold({"method": "dapo+tis", "seed": 1}, Path())
+        [{'method': 'dapo+tis', 'seed': 1}]
+    """
+    layer = _in_sets(table, lambda changes: _merged(unfold(changes, folder)))
+    if is_record(layer):
+        kept = edited_slots(layer)
+        layer = {key: value for key, value in layer.items() if key in kept or key not in Slots.model_fields}
+    base, *overlays = str(layer.get("method", "")).split("+")
+    if not is_own(base):
+        return [layer]
+    # The file is validated alone first, so that errors name it.
+    objective_from(str(folder / base) if base.endswith(".toml") else base, {})
+    below, files = lineage(base, folder)
+    # An overlay is merged over the whole method, so it replaces the slots of the files too.
+    laid = {slot for overlay in overlays for slot in read_overlay(overlay).objective}
+    slots = [{key: value for key, value in file.objective.items() if key not in laid} for file, _ in files]
+    other_keys = {key: value for key, value in layer.items() if key != "method"}
+    return [{"method": "+".join([below, *overlays])}, *slots, other_keys]
+
+
+def _merged(layers: Sequence[Tree]) -> Tree:
+    tree: Tree = {}
+    for layer in layers:
+        tree = merge(tree, layer)
+    return tree

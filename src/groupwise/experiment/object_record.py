@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
+from pydantic import ConfigDict
+
 from groupwise.config import Config, ConfigError, ImportPath, Named, held_object, is_object, object_path, validate
 from groupwise.domain.exported import DomainObjects, EvaluationObjects, RowsObject
 
@@ -25,19 +27,20 @@ class ObjectRecord(Config):
     Args:
         argument: the argument of `groupwise.train` that is the object, for example `rewards["correct"]`.
         type: the name of the object's type; for a function or class, with its own name.
-        where: the file and line of its definition; unset where Python does not know them.
 
     Example:
         >>> str(ObjectRecord(argument="data", type="list of 3"))
         'data (list of 3)'
     """
 
+    # Earlier versions recorded `where` as well.
+    model_config = ConfigDict(extra="ignore")
+
     argument: str
     type: str
-    where: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.argument} ({self.type}{f', {self.where}' if self.where else ''})"
+        return f"{self.argument} ({self.type})"
 
 
 def import_path_of(code: Any) -> str | None:
@@ -65,7 +68,7 @@ def import_path_of(code: Any) -> str | None:
 
 
 def record_of(value: Any, argument: str) -> ObjectRecord:
-    """Describes an object by its type and the place of its definition.
+    """Describes an object by its type.
 
     Args:
         argument: the argument of `groupwise.train` that is the object.
@@ -74,17 +77,10 @@ def record_of(value: Any, argument: str) -> ObjectRecord:
         >>> record_of([{"prompt": "a"}], "data").type
         'list of 1'
     """
-    code = _code_of(value)
     name = getattr(value, "__qualname__", None)
     kind = "class" if inspect.isclass(value) else type(value).__qualname__
     size = f" of {len(value)}" if hasattr(value, "__len__") and not callable(value) else ""
-    # A library's class does not distinguish its objects, so only the user's own code has a place.
-    is_own = code is value or inspect.isfunction(code) or import_path_of(code) is None
-    return ObjectRecord(
-        argument=argument,
-        type=f"{kind} {name}"[:200] if isinstance(name, str) else kind + size,
-        where=_where(code) if is_own else None,
-    )
+    return ObjectRecord(argument=argument, type=f"{kind} {name}"[:200] if isinstance(name, str) else kind + size)
 
 
 def _code_of(value: Any) -> Any:
@@ -93,14 +89,6 @@ def _code_of(value: Any) -> Any:
         value = value.func
     value = getattr(value, "__func__", value)
     return value if inspect.isfunction(value) or inspect.isclass(value) else type(value)
-
-
-def _where(code: Any) -> str | None:
-    try:
-        file, (_, line) = Path(inspect.getfile(code)), inspect.getsourcelines(code)
-    except (OSError, TypeError):
-        return None
-    return f"{file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file}:{line}"
 
 
 def sources_of(references: Iterable[Named]) -> dict[str, str]:
@@ -211,7 +199,12 @@ def type_name(value: Any) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-# Objects that a run asks for again.
+def wrong_type(argument: str, value: Any, advice: str) -> ConfigError:
+    """Returns the error of an argument of a type that it does not take."""
+    return ConfigError(f"{argument}: an object of type {type_name(value)} was given; {advice}")
+
+
+# Objects that have to be handed over again when a run is resumed.
 
 MOST_SHOWN = 5
 
@@ -244,10 +237,13 @@ def check_objects(folder: Path, records: Mapping[str, ObjectRecord], arguments: 
     """
     missing = [record for name, record in records.items() if name not in arguments.objects]
     if missing:
+        keywords = ", ".join(
+            f"{name}=..." for name in dict.fromkeys(each.argument.partition("[")[0] for each in missing)
+        )
         raise ConfigError(
             f"run folder {folder}: it was trained with Python objects that no file describes:"
             f" {', '.join(map(str, missing[:MOST_SHOWN]))}{more(missing)}; hand them over again:"
-            f" groupwise.resume({str(folder)!r}, {_keywords(missing)}), or groupwise.train(..., out={str(folder)!r},"
+            f" groupwise.resume({str(folder)!r}, {keywords}), or groupwise.train(..., out={str(folder)!r},"
             " resume=True) in the program that made it"
         )
     unknown = [record for name, record in arguments.records.items() if name not in records]
@@ -256,15 +252,6 @@ def check_objects(folder: Path, records: Mapping[str, ObjectRecord], arguments: 
             f"run folder {folder}: it has no use for {', '.join(map(str, unknown[:MOST_SHOWN]))}{more(unknown)}; its"
             f" objects: {', '.join(map(str, records.values())) or 'none'}"
         )
-
-
-def _keywords(records: list[ObjectRecord]) -> str:
-    names = dict.fromkeys(record.argument.partition("[")[0] for record in records)
-    # A tokenizer is given beside its model.
-    if "tokenizer" in names:
-        names = {"model": None} | {name: None for name in names if name != "tokenizer"}
-        return ", ".join("model=(model, tokenizer)" if name == "model" else f"{name}=..." for name in names)
-    return ", ".join(f"{name}=..." for name in names)
 
 
 def more(entries: Sequence[Any]) -> str:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel
-
-from groupwise.config import ConfigError, difference, held_object, merge, object_path, user_object, validate
+from groupwise import plugins
+from groupwise.config import ConfigError, difference, held_object, merge, object_path, read_json, user_object, validate
 from groupwise.domain.callable import is_users
 from groupwise.experiment.code_consent import code_of, shipped_code
 from groupwise.experiment.loaded_run import check_start
-from groupwise.experiment.loading import edits, load_experiment
-from groupwise.experiment.object_record import DOMAIN_INSTANCE, MODULE, sources_of
-from groupwise.experiment.same_settings import check_same_settings
+from groupwise.experiment.loading import edits, load_experiment, read_experiment
+from groupwise.experiment.object_record import DOMAIN_INSTANCE, MODULE, MOST_SHOWN, more, sources_of
 from groupwise.experiment.schema import Experiment
 from groupwise.processes import can_spread
 from groupwise.runs.folder import RunFolder
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     import torch
 
     from groupwise.domain.base import Domain
-    from groupwise.objective import Objective
     from groupwise.training.job import Job, Recipe
     from groupwise.training.run.launch import Result
 
@@ -58,9 +56,9 @@ def run(
     had_folder = folder.exists()
     had_empty_folder = folder.is_dir() and is_empty(folder)
     try:
-        return _beside_controls(train(_with_remarks(job_of(experiment), remarks), folder))
+        return _with_gains(train(_with_remarks(job_of(experiment), remarks), folder))
     except FolderTakenError:
-        raise  # Another process may have begun in the folder since it was looked at.
+        raise  # Another process has started in this folder in the meantime; leave it alone.
     except ValueError:
         if not had_folder or had_empty_folder:
             _forget(folder)
@@ -74,7 +72,7 @@ def begin_or_resume(experiment: Experiment, folder: Path, *, controls: bool = Tr
     command serves a first start and every restart by `torchrun --max-restarts` or by a cluster's queue.
 
     Args:
-        experiment: the experiment, with every key stated; no Python object stands behind it.
+        experiment: the experiment, with every key stated; it refers to no Python object.
         folder: the run folder, which is absent, empty or holds a run of the same settings.
         controls: whether the experiment's controls are trained as well.
 
@@ -92,7 +90,7 @@ def begin_or_resume(experiment: Experiment, folder: Path, *, controls: bool = Tr
     if not RunFolder(folder).config.is_file():
         return run(experiment, folder, controls=controls)
     remarks = check_same_settings(with_controls(experiment, controls), folder)
-    # The user's own command names the same code as the folder, so that the folder asks for no consent.
+    # The user's command names the same code, so the folder needs no consent.
     return resume(folder, run_code=True, remarks=remarks)
 
 
@@ -124,18 +122,16 @@ def resume(folder: str | Path, *, run_code: bool = False, remarks: Sequence[str]
     from groupwise.training.run.run_folder import open_existing
 
     experiment = load_experiment(open_existing(Path(folder)).config, run_code=run_code)
-    return _beside_controls(go_on(_with_remarks(job_of(experiment), remarks), Path(folder)))
+    return _with_gains(go_on(_with_remarks(job_of(experiment), remarks), Path(folder)))
 
 
 def _with_remarks(job: Job, remarks: Sequence[str]) -> Job:
     return dataclasses.replace(job, remarks=[*remarks, *job.remarks])
 
 
-def _beside_controls(result: Result) -> Result:
+def _with_gains(result: Result) -> Result:
     """Returns the result with the run's gains over its controls in the summary."""
-    from groupwise.plugins import find
-
-    write_gains = find("write_gains")
+    write_gains = plugins.find("write_gains")
     if not result.summary or write_gains is None:
         return result
     return dataclasses.replace(result, summary=write_gains(result.folder.path))
@@ -256,14 +252,15 @@ def remarks(experiment: Experiment) -> list[str]:
 
     Example:
         >>> remarks(load_experiment("language"))[0]
-        'method grpo+edited: divergence: k3 -> none'
+        'method grpo+edited: divergence.kind k3 -> none'
     """
     from groupwise.objective.objective import warnings
 
     sentences: dict[str, None] = {}
-    changed = edits(experiment)
-    if changed:
-        sentences[f"method {experiment.objective.name}: {', '.join(_listed(experiment, changed))}"] = None
+    # Where a kind changed, only the settings of the new kind are listed.
+    if changed := {key: pair for key, pair in edits(experiment).items() if pair[1] is not None}:
+        listed = ", ".join(f"{key} {_show(old)} -> {_show(new)}" for key, (old, new) in changed.items())
+        sentences[f"method {experiment.objective.name}: {listed}"] = None
     for span in experiment.plan.stages:
         if span.samples:
             updates = span.train.updates_per_batch * span.train.minibatches
@@ -280,7 +277,7 @@ def remarks(experiment: Experiment) -> list[str]:
                 f"stage {span.name}: auxiliary.{sampled_terms[0]} is computed on what is sampled, and this stage"
                 " samples nothing: it has no effect in it"
             ] = None
-        # The learning rate follows the steps of the loop, whatever the number of updates in a step.
+        # The learning rate is scheduled by steps, not by optimiser updates.
         if span.optimiser.warm_up_steps >= span.train.num_steps:
             sentences[
                 f"stage {span.name}: optimiser.warm_up_steps = {span.optimiser.warm_up_steps} is no shorter than the"
@@ -299,62 +296,76 @@ def _recipe(span: Experiment, experiment: Experiment) -> Recipe:
         optimiser=span.optimiser,
         reference=span.reference,
         sampling=dict(span.domain.sampling_schedule),
-        adapt=_adapter(span, experiment),
+        # `adapt` changes the settings of a stage and keeps the module.
+        adapt=span.domain.adapt if span.domain != experiment.domain else lambda domain: domain,
         measures={"domain": span.domain.model_dump(mode="json")},
     )
 
 
-def _adapter(span: Experiment, experiment: Experiment) -> Callable[[Domain], Domain]:
-    """Returns a function that gives the domain the settings of a stage, where they differ from the experiment's. The
-    domain's module stays the same.
-    """
-    if span.domain == experiment.domain:
-        return lambda domain: domain
-
-    return span.domain.adapt
-
-
-def _listed(experiment: Experiment, changed: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    """Returns a text for each changed key. A table whose kind was changed is one text, with the settings that differ
-    from the new kind's defaults.
-    """
-    exchanged = [key.removesuffix(".kind") for key in changed if key.endswith(".kind")]
-    outermost = [place for place in exchanged if not any(place.startswith(f"{outer}.") for outer in exchanged)]
-    texts: dict[str, None] = {}
-    for key, (old_value, new_value) in changed.items():
-        place = next((place for place in outermost if key.startswith(f"{place}.")), None)
-        if place is None:
-            texts[f"{key} {_show(old_value)} -> {_show(new_value)}"] = None
-            continue
-        old_kind, new_kind = changed[f"{place}.kind"]
-        settings = ", ".join(
-            f"{name} {_show(value)}" for name, value in _own_settings(experiment.objective, place).items()
-        )
-        texts[f"{place}: {_show(old_kind)} -> {_show(new_kind)}" + (f" ({settings})" if settings else "")] = None
-    return list(texts)
-
-
-def _own_settings(objective: Objective, place: str) -> dict[str, Any]:
-    """Returns the settings of a table, without its kind, that differ from the kind's defaults."""
-    table: Any = objective
-    for name in place.split("."):
-        table = table.get(name) if isinstance(table, dict) else getattr(table, name, None)
-    if not isinstance(table, BaseModel):
-        return {}
-    defaults = {
-        name: field.get_default(call_default_factory=True)
-        for name, field in type(table).model_fields.items()
-        if not field.is_required()
-    }
-    plain = {
-        name: default.model_dump(mode="json") if isinstance(default, BaseModel) else default
-        for name, default in defaults.items()
-    }
-    differing = difference(plain, table.model_dump(mode="json"))
-    return {
-        name: value for name, (_, value) in differing.items() if value is not None and name.rpartition(".")[2] != "kind"
-    }
-
-
 def _show(value: Any) -> str:
     return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# The comparison of an experiment with the run that a folder holds already.
+
+OF_MEMORY: Final = (
+    "train.micro_batch_members",
+    "train.gradient_checkpointing",
+    "domain.engine.max_members",
+    "domain.transitions_at_once",
+)
+"""The keys that say how a step is computed and not what: they change its results by rounding alone. A run whose memory
+ran out goes on with others.
+"""
+
+_OF_A_PART: Final = re.compile(r"^(stages\[\d+\]|controls\..+?)\.set\.")
+"""The beginning of a key that a stage or a control has for itself."""
+
+
+def check_same_settings(experiment: Experiment, folder: Path, *, patience_seconds: float = 10.0) -> list[str]:
+    """Refuses to resume a run under other settings. The keys in `OF_MEMORY`, also those of a stage or control, may
+    differ and are then written to `config.json`. Python objects are not compared. Every process calls this function.
+
+    Args:
+        experiment: the experiment as it would begin now.
+        folder: a run folder with its `config.json`.
+        patience_seconds: the longest wait for a process that trains in the folder, before `config.json` is written.
+
+    Returns:
+        a sentence about each key that differs from now on.
+
+    Raises:
+        ConfigError: a key differs, and the message gives both values; or another process trains in the folder.
+
+    Example:
+        >>> import json, tempfile
+        >>> from groupwise.experiment.loading import load_experiment
+        >>> experiment = load_experiment("language")
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "config.json").write_text(json.dumps({**experiment.table(), "seed": 3}))
+        >>> check_same_settings(experiment, folder)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: run folder ...: its run began with other settings: seed = 0 (3 there); ...
+    """
+    from groupwise.training.run.run_folder import accept_configuration, locked, write_json
+
+    run = RunFolder(folder)
+    # A key that an older version did not write has its present default, as in `resume`.
+    recorded = read_experiment(run.config, allowed=[reference.path for reference in code_of(experiment)]).table()
+    wanted = {**experiment.table(), **{key: value for key, value in recorded.items() if key == "objects"}}
+    changed = difference({**recorded, "objects": None}, {**wanted, "objects": None})
+    if others := [key for key in changed if _OF_A_PART.sub("", key) not in OF_MEMORY]:
+        differences = [f"{key} = {changed[key][1]!r} ({changed[key][0]!r} there)"[:200] for key in others]
+        raise ConfigError(
+            f"run folder {folder}: its run began with other settings:"
+            f" {', '.join(differences[:MOST_SHOWN])}{more(differences)}; give the same again (only"
+            f" {', '.join(OF_MEMORY)} may differ), or another folder for another run"
+        )
+    if changed and not run.summary.is_file():
+        # A training process locks `config.json`. Replacing the file under the lock keeps a second process out, and the
+        # first process of this run to arrive writes it for all.
+        with locked(run, patience_seconds):
+            if read_json(run.config) != wanted:
+                write_json(run.config, wanted)
+                accept_configuration(run)
+    return [f"goes on with {key} = {new!r}, where it had {old!r}" for key, (old, new) in changed.items()]

@@ -240,7 +240,7 @@ class Experiment(Slots):
         refuse_kind(changes, f"{place}.set.")
         changes = words_as_kinds(Experiment, changes, table)
         if "method" in changes:
-            # A control that names a method takes it as it is: changes of the experiment's own method do not apply.
+            # A control with its own method starts from that preset: the experiment's edits belong to another method.
             edits = edited_slots(table) if place.startswith("stages.") else {}
             table = {**table, **preset_slots(changes["method"]), **edits}
         if states(changes, ["train", "num_steps"]) and isinstance(changes["train"], dict):
@@ -314,7 +314,7 @@ def _partial(schema: Any) -> Any:
         if not (key == "required" and isinstance(value, list)) and key != "discriminator"
     }
     if "oneOf" in partial:
-        # Without its kind a table may be of several.
+        # Without `kind` a table may fit several alternatives.
         partial["anyOf"] = partial.pop("oneOf")
     return partial
 
@@ -369,7 +369,7 @@ def _value_at(tree: Any, key: str) -> Any:
     return tree
 
 
-# Keys that the user changes for the whole run and a stage overrides: legal, and easily overlooked.
+# Warnings about overrides that a stage replaces by its own value.
 
 
 def stage_overrides(experiment: Experiment, over: Mapping[str, Any]) -> list[str]:

@@ -700,7 +700,7 @@ class WinRate(AdvantageSlot):
         gap = value[:, :, None] - value[:, None]
         won = torch.where(gap > self.margin, 1.0, torch.where(gap < -self.margin, 0.0, 0.5)).double()
         pairs = (present[:, :, None] & present[:, None]).double()
-        # Every member draws with itself.
+        # The pairs include each member with itself, which is a draw.
         num_opponents = (pairs.sum(2) - 1).clamp(min=0)
         share = torch.where(num_opponents > 0, ((won * pairs).sum(2) - 0.5) / num_opponents.clamp(min=1), 0.5)
         return share[reward.index, place]

@@ -7,11 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
-from pydantic import model_validator
 from torch import Tensor
 
 from groupwise.config import Config
@@ -158,14 +157,6 @@ class Running(Config):
     std_sum: float = 0.0
     centred_std_sum: float = 0.0
     weight: float = 0.0
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_centred(cls, table: Any) -> Any:
-        # Older checkpoints hold a single deviation, by which their advantages were scaled: it is taken for both.
-        if isinstance(table, Mapping) and "std_sum" in table:
-            return {"centred_std_sum": table["std_sum"], **table}
-        return table
 
     def follow(self, mean: float, std: float, centred_std: float, decay: float) -> Running:
         """Returns the average after one more batch."""
@@ -370,7 +361,7 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce, roundi
     if wide:
         present = present & rollouts.mask
     total = torch.where(present, total, 0.0)
-    # A member that is not compared is in no baseline of a part either.
+    # Members that are left out of the comparison are left out of each reward's baseline too.
     compared = {1: present.any(dim=1, keepdim=True), present.shape[1]: present}
     parts = {
         name: Grouped(
@@ -472,7 +463,7 @@ def measure_rewards(
         part = replace(compared_part, present=given if given.dim() == 2 else given[:, None])
         statistics[f"rewards/{name}/mean"] = Mean.of(part.value, part.present)
         statistics[f"rewards/{name}/std"] = Deviation.of(part.value, part.present)
-        # A map has no entry where there was no decision, and none is missing there.
+        # Maps have no entry at masked decisions, which therefore do not count as missing.
         asked = rollouts.mask if part.present.shape[1] > 1 else torch.ones_like(part.present)
         statistics[f"rewards/{name}/missing"] = Mean.share(~part.present, asked)
         statistics[f"rewards/{name}/weight"] = Mean.ratio(rewards.weights[name], 1.0)

@@ -98,7 +98,7 @@ class Mask(CorrectionSlot):
     """`k_t = v_t 1[minimum <= m <= maximum]`: a member is kept or dropped whole, by `m`, the product of its `w_t =
     exp(lp_old - lp_behaviour)` or their mean.
 
-    What survivors weigh, `v_t`, is a choice of its own: each decision's `w_t`, the member's product, or 1.
+    The weight `v_t` of the survivors is a separate choice: each decision's `w_t`, the member's product, or 1.
 
     Example:
         Products 0.6 and 9.

@@ -87,7 +87,7 @@ class GradientAdaptive(CreditSlot):
     def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         signal = self._signal(decisions) / self.temperature
         share = decisions.masked(signal, fill=torch.finfo(signal.dtype).min).softmax(1)
-        # A member without a valid decision has a share everywhere.
+        # Members without a valid decision have finite shares too.
         return share * (decisions.count * decisions.occupied)
 
     def measure(self, weight: Float[Tensor, "B T"], decisions: Decisions) -> dict[str, Statistic]:
@@ -289,7 +289,7 @@ class TopEntropy(CreditSlot):
     masks: ClassVar[bool] = True
     reads: ClassVar[frozenset[str]] = frozenset({"entropy"})
     share: float = Field(default=0.2, gt=0, le=1)
-    """Of all valid decisions of an update, how many train."""
+    """The share of all valid decisions of an update that train."""
 
     def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         assert decisions.entropy is not None

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 # The original computation of source 000, for honest ablation (`compat = "verl_rl"`): weights inside the ratio, before
 # the clip.
-#
-# The documents show the effect of these differences; no other part of Groupwise uses this file.
 
 _TINY = 1e-8
 
@@ -268,7 +266,7 @@ def _decisions(objective: Objective, scored: Scored, plan: Plan) -> Decisions:
     return Decisions(
         acted=acted,
         log_prob=acted.masked(scored.log_prob.to(dtype)),
-        # Advantages are finite everywhere, so a product masks them.
+        # Advantages are finite at masked places too, so multiplying by the mask is enough.
         advantage=plan.advantage.to(dtype) * as_float(acted.mask, dtype),
         **{
             name: acted.masked(value.to(dtype))
@@ -277,7 +275,7 @@ def _decisions(objective: Objective, scored: Scored, plan: Plan) -> Decisions:
         },
         draw=plan.draw,
         member_advantage=plan.advantage if plan.advantage.shape[1] == 1 else None,
-        # A part of a narrower scope is called once a micro-batch, of which processes need not have equally many.
+        # Scopes below `batch` run once a micro-batch, and processes may have different numbers of them: no reduction.
         reduce=plan.reduce if objective.scope == "batch" else _no_sum,
     )
 

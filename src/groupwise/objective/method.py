@@ -149,7 +149,7 @@ Layer = tuple[Path | None, Mapping[str, Any]]
 _KEY = re.compile(r"\b[a-z_]+(?:\.\w+)+(?= = )")
 
 
-def laid_to_methods(error: ConfigError, layers: Sequence[Layer]) -> ConfigError:
+def attributed_to_methods(error: ConfigError, layers: Sequence[Layer]) -> ConfigError:
     """Returns the error with every problem laid to the method's file whose key it is about.
 
     Args:
@@ -158,15 +158,16 @@ def laid_to_methods(error: ConfigError, layers: Sequence[Layer]) -> ConfigError:
 
     Example:
         >>> error = ConfigError(Problem("trust.hig = 0.3", "unknown key", ("low", "high")))
-        >>> print(laid_to_methods(error, [(Path("mine.toml"), {"trust": {"hig": 0.3}}), (None, {"seed": 1})]))
+        >>> print(attributed_to_methods(error, [(Path("mine.toml"), {"trust": {"hig": 0.3}}), (None, {"seed": 1})]))
         mine.toml: objective.trust.hig = 0.3: unknown key; allowed: low, high
     """
-    return ConfigError([_laid(problem, layers) for problem in error.problems], source=error.source)
+    return ConfigError([_attributed(problem, layers) for problem in error.problems], source=error.source)
 
 
-def _laid(problem: Problem, layers: Sequence[Layer]) -> Problem:
+def _attributed(problem: Problem, layers: Sequence[Layer]) -> Problem:
     key = problem.path.partition(" = ")[0]
-    # A refused combination names its keys in its sentence; it is the experiment's where this states one of them.
+    # A refused combination has no path and names keys in its message. It stays the experiment's error if the
+    # experiment states one of them.
     named = [key] if key else _KEY.findall(problem.message)
     pairs = [(name, path) for name in named if (path := _file(name, layers)) is not None]
     by_experiment = any(states(table, _parts(name)) for name in named for path, table in layers if path is None)

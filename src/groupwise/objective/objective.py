@@ -403,7 +403,7 @@ class Objective(Slots):
         advantage, running = self.advantage(rewards, state.running)
         check_size(advantage, f"advantage.kind = {self.advantage.kind!r}")
         groups = self.admission(rewards)
-        # Without a reward that counts nothing can be missing.
+        # If no reward has a weight, no member can lack one.
         is_rewarded = any(rewards.weights.values())
         sampled = rewards.present.any(dim=1) if is_rewarded else torch.ones_like(rewards.index, dtype=torch.bool)
         summands = self.advantage.summands(unpenalised) if rollouts.rewards else {}
@@ -479,7 +479,7 @@ class Objective(Slots):
         if not self.correction.neutral:
             assert acted.behaviour_log_prob is not None
             gap = acted.old_log_prob - acted.behaviour_log_prob
-            # What another trainer records need not be finite; the loss leaves such a decision out.
+            # Log-probs recorded by another trainer may be infinite; the loss leaves such a decision out.
             gap = torch.where(logical_and(acted.mask, gap.isfinite()), gap, 0.0)
             correction = self.correction(gap.double(), acted.mask)
         auxiliary = {}

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.config import ConfigError, Problem, difference, merge, read_toml, validate, words_as_kinds
-from groupwise.objective.method import Layer, Method, MethodFile, installed_methods, is_own, laid_to_methods, read_own
+from groupwise.objective.method import (
+    Layer,
+    Method,
+    MethodFile,
+    attributed_to_methods,
+    installed_methods,
+    is_own,
+    read_own,
+)
 
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
@@ -250,11 +258,11 @@ def _tree_of_own(name: str) -> dict[str, Any]:
     below, files = lineage(name)
     tree = method_tree(below)
     for file, _ in files:
-        tree = _laid_over(tree, file.objective)
+        tree = _with_edits(tree, file.objective)
     return tree
 
 
-def _laid_over(tree: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
+def _with_edits(tree: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
     from groupwise.objective.objective import Objective
 
     return merge(tree, words_as_kinds(Objective, edits, tree))
@@ -271,7 +279,7 @@ def resolve(name: str, edits: Mapping[str, Any]) -> Objective:
     plain = _plain(name, layers) if is_own(base) else _published(name)
     if not edits:
         return plain
-    tree = _laid_over(method_tree(name), edits) | {"name": name}
+    tree = _with_edits(method_tree(name), edits) | {"name": name}
     edited = _validated(tree, [*layers, (None, edits)], f"method {name} with changes")
     return edited if edited == plain else edited.model_copy(update={"name": f"{name}+edited"})
 
@@ -291,7 +299,7 @@ def _validated(tree: Mapping[str, Any], layers: Sequence[Layer], source: str) ->
     try:
         return validate(Objective, tree, source=source)
     except ConfigError as error:
-        raise laid_to_methods(error, layers) from None
+        raise attributed_to_methods(error, layers) from None
 
 
 def changes(objective: Objective) -> dict[str, Any]:
@@ -333,7 +341,7 @@ def objective_from(name: str, overrides: Mapping[str, Any]) -> Objective:
             raise ConfigError(
                 Problem(key, f"these are keys of the objective already; write {key.removeprefix('objective.')}")
             )
-        # The check holds in either order: without it, the loop would write into the caller's table.
+        # Without this check the loop below would write into the caller's table.
         if any(override.startswith(f"{key}.") for override in overrides):
             raise ConfigError(Problem(key, "is given as a whole and in parts; keep one of them"))
         *tables, last = key.split(".")

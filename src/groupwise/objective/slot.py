@@ -318,8 +318,7 @@ class MatchingSlot(Slot):
         raise NotImplementedError
 
 
-# What a user's piece returned, checked at every call: a wrong type or shape is named by its path, not by the
-# operation that meets it later.
+# Checks of a user's results at every call: an error names the path of the piece, and not a later operation.
 
 
 def per_decision_problem(result: Any, mask: Tensor) -> str:

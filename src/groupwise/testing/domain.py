@@ -31,10 +31,12 @@ from groupwise.domain.returned import (
     prompts_of,
 )
 from groupwise.learner.local import LocalLearner
+from groupwise.learner.protocol import StepNumbers
 from groupwise.records import Scored
 from groupwise.streams import Streams
-from groupwise.testing.learner import learner_laws, take_step
 from groupwise.testing.slot import BrokenLaws
+
+_SMALL, _LARGE = StepNumbers(learning_rate=1e-3), StepNumbers(learning_rate=1e-1)
 
 
 @final
@@ -119,7 +121,7 @@ def check_domain(
             broken += law(trial)
         except Fault as fault:
             broken.append(str(fault))
-        # An author's code may fail in any way, so that the message names the law that was tried.
+        # User code may raise anything; the message names the law that was tested.
         except Exception as error:
             broken.append(f"{law.__name__.strip('_')}: raised {why_failed(error)}")
     if broken:
@@ -147,7 +149,7 @@ def _generators() -> tuple[Any, ...]:
 def _recorded(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of the record: at unchanged weights, `score` gives the log-probs that `sample` recorded."""
     check_recorded(trial.domain, trial.samples, trial.tolerance)
-    # Fields that compare with a record are requested together with the samples that carry this record.
+    # Some fields compare with a recorded value, so they are requested when sampling too.
     for name in sorted(trial.domain.supplies - {"log_prob", "step_size", "exact_divergence"}):
         requires = frozenset({"log_prob", name})
         carrying = _draw(trial.domain, trial.prompts, trial.group_size, 0, requires)
@@ -209,13 +211,10 @@ def _gradient(trial: _Trial) -> Iterator[str]:
     domain, rows = trial.domain, torch.arange(len(trial.samples))
     learner = domain.learner
     if not isinstance(learner, LocalLearner):
-        # No weight is at hand whose gradient could be compared; the laws of the learner test its steps.
+        # A remote learner exposes no weights, so gradients cannot be compared; its steps are tested instead.
         return
     weights = {name: weight for name, weight in learner.module.named_parameters() if weight.requires_grad}
-    cotangent = torch.where(
-        trial.samples.mask, torch.linspace(-1, 1, trial.samples.mask.numel()).view_as(trial.samples.old_log_prob), 0.0
-    )
-    cotangent = cotangent.to(trial.samples.old_log_prob)
+    cotangent = _cotangent(trial.samples)
     _forget(weights)
     scored = domain.score(trial.samples, rows, frozenset({"log_prob"})).log_prob
     if not scored.requires_grad:
@@ -224,7 +223,7 @@ def _gradient(trial: _Trial) -> Iterator[str]:
     torch.where(trial.samples.mask, scored * cotangent, 0.0).sum().backward()
     through_score = {name: None if weight.grad is None else weight.grad.clone() for name, weight in weights.items()}
     _forget(weights)
-    domain.backward(trial.samples, rows, Scored(cotangent))
+    _backward(trial)
     scale = max(
         (float(gradient.abs().max()) for gradient in through_score.values() if gradient is not None), default=0.0
     )
@@ -242,8 +241,77 @@ def _gradient(trial: _Trial) -> Iterator[str]:
 
 
 def _learner(trial: _Trial) -> Iterator[str]:
-    """Yields broken laws of the learner, which forgets, accumulates, steps, records and restores."""
-    yield from learner_laws(trial)
+    """Yields a sentence for every law that the learner breaks; its weights and moments are afterwards as before."""
+    learner, mask = trial.domain.learner, trial.samples.mask
+    record_before, log_prob_before = deepcopy(learner.record()), trial.log_prob()
+    copy = learner.copy() if "copies" in learner.offers else None
+    learner.zero_gradients()
+    try:
+        yield from _steps(trial)
+        learner.restore(record_before)
+        _take_step(trial)
+        moved_log_prob = trial.log_prob()
+        if not trial.differ(moved_log_prob, log_prob_before, mask):
+            yield "learner.step: a step of rate .1 changed no log-prob; does the domain score with those weights?"
+            return
+        if copy is not None:
+            with copy.active():
+                copy_log_prob = trial.log_prob()
+            if trial.differ(copy_log_prob, log_prob_before, mask):
+                yield "learner.copy: within active() the policy does not score as when the copy was made"
+            if trial.differ(trial.log_prob(), moved_log_prob, mask):
+                yield "learner.copy: after active() the policy does not score with the live weights"
+    finally:
+        learner.restore(record_before)
+        learner.zero_gradients()
+    if trial.differ(trial.log_prob(), log_prob_before, mask):
+        yield "learner.restore: after it the policy scores otherwise than when it was recorded"
+
+
+def _take_step(trial: _Trial) -> None:
+    """Takes one step of rate .1, which changes every score."""
+    trial.domain.learner.zero_gradients()
+    _backward(trial)
+    trial.domain.learner.step(_LARGE)
+
+
+def _steps(trial: _Trial) -> Iterator[str]:
+    """Yields broken laws of gradients: they are forgotten, accumulate, and lower the loss."""
+    learner = trial.domain.learner
+    _backward(trial)
+    learner.zero_gradients()
+    if learner.step(_SMALL) != 0.0:
+        yield "learner.zero_gradients: a gradient is there after it"
+        return
+    cotangent, log_prob_before = _cotangent(trial.samples), trial.log_prob()
+    record_before = deepcopy(learner.record())
+    _backward(trial)
+    whole_norm = learner.step(_SMALL)
+    change = float((cotangent * (trial.log_prob() - log_prob_before))[trial.samples.mask].sum())
+    if change > trial.tolerance:
+        yield "backward: a step along it raises the sum of cotangents and fields, which it should lower"
+    learner.restore(record_before)
+    rows = torch.arange(len(trial.samples))
+    for half in rows.split((len(rows) + 1) // 2):
+        _backward(trial, half)
+    halves_norm = learner.step(_SMALL)
+    if abs(halves_norm - whole_norm) > 1e-3 * whole_norm:
+        yield (
+            "backward: two halves of the members add up to another gradient than the whole (norms"
+            f" {halves_norm:.4g} and {whole_norm:.4g}); accumulate until zero_gradients"
+        )
+    learner.restore(record_before)
+
+
+def _cotangent(samples: Samples) -> Tensor:
+    """Returns cotangents of many sizes and either sign."""
+    numbers = torch.linspace(-1, 1, samples.mask.numel(), device=samples.mask.device).view_as(samples.mask)
+    return torch.where(samples.mask, numbers.to(samples.old_log_prob), 0.0)
+
+
+def _backward(trial: _Trial, rows: Tensor | None = None) -> None:
+    rows = torch.arange(len(trial.samples)) if rows is None else rows
+    trial.domain.backward(trial.samples, rows, Scored(_cotangent(trial.samples)[rows]))
 
 
 def _forget(weights: Mapping[str, Tensor]) -> None:
@@ -302,7 +370,7 @@ def _changed_weights(trial: _Trial) -> Iterator[None]:
     if not isinstance(learner, LocalLearner):
         start = deepcopy(learner.record())
         try:
-            take_step(trial)
+            _take_step(trial)
             yield
         finally:
             learner.restore(start)

@@ -221,9 +221,9 @@ def _laws(
     seconds: float,
     tolerance: float,
     singly: bool,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> list[str]:
-    say("values: the author's own members")
+    report("values: the author's own members")
     try:
         with Rewards({_NAME: _limited(reward, seconds)}) as rewards:
             needs = rewards.needs[_NAME]
@@ -242,12 +242,12 @@ def _laws(
                 broken.append("values: it gave no member a number; try it with members that it can judge")
             trial = _Trial(rewards, before, values, needs, compares, tolerance)
             for law in (_repeat, _order, _neighbours, _columns):
-                say(f"{law.__name__.strip('_')}: the author's own members")
+                report(f"{law.__name__.strip('_')}: the author's own members")
                 try:
                     broken += law(trial)
                 except (RewardError, _NotScored) as error:
                     broken.append(f"{law.__name__.strip('_')}: {error}")
-            return [*broken, *_hostile(trial, hostile, singly, say)]
+            return [*broken, *_hostile(trial, hostile, singly, report)]
     except RewardError as error:
         return [f"open: {error}"]
 
@@ -333,7 +333,7 @@ def _columns(trial: _Trial) -> Iterator[str]:
         )
 
 
-def _hostile(trial: _Trial, hostile: Mapping[str, str], singly: bool, say: Callable[[str], None]) -> Iterator[str]:
+def _hostile(trial: _Trial, hostile: Mapping[str, str], singly: bool, report: Callable[[str], None]) -> Iterator[str]:
     """Yields broken laws of hostile texts: they are scored, and ordinary members beside them keep their values."""
     shapes = {type(completion) for completion in trial.batch.completions}
     if not shapes <= {str, list}:
@@ -358,10 +358,10 @@ def _hostile(trial: _Trial, hostile: Mapping[str, str], singly: bool, say: Calla
         unchanged = trial.differ([values[0], values[-1]], [trial.values[0], trial.values[last_index]]) is None
         return "" if unchanged or trial.compares else "an ordinary member beside it gets another value"
 
-    say(_ALL_TEXTS)
+    report(_ALL_TEXTS)
     if singly or attempt(hostile):
         for name, text in hostile.items():
-            say(f"hostile: the text {name!r}")
+            report(f"hostile: the text {name!r}")
             if problem := attempt({name: text}):
                 yield f"hostile: on the text {name!r}: {problem}; give it the value of a wrong answer"
                 break
@@ -393,7 +393,7 @@ def _in_time(work: Callable[[Callable[[str], None]], list[str]], seconds: float)
     sender.close()
     law = "open"
     try:
-        # A batch that is slow but can be interrupted has ended at its own limit before.
+        # Slow code that can be interrupted has hit its own limit before this deadline.
         while receiver.poll(seconds + PATIENCE):
             message = receiver.recv()
             if isinstance(message, list):

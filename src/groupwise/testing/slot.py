@@ -28,7 +28,7 @@ from groupwise.objective.slot import (
 from groupwise.records import Rollouts, Scored
 from groupwise.schedule import Constant
 from groupwise.testing import laws
-from groupwise.testing.world import World, extremes, smallest, world
+from groupwise.testing.laws import World, extremes, smallest, world
 
 
 class BrokenLaws(AssertionError):
@@ -113,7 +113,7 @@ def check_slot(piece: Slot) -> None:
         )
     with holding({_PIECE: type(piece)}):
         objective = _objective(slot_name, piece)
-        # A piece that fails whatever it is given breaks all laws alike, and is named once.
+        # A piece that always fails would break every law, so it is reported once.
         broken = _failures(objective) or [
             f"{law}: {sentence}"
             for law, attempt in _LAWS.items()
@@ -145,7 +145,7 @@ def _failures(objective: Objective) -> list[str]:
         laws.outcome(objective, world(7))
     except PieceError as error:
         return [f"call: {_reason(error)}"]
-    # What the laws raise on this batch they name themselves.
+    # Other errors on this batch are reported by the laws.
     except Exception:
         return []
     return []
@@ -155,7 +155,7 @@ def _violations(attempt: Callable[[Any, Objective], Iterator[str]], piece: Slot,
     """Returns the sentences of one law that the piece breaks; an exception of the law is such a sentence too."""
     try:
         return list(attempt(piece, objective))
-    # An author's code may raise any exception.
+    # User code may raise anything.
     except Exception as error:
         return [_reason(error)]
 

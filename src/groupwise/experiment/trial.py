@@ -1,9 +1,12 @@
-"""One real group of an experiment, sampled, rewarded and compared without any training, for `groupwise check`."""
+"""One real group and one real step of an experiment, for `groupwise check` and `groupwise estimate`."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, final
 
 import torch
@@ -11,8 +14,20 @@ import torch
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.returned import checked_prompts, checked_records, checked_rewards, checked_samples
+from groupwise.experiment.runner import job_of, open_domain
 from groupwise.experiment.schema import Experiment
-from groupwise.streams import Streams
+from groupwise.reference import ReferencePolicy
+from groupwise.runs import RunFolder
+from groupwise.streams import Streams, seed_everything
+from groupwise.track import MetricsFile, Trackers, read_metrics
+from groupwise.training.device import exact_arithmetic
+from groupwise.training.distributed import World
+from groupwise.training.job import Domains
+from groupwise.training.run.loop import Interrupt, Session, run_stage
+from groupwise.training.run.preflight import check_configuration, check_domain, check_memory, device_of
+from groupwise.training.run.stages import stage_reference
+from groupwise.training.step.passes import fit_passes
+from groupwise.training.step.state import Progress, TrainState
 
 
 @final
@@ -91,3 +106,52 @@ def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGrou
         truncated=[False] * len(samples) if samples.truncated is None else samples.truncated.tolist(),
         events=[f"{event.reward}: {event.name} x {event.count} {event.detail}".strip() for event in table.events],
     )
+
+
+def measured_step(span: Experiment) -> Mapping[str, float]:
+    """Runs two steps of a stage that samples, and returns the metrics of the second: the first also pays for what is
+    made once. Nothing is evaluated, and nothing is kept.
+
+    Args:
+        span: the stage, as one of `Experiment.spans`.
+
+    Returns:
+        metric -> number; `seconds/...` and `step_time` in seconds, `memory/peak_mib` of the device, or on a CPU of this
+        process.
+
+    Raises:
+        ConfigError: as a run of the experiment.
+    """
+    # An expired `max_seconds` ends the stage after one step, without an evaluation.
+    timed = span.train.model_copy(update={"max_seconds": 1e-9, "num_steps": 10**9, "callbacks": []})
+    job = job_of(span.model_copy(update={"train": timed, "controls": {}, "start": None}))
+    check_configuration(job)
+    device, streams, world = device_of(job.recipes[0]), Streams(span.seed), World()
+    check_memory(job.recipes[0], device)
+    torch.set_num_threads(span.train.num_threads)
+    seed_everything(span.seed)
+    with (
+        exact_arithmetic(timed, device),
+        tempfile.TemporaryDirectory() as folder,
+        closing(Domains(open_domain(span, device))) as domains,
+    ):
+        recipe = job.recipes[0].on(density=domains.base.density)
+        domain = domains.of(recipe)
+        check_domain(domain, recipe, streams, world)
+        state = TrainState(Progress(), recipe.objective.init(), domain.learner)
+        state.learner.checkpoint_activations(recipe.train.gradient_checkpointing)
+        if "optimisers" in state.learner.offers:
+            state.learner.use_optimiser(recipe.optimiser.source)
+        state.reference = ReferencePolicy(stage_reference(recipe), state.learner)
+        state.begin_average(recipe.train.weight_average)
+        fit_passes(domain, state, world)
+        state.memory.begin_stage(recipe)
+        run = RunFolder(Path(folder))
+        metrics = MetricsFile(run.metrics)
+        session = Session(domain, streams, world, device, run, metrics, Trackers([]), None, Interrupt(), watch=None)
+        for _ in range(2):
+            run_stage(session, recipe, state)
+            state.progress.stage_ended = ""
+        return {
+            name: value for name, value in list(read_metrics(run.metrics))[-1].items() if isinstance(value, float | int)
+        }

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 _NUM_TEXTS = 3
 
 
-def ending(run: Path, steps: tuple[int, int]) -> None:
-    """Prints the end of a run from its folder; one that was interrupted has said already how it goes on.
+def print_summary(run: Path, steps: tuple[int, int]) -> None:
+    """Prints the results of a run from its folder; nothing for a run that was interrupted.
 
     Args:
         run: the run folder.
@@ -23,7 +23,7 @@ def ending(run: Path, steps: tuple[int, int]) -> None:
     """
     from rich.text import Text
 
-    from groupwise.cli.output import console, say
+    from groupwise.cli.output import console, print_text
     from groupwise.cli.trained import run_config
     from groupwise.experiment.held_out import evaluations, read_summary
 
@@ -34,7 +34,7 @@ def ending(run: Path, steps: tuple[int, int]) -> None:
     config = run_config(run)
     out.print()
     for line in results(run, summary, config):
-        say(line)
+        print_text(line)
     for renderable in tables(run):
         out.print()
         out.print(renderable)
@@ -43,11 +43,11 @@ def ending(run: Path, steps: tuple[int, int]) -> None:
     if after:
         out.print()
         for line in texts(before, after):
-            say(line)
+            print_text(line)
     for line in pictures(run, steps):
         out.print(Text(line))
     for line in findings(run):
-        say(line)
+        print_text(line)
     out.print(Text(f"\nRun folder: {run}"))
     for line in advice(run, config, after):
         out.print(Text(line))
@@ -74,32 +74,21 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
     over = {} if described_gains is None else described_gains(run)
     controls = config.get("controls", {})
     measured_controls = [name for name in controls if RunFolder(run).control(name).has_ended]
-    before, after, *control_scores = same_decimals(
-        [
-            summary["before"],
-            summary["after"],
-            *(read_summary(RunFolder(run).control(name).path)["after"] for name in measured_controls),
-        ]
-    )
-    ends = dict(zip(measured_controls, control_scores, strict=True))
-    evaluated_on = EvaluatedOn.read_folder(run)
-    title = evaluated_on.of(metric)
+    ends = [read_summary(RunFolder(run).control(name).path)["after"] for name in measured_controls]
+    before, after, *scores = same_decimals([summary["before"], summary["after"], *ends])
+    reached = dict(zip(measured_controls, scores, strict=True))
+    title = EvaluatedOn.read_folder(run).of(metric)
     lines = [f"{title[:1].upper()}{title[1:]}: {before} before, {after} after"]
     for name, control in controls.items():
-        reached = ends.get(name, "not measured")
-        lines.append(
-            f"  control {name}, same start and same time: {reached}"
-            + (f"  ({control['description']})" if control["description"] else "")
-        )
+        described = f"  ({control['description']})" if control["description"] else ""
+        score = reached.get(name, "not measured")
+        lines.append(f"  control {name}, same start and same time: {score}{described}")
         if name in over:
             lines.append(f"    {over[name]}")
     seconds = summary.get("seconds", {})
-    time_spent = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
-    lines.append(
-        f"{counted(summary['steps'], 'step')}, {sum(seconds.values()):.0f} s"
-        + (f" ({time_spent})" if time_spent else "")
-    )
-    return lines
+    parts = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
+    spent_on = f" ({parts})" if parts else ""
+    return [*lines, f"{counted(summary['steps'], 'step')}, {sum(seconds.values()):.0f} s{spent_on}"]
 
 
 def tables(run: Path) -> list[RenderableType]:
@@ -128,13 +117,7 @@ def printed(domain_table: dict[str, Any]) -> list[RenderableType]:
 
 
 def _cell(cell: Any) -> str:
-    return (
-        f"{cell['mean']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]"
-        if isinstance(cell, dict)
-        else cell
-        if isinstance(cell, str)
-        else _number(cell)
-    )
+    return f"{cell['mean']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]" if isinstance(cell, dict) else _number(cell)
 
 
 def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str]:
@@ -147,14 +130,12 @@ def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str
 
     modes = [record.get("mode") for record in after if "text" in record]
     mode = "greedy" if "greedy" in modes else next(iter(modes), "sampled")
-    before_by_key, after_by_key = (
-        {
-            record["key"]: record
-            for record in records
-            if record.get("mode") == mode and record.get("sample", 0) == 0 and "text" in record
-        }
-        for records in (before, after)
-    )
+
+    def first_texts(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        chosen = [record for record in records if record.get("mode") == mode and "text" in record]
+        return {record["key"]: record for record in chosen if record.get("sample", 0) == 0}
+
+    before_by_key, after_by_key = first_texts(before), first_texts(after)
     lines = []
     for key in list(after_by_key)[:_NUM_TEXTS]:
         lines.append(f"prompt  {shorten(_prompt(after_by_key[key]['prompt']), 200)}")
@@ -227,7 +208,7 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
         ),
         "a folder that others load": f"export {place} --out {shlex.quote(str(run.name) + '-model')}",
     }
-    # A command has a line of its own, so that it can be copied from a narrow terminal.
+    # Commands are on separate lines, so that they can be copied from a narrow terminal.
     return [
         "Try next:",
         *(line for what, command in steps.items() for line in (f"  {what}", f"    groupwise {command}")),
