@@ -60,9 +60,10 @@ def test_a_common_beginning_goes_through_the_model_once(model_of, monkeypatch):
     fed = []
     score = scoring.score
 
-    def seen(backbone, prompts, tokens, mask, *more, **named):
-        fed.append(sum(map(len, {tuple(prompt) for prompt in prompts})) + sum(int(row.nonzero().max()) for row in mask))
-        return score(backbone, prompts, tokens, mask, *more, **named)
+    def seen(backbone, inputs):
+        prompts = {tuple(prompt) for prompt in inputs.prompts}
+        fed.append(sum(map(len, prompts)) + sum(int(row.nonzero().max()) for row in inputs.mask))
+        return score(backbone, inputs)
 
     monkeypatch.setattr(continuation.scoring, "score", seen)
     backbone = Backbone(model_of("qwen3", torch.float64))

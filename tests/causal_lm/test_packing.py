@@ -46,7 +46,7 @@ def test_other_families_give_the_numbers_of_single_rows(name):
     assert scoring.can_pack(backbone) == (name != "mistral-sliding")
     tokens = torch.randint(2, 31, (4, 8), generator=torch.Generator().manual_seed(2))
     mask = torch.arange(8) < torch.tensor(LENGTHS)[:, None]
-    found = scoring.score(backbone, PROMPTS, tokens, mask)["log_prob"]
+    found = scoring.score(backbone, scoring.ScoringInputs(PROMPTS, tokens, mask))["log_prob"]
     cotangent = torch.randn(4, 8, generator=torch.Generator().manual_seed(3))
     (found * cotangent).sum().backward()
     ours = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
@@ -99,7 +99,9 @@ def test_attention_drops_out_in_training_as_the_model_would():
     assert scoring.can_pack(backbone)
     for training in (False, True):
         model.train(training)
-        first, again = (scoring.score(backbone, PROMPTS, tokens, mask)["log_prob"] for _ in range(2))
+        first, again = (
+            scoring.score(backbone, scoring.ScoringInputs(PROMPTS, tokens, mask))["log_prob"] for _ in range(2)
+        )
         assert torch.equal(first, again) != training
 
 
@@ -108,5 +110,5 @@ def test_the_models_own_attention_is_back_afterwards_even_after_an_error(model_o
     assert scoring.can_pack(backbone)
     tokens, mask = torch.full((1, 70), 5), torch.ones(1, 70, dtype=torch.bool)
     with pytest.raises(IndexError):
-        scoring.score(backbone, [[5]], tokens, mask)  # beyond the last position
+        scoring.score(backbone, scoring.ScoringInputs([[5]], tokens, mask))  # beyond the last position
     assert backbone.config._attn_implementation == "sdpa"

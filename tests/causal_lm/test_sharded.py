@@ -36,14 +36,14 @@ def test_a_part_of_the_weights_gets_the_gradients_of_a_plain_model(trained: str)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(trained in name)
     plain = Backbone(copy.deepcopy(model))
-    scoring.backward(plain, PROMPTS, TOKENS, MASK, COTANGENTS)
+    scoring.backward(plain, scoring.ScoringInputs(PROMPTS, TOKENS, MASK), COTANGENTS)
     expected = {
         name: parameter.grad for name, parameter in plain.model.named_parameters() if parameter.grad is not None
     }
     assert expected
     with sharding():
         sharded = ShardedLM(Backbone(model), process_mesh(torch.device("cpu")))
-        sharded.backward(PROMPTS, TOKENS, MASK, COTANGENTS, ["log_prob"], temperature=1.0)
+        sharded.backward(scoring.ScoringInputs(PROMPTS, TOKENS, MASK), COTANGENTS)
         gradients = {
             name: local_part(parameter.grad)
             for name, parameter in sharded.model.named_parameters()

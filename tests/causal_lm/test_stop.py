@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig, SmallModelConfig
 from groupwise.causal_lm.decode import Stops
-from groupwise.causal_lm.sampler import sample
+from groupwise.causal_lm.sampler import GroupBatch, sample
 from groupwise.causal_lm.small import character_tokenizer, small_model
 
 
@@ -70,10 +70,12 @@ def test_the_sampler_stops_at_the_first_stop_text_and_calls_it_complete():
     backbone = Backbone(small_model(SmallModelConfig(hidden_size=16, num_heads=2, max_positions=64), tokenizer, seed=0))
     out = sample(
         backbone,
-        [tokenizer("ab")["input_ids"]],
-        200,
-        SamplingConfig(max_new_tokens=30, temperature=9.0, stop=("a.", "\n")),
-        range(200),
+        GroupBatch(
+            [tokenizer("ab")["input_ids"]],
+            200,
+            SamplingConfig(max_new_tokens=30, temperature=9.0, stop=("a.", "\n")),
+            range(200),
+        ),
         tokenizer=tokenizer,
     )
     texts = [tokenizer.decode(row) for row in out.token_lists()]

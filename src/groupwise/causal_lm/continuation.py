@@ -85,9 +85,9 @@ def _packed(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]
     steps = torch.arange(int(length.max()))
     tokens = torch.tensor([[*tail, *[0] * (len(steps) - len(tail))] for tail in tails])
     mask = (steps >= start[:, None]) & (steps < length[:, None])
-    fields = scoring.score(
-        backbone, [heads[id(prompt)] for prompt, _ in pairs], tokens.to(backbone.device), mask.to(backbone.device)
-    )
+    prefixes = [heads[id(prompt)] for prompt, _ in pairs]
+    inputs = scoring.ScoringInputs(prefixes, tokens.to(backbone.device), mask.to(backbone.device))
+    fields = scoring.score(backbone, inputs)
     return fields["log_prob"].double().sum(1).tolist()
 
 

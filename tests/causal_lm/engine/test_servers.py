@@ -28,7 +28,7 @@ from groupwise.causal_lm.engine.proof import Difference, Proof, bound
 from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
 from groupwise.causal_lm.engine.started import StartedServer, _same_device
 from groupwise.causal_lm.engine.transport import LoraTransport, open_transport, scratch_folder
-from groupwise.causal_lm.sampler import sample
+from groupwise.causal_lm.sampler import GroupBatch, sample
 from groupwise.causal_lm.small import character_tokenizer
 from groupwise.config import ConfigError
 from groupwise.learner.shards import release
@@ -70,12 +70,12 @@ def move(model, size=0.05):
 
 
 def draw(engine, prompts=PROMPTS, settings=SETTINGS):
-    return engine.sample(prompts, 2, settings, range(2 * len(prompts)))
+    return engine.sample(GroupBatch(prompts, 2, settings, range(2 * len(prompts))))
 
 
 def assert_of(model, completions, prompts=PROMPTS):
     """The tokens and log-probs are those of the built-in sampler on the model."""
-    direct = sample(Backbone(model), prompts, 2, SETTINGS, range(2 * len(prompts)))
+    direct = sample(Backbone(model), GroupBatch(prompts, 2, SETTINGS, range(2 * len(prompts))))
     assert completions.token_lists() == direct.token_lists()
     torch.testing.assert_close(completions.behaviour_log_prob, direct.log_prob, rtol=0, atol=1e-5)
 
@@ -285,7 +285,7 @@ def test_one_of_two_servers_that_was_started_anew_unseen_is_found_by_a_few_membe
         other.restart()
         completions = draw(engine, prompts)
         assert other.syncs == ["v0", "v0"]
-        direct = sample(Backbone(trained), prompts, 2, SETTINGS, range(2 * len(prompts)))
+        direct = sample(Backbone(trained), GroupBatch(prompts, 2, SETTINGS, range(2 * len(prompts))))
         torch.testing.assert_close(completions.behaviour_log_prob, direct.log_prob, rtol=0, atol=1e-5)
 
 
@@ -306,7 +306,7 @@ def test_a_process_without_weights_asks_again_what_the_first_one_proved(trained,
     for _ in range(2):
         for engine in pair:
             completions = draw(engine)
-            direct = sample(Backbone(trained), PROMPTS, 2, SETTINGS, range(2 * len(PROMPTS)))
+            direct = sample(Backbone(trained), GroupBatch(PROMPTS, 2, SETTINGS, range(2 * len(PROMPTS))))
             torch.testing.assert_close(completions.behaviour_log_prob, direct.log_prob, rtol=0, atol=1e-5)
         # A connection that broke leaves the server's weights as they were, and the answers tell so.
         second._fleet.servers[0].version = None
@@ -486,7 +486,7 @@ def test_conversations_with_a_server_that_was_started_anew_begin_again(trained, 
 
     def converse():
         settings = SamplingConfig(max_new_tokens=8, max_turn_tokens=3)
-        engine.sample(PROMPTS, 2, settings, range(8), continue_with=answer, begin_again=begin_again)
+        engine.sample(GroupBatch(PROMPTS, 2, settings, range(8), continue_with=answer, begin_again=begin_again))
         return [said.copy(), said.clear()][0]
 
     move(trained)
@@ -534,7 +534,7 @@ def test_a_stop_text_across_the_place_where_a_completion_broke_off_ends_it(train
     def tokens(stop):
         server.breaks = ["abort"]
         settings = SamplingConfig(max_new_tokens=8, stop=stop)
-        completions = engine.sample(PROMPTS[:1], 1, settings, [4])
+        completions = engine.sample(GroupBatch(PROMPTS[:1], 1, settings, [4]))
         return completions.token_lists()[0], bool(completions.truncated)
 
     whole, _ = tokens(())
@@ -669,14 +669,14 @@ def test_requests_of_another_process_are_no_sign_of_a_dead_server(trained, serve
         settings = {"first_token_seconds": 2.0, "silence_seconds": 2.0, "sync": "none"}
         engine = engine_of(concurrency=1, **settings)
         with caplog.at_level(logging.WARNING, "groupwise"):
-            engine.sample(PROMPTS[:1], 1, SETTINGS, [0])
+            engine.sample(GroupBatch(PROMPTS[:1], 1, SETTINGS, [0]))
         assert not caplog.messages
     finally:
         served.set()
         others.join()
     server.seconds = 10.0
     with caplog.at_level(logging.WARNING, "groupwise"), pytest.raises(EngineError, match="no token for 2 s"):
-        engine_of(concurrency=1, patience_seconds=0.1, **settings).sample(PROMPTS[:1], 1, SETTINGS, [0])
+        engine_of(concurrency=1, patience_seconds=0.1, **settings).sample(GroupBatch(PROMPTS[:1], 1, SETTINGS, [0]))
 
 
 def test_a_server_on_this_machine_is_asked_without_the_proxy_of_the_environment(

@@ -18,6 +18,7 @@ from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SamplingConfi
 from groupwise.causal_lm.engine import open_engine, transport
 from groupwise.causal_lm.engine.server import EngineError
 from groupwise.causal_lm.loading import load, save
+from groupwise.causal_lm.sampler import GroupBatch
 from groupwise.causal_lm.small import character_tokenizer, small_model
 
 pytestmark = [
@@ -54,7 +55,7 @@ def move(model, size):
 
 
 def largest_distance(engine, settings=SETTINGS):
-    completions = engine.sample(PROMPTS, 4, settings, range(32))
+    completions = engine.sample(GroupBatch(PROMPTS, 4, settings, range(32)))
     distance = (completions.behaviour_log_prob - completions.log_prob).abs()[completions.mask]
     return completions, float(distance.max())
 

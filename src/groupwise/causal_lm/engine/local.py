@@ -18,7 +18,7 @@ from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, Transforme
 from groupwise.causal_lm.decode import DistributionError, Stops
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
 from groupwise.causal_lm.sampler import Builtin, Completions, Engine, GroupBatch, end_ids
-from groupwise.causal_lm.scoring import score
+from groupwise.causal_lm.scoring import ScoringInputs, score
 from groupwise.config import ConfigError
 from groupwise.processes import is_out_of_memory
 
@@ -37,7 +37,7 @@ class Generate(Engine):
         self.backbone, self.tokenizer, self.config = backbone, tokenizer, config
         self.eos = end_ids(backbone.model, tokenizer)
 
-    def answer(self, batch: GroupBatch) -> Completions:
+    def sample(self, batch: GroupBatch) -> Completions:
         """Samples the groups, `max_members` at once."""
         settings = batch.settings
         stops = Stops(self.eos, settings.stop, self.tokenizer, self.backbone.head.out_features, torch.device("cpu"))
@@ -177,13 +177,11 @@ def why_not_sampled(backbone: Backbone) -> str | None:
         return None
     prompts = [[token % backbone.config.vocab_size for token in prompt] for prompt in _PROMPTS]
     try:
-        drawn = sampler.sample(
-            backbone, prompts, 2, SamplingConfig(max_new_tokens=_AGREEMENT_NUM_TOKENS), range(4), eos=()
-        )
+        settings = SamplingConfig(max_new_tokens=_AGREEMENT_NUM_TOKENS)
+        drawn = sampler.sample(backbone, GroupBatch(prompts, 2, settings, range(4)), eos=())
+        inputs = ScoringInputs([prompt for prompt in prompts for _ in range(2)], drawn.tokens, drawn.mask)
         with backbone.evaluating():
-            rescored = score(
-                backbone, [prompt for prompt in prompts for _ in range(2)], drawn.tokens, drawn.mask, pack=False
-            )["log_prob"]
+            rescored = score(backbone, inputs, pack=False)["log_prob"]
     except DistributionError:
         # Weights that give no distribution are named where a member is drawn.
         return None

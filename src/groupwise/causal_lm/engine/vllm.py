@@ -85,7 +85,7 @@ class Vllm(Engine):
         """True of a model in shards, whose log-probs all processes compute together."""
         return self.live and self.backbone.shards is not None
 
-    def answer(self, batch: GroupBatch) -> Completions:
+    def sample(self, batch: GroupBatch) -> Completions:
         """Samples the groups; `behaviour_log_prob` is the server's.
 
         Raises:
@@ -136,7 +136,7 @@ class Vllm(Engine):
 
         Raises:
             ConfigError: flash attention, which the proof of a model in shards cannot compute.
-            EngineError: as of `answer`.
+            EngineError: as of `sample`.
         """
         shards = self.backbone.shards
         if not self.live or (shards is None and not self._shares):
