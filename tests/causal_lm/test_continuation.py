@@ -74,21 +74,6 @@ def test_a_common_beginning_goes_through_the_model_once(model_of, monkeypatch):
     assert fed == [10, 9, 1, 8] or fed == [10, 9, 8, 1]
 
 
-def test_rows_that_cannot_be_packed_are_forwarded_once_for_all_last_tokens(model_of, monkeypatch):
-    backbone = Backbone(model_of("gemma2"))
-    fed = []
-    hidden = backbone.hidden
-
-    def seen(ids, **inputs):
-        fed.append(tuple(ids.shape))
-        return hidden(ids, **inputs)
-
-    monkeypatch.setattr(backbone, "hidden", seen)
-    backbone.packs = False
-    continuation_log_probs(backbone, [SAME, [30]], [[[7], [8], [9, 9], [9, 8]], [[1], [2], [3]]])
-    assert fed == [(3, 9)]
-
-
 def test_an_empty_prompt_and_a_list_that_is_missing(model_of):
     backbone = Backbone(model_of("qwen3"))
     with pytest.raises(ValueError, match="a prompt has no tokens"):

@@ -14,8 +14,7 @@ from peft import get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig
-from groupwise.causal_lm.loading import add_lora, fit_tokenizer, load, prepared, save
-from groupwise.causal_lm.model_folder import check_folder
+from groupwise.causal_lm.loading import add_lora, check_folder, fit_tokenizer, load, prepared, save
 from groupwise.causal_lm.small import character_tokenizer, small_model
 from groupwise.config import ConfigError
 from groupwise.memory import peak_bytes

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.domain.joined_rows import joined, joined_rows
-from groupwise.domain.pass_sizes import SAMPLING, PassSizes
+from groupwise.domain.pass_sizes import SAMPLING, PassSizes, joined, joined_rows
 
 VALUES = torch.arange(14, dtype=torch.float64).view(7, 2)
 

@@ -37,6 +37,11 @@ _CAP_SHOWING_LOGIT = 100.0
 """Logits this large show any cap that a model family uses."""
 
 
+def base_of(model: Any) -> Any:
+    """Returns the model below an adapter of peft; the model itself where it has none."""
+    return model.get_base_model() if hasattr(model, "peft_config") else model
+
+
 @final
 class Backbone:
     """The parts of a causal LM: ``body`` (ids to hidden states) and the head.
@@ -61,14 +66,13 @@ class Backbone:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        wrapped: Any = model
         adapter = getattr(model, "active_peft_config", None)
         if adapter is not None and adapter.is_prompt_learning:
             raise ConfigError(
                 f"{type(adapter).__name__} adds virtual tokens to the prompt, which shifts every position; train a LoRA"
                 " adapter or the whole model"
             )
-        inner: Any = wrapped.get_base_model() if hasattr(model, "peft_config") else model
+        inner = base_of(model)
         name = type(inner).__name__
         if getattr(inner.config, "is_encoder_decoder", False):
             raise ConfigError(

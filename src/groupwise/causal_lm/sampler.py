@@ -16,7 +16,7 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
-from groupwise.causal_lm.backbone import Backbone, quick_adapters
+from groupwise.causal_lm.backbone import Backbone, base_of, quick_adapters
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig
 from groupwise.causal_lm.decode import Stops, check_finite, draw, prefill, truncation_mask, uniforms
 from groupwise.config import ConfigError
@@ -99,7 +99,7 @@ def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
         >>> end_ids(small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0), tokenizer)
         (1,)
     """
-    inner = model.get_base_model() if hasattr(model, "peft_config") else model
+    inner = base_of(model)
     end_tokens: set[int] = set()
     for source in (getattr(inner, "generation_config", None), inner.config, tokenizer):
         value = getattr(source, "eos_token_id", None)

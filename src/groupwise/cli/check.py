@@ -54,7 +54,7 @@ def _read_and_score(loaded: Experiment, job: Job, span: Experiment, domains: Dom
     """Says what the domains of an experiment hold, and shows one group of a prompt."""
     from groupwise.cli.output import say
     from groupwise.domain.callable import is_users
-    from groupwise.domain.failed_method import naming_failed_method
+    from groupwise.domain.returned import naming_failed_method
     from groupwise.experiment.one_group import one_group
     from groupwise.streams import Streams
     from groupwise.training.distributed import World

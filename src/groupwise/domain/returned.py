@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+import traceback
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor
 
+from groupwise.checkpoint.atomic import StorageError
 from groupwise.config import ConfigError, why_failed
 from groupwise.domain.base import Domain
-from groupwise.domain.protocol import Evaluation, Interval, Prompt, Samples, Table
+from groupwise.domain.protocol import Evaluation, Prompt, Samples, Table
+from groupwise.plugins import is_shipped
 from groupwise.processes import is_out_of_memory
 from groupwise.records import Rollouts, Scored
-from groupwise.reward import RewardEvent, RewardTable
+from groupwise.reward import RewardError, RewardTable
 from groupwise.reward.image import is_picture
 from groupwise.streams import Streams
 
@@ -93,9 +100,6 @@ def checked_samples(samples: Any, num_prompts: int, group_size: int, domain: Dom
         except ValueError as error:
             raise Fault(f"sample: {str(error).replace('Rollouts.', '')}") from error
     _check_payload("sample", samples)
-    for name, number in samples.numbers.items():
-        if not isinstance(number, int | float):
-            raise Fault(f"sample: numbers[{name!r}] is {described(number)}; give a float")
     if samples.recorded is not None:
         check_scored("sample: recorded", samples.recorded, samples.mask)
     return samples
@@ -219,7 +223,7 @@ def checked_tables(tables: Any) -> Sequence[Table]:
     """Returns what `tables` returned, checked.
 
     Raises:
-        Fault: it is no list of tables, or a table cannot be written.
+        Fault: it is no list of tables.
 
     Example:
         >>> checked_tables(["lead"])
@@ -227,12 +231,6 @@ def checked_tables(tables: Any) -> Sequence[Table]:
         groupwise.domain.returned.Fault: tables: it returned a list of str; return a list of groupwise.domain.protocol.Table
     """  # noqa: E501
     _require_all("tables", tables, Table, "a list of groupwise.domain.protocol.Table")
-    for table in tables:
-        if widths := sorted({len(row) for row in table.rows} - {len(table.columns)}):
-            raise Fault(f"tables: {table.name!r} has a row of {widths[0]} cells under {len(table.columns)} columns")
-        for cell in (cell for row in table.rows for cell in row):
-            if not isinstance(cell, str | int | float | Interval | None):
-                raise Fault(f"tables: {table.name!r} has {described(cell)} in it; give texts, numbers or None")
     return tables
 
 
@@ -267,10 +265,6 @@ def checked_evaluation(evaluation: Any) -> Evaluation:
                 else described(picture)
             )
             raise Fault(f"evaluate: pictures[{name!r}] is {shown}; give a tensor uint8 [H, W] or [H, W, 3]")
-    if not isinstance(evaluation.events, list | tuple) or not all(
-        isinstance(event, RewardEvent) for event in evaluation.events
-    ):
-        raise Fault(f"evaluate: events is {described(evaluation.events)}; give a list of groupwise.reward.RewardEvent")
     return evaluation
 
 
@@ -547,3 +541,72 @@ def _called(name: str, method: Any, *arguments: Any, **options: Any) -> Any:
         if is_out_of_memory(error):
             raise
         raise Fault(f"{name}: raised {why_failed(error)}") from error
+
+
+# A method of a user's domain that raises: one line that names the class, the method and the line of its code.
+
+
+@contextmanager
+def naming_failed_method(domain: Domain) -> Iterator[None]:
+    """Names the method of a user's domain, or of its learner, in which a block fails; the original error is the cause
+    of the new one.
+
+    The method is the first of theirs that the error's traceback enters, whoever called it. Errors below a method of
+    this package alone stay as they are, and so do errors that name their remedy, and memory that ran out.
+
+    Args:
+        domain: whose methods the block may call.
+
+    Raises:
+        ConfigError: a method raised, or returned what cannot be used (`Fault`).
+
+    Example:
+        >>> class Mine:
+        ...     def evaluate(self):
+        ...         return {}["score"]
+        >>> Mine.__module__, mine = "mine", Mine()
+        >>> with naming_failed_method(mine):
+        ...     mine.evaluate()  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: domain: Mine.evaluate raised KeyError: 'score'...
+    """
+    try:
+        yield
+    except (ConfigError, RewardError, StorageError):
+        raise
+    except Fault as fault:
+        raise fault.of(domain) from fault
+    # A user's code may fail in any way.
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        for owner in (domain, vars(domain).get("learner")):
+            method = _method_entered(owner, error.__traceback__)
+            if method is not None:
+                called = f"domain: {type(owner).__name__}.{method} raised {why_failed(error)}{_own_line(owner, error)}"
+                raise ConfigError(called) from error
+        raise
+
+
+def _method_entered(owner: Any, entered: TracebackType | None) -> str | None:
+    """Returns the name of the first public method of an object, apart from those of this package, on a traceback."""
+    while entered is not None:
+        frame = entered.tb_frame
+        code, first = frame.f_code, frame.f_code.co_varnames[:1]
+        is_own = bool(first) and frame.f_locals.get(first[0]) is owner and not code.co_name.startswith("_")
+        homes = (cls.__module__ for cls in type(owner).__mro__ if code.co_name in vars(cls))
+        if is_own and not is_shipped(next(homes, __name__)):
+            return code.co_name
+        entered = entered.tb_next
+    return None
+
+
+def _own_line(owner: Any, error: Exception) -> str:
+    """Returns the last line of the class's own file that ran, where the error was raised below it, in a library."""
+    try:
+        own = Path(inspect.getfile(type(owner)))
+    except (OSError, TypeError):
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame for frame in frames if Path(frame.filename) == own]
+    return f", called at {own.name}:{lines[-1].lineno}" if lines and lines[-1] is not frames[-1] else ""

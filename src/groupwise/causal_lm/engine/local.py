@@ -13,7 +13,7 @@ from transformers import DynamicCache, GenerationConfig, LogitsProcessor, Logits
 from transformers.cache_utils import DynamicLayer
 
 from groupwise.causal_lm import sampler
-from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.backbone import Backbone, base_of
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine
 from groupwise.causal_lm.decode import DistributionError, Stops
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
@@ -63,7 +63,7 @@ class Generate(Engine):
             options |= {"top_p": settings.top_p, "top_k": settings.top_k}
         if settings.stop:
             options |= {"stop_strings": list(settings.stop), "tokenizer": self.tokenizer}
-        model = _without_adapter(self.backbone.model)
+        model = base_of(self.backbone.model)
         cuda = [device] if device.type == "cuda" else []
         with self.backbone.evaluating(), _plain_generation(model), torch.random.fork_rng(devices=cuda):
             torch.manual_seed(hash(tuple(request.seed for request in requests)) % 2**63)
@@ -134,7 +134,7 @@ def open_local(config: BuiltinEngine | TransformersEngine, backbone: Backbone, t
     Raises:
         ConfigError: it cannot sample from this family of models.
     """
-    name = type(_without_adapter(backbone.model)).__name__
+    name = type(base_of(backbone.model)).__name__
     if not continues_from_keys(backbone):
         if not _leaves_padding_out(backbone):
             raise ConfigError(
@@ -153,10 +153,6 @@ def open_local(config: BuiltinEngine | TransformersEngine, backbone: Backbone, t
             f'the built-in sampler does not serve {name} ({reason}); write domain.engine.kind = "transformers"'
         )
     return Builtin(backbone, tokenizer, config)
-
-
-def _without_adapter(model: Any) -> Any:
-    return model.get_base_model() if hasattr(model, "peft_config") else model
 
 
 def why_not_sampled(backbone: Backbone) -> str | None:

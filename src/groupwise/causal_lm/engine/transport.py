@@ -22,6 +22,7 @@ from typing import Any, final
 from safetensors.torch import load_file, save_file
 
 from groupwise import file_lock
+from groupwise.causal_lm.backbone import base_of
 from groupwise.causal_lm.config import SyncFromPath, VllmEngine
 from groupwise.causal_lm.engine.checks import check_shape
 from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
@@ -187,7 +188,7 @@ class FolderTransport(FileTransport):
 
     async def check(self, client: Any, server: Server) -> None:
         """Refuses a server whose model has another shape."""
-        await check_shape(client, server, _base(self.model))
+        await check_shape(client, server, base_of(self.model))
 
     async def send(self, client: Any, server: Server, version: int) -> None:
         """Has the server read the folder."""
@@ -294,15 +295,11 @@ def without_adapter(model: Any) -> Any:
     return copy.deepcopy(model).unload() if hasattr(model, "peft_config") else model
 
 
-def _base(model: Any) -> Any:
-    return model.get_base_model() if hasattr(model, "peft_config") else model
-
-
 def _name_head(model: Any, weights: Path) -> None:
     """Adds the head to the weights where it is tied to the embedding: vLLM on a CPU keeps a packed copy of such a head,
     and reads it again only under its own name.
     """
-    base = _base(model)
+    base = base_of(model)
     head = base.get_output_embeddings()
     name = next((f"{name}.weight" for name, module in base.named_modules() if module is head), None)
     # A model in several files has an index, which is left as it is.

@@ -68,7 +68,7 @@ class LanguageModel(Config):
 
 
 @final
-class Pretrained(LanguageModel):
+class Pretrained(LanguageModel, CausalLMConfig):
     """Any causal language model of transformers, whole or with LoRA; of a folder or a hub id safetensors only.
 
     Args:
@@ -81,22 +81,11 @@ class Pretrained(LanguageModel):
         revision: a branch, tag or commit of a hub id.
 
     Example:
-        >>> Pretrained(path="models/small").loading.path
-        'models/small'
+        >>> Pretrained(path="models/small").dtype
+        'auto'
     """
 
     kind: Literal["pretrained"] = "pretrained"
-    path: Annotated[str, Field(min_length=1)]
-    dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
-    attention: Literal["sdpa", "eager", "flash_attention_2"] | None = None
-    dropout: Literal["off", "kept"] = "off"
-    lora: LoraConfig | None = None
-    revision: str | None = None
-
-    @property
-    def loading(self) -> CausalLMConfig:
-        """The settings by which the folder is loaded."""
-        return CausalLMConfig(**self.model_dump(exclude={"kind", "lora"}), lora=self.lora)
 
 
 @final
@@ -523,10 +512,10 @@ class LanguageConfig(DomainConfig):
         has_weights, dtype = True, getattr(model, "dtype", "auto")
         if isinstance(model, Pretrained):
             from groupwise.causal_lm.gguf import plain_folder
-            from groupwise.causal_lm.model_folder import read_config
+            from groupwise.causal_lm.loading import read_config
 
             path = plain_folder(model.path)
-            config: Any = read_config(model.loading.model_copy(update={"path": path}))
+            config: Any = read_config(model.model_copy(update={"path": path}))
             if config is None:
                 raise ConfigError(
                     f"model.path = {model.path!r}: no config.json can be read from it; give a model folder, its"

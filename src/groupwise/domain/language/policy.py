@@ -17,8 +17,7 @@ from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone, router_remark
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig
 from groupwise.causal_lm.engine import open_engine
-from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, prepared, save
-from groupwise.causal_lm.model_folder import checked, read_config
+from groupwise.causal_lm.loading import LoadedLM, checked, fit_tokenizer, load, prepared, read_config, save
 from groupwise.causal_lm.sampler import Completions, Engine, GroupBatch, end_ids
 from groupwise.causal_lm.scoring import ScoringInputs
 from groupwise.causal_lm.sharded import ShardedLM, check_spreads
@@ -189,10 +188,10 @@ def open_policy(
         return model.open(config, streams)
     if isinstance(model, Pretrained):
         with keys_under("domain.model"):
-            if spreads and (model_config := read_config(checked(model.loading))) is not None:
+            if spreads and (model_config := read_config(checked(model))) is not None:
                 check_spreads(model_config)
         with keys_under("domain.model"):
-            loaded = load(model.loading, device)
+            loaded = load(model, device)
         return LocalPolicy(loaded, config.engine)
     replies = config.environment.replies if config.environment is not None else ()
     texts = [prompt.columns["prompt"] for prompt in (*splits.train, *splits.held_out)]
