@@ -179,13 +179,6 @@ def test_a_family_whose_cache_the_sampler_hands_on_wrongly_is_refused() -> None:
     check(model, TransformersEngine())
 
 
-def test_the_trial_draws_from_no_global_generator() -> None:
-    backbone = Backbone(build("qwen2", GROUPED))
-    before = torch.get_rng_state()
-    open_engine(BuiltinEngine(), backbone, None)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def saved(folder: Path, family: str, kind: str, **sizes: Any) -> CausalLMConfig:
     config = CONFIG_MAPPING[family](**{**COMMON, **sizes})
     getattr(transformers, kind)(config).save_pretrained(folder)

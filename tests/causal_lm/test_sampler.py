@@ -94,16 +94,6 @@ def test_what_prompts_begin_with_is_forwarded_once(model_of, prompts, monkeypatc
     torch.testing.assert_close(out.log_prob, torch.cat([one.log_prob for one in single]), rtol=0, atol=1e-12)
 
 
-def test_a_family_that_cannot_go_on_from_a_common_beginning_forwards_whole_prompts(model_of, monkeypatch):
-    backbone, forwarded = Backbone(model_of("gemma2")), []
-    forward = backbone.forward
-    monkeypatch.setattr(
-        backbone, "forward", lambda ids, **inputs: forwarded.append(ids.shape) or forward(ids, **inputs)
-    )
-    sample(backbone, GroupBatch(SHARED, 1, settings(max_new_tokens=1), range(18)))
-    assert forwarded == [(18, 25)]
-
-
 def test_a_member_depends_only_on_its_prompt_and_seed(model_of):
     backbone = Backbone(model_of("gpt2", torch.float64))
     seeds = [101, 102, 103, 104, 105, 106]
@@ -147,17 +137,6 @@ def test_truncated_sampling_records_both_distributions(model_of, truncation):
         )
         differs |= bool((log_p.gather(1, pick) - left.gather(1, pick)).abs().max() > 0.01)
     assert differs
-
-
-def test_greedy_takes_the_most_likely_token_as_generate_does(model_of):
-    model = model_of("qwen3")
-    out = sample(Backbone(model), GroupBatch(PROMPTS, 1, settings(greedy=True, top_k=2), range(3)))
-    assert out.behaviour_log_prob is None
-    for prompt, tokens in zip(PROMPTS, out.token_lists(), strict=True):
-        generated = model.generate(
-            torch.tensor([prompt]), do_sample=False, max_new_tokens=12, attention_mask=torch.ones(1, len(prompt))
-        )
-        assert generated[0, len(prompt) :].tolist() == tokens
 
 
 def test_dropout_is_off_and_modes_come_back(model_of):

@@ -7,7 +7,6 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.causal_lm.engine.stand_in import serving
-from transformers import MambaConfig, MambaForCausalLM, RwkvConfig, RwkvForCausalLM
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine, VllmEngine
@@ -63,27 +62,6 @@ def test_generate_agrees_with_the_builtin_sampler_when_greedy(model_of):
     )
     assert ours.token_lists() == theirs.token_lists()
     torch.testing.assert_close(ours.log_prob, theirs.log_prob, rtol=0, atol=1e-4)
-
-
-def test_a_family_that_keeps_a_state_is_sampled_by_generate_or_refused():
-    ids = {"vocab_size": 31, "eos_token_id": 1, "bos_token_id": None, "pad_token_id": 0}
-    state = MambaForCausalLM(MambaConfig(hidden_size=16, num_hidden_layers=2, state_size=4, **ids)).eval()
-    with pytest.raises(
-        ConfigError, match=r'MambaForCausalLM keeps a recurrent state .*write domain.engine.kind = "transformers"'
-    ):
-        open_engine(BuiltinEngine(), Backbone(state), None)
-    out = open_engine(TransformersEngine(), Backbone(state), None).sample(
-        GroupBatch(PROMPTS, 2, SamplingConfig(max_new_tokens=6), range(4))
-    )
-    check_rows(state, out, 1.0, 2, atol=1e-5)
-    recurrent = RwkvForCausalLM(RwkvConfig(hidden_size=16, num_hidden_layers=2, **ids)).eval()
-    with torch.no_grad():
-        for parameter in recurrent.parameters():
-            if parameter.ndim == 2:
-                parameter.normal_()
-    for config in (BuiltinEngine(), TransformersEngine()):
-        with pytest.raises(ConfigError, match="RwkvForCausalLM reads padding as text"):
-            open_engine(config, Backbone(recurrent), None)
 
 
 def test_a_folders_own_habits_of_generation_are_left_aside(model_of):

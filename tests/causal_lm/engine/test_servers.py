@@ -126,11 +126,6 @@ def test_servers_that_processes_share_do_not_sleep(engine_of, monkeypatch):
         engine_of(sleep=True)
 
 
-def test_evaluation_asks_the_server_that_follows(engine_of):
-    assert engine_of().live
-    assert not engine_of(sync="none").live
-
-
 def test_closing_an_engine_removes_the_weights_it_wrote(engine_of, tmp_path):
     engine = engine_of(folder=tmp_path)
     draw(engine)
@@ -430,13 +425,6 @@ def test_a_server_that_cannot_read_the_weights_is_told_by_its_first_reason(serve
         draw(engine_of(patience_seconds=0.3))
 
 
-def test_a_server_of_half_precision_is_named(server, engine_of, model_of):
-    server.takes_weights = False
-    server.backbone = Backbone(model_of("gpt2", torch.bfloat16))
-    with pytest.raises(EngineError, match=r"size of half precision; start it with --dtype float32"):
-        draw(engine_of())
-
-
 def test_a_server_that_was_started_anew_unseen_is_sent_the_weights_again(trained, server, engine_of):
     engine = engine_of()
     move(trained)
@@ -457,19 +445,6 @@ def test_a_server_that_was_started_anew_is_found_by_answers_without_comparable_l
     second = draw(engine, settings=settings)
     assert second.token_lists() == first.token_lists()
     assert server.syncs == ["v0", "v0"]
-
-
-@pytest.mark.slow
-def test_the_trainer_computes_the_log_probs_of_a_proof_once_a_version(trained, server, engine_of, monkeypatch):
-    """Also where several servers give the same answers, and prove them again after a greedy batch."""
-    engine, scored = engine_of(), []
-    score = engine._proof._score
-    monkeypatch.setattr(engine._proof, "_score", lambda *arguments: [scored.append(1), score(*arguments)][1])
-    for version in range(2):
-        for _ in range(2):
-            draw(engine, settings=SamplingConfig(max_new_tokens=8, greedy=True))
-        assert len(scored) == version + 1
-        move(trained)
 
 
 @pytest.mark.slow
@@ -494,18 +469,6 @@ def test_conversations_with_a_server_that_was_started_anew_begin_again(trained, 
     server.restart()
     assert converse() == first
     assert len(begun) == 1
-
-
-def test_a_server_without_developer_routes_is_told_how_to_start_it(server, engine_of):
-    server.has_developer_routes = False
-    with pytest.raises(EngineError, match=r"status 404.*VLLM_SERVER_DEV_MODE=1.*sync = \"none\""):
-        draw(engine_of())
-
-
-def test_a_paused_server_is_asked_again(trained, server, engine_of):
-    engine = engine_of()
-    server.fail = 3
-    assert_of(trained, draw(engine))
 
 
 @pytest.mark.parametrize("end", [pytest.param("abort", marks=pytest.mark.slow), "close", "silence"])
@@ -573,25 +536,6 @@ def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
     assert len(caplog.messages) == 1
     assert second.address in caplog.messages[0]
     assert "the other 1 take its groups" in caplog.messages[0]
-
-
-@pytest.mark.slow
-def test_one_of_two_servers_that_stays_busy_is_named_once(trained, server, engine_of, model_of, caplog):
-    """It answers 503 to every completion, for whatever reason, and the others have its work."""
-    with serving(Backbone(model_of("gpt2"))) as second:
-        engine = engine_of(address=(server.address, second.address), silence_seconds=60)
-        second.fail = 10**6
-        with caplog.at_level(logging.WARNING, "groupwise"):
-            assert_of(trained, draw(engine))
-            assert not caplog.messages
-            busy = engine._fleet.servers[1]
-            busy.unwell_since -= 60
-            for _ in range(4):
-                busy.rests_until = 0.0
-                assert_of(trained, draw(engine))
-    (message,) = caplog.messages
-    assert message.startswith(f"domain.engine: {second.address}: status 503: ")
-    assert message.endswith("; the other 1 take its groups")
 
 
 def test_a_server_that_comes_back_is_named(trained, server, engine_of, caplog):
@@ -693,14 +637,6 @@ def test_a_server_is_told_the_whole_path_of_a_folder(trained, tmp_path, monkeypa
     transport.close()
 
 
-def test_nobody_answers(engine_of, server, caplog):
-    with caplog.at_level(logging.WARNING, "groupwise"), pytest.raises(EngineError) as error:
-        draw(engine_of(address="http://127.0.0.1:9", patience_seconds=0.3))
-    assert "no vLLM server has answered for 0.3 s (http://127.0.0.1:9: ConnectError" in str(error.value)
-    assert "\n" not in str(error.value)
-    assert "it is asked again for 0.3 s" in caplog.messages[0]
-
-
 def test_a_completion_that_is_always_broken_off_ends_the_run(server, engine_of):
     engine = engine_of(patience_seconds=0.3)
     draw(engine)
@@ -735,17 +671,6 @@ def test_a_server_that_ends_as_it_starts_is_told_with_its_last_words(trained, tm
         started.wait()
     started.close()
     started.close()
-
-
-def test_a_signal_to_the_group_of_a_run_leaves_its_server_to_the_step_under_way(trained, tmp_path):
-    program = tmp_path / "vllm"
-    program.write_text("#!/bin/sh\nsleep 1000\n")
-    program.chmod(0o755)
-    started = StartedServer(VllmEngine(start=True, executable=str(program)), trained, TOKENIZER)
-    try:
-        assert os.getpgid(started._process.pid) != os.getpgrp()
-    finally:
-        started.close()
 
 
 def test_a_killed_run_leaves_neither_server_nor_weights(trained, tmp_path):

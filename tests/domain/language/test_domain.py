@@ -52,18 +52,6 @@ def test_rescoring_gives_what_the_sampler_recorded(build):
     assert some.entropy is None
 
 
-def test_log_probs_are_those_of_the_whole_model_at_the_temperature_stored(build):
-    domain = build()
-    samples = sample(domain, temperature=0.7)
-    assert samples.settings["temperature"] == 0.7
-    for row in range(len(samples)):
-        prompt = samples.payload["prompt_ids"][row]
-        tokens = samples.payload["tokens"][row, : samples.payload["length"][row]].tolist()
-        logits = domain.module(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
-        expected = torch.log_softmax(logits / 0.7, -1)[range(len(tokens)), tokens]
-        torch.testing.assert_close(samples.old_log_prob[row, : len(tokens)], expected.detach(), atol=1e-10, rtol=0)
-
-
 def test_batches_of_two_temperatures_are_rescored_each_at_its_own(build):
     domain = build()
     both = Samples.concatenate([sample(domain, temperature=0.5), sample(domain, temperature=2.0, step=1)])
@@ -199,22 +187,6 @@ def test_rewards_see_the_text_and_the_columns(build):
     json.dumps(domain.describe(samples, everything(samples)))
 
 
-def test_a_record_holds_the_ids_that_were_forwarded(build):
-    domain = build()
-    samples = sample(domain, prompts=2)
-    records = domain.describe(samples, everything(samples))
-    for row, record in enumerate(records):
-        ids = samples.payload["tokens"][row, : samples.payload["length"][row]].tolist()
-        assert (
-            record["prompt_ids"]
-            == samples.payload["prompt_ids"][row]
-            == domain.tokenizer(record["prompt"])["input_ids"]
-        )
-        assert record["token_ids"] == ids
-        assert len(record["tokens"]) == len(ids) == record["num_tokens"]
-    json.dumps(records)
-
-
 def test_a_conversations_environment_tokens_are_read_and_never_trained_on(build):
     domain = build(**GAME)
     samples = sample(domain, prompts=3, group=4)
@@ -293,22 +265,6 @@ def test_evaluation_is_greedy_and_sampled_and_the_same_twice(build):
     assert len(tuned.evaluate(streams=Streams(0)).records) == 4
 
 
-@pytest.mark.parametrize("engine", [{"kind": "builtin", "max_members": 3}, {"kind": "transformers"}])
-def test_every_engine_gives_members_that_are_rescored_alike(build, engine):
-    domain = build(engine=engine)
-    samples = sample(domain)
-    scored = domain.score(samples, everything(samples), ALL)
-    torch.testing.assert_close(
-        scored.log_prob.masked_fill(~samples.mask, 0.0), samples.old_log_prob, atol=1e-10, rtol=0
-    )
-    if engine["kind"] == "builtin":
-        assert torch.equal(samples.payload["tokens"], sample(build()).payload["tokens"])
-    assert (
-        build(engine=engine).evaluate(streams=Streams(0)).metrics["greedy/length"]
-        == build().evaluate(streams=Streams(0)).metrics["greedy/length"]
-    )
-
-
 def test_settings_of_a_stage_keep_the_model(build, config):
     domain = build()
     other = domain.adapted(config(sampling={"max_new_tokens": 3}))
@@ -360,18 +316,6 @@ def test_the_log_says_how_many_rows_were_left_out(build):
     assert dropped.remarks == [f"data: prompts left out, longer than 5 tokens (domain.overlong = 'drop'): {num}"]
     assert cut.remarks == [f"data: prompts cut on the left, longer than 5 tokens (domain.overlong = 'truncate'): {num}"]
     assert build().remarks == []
-
-
-def test_the_log_names_columns_that_rewards_do_not_see(build, tmp_path):
-    rows = [{"prompt": f"{number} ?", "answer": "1", "num_tokens": 7, "truncated": "no"} for number in range(4)]
-    (tmp_path / "rows.json").write_text(json.dumps(rows))
-    paths = [str(tmp_path / "rows.json")]
-    domain = build(
-        data={"source": {"kind": "files", "paths": paths}, "num_train": None, "num_held_out": 1},
-        rewards={"worked": None},
-        demonstrations=None,
-    )
-    assert any("the columns num_tokens, truncated of the data are not passed on" in line for line in domain.remarks)
 
 
 def test_a_batch_whose_prompts_were_cut_is_compared_with_its_server(build):
