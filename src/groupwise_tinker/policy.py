@@ -121,7 +121,7 @@ class _ServerEngine(Engine):
         temperature = 0.0 if _is_greedy(batch.settings) else 1.0
 
         def complete(requests: list[Request]) -> list[Turn]:
-            # At first the members of a group share one request: they differ by the server's own draws.
+            # The first request asks for a whole group: the server draws its members from one seed.
             size = batch.group_size if requests[0].num_before == 0 else 1
             asked = [(r.context, size, r.num_tokens, r.seed) for r in requests[::size]]
             turns = [turn for group in self._server.active.sample(asked, temperature, self._end_ids) for turn in group]

@@ -237,7 +237,8 @@ class Backbone:
         changed_ids = torch.cat([ids[:, :-1], torch.zeros_like(ids[:, -1:])], 1)
         with self.evaluating(), torch.autocast(self.device.type, enabled=False):
             states, changed_states = (self.hidden(tokens, use_cache=False)[0, :-1] for tokens in (ids, changed_ids))
-        # A causal model computes the same numbers twice; only experts may be multiplied in groups of another size.
+        # A causal model gives equal states for both texts. The tolerance is for mixtures of experts: another last token
+        # changes how many rows each expert multiplies, and so the rounding.
         tolerance = 2e-2 if states.dtype.itemsize < 4 else 1e-4
         if len(states) and bool((states - changed_states).abs().max() > tolerance * states.abs().max()):
             raise ConfigError(
@@ -334,7 +335,7 @@ def quick_adapters(model: nn.Module) -> Iterator[None]:
     """
     replaced: list[nn.Module] = []
     try:
-        # Nobody has made a layer of peft where peft was never imported.
+        # If peft was never imported, the model has no layer of it.
         if hasattr(model, "peft_config") and "peft.tuners.lora.layer" in sys.modules:
             for layer in model.modules():
                 product = _product(layer)

@@ -426,7 +426,7 @@ def _merged(model: Any) -> Any:
 
 @contextmanager
 def _writing_on_any_rank(model: Any) -> Iterator[None]:
-    """Has transformers write on processes other than the first as well: several may have a server each to write for."""
+    """Lets transformers write on every process: each may have a server of its own to write for."""
     model.should_save_on_this_rank = lambda is_main_process: is_main_process
     try:
         yield

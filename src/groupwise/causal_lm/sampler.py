@@ -213,7 +213,7 @@ def sample(
         `Completions`, on the model's device.
 
     Raises:
-        ConfigError, ValueError: as of `GroupBatch.check`.
+        ConfigError, ValueError: see `GroupBatch.check`.
         DistributionError: NaN or infinite numbers from the model.
 
     Dropout is off and every module's mode is restored. Autocast is as the caller has it, but never reaches the head. A
@@ -426,19 +426,19 @@ class Gathers(Protocol):
 
 class Engine(ABC):
     """A sampler of groups. `live` says whether it samples from the weights that are trained, as they are now,
-    `sends_weights` whether this process, and not another one, sends them to the servers that sample, `leaves_scores`
+    `sends_weights` whether this process, and not another one, sends them to the servers that sample, `needs_rescoring`
     whether `sample` returns NaN log-probs, which the caller computes with all processes.
     """
 
     live: bool = True
     sends_weights: bool = True
-    leaves_scores: bool = False
+    needs_rescoring: bool = False
 
     @abstractmethod
     def sample(self, batch: GroupBatch) -> Completions:
-        """Samples the groups of a batch; result and errors as of `groupwise.causal_lm.sampler.sample`."""
+        """Samples the groups of a batch; result and errors: see `groupwise.causal_lm.sampler.sample`."""
 
-    def expect(self, num_tokens: int) -> None:  # noqa: B027
+    def announce_length(self, num_tokens: int) -> None:  # noqa: B027
         """Notes that texts will be sampled of so many tokens of prompt and completion; does nothing by default."""
 
     def send_weights(  # noqa: B027

@@ -112,7 +112,7 @@ def backward(
 def head_backward(
     backbone: Backbone, inputs: ScoringInputs, cotangents: Mapping[str, Tensor], *, pack: bool = True
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Makes the head's part of `backward`, and leaves that of the body to the caller; arguments as of `backward`.
+    """Makes the head's part of `backward`, and leaves that of the body to the caller; arguments: see `backward`.
 
     Returns:
         the detached fields, and ``[N, H]`` hidden states with the gradient that they pass on to the body.

@@ -72,7 +72,7 @@ class ShardedLM:
 
         def compute() -> tuple[dict[str, Tensor], Tensor, Tensor]:
             fields, hidden, gradient = scoring.head_backward(self.backbone, read, cotangents)
-            # Where the head alone is trained, nothing below it has a gradient, and FSDP reduces in the backward pass.
+            # FSDP reduces gradients in the backward pass, so the states need one even where only the head is trained.
             return fields, hidden if hidden.requires_grad else hidden.requires_grad_(), gradient
 
         with torch.enable_grad():

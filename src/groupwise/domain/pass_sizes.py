@@ -25,7 +25,7 @@ from groupwise.processes import is_out_of_memory
 MOST_ROWS = 64
 """Rows of a pass without a gradient, however many fit: larger passes are hardly faster, and hold more."""
 CPU_BYTES = 2**27
-"""What a pass may hold on a CPU, whose memory is shared with everything else."""
+"""The memory limit of a pass on a CPU, whose memory is shared with everything else."""
 CUDA_SHARE = 0.5
 """The share of a GPU's free memory that a pass may hold; rewards, and an optimiser's moments, come later."""
 

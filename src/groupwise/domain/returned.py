@@ -1,4 +1,6 @@
-"""What the methods of a domain returned, checked at every call: its type, and shapes, dtypes, lengths and devices."""
+"""Checks of every value that a domain's methods return: its type, and shapes, dtypes, lengths and devices; and one line
+for a method that raises.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ T = TypeVar("T")
 
 @final
 class Fault(ValueError):
-    """What a method of a domain returned or raised, and training cannot use; the sentence begins with its name."""
+    """A domain's method returned something that training cannot use, or raised; the sentence begins with its name."""
 
     def of(self, domain: Domain) -> ConfigError:
         """Returns the error for people, which names the domain's class and the guide."""
@@ -80,14 +82,14 @@ def checked_samples(samples: Any, num_prompts: int, group_size: int, domain: Dom
     Args:
         num_prompts: that it was asked for.
         group_size: members of each.
-        domain: whose log-probs are of densities or not, and are known when it has sampled or not (`draws_elsewhere`).
+        domain: whose log-probs are of densities or not, and are known when it has sampled or not (`samples_remotely`).
 
     Raises:
         Fault: they are other members, or records of another shape.
     """
     _required("sample", samples, Samples, "groupwise.domain.protocol.Samples")
     _check_groups(samples, num_prompts, group_size)
-    if not domain.draws_elsewhere:
+    if not domain.samples_remotely:
         try:
             Rollouts(
                 samples.group,

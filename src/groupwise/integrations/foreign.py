@@ -114,7 +114,7 @@ def unmet_needs(
 
 def loss_refusals(objective: Objective, system: str, recorded: frozenset[str]) -> Iterator[str]:
     """Yields a sentence for everything that the loss of an objective needs and a micro-batch of log-probs, advantages
-    and masks does not hold; arguments as of `unmet_needs`.
+    and masks does not hold; arguments: see `unmet_needs`.
     """
     # An exact divergence is refused by its slot, and an entropy bonus by its coefficient.
     apart = frozenset({"entropy", "exact_divergence"} if objective.divergence.kind == "exact" else {"entropy"})

@@ -229,9 +229,9 @@ def test_every_version_of_an_adapter_has_a_name_of_its_own(trained, tmp_path):
 def test_a_server_that_was_away_is_asked_under_the_name_that_the_others_have(trained):
     """The process that sends weights sends them later; the other processes have no other way to learn the name."""
     second = fleet.Fleet(VllmEngine(), ["http://a", "http://b"], None, Proof(Backbone(trained)), eos=())
-    second.hold({"http://a": "groupwise-1-v0", "http://b": "groupwise-1-v0"})
+    second.mark_proved({"http://a": "groupwise-1-v0", "http://b": "groupwise-1-v0"})
     second.advance()
-    second.hold({"http://b": "groupwise-1-v1"})
+    second.mark_proved({"http://b": "groupwise-1-v1"})
     assert [server.model for server in second.servers] == ["groupwise-1-v1"] * 2
     assert [server.version == second.version for server in second.servers] == [False, True]
 
@@ -260,7 +260,7 @@ def test_a_model_in_shards_leaves_its_scores_to_the_step_unless_its_servers_do_n
         engine, send = of_shards(sync=sync)
         send()
         completions = draw(engine)
-        assert engine.leaves_scores == leaves
+        assert engine.needs_rescoring == leaves
         assert bool(completions.log_prob[completions.mask].isnan().all()) == leaves
 
 
@@ -411,7 +411,7 @@ def test_a_server_of_another_depth_is_sent_no_weights(trained, server, engine_of
 def test_a_server_of_shorter_texts_than_will_come_is_named_before_it_is_sent_weights(server, engine_of):
     server.max_model_len = 30
     engine = engine_of()
-    engine.expect(31)
+    engine.announce_length(31)
     with pytest.raises(EngineError, match=r"ends every text at 30 tokens, .* for 31 .*; start it with --max-model-len"):
         draw(engine)
     assert not server.syncs
@@ -678,10 +678,10 @@ def test_a_killed_run_leaves_neither_server_nor_weights(trained, tmp_path):
     program = tmp_path / "vllm"
     program.write_text(f"#!/bin/sh\ntrap '' TERM\nsleep 1000 & echo $! > {tmp_path}/grandchild\nwait\n")
     program.chmod(0o755)
-    keeper = Path(started_module.__file__).with_name("keeper.py")
+    supervisor = Path(started_module.__file__).with_name("supervisor.py")
     code = (
         "import os, subprocess, sys, time\n"
-        f"subprocess.Popen([sys.executable, '-I', {str(keeper)!r}, str(os.getpid()), {str(program)!r}])\n"
+        f"subprocess.Popen([sys.executable, '-I', {str(supervisor)!r}, str(os.getpid()), {str(program)!r}])\n"
         "time.sleep(1000)\n"
     )
     run = subprocess.Popen([sys.executable, "-c", code])
@@ -710,14 +710,14 @@ def test_weights_lie_elsewhere_where_nobody_may_write_to_memory(trained, monkeyp
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system tells nobody that a parent was killed")
-def test_a_server_whose_keeper_was_killed_ends(tmp_path):
+def test_a_server_whose_supervisor_was_killed_ends(tmp_path):
     program = tmp_path / "vllm"
     program.write_text(
         f"#!/bin/sh\necho $$ > {tmp_path}/written\nmv {tmp_path}/written {tmp_path}/pid\nexec sleep 1000\n"
     )
     program.chmod(0o755)
-    keeper = Path(started_module.__file__).with_name("keeper.py")
-    kept = subprocess.Popen([sys.executable, "-I", str(keeper), str(os.getpid()), str(program)])
+    supervisor = Path(started_module.__file__).with_name("supervisor.py")
+    kept = subprocess.Popen([sys.executable, "-I", str(supervisor), str(os.getpid()), str(program)])
     wait_for((tmp_path / "pid").exists)
     pid = int((tmp_path / "pid").read_text())
     kept.kill()

@@ -197,7 +197,7 @@ class Proof:
 
     def _score(self, prompts: Sequence[Sequence[int]], tokens: Tensor, mask: Tensor, temperature: float) -> Tensor:
         device = self.backbone.device
-        # Of a model that is trained on a GPU in shards this whole lies on the CPU, where a run on a GPU has one thread.
+        # With shards on a GPU the gathered copy is on the CPU, where a run on a GPU uses one thread.
         spares = device.type == "cpu" != self.backbone.trained_on.type
         with self.backbone.evaluating(), _all_threads() if spares else nullcontext():
             inputs = ScoringInputs(prompts, tokens.to(device), mask.to(device), temperature=temperature)

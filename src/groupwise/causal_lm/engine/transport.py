@@ -191,7 +191,7 @@ class FolderTransport(FileTransport):
         await check_shape(client, server, base_of(self.model))
 
     async def send(self, client: Any, server: Server, version: int) -> None:
-        """Has the server read the folder."""
+        """Lets the server read the folder."""
         await reload_folder(client, server, str(self.path(version)))
 
 
@@ -264,7 +264,7 @@ class LoraTransport(FileTransport):
         save(self.model, self.tokenizer, folder, merge=False)
 
     async def send(self, client: Any, server: Server, version: int) -> None:
-        """Has the server load the adapter, and forget the one before."""
+        """Lets the server load the adapter and unload the one before."""
         name = f"{self.name}-v{version}"
         body = {"lora_name": name, "lora_path": str(self.path(version))}
         try:
@@ -281,7 +281,7 @@ class LoraTransport(FileTransport):
         server.model = name
 
     async def leave(self, client: Any, server: Server) -> None:
-        """Has the server forget the adapter. It would go on listing it, and end at a request for it: vLLM reads the
+        """Lets the server unload the adapter. It would go on listing it, and end at a request for it: vLLM reads the
         files of an adapter again that another one has displaced.
         """
         if server.model.startswith(self.name):

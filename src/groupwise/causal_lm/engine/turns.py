@@ -93,7 +93,7 @@ def converse(
             fields = scoring.score(backbone, inputs)
         check_finite(fields["log_prob"], range(len(members)), batch.group_size)
     else:
-        # Of the dtype in which the head computes log-probs.
+        # NaN of the dtype in which the head computes log-probs.
         dtype = torch.promote_types(backbone.head.weight.dtype, torch.float32)
         fields = {"log_prob": torch.zeros(mask.shape, dtype=dtype, device=device).masked_fill(mask, math.nan)}
     # A greedy engine's own log-probs are those of a distribution that has only one token.
@@ -104,7 +104,7 @@ def converse(
 
 
 def take_turns(complete: Callable[[list[Request]], list[Turn]], batch: GroupBatch) -> list[Member]:
-    """Asks for turns until every member has ended; arguments as of `converse`."""
+    """Asks for turns until every member has ended; arguments: see `converse`."""
     owner = [list(prompt) for prompt in batch.prompts for _ in range(batch.group_size)]
     members = [Member() for _ in owner]
     settings, limit = batch.settings, batch.settings.max_new_tokens

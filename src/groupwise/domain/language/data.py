@@ -270,7 +270,7 @@ def _check_prompt(row: Row) -> None:
 
 
 def _problem_of_content(message: Mapping[str, Any]) -> str:
-    """Says what a chat template would write as Python prints it; empty where the content is text."""
+    """Describes a content that a chat template would print as a Python object; empty if the content is text."""
     content = message["content"]
     if isinstance(content, str) or (content is None and message.get("tool_calls")):
         return ""

@@ -159,16 +159,16 @@ class LanguageDomain(Domain):
             self._ids |= evaluation_set.ids
         for tokenized in (self._train, *self._evaluation.values()):
             engine = self.policy.engine if tokenized is self._train else self.policy.live_engine
-            engine.expect(max(map(len, tokenized.ids.values()), default=0) + config.longest_completion)
+            engine.announce_length(max(map(len, tokenized.ids.values()), default=0) + config.longest_completion)
 
     @property
     def num_prompts(self) -> int:
         return len(self._train.prompts)
 
     @property
-    def draws_elsewhere(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def samples_remotely(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """True where a server samples from a model in shards."""
-        return self.policy.engine.leaves_scores
+        return self.policy.engine.needs_rescoring
 
     @property
     def sends_weights(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -176,12 +176,12 @@ class LanguageDomain(Domain):
         return self.policy.engine.sends_weights
 
     def send_weights(self, peers: Peers) -> None:
-        """Has the policy send its weights, and prove them with prompts that are trained on."""
+        """Lets the engine send the weights, and proves them with training prompts."""
         prompts = [self.prompt_ids(prompt) for prompt in self._train.prompts[:64]]
         self.policy.engine.send_weights(prompts, self.config.sampling.max_new_tokens, peers)
 
     def check_scored(self, samples: Samples) -> None:
-        """Has the engine compare the log-probs of a batch, unless top-p or top-k cut the distribution it sampled from.
+        """Lets the engine compare the log-probs of a batch, unless top-p or top-k cut the distribution it sampled from.
 
         Raises:
             EngineError: a server sampled from other weights.
