@@ -385,7 +385,7 @@ def _is_changed(module: nn.Module) -> bool:
 
 
 def _check_embedding(model: Any, head: nn.Linear) -> None:
-    """Refuses an adapter on an embedding whose weight is the head's too: merged, it would change both."""
+    """Refuses an adapter on an embedding that is tied to the head: merging it would change the head too."""
     embedding = model.get_input_embeddings()
     if getattr(getattr(embedding, "base_layer", None), "weight", None) is head.weight:
         layer = next(name for name, module in model.named_modules() if module is embedding).rpartition(".")[2]

@@ -402,7 +402,7 @@ class _Run:
             for start, stop in spans:
                 mask[row, start:stop] = False
         columns = {name: torch.where(mask, value[:longest].t(), 0) for name, value in self.columns.items()}
-        # One check a batch: a check of every token would wait for the device at every token.
+        # One check a batch; a check at every token would wait for the device each time.
         check_finite(columns["log_prob"], self.numbers, self.group_size)
         return Completions(
             tokens=torch.where(valid, self.steps[:longest].t(), 0),

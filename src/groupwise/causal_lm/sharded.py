@@ -38,7 +38,7 @@ class ShardedLM:
 
     def __init__(self, backbone: Backbone, mesh: DeviceMesh) -> None:
         check_spreads(backbone.config)
-        # The trial of packing runs the model past its forward pass, which only a plain one allows.
+        # Whether the model can be packed is tried now: the trial calls parts of the model, which shards do not allow.
         scoring.can_pack(backbone)
         self.backbone = copy_without_weights(backbone, backbone.model)
         self.backbone.sharded = True

@@ -54,7 +54,7 @@ class Domain(ABC):
         samples_remotely: whether `sample` and a shared evaluation ask a server. A sharded model's whole weights are
             then gathered on the CPU and sent from there; members come without log-probs of the trainer (NaN), and the
             step scores them in shards.
-        sends_weights: whether this process sends them there; one that does not holds shards alone.
+        sends_weights: whether this process sends the weights to the server; one that does not holds shards alone.
         keeps_graph: whether `sample` may keep the graph of its passes for the first update; otherwise the step calls it
             without gradient.
         memory_remedy: what to write where memory runs out, with the domain's own keys.

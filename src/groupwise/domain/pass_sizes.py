@@ -125,7 +125,7 @@ class PassSizes:
         while start < len(rows) or not any_pass:
             part = rows[start : start + self.rows(kind)]
             try:
-                # No gradient is switched off while the caller has the result.
+                # The caller takes the result outside of `no_grad`, so that his own gradients are not switched off.
                 with torch.no_grad():
                     result = [compute(part)]
             except Exception as error:

@@ -320,7 +320,7 @@ def _near(values: Sequence[Any], place: int) -> str:
 
 
 def _check_record(place: str, record: Any) -> None:
-    """Refuses a record for people that a file of JSON lines cannot hold beside its images."""
+    """Refuses a record that cannot be written as a line of JSON, its images left out."""
     if not isinstance(record, Mapping):
         raise Fault(f"{place}: an entry is {described(record)}; it must be a dict")
     for name, value in record.items():
@@ -344,7 +344,7 @@ def _check_devices(place: str, tensors: Mapping[str, Any], device: torch.device)
 
 
 def _check_payload(place: str, samples: Samples) -> None:
-    """Refuses data of the domain that are not one row a member."""
+    """Refuses a payload whose entries do not have one row a member."""
     for name in ("payload", "numbers"):
         if not isinstance(getattr(samples, name), Mapping):
             raise Fault(f"{place}: {name} is {described(getattr(samples, name))}; it must be a dict by name")
@@ -359,7 +359,7 @@ def _dtype(value: Tensor) -> str:
 
 
 def described(value: Any) -> str:
-    """Describes what stands in the place of a record.
+    """Describes a value of the wrong type in a few words.
 
     Example:
         >>> described(["a"]), described(None), described({})
@@ -538,7 +538,7 @@ def _called(name: str, method: Any, *arguments: Any, **options: Any) -> Any:
         return method(*arguments, **options)
     except ConfigError:
         raise
-    # An author's code may fail in any way; memory that ran out is no fault of it.
+    # An author's code may fail in any way; running out of memory is not its fault.
     except Exception as error:
         if is_out_of_memory(error):
             raise

@@ -143,7 +143,7 @@ class Fleet:
         """Begins the patience with every server anew. One that fails goes on resting."""
         self.ended_by = None
         for server in self.servers:
-            # A lock belongs to one event loop.
+            # A lock belongs to one event loop, and every batch runs in its own.
             server.lock = asyncio.Lock()
             server.failing_since = None
 

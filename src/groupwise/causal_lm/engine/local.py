@@ -179,7 +179,7 @@ def why_not_sampled(backbone: Backbone) -> str | None:
         with backbone.evaluating():
             rescored = score(backbone, inputs, pack=False)["log_prob"]
     except DistributionError:
-        # Weights that give no distribution are named where a member is drawn.
+        # Weights that are NaN or infinite are reported when the first member is drawn.
         return None
     except Exception as error:  # a family's code raises errors of any kind on another cache than its own
         if is_out_of_memory(error):
@@ -196,8 +196,8 @@ def why_not_sampled(backbone: Backbone) -> str | None:
 
 
 def continues_from_keys(backbone: Backbone) -> bool:
-    """Tests that the model goes on from the keys and values of its cache. Two tokens are forwarded, and their cache is
-    looked at.
+    """Tests whether keys and values are all that the model carries from token to token: forwards two tokens and looks
+    at the layers of their cache.
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig

@@ -53,7 +53,7 @@ class Piece:
 
 @final
 class Interrupted(Exception):
-    """The error of a request that another try may serve.
+    """A failed request that may succeed when it is repeated.
 
     Args:
         reason: the cause, in a few words.
@@ -131,8 +131,8 @@ class Server:
         raise self._refusal(reply.status, reply.text)
 
     async def _wait_while_alive(self, client: Any, request: asyncio.Future[Any], quick_path: str) -> None:
-        """Waits for a request, and asks for a sign of life again and again: a machine takes connections for a process
-        that has stopped.
+        """Waits for a request, and asks for the server's health meanwhile: the machine accepts connections also for a
+        process that has stopped.
 
         Raises:
             Interrupted: the server does not answer for `silence_seconds`, or leaves a quick request for
@@ -189,7 +189,7 @@ class Server:
         url, request = f"{self.address}/v1/completions", {**body, "model": self.model, "stream": True}
 
         async def watch() -> None:
-            """Ends the request where the server has sent nothing in time, to no other request either."""
+            """Ends the request if the server has been silent for too long, towards other requests as well."""
             while (left := min(max(last_byte_at, self.last_byte_at) + seconds, end) - clock()) > 0 or (
                 clock() < end and await self._works_for_others(client)
             ):

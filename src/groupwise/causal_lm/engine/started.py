@@ -91,8 +91,8 @@ class StartedServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # A signal to all processes of a terminal or of `timeout` has the run end after its step, with the
-                # server that this step needs.
+                # Ctrl-C or `timeout` signals all processes of the group. The run then finishes its step, for which it
+                # still needs the server.
                 start_new_session=True,
             )
 
@@ -141,8 +141,8 @@ class StartedServer:
 
 
 def last_error(log: str) -> str:
-    """Returns the end of a server's log that says why it ended: the last error, in one line. Warnings are none, and the
-    process that names another one's error as the cause tells less than that one.
+    """Returns the last error in a server's log, in one line. Warnings are skipped, and so is a process that only points
+    to another one's error as the root cause.
 
     Example:
         >>> last_error("(Core pid=7) ERROR 1-2 3:4 [a.py:1] ValueError: no room\\nRuntimeError: See root cause above.")

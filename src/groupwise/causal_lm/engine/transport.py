@@ -125,10 +125,10 @@ class Transport(ABC):
         """
 
     async def check(self, client: Any, server: Server) -> None:  # noqa: B027
-        """Refuses a server that the weights would end, before it is sent any; does nothing by default."""
+        """Refuses a server that these weights would crash, before any are sent; does nothing by default."""
 
     async def leave(self, client: Any, server: Server) -> None:  # noqa: B027
-        """Takes back what a server should not keep when the run has ended; does nothing by default."""
+        """Removes what a server should not keep after the run; does nothing by default."""
 
     def close(self) -> None:  # noqa: B027
         """Removes what was written; a second call does nothing."""
@@ -335,7 +335,7 @@ def named(transport: Transport, method: str) -> Iterator[None]:
     except (EngineError, Interrupted, ConfigError):
         raise
     except (httpx.HTTPError, ConnectionError, TimeoutError) as error:
-        # A status has a second line.
+        # The error of an HTTP status has a second line.
         raise Interrupted(
             f"{place}: {type(error).__name__}: {str(error).partition(chr(10))[0]}".rstrip(": ")
         ) from error

@@ -96,7 +96,7 @@ def converse(
         # NaN of the dtype in which the head computes log-probs.
         dtype = torch.promote_types(backbone.head.weight.dtype, torch.float32)
         fields = {"log_prob": torch.zeros(mask.shape, dtype=dtype, device=device).masked_fill(mask, math.nan)}
-    # A greedy engine's own log-probs are those of a distribution that has only one token.
+    # In greedy mode the engine's log-probs are of a distribution with one token only, so they are left out.
     behaviour = (
         None if batch.settings.greedy else padded((m.log_prob for m in members), 0.0, fields["log_prob"].dtype, device)
     )

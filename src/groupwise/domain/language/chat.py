@@ -438,7 +438,7 @@ class Conversations:
         return text, self.chat.tokenizer.decode(said, skip_special_tokens=False) if self._reads_special_tokens else text
 
     def _record_turn(self, member: int, turn: Sequence[int], texts: tuple[str, str], written: Message) -> None:
-        """Adds a turn, as it was written and as it is read."""
+        """Appends a turn twice: as the policy wrote it, and as the response template parses it."""
         self.messages[member].append(written)
         self._parsed[member].append(self._read(member, turn, texts, written))
 

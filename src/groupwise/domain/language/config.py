@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 class LanguageModel(Config):
-    """The model of a language domain. Another package brings a kind by an entry point of `groupwise.language_models`,
-    which names a class that extends this one: of a model that is trained elsewhere, by a server for example.
+    """The model of a language domain. Another package adds a kind, for example of a model that a server trains, by an
+    entry point of `groupwise.language_models` that names a subclass.
     """
 
     def open(self, config: LanguageConfig, streams: Streams) -> Policy:
@@ -69,7 +69,7 @@ class LanguageModel(Config):
 
 @final
 class Pretrained(LanguageModel, CausalLMConfig):
-    """Any causal language model of transformers, whole or with LoRA; of a folder or a hub id safetensors only.
+    """Any causal language model of transformers, whole or with LoRA. Only safetensors are read.
 
     Args:
         path: a local folder, a hub id, a `.gguf` file, or `package:NAME`, an installed package that carries one.
@@ -566,8 +566,8 @@ class LanguageConfig(DomainConfig):
             return LanguageDomain(self, streams=streams, device=device)
 
     def open_to_spread(self, *, streams: Streams, device: str = "cpu") -> LanguageDomain:
-        """Opens the domain on the CPU, unless the model's attention computes on a GPU alone, since a model is tried
-        once it is loaded, or a program holds the model.
+        """Opens the domain on the CPU, from where its weights are spread. Two models stay on `device`: one with flash
+        attention, which has to be tried on a GPU, and one that a program holds.
         """
         from groupwise.domain.language.domain import LanguageDomain
 

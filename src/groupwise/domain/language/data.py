@@ -22,7 +22,7 @@ from groupwise.domain.language.source.base import Nothing, distinct
 from groupwise.domain.protocol import Prompt
 from groupwise.reward.completions import excerpt
 
-# Far enough apart that the repeats of one data seed are not those of the next.
+# The stride between the seeds of repeats, so that two data seeds share none.
 _SEED_STRIDE = 1_000_003
 
 

@@ -38,7 +38,7 @@ from groupwise.reward import RewardError, RewardEvent, Rewards, RewardTable
 from groupwise.reward.scoring.table import check_columns
 from groupwise.streams import Streams
 
-# Members on their way to a policy's scoring, and its fields on their way back.
+# Conversion of members to the inputs of scoring, and of its fields to a record.
 
 
 def by_temperature(
@@ -280,7 +280,7 @@ class LanguageDomain(Domain):
         return as_scored(fields, selected)
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
-        """Accumulates the gradient where the policy's weights are, from the gradients by every field."""
+        """Accumulates the gradient where the weights are, given the loss's derivative by every field."""
         selected = samples.select(rows.clamp(min=0))
         field_cotangents = {
             name: value for name, value in cotangents.tensors().items() if not name.startswith("auxiliary.")

@@ -335,7 +335,7 @@ class _Tools:
             name, argument = next(iter(self.functions)), call
         try:
             return str(self.functions[name.strip()](argument.strip()))
-        except Exception as error:  # a tool's failure is the policy's to read, not the run's to die of
+        except Exception as error:  # a tool's failure is answered to the policy and does not end the run
             return f"error: {type(error).__name__}: {error}"
 
 
