@@ -93,12 +93,6 @@ def test_a_tokenizer_without_chat_template_is_refused(tokenizer):
         Chat(tokenizer, ChatConfig(use="never")).encode_prompt([{"role": "user", "content": "a"}])
 
 
-def test_a_template_that_refuses_says_what_it_was_given(tokenizer):
-    tokenizer.chat_template = "{{ raise_exception('no system here') }}"
-    with pytest.raises(ConfigError, match=r"refuses .*no system here"):
-        Chat(tokenizer, ChatConfig()).encode_prompt([{"role": "user", "content": "a"}])
-
-
 def test_a_begun_answer_is_continued_and_the_conversation_goes_on_after_it(tokenizer):
     chat = Chat(tokenizer, ChatConfig(reply_role="tool"))
     messages = [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "4 "}]
@@ -206,11 +200,6 @@ def test_longer_prompts_are_an_error_dropped_or_cut_on_the_left(chat_of_prompts)
         tokenize(PROMPTS[1:2], chat_of_prompts, None, 3, "drop")
 
 
-def test_a_prompt_of_no_tokens_is_an_error(chat_of_prompts):
-    with pytest.raises(ConfigError, match=r"has no tokens"):
-        tokenize(PROMPTS, chat_of_prompts, None, None, "error")
-
-
 class Opens:
     def reset(self, columns):
         return "d e"
@@ -225,15 +214,6 @@ def test_what_an_environment_says_first_belongs_to_the_prompt(chat_of_prompts):
 
 
 # Token texts.
-
-
-def test_bytes_of_one_character_read_as_parts_of_it() -> None:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({token: number for number, token in enumerate(alphabet)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-    assert token_texts(fast, [fast.encode("a <"), fast.encode("é"), []]) == [["a", " ", "<"], ["\ufffd", "\ufffd"], []]
 
 
 def test_the_space_before_a_word_stays() -> None:
@@ -256,12 +236,6 @@ def test_pieces_and_characters_lose_nothing(kind, text):
     ids = tokenizer.encode(text)
     assert tokenizer.unk_token_id not in ids
     assert tokenizer.decode(ids) == text
-
-
-def test_words_are_what_stands_between_spaces():
-    tokenizer = build_tokenizer("words", ["swap 1-4 3-2 ?", "answer 4"])
-    assert [tokenizer.decode([token]) for token in tokenizer.encode("swap 3-2  1-4 ?")] == ["swap", "3-2", "1-4", "?"]
-    assert tokenizer.encode("swap 9") == [tokenizer.convert_tokens_to_ids("swap"), tokenizer.unk_token_id]
 
 
 def test_pieces_keep_tags_whole_and_digits_apart():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
-import random
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -38,11 +36,6 @@ def test_repeats_are_skipped_and_an_exhausted_task_ends():
 # Cups.
 
 
-def test_follow_by_hand():
-    # 2 -> 4 by (2 4); not moved by (1 3); 4 -> 1 by (4 1); 1 -> 5 by (5 1).
-    assert follow(2, [(2, 4), (1, 3), (4, 1), (5, 1)]) == [4, 4, 1, 5]
-
-
 def test_rows_agree_with_their_own_prompt():
     for row in Cups(num_cups=5, num_swaps=6).rows(50, seed=3):
         words = row["prompt"].split()
@@ -57,21 +50,6 @@ def test_rows_are_distinct_and_a_function_of_the_seed():
     assert len({row["prompt"] for row in rows}) == 500
     assert rows[:20] == Cups().rows(20, seed=1)
     assert rows[:20] != Cups().rows(20, seed=2)
-
-
-def test_the_draws_are_those_of_randrange():
-    draw = random.Random("cups 0")
-    for row in Cups().rows(200, seed=0):
-        # randint and two randranges a swap, as the rows of earlier versions were drawn.
-        ball = draw.randint(1, 5)
-        pairs = [(draw.randrange(5) + 1, draw.randrange(4) + 1) for _ in range(6)]
-        swaps = " ".join(f"{a}-{b + (b >= a)}" for a, b in pairs)
-        assert row["prompt"] == f"ball {ball} swap {swaps} ?"
-
-
-def test_a_task_with_few_prompts_gives_those_there_are():
-    # Two cups, one swap: the ball under 1 or 2, the swap written 1-2 or 2-1.
-    assert len(Cups(num_cups=2, num_swaps=1).rows(50, seed=0)) == 4
 
 
 def test_demonstrations_are_right_and_mixed_as_asked():
@@ -153,11 +131,6 @@ def test_what_cannot_be_read_says_where(tmp_path, name, text, message):
         read(tmp_path / name)
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"data.source.paths: there is no file '.*b.jsonl'"):
-        Files(paths=(str(tmp_path / "b.jsonl"),)).rows(None, 0)
-
-
 @pytest.mark.parametrize("ending", ["jsonl", "json"])
 def test_bytes_that_are_no_text_are_named_and_a_mark_of_the_encoding_is_left_out(tmp_path, ending):
     path, text = tmp_path / f"a.{ending}", b'{"prompt": "%s"}' if ending == "jsonl" else b'[{"prompt": "%s"}]'
@@ -211,21 +184,6 @@ def test_a_careless_player_wins_less_often_and_its_share_is_as_asked():
     assert abs(won[1.0] / 300 - 0.23) < 0.12
 
 
-def test_the_judge_by_hand():
-    def game(*guesses: str):
-        return [{"role": "assistant", "content": guess} for guess in guesses]
-
-    # The secret is 6 in 1..15. After 9 (lower) 12 is out; after 4 (higher) 4 is out; a word is never possible.
-    games = [game("9", "4", "6"), game("9", "12"), game("4", "4"), game("16"), game("x"), []]
-    assert patient(games, [1] * 6, [15] * 6, [6] * 6) == [1, 0, 0, 0, 0, 0]
-
-
-def test_two_rows_with_the_same_range_and_another_secret_are_two_prompts():
-    source = HiddenNumber(largest=12, min_size=12, max_size=12)
-    rows = source.rows(50, seed=0)
-    assert sorted(row["secret"] for row in rows) == list(range(1, 13))
-
-
 # Hub.
 
 
@@ -277,13 +235,6 @@ def test_a_damaged_file_is_made_again(cache: Path) -> None:
         file.write_text(damaged)
         assert made("a", 9, entries()) == rows
         assert json.loads(file.read_text()) == rows
-
-
-def test_a_cache_that_cannot_be_written_is_said(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cache.write_text("a file where the folder should be")
-    with caplog.at_level(logging.WARNING, "groupwise"):
-        assert len(made("a", 9, entries())) == 9
-    assert "are not kept" in caplog.text
 
 
 @pytest.mark.parametrize("task", ["countdown", "knights_knaves", "basic_arithmetic", "spell_backward"])
@@ -343,23 +294,6 @@ def test_a_parameter_that_could_be_evaluated_is_refused(parameters):
         ReasoningGym(task="simple_integration", parameters=parameters)
 
 
-def test_signs_and_words_are_parameters():
-    assert ReasoningGym(task="basic_arithmetic", parameters={"operators": ["+", "-", "*"], "max_terms": 3}).rows(
-        1, seed=0
-    )
-
-
-def test_making_puzzles_for_long_is_said_once(monkeypatch, caplog):
-    clock = itertools.count(0.0, 3.0)
-    monkeypatch.setattr("groupwise.domain.language.source.base.perf_counter", lambda: next(clock))
-    with caplog.at_level("WARNING", logger="groupwise"):
-        rows = ReasoningGym(task="countdown").rows(10, seed=2611)
-    assert len(rows) == 10
-    assert [record.getMessage() for record in caplog.records] == [
-        "reasoning-gym makes puzzles of countdown, which are kept for the next run: 2 of 10; about 24 s more"
-    ]
-
-
 # Sorting.
 
 
@@ -370,11 +304,6 @@ def test_answers_are_sorted_and_wrong_demonstrations_are_reversed():
         assert row["answer"].split() == sorted(digits)
         assert source.demonstration(row, seed=0) == [" ".join(sorted(digits, reverse=True))]
         assert Sorting(wrong_share=0.0).demonstration(row, seed=0) == [row["answer"]]
-
-
-def test_lengths_in_the_wrong_order_are_refused():
-    with pytest.raises(ValidationError, match="min_length = 5 is above max_length = 3"):
-        Sorting(min_length=5, max_length=3)
 
 
 # Tales.
