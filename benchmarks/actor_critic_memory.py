@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from groupwise import Objective, Rollouts, Scored
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
-from groupwise.causal_lm.sampler import sample
+from groupwise.causal_lm.sampler import GroupBatch, sample
 
 WAYS = ("grpo", "value head", "value network", "joint")
 NUM_STEPS = 2
@@ -105,10 +105,12 @@ def train(way: str, specification: dict[str, Any]) -> dict[str, Any]:
     for step in range(NUM_STEPS):
         found = sample(
             policy,
-            prompts,
-            group,
-            SamplingConfig(max_new_tokens=length),
-            list(range(step * 10**6, step * 10**6 + len(prompts) * group)),
+            GroupBatch(
+                prompts,
+                group,
+                SamplingConfig(max_new_tokens=length),
+                list(range(step * 10**6, step * 10**6 + len(prompts) * group)),
+            ),
             eos=[1],
         )
         reward = torch.tensor(evenness([], tokenizer.batch_decode(found.tokens)))

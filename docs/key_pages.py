@@ -113,7 +113,7 @@ def reward_pages() -> Iterator[tuple[str, str]]:
 
 def experiment_pages() -> Iterator[tuple[str, str]]:
     """Yields the page of the experiment's own keys and a page for each of its tables."""
-    from groupwise.domain.kinds import DOMAINS
+    from groupwise.domain.callable import DOMAINS
     from groupwise.experiment.schema import Experiment
     from groupwise.objective.objective import Slots
     from groupwise.plugins import is_shipped

@@ -13,6 +13,8 @@ import torch
 
 from groupwise import Objective, Rollouts, Scored
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig
+from groupwise.causal_lm.sampler import GroupBatch
+from groupwise.causal_lm.scoring import ScoringInputs
 from groupwise.learner.protocol import StepNumbers
 from groupwise_tinker.config import Tinker
 from groupwise_tinker.policy import TinkerPolicy
@@ -20,7 +22,6 @@ from groupwise_tinker.policy import TinkerPolicy
 DIGITS = "1234"
 GROUP_SIZE = 8
 NUM_STEPS = 20
-LOG_PROB = frozenset({"log_prob"})
 
 
 def reward(text: str, digit: str) -> float:
@@ -44,7 +45,7 @@ def train(address: str, base_model: str, tokenizer: str | None) -> list[float]:
         for step in range(NUM_STEPS):
             seeds = [step * len(members) + number for number in range(len(members))]
             settings = SamplingConfig(max_new_tokens=8)
-            sampled = policy.sample(prompts, GROUP_SIZE, settings, seeds, requires=LOG_PROB)
+            sampled = policy.sample(GroupBatch(prompts, GROUP_SIZE, settings, seeds))
             texts = policy.tokenizer.batch_decode(sampled.tokens, skip_special_tokens=True)
             rewards = torch.tensor([reward(text, digit) for text, digit in zip(texts, digits, strict=True)])
             rollouts = Rollouts(
@@ -58,7 +59,7 @@ def train(address: str, base_model: str, tokenizer: str | None) -> list[float]:
             # The server wants the loss's derivative by every log-prob, whatever the method.
             cotangents = objective.cotangents(Scored(sampled.log_prob), plan).scored.log_prob
             gradient = {"log_prob": cotangents}
-            policy.backward(members, sampled.tokens, sampled.mask, gradient, LOG_PROB, temperature=1.0)
+            policy.backward(ScoringInputs(members, sampled.tokens, sampled.mask), gradient)
             policy.learner.step(StepNumbers(learning_rate=2e-3))
             state = batch.state
             means.append(float(rewards.mean()))

@@ -66,11 +66,11 @@ def forgot_to_shift() -> None:
 
     states, score, backward = scoring._hidden_at_mask, LocalPolicy.score, LocalPolicy.backward
 
-    def unshifted(backbone: Any, prompts: Any, tokens: Any, mask: Any, pack: bool) -> Any:
-        rows, hidden = states(backbone, prompts, tokens, mask, pack)
+    def unshifted(backbone: Any, inputs: Any, pack: bool) -> Any:
+        rows, hidden = states(backbone, inputs, pack)
         place = torch.arange(len(rows), device=rows.device)
         after = (place + 1).clamp(max=max(len(rows) - 1, 0))
-        member = rows // max(mask.shape[1], 1)
+        member = rows // max(inputs.mask.shape[1], 1)
         return rows, hidden[torch.where(member[after] == member, after, place)]
 
     def in_the_trainer(scores: Any) -> Any:
@@ -118,10 +118,10 @@ def evaluated_without_the_mark() -> None:
 
     sample = LocalPolicy.sample
 
-    def asked(self: Any, prompts: Any, *arguments: Any, live: bool = False, **named: Any) -> Any:
+    def asked(self: Any, batch: Any, *, live: bool = False) -> Any:
         if live:
-            prompts = [prompt[:-1] for prompt in prompts]
-        return sample(self, prompts, *arguments, live=live, **named)
+            batch = replace(batch, prompts=[prompt[:-1] for prompt in batch.prompts])
+        return sample(self, batch, live=live)
 
     LocalPolicy.sample = asked  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -154,12 +154,12 @@ def never_sends_weights() -> None:
         if live:
             return sample(self, *arguments, live=True, **named)
         if id(self) not in copies:
-            copies[id(self)] = copy.deepcopy(self._engine)
-        present, self._engine = self._engine, copies[id(self)]
+            copies[id(self)] = copy.deepcopy(self.engine)
+        present, self.engine = self.engine, copies[id(self)]
         try:
             return sample(self, *arguments, live=False, **named)
         finally:
-            self._engine = present
+            self.engine = present
 
     LocalPolicy.sample = stale  # pyright: ignore[reportAttributeAccessIssue]
 

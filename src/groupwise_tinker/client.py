@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import json
 import os
-import platform
 import re
 import threading
 import time
@@ -16,12 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
-from pathlib import Path
 from typing import Any, TypeVar, final
 from weakref import WeakSet
 
 from groupwise.config import ConfigError
-from groupwise.config.files import cache_folder
 from groupwise.learner.protocol import StepNumbers
 from groupwise_tinker.config import Tinker
 
@@ -152,57 +149,6 @@ class Sequenced:
         return list(log_probs[start : start + len(self.tokens)])
 
 
-# Notes on the adapters that processes of this machine have opened, so that those of a killed one can be freed.
-
-
-def note(address: str, model_id: str) -> None:
-    """Writes that this process has opened an adapter; a folder that cannot be written is no error.
-
-    Args:
-        address: of the server.
-        model_id: of the adapter, as the server names it.
-    """
-    table = {"address": address, "model_id": model_id, "host": platform.node(), "process": os.getpid()}
-    with suppress(OSError):
-        path = _path(model_id)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(table), encoding="utf-8")
-
-
-def forget(model_id: str) -> None:
-    """Removes the note of an adapter that is unloaded."""
-    with suppress(OSError):
-        _path(model_id).unlink(missing_ok=True)
-
-
-def orphans(address: str) -> Iterator[str]:
-    """Yields the adapters of this server whose processes on this machine have ended without unloading them."""
-    for path in sorted(_folder().glob("*.json")):
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            table = json.loads(path.read_text(encoding="utf-8"))
-            is_here = (table["address"], table["host"]) == (address, platform.node())
-            if is_here and not _is_alive(int(table["process"])):
-                yield str(table["model_id"])
-
-
-def _folder() -> Path:
-    return cache_folder() / "tinker"
-
-
-def _path(model_id: str) -> Path:
-    return _folder() / f"{''.join(letter if letter.isalnum() else '_' for letter in model_id)}.json"
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # It is another user's.
-        return True
-    return True
-
-
 _T = TypeVar("_T")
 _HEALTH_SECONDS = 10.0
 _MISSED_CHECKS = 3
@@ -305,8 +251,8 @@ class Service:
     def adapter(self, seed: int) -> Adapter:
         """Makes a LoRA adapter on the server, which begins as the base model and which `close` unloads.
 
-        Where the server has no free place, the adapters of processes of this machine that were killed are unloaded;
-        otherwise this call waits, since a server frees the places of a client that died after some minutes.
+        Where the server has no free place this call waits: a server frees the places of a client that died after some
+        minutes.
 
         Args:
             seed: of its initial weights.
@@ -329,15 +275,12 @@ class Service:
                         f"model.address = {config.address!r}: the server has no free place for an adapter ({error});"
                         " end another client, or start the server with more: 2 for a run, 3 where its reference changes"
                     ) from error
-            for model_id in orphans(config.address):
-                self.unload(model_id)
             time.sleep(_RETRY_SECONDS)
 
     def unload(self, model_id: str) -> None:
         """Frees the server's place of an adapter; a server that is gone by then, or does not know the adapter, is no
         error.
         """
-        forget(model_id)
         body = json.dumps({"model_id": model_id}).encode()
         headers = {"Content-Type": "application/json", "X-API-Key": _key()}
         url = f"{self.config.address.rstrip('/')}/api/v1/unload_model"
@@ -406,7 +349,6 @@ class Adapter:
     def __init__(self, service: Service, training: Any) -> None:
         self.service, self._training, self._sampler = service, training, None
         self.model_id = training._guaranteed_model_id()
-        note(service.config.address, self.model_id)
         self._unloaded = False
 
     def log_probs(self, members: Sequence[Sequenced]) -> list[list[float]]:

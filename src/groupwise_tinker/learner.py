@@ -328,7 +328,7 @@ class TinkerLearner:
         assert not active, "not offered"
 
     def rehearsal(self) -> AbstractContextManager[int]:
-        """Raises: the memory is the server's."""
+        """Raises: the passes run on the server, whose memory cannot be measured here."""
         raise NotImplementedError("a Tinker server does not rehearse; write train.micro_batch_members = a number")
 
     def close(self) -> None:

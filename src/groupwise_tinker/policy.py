@@ -8,7 +8,7 @@ import math
 import shutil
 import tarfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, final
@@ -17,11 +17,14 @@ import torch
 from torch import Tensor
 
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
+from groupwise.causal_lm.engine.turns import Request, Turn, as_completions, padded, take_turns
 from groupwise.causal_lm.loading import load_tokenizer
-from groupwise.causal_lm.sampler import Completions, Continue
+from groupwise.causal_lm.sampler import Completions, Engine, GroupBatch
+from groupwise.causal_lm.scoring import ScoringInputs
 from groupwise.config import ConfigError
 from groupwise.domain.exported import Card, Export
 from groupwise.domain.language.config import LanguageConfig
+from groupwise.domain.language.policy import Policy
 from groupwise.learner.protocol import Learner
 from groupwise_tinker.client import Sequenced, Service, TinkerError
 from groupwise_tinker.config import Tinker
@@ -33,7 +36,7 @@ _FULL_DISTRIBUTION = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 
 
 @final
-class TinkerPolicy:
+class TinkerPolicy(Policy):
     """A LoRA adapter on a server: the server samples, scores and differentiates.
 
     Args:
@@ -62,9 +65,10 @@ class TinkerPolicy:
         self.device = torch.device("cpu")
         self._config = config
         self.learner: Learner = self._server
+        self.engine = self.live_engine = _ServerEngine(self._server, self.end_ids, self.max_positions)
 
     @property
-    def remarks(self) -> Sequence[str]:
+    def remarks(self) -> Sequence[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Sentences about the server, whose rules are measured for them."""
         rules = self._server.rules
         remarks = [
@@ -75,93 +79,21 @@ class TinkerPolicy:
             remarks.append("model: this server was measured not to clip gradients, so train.max_grad_norm does nothing")
         return remarks
 
-    def sample(
-        self,
-        prompts: Sequence[Sequence[int]],
-        group_size: int,
-        settings: SamplingConfig,
-        seeds: Sequence[int],
-        *,
-        requires: frozenset[str],
-        continue_with: Continue | None = None,
-        begin_again: Callable[[], None] | None = None,
-        live: bool = False,
-    ) -> Completions:
-        """Samples on the server, all groups at once; turn by turn where there is an environment.
-
-        Raises:
-            ConfigError: settings under which the server's log-probs are of another distribution, stop texts, or
-                prompts without tokens.
-            TinkerError: the server fails, or answers without tokens and log-probs.
-        """
-        _check_settings(settings, prompts, self.max_positions)
-        temperature = 0.0 if _is_greedy(settings) else 1.0
-        sample = self._server.active.sample
-        limit = settings.max_new_tokens
-        turn_limit = min(limit, settings.max_turn_tokens or limit)
-        opening = [
-            (prompt, group_size, turn_limit, seeds[number * group_size]) for number, prompt in enumerate(prompts)
-        ]
-        turns = [turn for group in sample(opening, temperature, self.end_ids) for turn in group]
-        if len(turns) != len(seeds):
-            raise TinkerError(f"the server gave {len(turns)} completions, asked for {len(seeds)}")
-        members = [_Member(list(prompts[number // group_size])) for number in range(len(seeds))]
-        active = list(range(len(members)))
-        while active:
-            active = [
-                number
-                for number, turn in zip(active, turns, strict=True)
-                if members[number].goes_on(number, turn, limit, continue_with)
-            ]
-            if active:
-                requests = [
-                    (
-                        members[number].prompt + members[number].tokens,
-                        1,
-                        min(turn_limit, limit - len(members[number].tokens)),
-                        seeds[number] + len(members[number].tokens),
-                    )
-                    for number in active
-                ]
-                turns = [group[0] for group in sample(requests, temperature, self.end_ids)]
-        return _completions(members)
-
-    def score(
-        self,
-        prompts: Sequence[Sequence[int]],
-        tokens: Tensor,
-        mask: Tensor,
-        requires: frozenset[str],
-        *,
-        temperature: float,
-    ) -> dict[str, Tensor]:
+    def score(self, inputs: ScoringInputs) -> dict[str, Tensor]:
         """Scores completions on the server, without gradient."""
-        members = _members(prompts, tokens, mask)
-        return {"log_prob": _padded(self._server.log_probs(members), mask)}
+        return {"log_prob": _padded(self._server.log_probs(_members(inputs)), inputs.mask)}
 
-    def backward(
-        self,
-        prompts: Sequence[Sequence[int]],
-        tokens: Tensor,
-        mask: Tensor,
-        cotangents: Mapping[str, Tensor],
-        requires: frozenset[str],
-        *,
-        temperature: float,
-    ) -> dict[str, Tensor]:
+    def backward(self, inputs: ScoringInputs, cotangents: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Queues the gradient, which the learner sends with its step."""
-        members = _members(prompts, tokens, mask)
+        members = _members(inputs)
         rows = cotangents["log_prob"].tolist()
         cut = [row[: len(member.tokens)] for row, member in zip(rows, members, strict=True)]
-        return {"log_prob": _padded(self._server.queue(members, cut), mask)}
+        return {"log_prob": _padded(self._server.queue(members, cut), inputs.mask)}
 
     def save(self, folder: Path) -> None:
         """Saves the state on the server, and here its path with the tokenizer."""
         self.learner.save(folder)
         self.tokenizer.save_pretrained(folder)
-
-    def close(self) -> None:
-        """Does nothing: the learner ends the connection."""
 
     def with_engine(self, engine: EngineConfig) -> TinkerPolicy:
         """Returns itself: the server samples."""
@@ -169,33 +101,48 @@ class TinkerPolicy:
         return self
 
 
-class _Member:
-    def __init__(self, prompt: list[int]) -> None:
-        self.prompt, self.tokens, self.mask, self.log_prob = prompt, list[int](), list[bool](), list[float]()
-        self.truncated = False
+@final
+class _ServerEngine(Engine):
+    """Samples on the server, all groups at once; turn by turn where there is an environment."""
 
-    def goes_on(self, number: int, turn: Any, limit: int, continue_with: Continue | None) -> bool:
-        tokens, values = list(turn.tokens), [min(float(value), 0.0) for value in turn.logprobs or ()]
-        if not tokens or len(tokens) != len(values) or len(self.tokens) + len(tokens) > limit:
-            raise TinkerError(f"the server gave {len(tokens)} tokens with {len(values)} log-probs for one completion")
-        if not all(map(math.isfinite, values)):
-            raise TinkerError("the server gave a log-prob that is not finite; look at the server's own log")
-        self.tokens += tokens
-        self.mask += [True] * len(tokens)
-        self.log_prob += values
-        ended = turn.stop_reason != "length"
-        self.truncated = not ended
-        if continue_with is None or (len(self.tokens) >= limit and not ended):
-            return False
-        reply = continue_with(number, tokens)
-        if reply is None:
-            return False
-        environment_tokens = [int(token) for token in reply][: limit - len(self.tokens)]
-        self.tokens += environment_tokens
-        self.mask += [False] * len(environment_tokens)
-        self.log_prob += [0.0] * len(environment_tokens)
-        self.truncated = len(self.tokens) >= limit
-        return not self.truncated
+    def __init__(self, server: TinkerLearner, end_ids: Sequence[int], max_positions: int | None) -> None:
+        self._server, self._end_ids, self._max_positions = server, end_ids, max_positions
+
+    def sample(self, batch: GroupBatch) -> Completions:
+        """Samples the groups of a batch.
+
+        Raises:
+            ConfigError: settings under which the server's log-probs are of another distribution, stop texts, or
+                prompts without tokens.
+            TinkerError: the server fails, or answers without tokens and log-probs.
+        """
+        check_sampling(batch.settings)
+        batch.check(self._max_positions)
+        temperature = 0.0 if _is_greedy(batch.settings) else 1.0
+
+        def complete(requests: list[Request]) -> list[Turn]:
+            # The first request asks for a whole group: the server draws its members from one seed.
+            size = batch.group_size if requests[0].num_before == 0 else 1
+            asked = [(r.context, size, r.num_tokens, r.seed) for r in requests[::size]]
+            turns = [turn for group in self._server.active.sample(asked, temperature, self._end_ids) for turn in group]
+            if len(turns) != len(requests):
+                raise TinkerError(f"the server gave {len(turns)} completions, asked for {len(requests)}")
+            return [_checked_turn(turn, request) for turn, request in zip(turns, requests, strict=True)]
+
+        members = take_turns(complete, batch)
+        tokens = padded((member.tokens for member in members), 0, torch.long)
+        mask = padded((member.mask for member in members), False, torch.bool)
+        log_prob = padded((member.log_prob for member in members), 0.0, torch.float32)
+        return as_completions(members, tokens, mask, {"log_prob": log_prob}, None)
+
+
+def _checked_turn(turn: Any, request: Request) -> Turn:
+    tokens, values = list(turn.tokens), [min(float(value), 0.0) for value in turn.logprobs or ()]
+    if not tokens or len(tokens) != len(values) or len(tokens) > request.num_tokens:
+        raise TinkerError(f"the server gave {len(tokens)} tokens with {len(values)} log-probs for one completion")
+    if not all(map(math.isfinite, values)):
+        raise TinkerError("the server gave a log-prob that is not finite; look at the server's own log")
+    return Turn(tokens, values, turn.stop_reason != "length")
 
 
 def _tokenizer(config: Tinker) -> Any:
@@ -208,31 +155,10 @@ def _tokenizer(config: Tinker) -> Any:
     return tokenizer
 
 
-def _completions(members: Sequence[_Member]) -> Completions:
-    lengths = torch.tensor([len(member.tokens) for member in members])
-    shape = (len(members), int(lengths.max()))
-    tokens, mask = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.bool)
-    log_prob = torch.zeros(shape)
-    for row, member in enumerate(members):
-        tokens[row, : len(member.tokens)] = torch.tensor(member.tokens)
-        mask[row, : len(member.tokens)] = torch.tensor(member.mask)
-        log_prob[row, : len(member.tokens)] = torch.tensor(member.log_prob)
-    return Completions(
-        tokens=tokens,
-        mask=mask,
-        length=lengths,
-        log_prob=log_prob,
-        behaviour_log_prob=None,
-        entropy=None,
-        score_norm=None,
-        truncated=torch.tensor([member.truncated for member in members]),
-    )
-
-
-def _members(prompts: Sequence[Sequence[int]], tokens: Tensor, mask: Tensor) -> list[Sequenced]:
+def _members(inputs: ScoringInputs) -> list[Sequenced]:
     """Returns the members, cut after their last decision: what follows it moves no log-prob that is asked for."""
     members = []
-    for prompt, row, chosen in zip(prompts, tokens.tolist(), mask.tolist(), strict=True):
+    for prompt, row, chosen in zip(inputs.prompts, inputs.tokens.tolist(), inputs.mask.tolist(), strict=True):
         length = max((place + 1 for place, value in enumerate(chosen) if value), default=0)
         members.append(Sequenced(prompt, row[:length], chosen[:length]))
     return members
@@ -297,18 +223,6 @@ def _check(key: str, value: float, allowed: float) -> None:
 
 def _is_greedy(settings: SamplingConfig) -> bool:
     return settings.greedy or settings.top_k == 1
-
-
-def _check_settings(settings: SamplingConfig, prompts: Sequence[Sequence[int]], max_positions: int | None) -> None:
-    check_sampling(settings)
-    if any(len(prompt) == 0 for prompt in prompts):
-        raise ConfigError("a prompt has no tokens; give every prompt at least one")
-    longest = max(map(len, prompts))
-    if max_positions is not None and longest + settings.max_new_tokens > max_positions:
-        raise ConfigError(
-            f"the longest prompt has {longest} tokens and max_new_tokens = {settings.max_new_tokens}, together above"
-            f" model.max_positions = {max_positions}; write a smaller max_new_tokens"
-        )
 
 
 # The export of an adapter that a server trained: its weights are downloaded, and peft loads the folder.

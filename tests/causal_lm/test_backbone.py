@@ -1,12 +1,16 @@
-"""Hidden states and head of several families give the logits of the model itself, or are refused."""
+"""A model taken apart at its head."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
+from tests.causal_lm.test_families import COMMON, DECODERS, RECURRENT
+from transformers import CONFIG_MAPPING
 
-from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.backbone import Backbone, router_remark
 from groupwise.config import ConfigError
 
 IDS = torch.tensor([[3, 9, 4, 7, 30, 2]])
@@ -128,3 +132,20 @@ def test_autocast_casts_weights_once_while_nothing_changes_and_anew_afterwards(m
         assert not torch.equal(model(IDS).logits, first)
     assert not torch.equal(moved, first)
     assert not torch.equal(*logits())
+
+
+# That no loss balances the experts is said, of the families that have experts and of no others.
+
+
+@pytest.mark.parametrize("family", [*DECODERS, *RECURRENT])
+def test_only_mixtures_of_experts_get_the_remark_on_routers(family: str) -> None:
+    if family not in CONFIG_MAPPING:
+        pytest.skip("not in this transformers")
+    sizes: dict[str, Any] = {**DECODERS, **RECURRENT}[family]
+    said = router_remark(CONFIG_MAPPING[family](**sizes, **COMMON))
+    assert bool(said) == (
+        family in {"mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "deepseek_v3", "jamba", "qwen3_next"}
+    )
+    if family == "mixtral":
+        assert "a mixture of 4 experts, whose router learns from the objective alone" in said
+        assert "router_aux_loss_coef = 0.001 in its config.json has no effect" in said

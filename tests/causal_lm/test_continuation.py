@@ -60,9 +60,10 @@ def test_a_common_beginning_goes_through_the_model_once(model_of, monkeypatch):
     fed = []
     score = scoring.score
 
-    def seen(backbone, prompts, tokens, mask, *more, **named):
-        fed.append(sum(map(len, {tuple(prompt) for prompt in prompts})) + sum(int(row.nonzero().max()) for row in mask))
-        return score(backbone, prompts, tokens, mask, *more, **named)
+    def seen(backbone, inputs):
+        prompts = {tuple(prompt) for prompt in inputs.prompts}
+        fed.append(sum(map(len, prompts)) + sum(int(row.nonzero().max()) for row in inputs.mask))
+        return score(backbone, inputs)
 
     monkeypatch.setattr(continuation.scoring, "score", seen)
     backbone = Backbone(model_of("qwen3", torch.float64))
@@ -71,21 +72,6 @@ def test_a_common_beginning_goes_through_the_model_once(model_of, monkeypatch):
     continuation_log_probs(backbone, [SAME, [30]], [[[7]], [[8]]], batch_tokens=8)
     # 8 + 1 + 1; 8 for three answers of which one has a token more; two passes.
     assert fed == [10, 9, 1, 8] or fed == [10, 9, 8, 1]
-
-
-def test_rows_that_cannot_be_packed_are_forwarded_once_for_all_last_tokens(model_of, monkeypatch):
-    backbone = Backbone(model_of("gemma2"))
-    fed = []
-    hidden = backbone.hidden
-
-    def seen(ids, **inputs):
-        fed.append(tuple(ids.shape))
-        return hidden(ids, **inputs)
-
-    monkeypatch.setattr(backbone, "hidden", seen)
-    backbone.packs = False
-    continuation_log_probs(backbone, [SAME, [30]], [[[7], [8], [9, 9], [9, 8]], [[1], [2], [3]]])
-    assert fed == [(3, 9)]
 
 
 def test_an_empty_prompt_and_a_list_that_is_missing(model_of):

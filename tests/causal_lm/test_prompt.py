@@ -161,14 +161,6 @@ def test_a_null_content_is_nothing(written: str) -> None:
     assert "[assistant]None{" in render_chat(made, calling("None"))
 
 
-def test_keys_that_are_null_are_absent() -> None:
-    made = tokenizer(
-        "{% for m in messages %}{{ m.name }}{% if 'tool_calls' in m %}{{ m.tool_calls | length }}{% endif %}"
-        "{{ m.content }}{% endfor %}"
-    )
-    assert render_chat(made, [QUESTION | {"name": None, "tool_calls": None}]) == "1 + 2"
-
-
 @pytest.mark.parametrize("kind", ["dataset", "parquet", "jsonl"])
 def test_nulls_that_a_table_filled_into_arguments_are_not_shown(kind: str, tmp_path: Any) -> None:
     rows = [

@@ -67,7 +67,9 @@ def test_groups_are_sampled_with_the_same_tokens_and_log_probs(monkeypatch: pyte
         return quick_adapters(model)
 
     def drawn() -> sampler.Completions:
-        return sampler.sample(backbone, [[3, 4], [5]], 4, SamplingConfig(max_new_tokens=6), seeds=range(8))
+        return sampler.sample(
+            backbone, sampler.GroupBatch([[3, 4], [5]], 4, SamplingConfig(max_new_tokens=6), seeds=range(8))
+        )
 
     monkeypatch.setattr(sampler, "quick_adapters", counted)
     quick = drawn()

@@ -10,7 +10,7 @@ import torch
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
 from groupwise.causal_lm.decode import DistributionError, truncation_mask
-from groupwise.causal_lm.sampler import sample
+from groupwise.causal_lm.sampler import GroupBatch, sample
 from groupwise.causal_lm.scoring import can_pack
 from groupwise.config import ConfigError
 
@@ -51,11 +51,13 @@ def test_kept_fields_equal_a_rescoring_of_each_row(model_of, family, dtype, tole
     model = model_of(family, dtype)
     out = sample(
         Backbone(model),
-        prompts,
-        4,
-        settings(temperature=0.8),
-        range(4 * len(prompts)),
-        requires=("log_prob", "entropy", "score_norm"),
+        GroupBatch(
+            prompts,
+            4,
+            settings(temperature=0.8),
+            range(4 * len(prompts)),
+            requires=("log_prob", "entropy", "score_norm"),
+        ),
     )
     lengths = out.length.tolist()
     assert len(set(lengths)) > 1  # some members left the batch early
@@ -83,43 +85,37 @@ def test_what_prompts_begin_with_is_forwarded_once(model_of, prompts, monkeypatc
     monkeypatch.setattr(
         backbone, "forward", lambda ids, **inputs: forwarded.append(ids.shape) or forward(ids, **inputs)
     )
-    out = sample(backbone, prompts, 1, settings(max_new_tokens=1, greedy=True), range(18), tokenizer=None)
+    out = sample(backbone, GroupBatch(prompts, 1, settings(max_new_tokens=1, greedy=True), range(18)), tokenizer=None)
     common = len(SYSTEM) if prompts is SHARED else len(prompts[0]) - 1
     assert forwarded == [(1, common), (18, max(map(len, prompts)) - common)]
-    single = [sample(backbone, [prompt], 1, settings(max_new_tokens=1, greedy=True), [0]) for prompt in prompts]
+    single = [
+        sample(backbone, GroupBatch([prompt], 1, settings(max_new_tokens=1, greedy=True), [0])) for prompt in prompts
+    ]
     torch.testing.assert_close(out.log_prob, torch.cat([one.log_prob for one in single]), rtol=0, atol=1e-12)
-
-
-def test_a_family_that_cannot_go_on_from_a_common_beginning_forwards_whole_prompts(model_of, monkeypatch):
-    backbone, forwarded = Backbone(model_of("gemma2")), []
-    forward = backbone.forward
-    monkeypatch.setattr(
-        backbone, "forward", lambda ids, **inputs: forwarded.append(ids.shape) or forward(ids, **inputs)
-    )
-    sample(backbone, SHARED, 1, settings(max_new_tokens=1), range(18))
-    assert forwarded == [(18, 25)]
 
 
 def test_a_member_depends_only_on_its_prompt_and_seed(model_of):
     backbone = Backbone(model_of("gpt2", torch.float64))
     seeds = [101, 102, 103, 104, 105, 106]
-    together = sample(backbone, PROMPTS, 2, settings(), seeds).token_lists()
+    together = sample(backbone, GroupBatch(PROMPTS, 2, settings(), seeds)).token_lists()
     for member in range(6):
-        alone = sample(backbone, [PROMPTS[member // 2]], 1, settings(), [seeds[member]])
+        alone = sample(backbone, GroupBatch([PROMPTS[member // 2]], 1, settings(), [seeds[member]]))
         assert alone.token_lists()[0] == together[member]
-    backwards = sample(backbone, PROMPTS[::-1], 2, settings(), seeds[::-1]).token_lists()
+    backwards = sample(backbone, GroupBatch(PROMPTS[::-1], 2, settings(), seeds[::-1])).token_lists()
     assert backwards[::-1] == together
-    in_parts = sample(backbone, PROMPTS, 2, settings(), seeds, max_members=2)
+    in_parts = sample(backbone, GroupBatch(PROMPTS, 2, settings(), seeds), max_members=2)
     assert in_parts.token_lists() == together
     torch.testing.assert_close(
-        in_parts.log_prob, sample(backbone, PROMPTS, 2, settings(), seeds).log_prob, rtol=0, atol=1e-12
+        in_parts.log_prob, sample(backbone, GroupBatch(PROMPTS, 2, settings(), seeds)).log_prob, rtol=0, atol=1e-12
     )
-    assert sample(backbone, PROMPTS, 2, settings(), range(6)).token_lists() != together
+    assert sample(backbone, GroupBatch(PROMPTS, 2, settings(), range(6))).token_lists() != together
 
 
 def test_the_first_token_has_the_models_distribution(model_of):
     model = model_of("qwen3")
-    out = sample(Backbone(model), [[5, 6, 7]], 4000, settings(max_new_tokens=1, temperature=2.0), range(4000))
+    out = sample(
+        Backbone(model), GroupBatch([[5, 6, 7]], 4000, settings(max_new_tokens=1, temperature=2.0), range(4000))
+    )
     p = rescored(model, [5, 6, 7], [0], 2.0).exp()[0]
     share = torch.bincount(out.tokens[:, 0], minlength=31) / 4000
     assert (share - p).abs().max() < 4 * 0.5 / 4000**0.5
@@ -128,7 +124,7 @@ def test_the_first_token_has_the_models_distribution(model_of):
 @pytest.mark.parametrize("truncation", [{"top_k": 3}, {"top_p": 0.6}, {"top_k": 5, "top_p": 0.8}])
 def test_truncated_sampling_records_both_distributions(model_of, truncation):
     model = model_of("gpt2", torch.float64)
-    out = sample(Backbone(model), PROMPTS, 3, settings(temperature=1.5, **truncation), range(9))
+    out = sample(Backbone(model), GroupBatch(PROMPTS, 3, settings(temperature=1.5, **truncation), range(9)))
     differs = False
     for member, tokens in enumerate(out.token_lists()):
         log_p = rescored(model, PROMPTS[member // 3], tokens, 1.5)
@@ -143,23 +139,12 @@ def test_truncated_sampling_records_both_distributions(model_of, truncation):
     assert differs
 
 
-def test_greedy_takes_the_most_likely_token_as_generate_does(model_of):
-    model = model_of("qwen3")
-    out = sample(Backbone(model), PROMPTS, 1, settings(greedy=True, top_k=2), range(3))
-    assert out.behaviour_log_prob is None
-    for prompt, tokens in zip(PROMPTS, out.token_lists(), strict=True):
-        generated = model.generate(
-            torch.tensor([prompt]), do_sample=False, max_new_tokens=12, attention_mask=torch.ones(1, len(prompt))
-        )
-        assert generated[0, len(prompt) :].tolist() == tokens
-
-
 def test_dropout_is_off_and_modes_come_back(model_of):
     model = model_of("gpt2", resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5)
     backbone = Backbone(model)
-    expected = sample(backbone, PROMPTS, 2, settings(), range(6))
+    expected = sample(backbone, GroupBatch(PROMPTS, 2, settings(), range(6)))
     model.train()
-    out = sample(backbone, PROMPTS, 2, settings(), range(6))
+    out = sample(backbone, GroupBatch(PROMPTS, 2, settings(), range(6)))
     assert out.token_lists() == expected.token_lists()
     assert model.training
     assert not out.log_prob.requires_grad
@@ -176,11 +161,9 @@ def test_a_conversation_goes_on_with_masked_environment_tokens(model_of):
 
     out = sample(
         Backbone(model),
-        PROMPTS[:2],
-        2,
-        settings(max_new_tokens=24, max_turn_tokens=4),
-        range(4),
-        continue_with=continue_with,
+        GroupBatch(
+            PROMPTS[:2], 2, settings(max_new_tokens=24, max_turn_tokens=4), range(4), continue_with=continue_with
+        ),
     )
     rows = out.token_lists()
     first = len(turns[0][0])
@@ -202,38 +185,23 @@ def test_a_conversation_goes_on_with_masked_environment_tokens(model_of):
         mask = out.mask[member, : len(tokens)]
         torch.testing.assert_close(out.log_prob[member, : len(tokens)], log_p * mask, rtol=0, atol=1e-10)
     # A member without an answer is not touched by its neighbours' conversations.
-    alone = sample(Backbone(model), [PROMPTS[1]], 1, settings(max_new_tokens=24, max_turn_tokens=4), [2])
+    alone = sample(Backbone(model), GroupBatch([PROMPTS[1]], 1, settings(max_new_tokens=24, max_turn_tokens=4), [2]))
     assert alone.token_lists()[0] == rows[2]
-
-
-def test_progress_counts_members(model_of):
-    seen = []
-    sample(
-        Backbone(model_of("gpt2")),
-        PROMPTS,
-        4,
-        settings(),
-        range(12),
-        progress=lambda done, total: seen.append((done, total)),
-        max_members=4,
-    )
-    assert seen == sorted(seen)
-    assert seen[-1] == (12, 12)
 
 
 def test_bad_input_is_named(model_of):
     backbone = Backbone(model_of("gpt2"))
     with pytest.raises(ConfigError, match="no tokens"):
-        sample(backbone, [[]], 1, settings(), [0])
+        sample(backbone, GroupBatch([[]], 1, settings(), [0]))
     with pytest.raises(ConfigError, match=r"context of 64; write max_new_tokens = 57"):
-        sample(backbone, PROMPTS, 1, settings(max_new_tokens=58), range(3))
+        sample(backbone, GroupBatch(PROMPTS, 1, settings(max_new_tokens=58), range(3)))
     with pytest.raises(ValueError, match="give 6, one a member"):
-        sample(backbone, PROMPTS, 2, settings(), range(3))
+        sample(backbone, GroupBatch(PROMPTS, 2, settings(), range(3)))
     with pytest.raises(ConfigError, match="needs a tokenizer"):
-        sample(backbone, PROMPTS, 1, settings(stop=("x",)), range(3))
+        sample(backbone, GroupBatch(PROMPTS, 1, settings(stop=("x",)), range(3)))
     backbone.model.generation_config.eos_token_id = backbone.model.config.eos_token_id = None
     with pytest.raises(ConfigError, match="end-of-sequence"):
-        sample(backbone, PROMPTS, 1, settings(), range(3))
+        sample(backbone, GroupBatch(PROMPTS, 1, settings(), range(3)))
 
 
 @pytest.mark.parametrize("changes", [{}, {"greedy": True}, {"top_k": 5}])
@@ -250,14 +218,14 @@ def test_a_model_that_gives_nan_is_named_instead_of_an_index(model_of, changes):
             r"not finite for 4 of 4 members \(first: prompt 0 of the batch, member 0, token 0.*optimiser.learning_rate"
         ),
     ):
-        sample(backbone, PROMPTS[:1], 4, settings(**changes), range(4))
+        sample(backbone, GroupBatch(PROMPTS[:1], 4, settings(**changes), range(4)))
 
 
 @pytest.mark.parametrize("family", ["llama", "phi"])
 def test_the_member_whose_numbers_break_is_named_with_its_place(model_of, family):
     model = model_of(family)
     backbone = Backbone(model)
-    seen = sample(backbone, PROMPTS[:2], 3, settings(), range(6))
+    seen = sample(backbone, GroupBatch(PROMPTS[:2], 3, settings(), range(6)))
     # Neither ties its head to the embedding, so a token whose embedding is NaN breaks the member that drew it, one
     # token later.
     counts = seen.tokens.flatten().bincount(minlength=31)
@@ -273,4 +241,4 @@ def test_the_member_whose_numbers_break_is_named_with_its_place(model_of, family
         DistributionError,
         match=rf"for 1 of 6 members \(first: prompt {member // 3} of the batch, member {member % 3}, token {step + 1},",
     ):
-        sample(backbone, PROMPTS[:2], 3, settings(), range(6))
+        sample(backbone, GroupBatch(PROMPTS[:2], 3, settings(), range(6)))

@@ -69,12 +69,14 @@ def test_padded_and_packed_equal_single_rows_in_value_and_gradient(model_of, fam
     cotangents = cotangents_for(mask, dtype)
     expected = plain(model, tokens, mask, 0.7)
     theirs = gradient_of(model, expected, cotangents)
-    ours = scoring.score(backbone, PROMPTS, tokens, mask, FIELDS, temperature=0.7, pack=pack)
+    ours = scoring.score(backbone, scoring.ScoringInputs(PROMPTS, tokens, mask, FIELDS, temperature=0.7), pack=pack)
     for name in FIELDS:
         torch.testing.assert_close(ours[name], expected[name], rtol=0, atol=tolerance)
     mine = gradient_of(model, ours, cotangents)
     model.zero_grad(set_to_none=True)
-    known = scoring.backward(backbone, PROMPTS, tokens, mask, cotangents, temperature=0.7, pack=pack)
+    known = scoring.backward(
+        backbone, scoring.ScoringInputs(PROMPTS, tokens, mask, temperature=0.7), cotangents, pack=pack
+    )
     for name in FIELDS:
         torch.testing.assert_close(known[name], expected[name], rtol=0, atol=tolerance)
         assert not known[name].requires_grad
@@ -92,7 +94,7 @@ def test_positions_no_loss_reads_never_reach_the_head(model_of, monkeypatch):
     monkeypatch.setattr(
         Backbone, "scores", lambda self, hidden, *rest: (seen.append(len(hidden)), original(hidden, *rest))[1]
     )
-    scoring.score(backbone, PROMPTS, tokens, mask)
+    scoring.score(backbone, scoring.ScoringInputs(PROMPTS, tokens, mask))
     assert seen == [int(mask.sum())]
 
 
@@ -102,9 +104,9 @@ def test_packed_rows_hold_each_prompt_once_and_no_padding(model_of, family):
     tokens, mask = case()
     seen = []
     backbone.body.get_input_embeddings().register_forward_hook(lambda module, args, out: seen.append(args[0].numel()))
-    scoring.score(backbone, PROMPTS, tokens, mask)
+    scoring.score(backbone, scoring.ScoringInputs(PROMPTS, tokens, mask))
     assert seen[-1] == 5 + 2 + 1 + 3 + 6 + 0 + 5 + 2
-    scoring.score(backbone, PROMPTS, tokens, mask, pack=False)
+    scoring.score(backbone, scoring.ScoringInputs(PROMPTS, tokens, mask), pack=False)
     assert seen[-1] == 5 * 11
 
 
@@ -114,8 +116,8 @@ def test_what_lies_beyond_a_member_is_ignored(model_of):
     other = tokens.clone()
     other[torch.arange(9) >= torch.tensor(LENGTHS)[:, None]] = 17
     for pack in (False, True):
-        a = scoring.score(backbone, PROMPTS, tokens, mask, pack=pack)["log_prob"]
-        b = scoring.score(backbone, PROMPTS, other, mask, pack=pack)["log_prob"]
+        a = scoring.score(backbone, scoring.ScoringInputs(PROMPTS, tokens, mask), pack=pack)["log_prob"]
+        b = scoring.score(backbone, scoring.ScoringInputs(PROMPTS, other, mask), pack=pack)["log_prob"]
         torch.testing.assert_close(a, b, rtol=0, atol=1e-13)
 
 
@@ -124,10 +126,12 @@ def test_gradient_checkpointing_changes_nothing(model_of):
     model = model_of("qwen3", attention_dropout=0.0).train()
     backbone = Backbone(model)
     cotangents = {"log_prob": cotangents_for(mask, torch.float32)["log_prob"]}
-    expected = gradient_of(model, scoring.score(backbone, PROMPTS, tokens, mask), cotangents)
+    expected = gradient_of(model, scoring.score(backbone, scoring.ScoringInputs(PROMPTS, tokens, mask)), cotangents)
     checkpoint_activations(model, True)
     for pack in (False, True):
-        ours = gradient_of(model, scoring.score(backbone, PROMPTS, tokens, mask, pack=pack), cotangents)
+        ours = gradient_of(
+            model, scoring.score(backbone, scoring.ScoringInputs(PROMPTS, tokens, mask), pack=pack), cotangents
+        )
         torch.testing.assert_close(ours, expected)
 
 
@@ -135,11 +139,13 @@ def test_bf16_autocast_keeps_fp32_fields_near_the_exact_ones(model_of):
     tokens, mask = case()
     model = model_of("qwen3")
     backbone = Backbone(model)
-    exact = scoring.score(backbone, PROMPTS, tokens, mask, FIELDS)
+    exact = scoring.score(backbone, scoring.ScoringInputs(PROMPTS, tokens, mask, FIELDS))
     for pack in (False, True):
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            near = scoring.score(backbone, PROMPTS, tokens, mask, FIELDS, pack=pack)
-            known = scoring.backward(backbone, PROMPTS, tokens, mask, {"log_prob": mask.float()}, pack=pack)
+            near = scoring.score(backbone, scoring.ScoringInputs(PROMPTS, tokens, mask, FIELDS), pack=pack)
+            known = scoring.backward(
+                backbone, scoring.ScoringInputs(PROMPTS, tokens, mask), {"log_prob": mask.float()}, pack=pack
+            )
         assert near["log_prob"].dtype == torch.float32
         assert 0 < (near["log_prob"] - exact["log_prob"]).abs().max() < 0.3
         torch.testing.assert_close(known["log_prob"], near["log_prob"], rtol=0, atol=1e-5)
@@ -153,11 +159,13 @@ def test_only_the_adapter_gets_a_gradient(model_of):
     backbone = Backbone(model)
     tokens, mask = case()
     cotangents = cotangents_for(mask, torch.float32)
-    expected = gradient_of(model, scoring.score(backbone, PROMPTS, tokens, mask, FIELDS, pack=False), cotangents)
+    expected = gradient_of(
+        model, scoring.score(backbone, scoring.ScoringInputs(PROMPTS, tokens, mask, FIELDS), pack=False), cotangents
+    )
     assert expected
     assert all("lora_" in name for name in expected)
     model.zero_grad(set_to_none=True)
-    scoring.backward(backbone, PROMPTS, tokens, mask, cotangents)
+    scoring.backward(backbone, scoring.ScoringInputs(PROMPTS, tokens, mask), cotangents)
     torch.testing.assert_close(
         {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, expected, rtol=1e-4, atol=1e-4
     )
@@ -166,13 +174,15 @@ def test_only_the_adapter_gets_a_gradient(model_of):
 def test_an_empty_mask_is_legal_and_bad_shapes_are_named(model_of):
     backbone = Backbone(model_of("gpt2"))
     tokens, mask = case()
-    out = scoring.score(backbone, PROMPTS, tokens, torch.zeros_like(mask))
+    out = scoring.score(backbone, scoring.ScoringInputs(PROMPTS, tokens, torch.zeros_like(mask)))
     assert not out["log_prob"].any()
-    scoring.backward(backbone, PROMPTS, tokens, torch.zeros_like(mask), {"log_prob": mask.float()})
+    scoring.backward(
+        backbone, scoring.ScoringInputs(PROMPTS, tokens, torch.zeros_like(mask)), {"log_prob": mask.float()}
+    )
     with pytest.raises(ValueError, match="4 prompts"):
-        scoring.score(backbone, PROMPTS[:4], tokens, mask)
+        scoring.score(backbone, scoring.ScoringInputs(PROMPTS[:4], tokens, mask))
     with pytest.raises(ValueError, match="no tokens"):
-        scoring.score(backbone, [[], *PROMPTS[1:]], tokens, mask)
+        scoring.score(backbone, scoring.ScoringInputs([[], *PROMPTS[1:]], tokens, mask))
 
 
 @pytest.mark.parametrize("pack", [False, True], ids=["rows", "packed"])
@@ -180,7 +190,7 @@ def test_an_empty_mask_is_legal_and_bad_shapes_are_named(model_of):
 def test_bf16_weights_give_fp32_fields_of_their_own_rounded_states(model_of, family, pack):
     backbone = Backbone(model_of(family).bfloat16())
     tokens, mask = case()
-    found = scoring.score(backbone, PROMPTS, tokens, mask, FIELDS, pack=pack)
+    found = scoring.score(backbone, scoring.ScoringInputs(PROMPTS, tokens, mask, FIELDS), pack=pack)
     exact = plain(model_of(family).bfloat16().float(), tokens, mask, 1.0)
     for name in FIELDS:
         assert found[name].dtype == torch.float32

@@ -14,8 +14,8 @@ from tests.experiment.test_from_python import WALK, Walk
 import groupwise
 from groupwise.checkpoint.atomic import StorageError
 from groupwise.config import ConfigError
-from groupwise.domain.failed_method import naming_failed_method
 from groupwise.domain.language.domain import LanguageDomain
+from groupwise.domain.returned import naming_failed_method
 from groupwise.learner.local import LocalLearner
 from groupwise.reward import RewardError
 from groupwise.streams import Streams
@@ -139,7 +139,7 @@ def untold(method: Any) -> Any:
 
 
 class Decorated(Walk):
-    """One whose methods have one code."""
+    """One whose methods run the same code."""
 
     @untold
     def prompts(self, indices: Any) -> Any:
@@ -150,9 +150,9 @@ class Decorated(Walk):
         raise LookupError("none")
 
 
-def test_no_wrong_name_is_told_where_methods_share_a_decorator() -> None:
+def test_the_right_method_is_named_where_methods_share_a_decorator() -> None:
     domain = Decorated(Decorated.Settings(), streams=Streams(0))
-    with pytest.raises(LookupError), naming_failed_method(domain):
+    with pytest.raises(ConfigError, match=r"Decorated\.reward raised LookupError"), naming_failed_method(domain):
         domain.reward(None)
 
 

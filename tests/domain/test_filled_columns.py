@@ -9,15 +9,12 @@ from typing import Any
 
 import torch
 from PIL import Image
-from tests.images.diffusion.small import domain
 from tests.images.diffusion.small_pairs import PAIRS
 
 from groupwise.config import merge, validate
-from groupwise.domain.exported import filled_columns
 from groupwise.streams import Streams
 from groupwise_images.diffusion.config import DiffusionConfig
 from groupwise_images.diffusion.domain import DiffusionDomain
-from groupwise_images.diffusion.splits import as_prompt
 
 GIVEN: list[list[Any]] = []
 
@@ -43,23 +40,6 @@ def hints(given: DiffusionDomain, indices: Sequence[int]) -> list[list[Any]]:
 
 
 HINTED = {"bright": None, "hinted": {"kind": "callable", "path": "tests.domain.test_filled_columns:hinted"}}
-
-
-def test_rows_keep_their_own_values_in_any_order_of_columns() -> None:
-    rows = [{"a": 1}, {"b": 2, "a": 3}, {"b": None, "a": 0}]
-    assert filled_columns(rows) == [{"a": 1, "b": None}, {"a": 3, "b": 2}, {"a": 0, "b": None}]
-    assert filled_columns([]) == []
-
-
-def test_a_reward_of_drawn_images_gets_the_column_of_the_other_rows(tmp_path: Path) -> None:
-    # The first row lacks the column, so that neither the check of columns nor a batch may read it off one row.
-    rows = [{"prompt": "zero", "label": 0}, {"prompt": "one", "label": 1, "hint": "thin"}]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    source = {"kind": "prompts", "path": str(tmp_path / "rows.jsonl")}
-    given = domain({"data": {"source": source}, "demonstrations": None, "rewards": HINTED})
-    own = [as_prompt(row).key for row in rows]
-    assert [prompt.key for prompt in given.prompts([0, 1])] == own, "a column of other rows leaves keys as they are"
-    assert hints(given, [0, 1]) == [[None, None, "thin", "thin"]]
 
 
 def test_a_reward_of_images_of_a_table_gets_the_column_of_the_other_rows(tmp_path: Path) -> None:

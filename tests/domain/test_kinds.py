@@ -11,7 +11,7 @@ import pytest
 
 from groupwise import load_experiment
 from groupwise.config import ConfigError, open_kinds
-from groupwise.domain.kinds import DOMAINS, config_class
+from groupwise.domain.callable import DOMAINS, config_class
 from groupwise.experiment.schema import file_schema
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "groupwise"

@@ -1,7 +1,9 @@
-"""Sizes of passes: measured, bounded, halved where memory runs out, and without a trace in the result."""
+"""Passes cut into as many rows as fit, and their results joined."""
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +11,17 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.pass_sizes import CPU_BYTES, MOST_ROWS, SAMPLING, UPDATE, PassSizes, pass_budget
+from groupwise.domain.pass_sizes import (
+    CPU_BYTES,
+    MOST_ROWS,
+    SAMPLING,
+    UPDATE,
+    PassSizes,
+    joined,
+    joined_rows,
+    pass_budget,
+)
+from groupwise_images.image_evaluation import as_pictures
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("quick_collection")
@@ -147,3 +159,87 @@ def test_a_gradient_in_slices_is_the_whole_one_and_computes_each_slice_again() -
         calls.append(called)
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-12, atol=1e-13)
     assert calls == [[7], [2, 2, 2, 1, 1, 2, 2, 2]]
+
+
+# Slices are joined to the whole, and none is held while a later one is computed.
+
+
+VALUES = torch.arange(14, dtype=torch.float64).view(7, 2)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 9])
+def test_slices_are_joined_in_order(size: int) -> None:
+    parts = [{"a": part, "b": part[:, 0] > 4} for part in VALUES.split(size)]
+    whole = joined_rows(iter(parts), 7)
+    assert torch.equal(whole["a"], VALUES)
+    assert torch.equal(whole["b"], VALUES[:, 0] > 4)
+
+
+def test_no_rows_are_one_empty_part() -> None:
+    assert joined([VALUES[:0]], 0).shape == (0, 2)
+
+
+def test_a_gradient_flows_to_every_slice() -> None:
+    leaf = VALUES.clone().requires_grad_()
+    joined([part.square() for part in leaf.split(3)], 7).sum().backward()
+    assert leaf.grad is not None
+    torch.testing.assert_close(leaf.grad, 2 * VALUES)
+
+
+def test_a_slice_is_let_go_before_the_next_one_is_computed() -> None:
+    """Of three passes of a kind, the results of the first two are gone once the third begins."""
+    results: list[weakref.ref[Tensor]] = []
+
+    def compute(rows: Tensor) -> Tensor:
+        assert [reference() for reference in results] == [None] * len(results)
+        result = 2 * VALUES[rows]
+        results.append(weakref.ref(result))
+        return result
+
+    def through(parts: Iterator[Tensor]) -> Tensor:
+        return joined(parts, 7)
+
+    doubled = through(PassSizes({SAMPLING: 3}).each(SAMPLING, compute, torch.arange(7)))
+    assert torch.equal(doubled, 2 * VALUES)
+    assert len(results) == 3
+
+
+def test_gradients_are_on_for_whoever_takes_the_results() -> None:
+    enabled = [torch.is_grad_enabled() for _ in PassSizes().each(SAMPLING, lambda rows: rows, torch.arange(2))]
+    assert enabled == [True, True]
+
+
+# Images as 8 bits, by hand.
+
+
+def test_levels_round_to_the_nearest_and_stay_inside() -> None:
+    found = as_pictures(torch.tensor([-1.0, 0.2, 0.999, 2.0]).view(1, 1, 2, 2))
+    assert found.dtype == torch.uint8
+    assert found.flatten().tolist() == [0, 51, 255, 255]
+    # Half a level up: 127.5 is 128, and a hair below it 127.
+    assert as_pictures(torch.tensor([127.5 / 255, 127.4 / 255]).view(1, 1, 1, 2)).flatten().tolist() == [128, 127]
+
+
+def test_colours_come_last_and_one_channel_has_no_axis() -> None:
+    images = torch.stack([torch.full((4, 5), level / 255) for level in (10.0, 20.0, 30.0)])[None]
+    found = as_pictures(images)
+    assert found.shape == (1, 4, 5, 3)
+    assert found[0, 1, 2].tolist() == [10, 20, 30]
+    assert found.is_contiguous()
+    assert as_pictures(images[:, :1]).shape == (1, 4, 5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_every_level_survives_the_way_there_and_back(dtype: torch.dtype) -> None:
+    levels = torch.arange(256).view(1, 1, 16, 16)
+    given = (levels.double() / 255).to(dtype)
+    off = (as_pictures(given).long() - levels[:, 0]).abs().max()
+    assert off <= (1 if dtype == torch.bfloat16 else 0), "eight bits of bfloat16 hold a level to within one"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_no_picture(value: float) -> None:
+    images = torch.zeros(2, 1, 2, 2)
+    images[1, 0, 1, 1] = value
+    with pytest.raises(ConfigError, match="NaN or infinity"):
+        as_pictures(images)

@@ -4,6 +4,8 @@ some steps ends in one line that names the method, what it returned and what it 
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +16,16 @@ import torch
 from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.config import ConfigError
-from groupwise.domain.protocol import Evaluation, Prompt, Samples, Table
-from groupwise.domain.returned import Fault, checked_samples
+from groupwise.domain.protocol import Evaluation, Prompt, Samples
+from groupwise.domain.returned import Fault, check_first_batch, checked_samples
+from groupwise.learner.local import LocalLearner
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
+from groupwise.streams import Streams
 from groupwise.training.run.launch import train
 
 FROM_STEP = 2
+GUIDE = "(docs/guide/write_your_own_domain.md)"
 
 
 class Turning(ToyDomain):
@@ -30,14 +35,17 @@ class Turning(ToyDomain):
         method: that does.
         change: of what it returned.
         recorded: whether its sampler records the fields of the first update.
+        from_step: the step.
     """
 
-    def __init__(self, method: str, change: Callable[[Any], Any], *, recorded: bool = True) -> None:
+    def __init__(
+        self, method: str, change: Callable[[Any], Any], *, recorded: bool = True, from_step: int = FROM_STEP
+    ) -> None:
         super().__init__(recorded=recorded)
-        self.method, self.change, self.step = method, change, 0
+        self.method, self.change, self.step, self.from_step = method, change, 0, from_step
 
     def _of(self, method: str, value: Any) -> Any:
-        return self.change(value) if method == self.method and self.step >= FROM_STEP else value
+        return self.change(value) if method == self.method and self.step >= self.from_step else value
 
     def prompts(self, indices: Any) -> Any:
         # The first call is that of the trial before the run.
@@ -123,9 +131,7 @@ FAULTS: list[tuple[str, Callable[[Any], Any], str]] = [
     ("evaluate", lambda evaluation: Evaluation({}, [{}, {"seen": {1}}]), "records: 'seen' is no JSON (Object of type"),
     ("evaluate", lambda evaluation: Evaluation({}, pictures={"one": torch.ones(2, 2)}), "pictures['one'] is a tensor"),
     ("evaluate", lambda evaluation: Evaluation({}, pictures={"one": "a.png"}), "pictures['one'] is a str; give a"),  # pyright: ignore[reportArgumentType]
-    ("evaluate", lambda evaluation: Evaluation({}, events=["late"]), "events is a list of str; give a list of"),  # pyright: ignore[reportArgumentType]
     ("tables", lambda tables: None, "it returned None; return a list of groupwise.domain.protocol.Table"),
-    ("tables", lambda tables: [Table("all", "", ["a", "b"], [[1.0]])], "'all' has a row of 1 cells under 2 columns"),
 ]  # fmt: skip
 
 
@@ -151,7 +157,7 @@ def test_a_run_that_has_trained_ends_in_one_line(
         train(run, tmp_path / "run")
     message = str(caught.value)
     assert message.startswith(f"domain: Turning.{method}: {sentence}"), message
-    assert message.endswith("(docs/guide/write_your_own_domain.md)")
+    assert message.endswith(GUIDE)
     assert "\n" not in message
     rows = (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(rows) >= FROM_STEP, "the evaluation and the step before are whole"
@@ -185,3 +191,136 @@ def test_a_group_of_a_large_batch_is_shown_where_it_is_wrong() -> None:
     with pytest.raises(Fault, match=r"group is \[\.\.\., 499, .*, 499, 7, 500, .*\.\.\.\] of the shape") as fault:
         checked_samples(samples, 1250, 8, ToyDomain())
     assert len(str(fault.value)) < 400
+
+
+def raising(value: Any) -> Any:
+    raise LookupError("none")
+
+
+FIRST_FAULTS: list[tuple[str, Callable[[Any], Any], str]] = [
+    ("score", log_prob(lambda value: 1.1 * value), "at unchanged weights it differs from what sample recorded by up"),
+    ("score", lambda scored: scored.log_prob, "it is a Tensor; it must be groupwise.records.Scored(log_prob)"),
+    ("prompts", lambda prompts: prompts[:1], "it returned 1 for 2 indices; return one an index"),
+    ("sample", sampled(recorded=log_prob(lambda value: value + 1)), "recorded.log_prob is not old_log_prob"),
+    ("sample", raising, "raised LookupError: none"),
+    ("sample", sampled(mask=lambda mask: mask.any(1)), "mask has the shape [4]; it must be [B, T] = [4, T]"),
+    ("sample", sampled(mask=lambda mask: mask & (torch.arange(4) > 0)[:, None]), "a member has no decision (its row"),
+    ("sample", sampled(payload=lambda payload: []), "payload is a list; it must be a dict by name"),
+    ("sample", sampled(payload=lambda payload: {"t": torch.tensor(1.0)}), "payload['t'] is a Tensor and no tensor or"),
+    ("reward", lambda table: RewardTable({"right": list(torch.ones(4))}), "'right' has a Tensor in it"),  # pyright: ignore[reportArgumentType]
+    ("reward", lambda table: RewardTable({}), "the table has no reward, so members cannot be compared; give at least"),
+    ("reward", lambda table: RewardTable({"right": [math.nan] * 4}), "'right' has the value nan, not a finite one"),
+    ("describe", lambda records: [{"actions": torch.ones(3)}] * 4, "'actions' is a tensor float32 [3]; only images"),
+    ("describe", lambda records: [{1: "first"}] * 4, "the name 1 is no text; write '1'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "change", "sentence"), FIRST_FAULTS, ids=lambda value: str(value)[:30])
+def test_a_fault_of_the_first_batch_is_named_before_anything_is_computed(
+    method: str, change: Callable[[Any], Any], sentence: str, tmp_path: Path
+) -> None:
+    run = job(domain=lambda device: Turning(method, change, from_step=0), tries_domain=True)
+    with pytest.raises(ConfigError) as caught:
+        train(run, tmp_path / "run")
+    message = str(caught.value)
+    assert message.startswith(f"domain: Turning.{method}: {sentence}")
+    assert message.endswith(GUIDE)
+    assert "\n" not in message
+    # Not even the evaluation of before the first step took place.
+    assert not (tmp_path / "run/metrics.jsonl").exists()
+
+
+class OtherMetrics(ToyDomain):
+    reported = ("sampled_accuracy", "length")
+
+    def evaluate(self, *, streams: Streams) -> Any:
+        return replace(super().evaluate(streams=streams), metrics=dict.fromkeys(self.reported, 1.0))
+
+
+class NoMetrics(OtherMetrics):
+    reported = ()
+
+
+@pytest.mark.parametrize(
+    ("fault", "reported"),
+    [
+        (OtherMetrics, "sampled_accuracy, length; report accuracy in every evaluation or write train.metric = {}"),
+        (NoMetrics, "nothing; report accuracy in every evaluation ("),
+    ],
+)
+def test_a_metric_that_is_not_reported_is_named_with_those_that_are_before_the_first_step(
+    fault: type[ToyDomain], reported: str, tmp_path: Path
+) -> None:
+    chosen = job(recipe(metric="accuracy"), domain=lambda device: fault())
+    with pytest.raises(ConfigError) as caught:
+        train(replace(chosen, tries_domain=True), tmp_path / "run")
+    said = str(caught.value)
+    assert said.startswith(f'domain: {fault.__name__}.evaluate: it did not report train.metric = "accuracy", though')
+    assert f"it reported {reported.format(chr(34) + 'sampled_accuracy' + chr(34))}" in said
+    assert "\n" not in said
+    # The evaluation of before the first step is the only row.
+    assert (tmp_path / "run/metrics.jsonl").read_text().count("\n") == 1
+
+
+def test_a_metric_of_a_later_stage_that_is_not_reported_is_named_as_it_begins(tmp_path: Path) -> None:
+    stages = [recipe("first", num_steps=1), recipe("second", num_steps=1, metric="accuracy")]
+    chosen = job(*stages, domain=lambda device: OtherMetrics())
+    with pytest.raises(ConfigError, match=r"it did not report train\.metric = .accuracy."):
+        train(replace(chosen, tries_domain=True), tmp_path / "run")
+
+
+def test_a_sound_domain_is_trained_to_the_same_weights_as_without_the_trial(tmp_path: Path) -> None:
+    for name, tries in (("tried", True), ("untried", False)):
+        train(replace(job(), tries_domain=tries), tmp_path / name)
+    weights = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in ("tried", "untried")]
+    assert weights[0] == weights[1]
+
+
+def test_rounding_is_no_fault() -> None:
+    class Rounded(ToyDomain):
+        def score(self, samples: Samples, rows: Any, requires: frozenset[str]) -> Scored:
+            scored = super().score(samples, rows, requires)
+            return replace(scored, log_prob=scored.log_prob + 0.009)
+
+    check_first_batch(Rounded(), Streams(0))
+
+
+class GradientMode(ToyDomain):
+    """Records whether a gradient is followed where the domain draws, evaluates and makes tables."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.followed: set[tuple[str, bool]] = set()
+
+    def sample(self, *arguments: Any, **options: Any) -> Samples:
+        self.followed.add(("sample", torch.is_grad_enabled()))
+        return super().sample(*arguments, **options)
+
+    def evaluate(self, *, streams: Streams) -> Any:
+        self.followed.add(("evaluate", torch.is_grad_enabled()))
+        return super().evaluate(streams=streams)
+
+    def tables(self, *, streams: Streams) -> Any:
+        self.followed.add(("tables", torch.is_grad_enabled()))
+        return []
+
+
+def test_no_gradient_is_followed_where_nothing_is_scored(tmp_path: Path) -> None:
+    domain = GradientMode()
+    train(job(domain=lambda device: domain), tmp_path / "run")
+    assert domain.followed == {("sample", False), ("evaluate", False), ("tables", False)}
+
+
+@pytest.mark.parametrize("name", ["metric_names", "remarks", "trained_on", "evaluated_on"])
+def test_what_is_no_collection_of_texts_is_named(name: str) -> None:
+    for entries, told in (((1, 2), "is (1, 2); it must be"), (None, "is None; it must be"), ("a", "is one text")):
+        domain = type("Numbered", (ToyDomain,), {name: entries})()
+        with pytest.raises(ConfigError, match=f"^domain: {re.escape(f'Numbered.{name} {told}')}"):
+            domain.checked()
+
+
+def test_a_learner_that_is_a_class_is_named() -> None:
+    domain = ToyDomain()
+    domain.learner = LocalLearner  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(ConfigError, match=r"^domain: ToyDomain\.learner is the class LocalLearner; make an object"):
+        domain.checked()

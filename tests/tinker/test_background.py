@@ -19,7 +19,7 @@ from tests.tinker.place import Place
 
 from groupwise.cli.app import main
 from groupwise.config import ConfigError
-from groupwise.experiment.runner import open_domain, resume, run
+from groupwise.experiment.runner import open_domain, run
 from groupwise_tinker import client
 from groupwise_tinker.client import TinkerError
 
@@ -64,16 +64,6 @@ def test_a_full_server_and_a_refused_method_leave_nothing(
     state.places = 1
     with pytest.raises(TinkerError, match="no free place"):
         run(place.experiment(seconds=5.0), place.folder / "run")
-    assert not state.adapters
-
-
-@pytest.mark.slow
-def test_a_run_whose_saved_state_is_gone_leaves_nothing(place: Place, state: StandIn) -> None:
-    run(place.experiment("train.num_steps=2"), place.folder / "run")
-    (place.folder / "run" / "summary.json").unlink()
-    state.states.clear()
-    with pytest.raises(ConfigError, match="cannot be loaded"):
-        resume(place.folder / "run", run_code=True)
     assert not state.adapters
 
 

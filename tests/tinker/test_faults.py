@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -173,35 +169,6 @@ def test_an_sdk_that_is_newer_than_the_server_is_told_with_its_cure() -> None:
 
         with pytest.raises(TinkerError, match=r"older than the SDK; write pip install tinker==0\.24\.1"):
             service.call("sample", newer)
-
-
-@pytest.mark.parametrize("killed", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_the_adapter_of_a_killed_process_is_freed(
-    killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
-    monkeypatch.setattr(client, "_RETRY_SECONDS", 0.05)
-    state = StandIn(places=1)
-    with served(state) as service:
-        first = service.adapter(0)
-        (path,) = (tmp_path / "tinker").iterdir()
-        if killed:
-            process = subprocess.Popen([sys.executable, "-c", "pass"])
-            process.wait()
-            path.write_text(json.dumps(json.loads(path.read_text()) | {"process": process.pid}))
-            assert service.adapter(0).model_id != first.model_id
-        else:
-            hurry(service, 3.0)
-            with pytest.raises(TinkerError, match="no free place"):
-                service.adapter(0)
-            assert first.model_id in state.adapters
-
-
-def test_no_note_of_an_adapter_stays_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
-    with served(StandIn()) as service:
-        service.adapter(0).unload()
-    assert not list((tmp_path / "tinker").iterdir())
 
 
 def test_the_session_of_a_closed_connection_beats_no_more() -> None:

@@ -72,17 +72,7 @@ def test_a_run_whose_engine_died_says_so_and_goes_on_from_the_saved_state(place:
 
 READERS_OF_MORE = ("awm", "diffusion_nft", "flow_dppo", "flow_grpo", "grpo_guard", "source_002", "source_003")
 """Methods that read more than log-probs."""
-SCOPES = ("grpo", "gspo", "clip_cov")
 """A method of every scope: decision, member, batch."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", SCOPES)
-def test_a_method_of_every_scope_runs(place: Place, state: StandIn, method: str) -> None:
-    result = run(place.experiment("train.num_steps=2", method=method), place.folder / "run")
-    assert result.summary["steps"] == 2
-    assert state.num_steps
-    assert not state.adapters
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from groupwise import Objective, Rollouts, Scored
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig
+from groupwise.causal_lm.sampler import GroupBatch
 from groupwise.config import ConfigError
 from groupwise.learner.protocol import StepNumbers
 from groupwise_tinker.client import Service
@@ -87,7 +88,7 @@ def test_a_gradient_through_the_server_is_the_local_one(preset: str, policy: Any
     objective = Objective.preset(preset)
     assert objective.requires <= policy.supplies
     settings = SamplingConfig(max_new_tokens=6)
-    sampled = policy.sample(PROMPTS, GROUP, settings, list(range(8)), requires=frozenset({"log_prob"}))
+    sampled = policy.sample(GroupBatch(PROMPTS, GROUP, settings, list(range(8)), requires=frozenset({"log_prob"})))
     prompts = [prompt for prompt in PROMPTS for _ in range(GROUP)]
     shift = 0.3 * torch.randn(sampled.mask.shape, generator=torch.Generator().manual_seed(1))
     rollouts = Rollouts(
@@ -98,24 +99,23 @@ def test_a_gradient_through_the_server_is_the_local_one(preset: str, policy: Any
         reference_log_prob=sampled.log_prob if objective.needs_reference else None,
     )
     plan = objective.plan(objective.prepare(rollouts, objective.init()))
-    requires = frozenset({"log_prob"})
-    now = policy.score(prompts, sampled.tokens, sampled.mask, requires, temperature=1.0)["log_prob"]
+    inputs = scoring.ScoringInputs(prompts, sampled.tokens, sampled.mask)
+    now = policy.score(inputs)["log_prob"]
     cotangent = torch.where(sampled.mask, objective.cotangents(Scored(now), plan).scored.log_prob, 0.0).float()
 
     before = adapter_weights(policy, server)
     start = policy.learner.record()
     for rows in torch.arange(8).split(3):
         part = {"log_prob": cotangent[rows]}
-        policy.backward(
-            [prompts[row] for row in rows], sampled.tokens[rows], sampled.mask[rows], part, requires, temperature=1.0
-        )
+        chosen = [prompts[row] for row in rows]
+        policy.backward(scoring.ScoringInputs(chosen, sampled.tokens[rows], sampled.mask[rows]), part)
     norm = policy.learner.step(StepNumbers(RATE * 1e6, beta1=0.0, beta2=0.0, eps=1e6))
     after = adapter_weights(policy, server)
     policy.learner.restore(start)
 
     model = local_model(server, before)
     backbone = Backbone(model)
-    local = scoring.score(backbone, prompts, sampled.tokens, sampled.mask, requires, temperature=1.0)["log_prob"]
+    local = scoring.score(backbone, inputs)["log_prob"]
     assert (local.detach() - now).abs().max() < 1e-5, "the local model has the server's weights"
     objective.loss(Scored(local), plan).total.backward()
     expected, measured = [], []

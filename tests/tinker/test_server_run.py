@@ -116,5 +116,5 @@ def test_a_run_on_a_real_server(server: Server, tmp_path: Path) -> None:
     mask = torch.ones(1, 4, dtype=torch.bool)
     tokens = torch.tensor([member.tokens])
     with torch.no_grad():
-        local = scoring.score(Backbone(model), [[5, 6, 7]], tokens, mask, frozenset({"log_prob"}), temperature=1.0)
+        local = scoring.score(Backbone(model), scoring.ScoringInputs([[5, 6, 7]], tokens, mask))
     torch.testing.assert_close(local["log_prob"][0], torch.tensor(served), atol=1e-5, rtol=0)

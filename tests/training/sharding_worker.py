@@ -52,10 +52,10 @@ def counting(function: Callable[..., Any], calls: list[int]) -> Callable[..., An
 def noting_whole(score: Callable[..., Any], sizes: list[int]) -> Callable[..., Any]:
     """The function, which adds the number of members to a list where a whole model scores them."""
 
-    def noted(backbone: Any, prompts: Any, *arguments: Any, **settings: Any) -> Any:
+    def noted(backbone: Any, inputs: Any, **settings: Any) -> Any:
         if not backbone.sharded:
-            sizes.append(len(prompts))
-        return score(backbone, prompts, *arguments, **settings)
+            sizes.append(len(inputs.prompts))
+        return score(backbone, inputs, **settings)
 
     return noted
 

@@ -44,17 +44,19 @@ def mask(patch: Patch) -> None:
 
 def temperature(patch: Patch) -> None:
     """Members are scored at temperature 1."""
-    patch.setattr(language, "by_temperature", lambda samples, compute: compute(None, samples, 1.0))
+    plain = language.scoring_inputs
+    patch.setattr(language, "scoring_inputs", lambda samples, names, _: plain(samples, names, 1.0))
 
 
 def prompt(patch: Patch) -> None:
     """Members are scored after a prompt whose first token is lost."""
     plain = language.scoring_inputs
-    patch.setattr(
-        language,
-        "scoring_inputs",
-        lambda samples: {**plain(samples), "prompts": [ids[1:] for ids in samples.payload["prompt_ids"]]},
-    )
+
+    def shorter(*given: Any) -> Any:
+        inputs = plain(*given)
+        return replace(inputs, prompts=[ids[1:] for ids in inputs.prompts])
+
+    patch.setattr(language, "scoring_inputs", shorter)
 
 
 def denominator(patch: Patch) -> None:

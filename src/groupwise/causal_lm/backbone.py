@@ -37,6 +37,11 @@ _CAP_SHOWING_LOGIT = 100.0
 """Logits this large show any cap that a model family uses."""
 
 
+def base_of(model: Any) -> Any:
+    """Returns the model below an adapter of peft; the model itself where it has none."""
+    return model.get_base_model() if hasattr(model, "peft_config") else model
+
+
 @final
 class Backbone:
     """The parts of a causal LM: ``body`` (ids to hidden states) and the head.
@@ -61,14 +66,13 @@ class Backbone:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        wrapped: Any = model
         adapter = getattr(model, "active_peft_config", None)
         if adapter is not None and adapter.is_prompt_learning:
             raise ConfigError(
                 f"{type(adapter).__name__} adds virtual tokens to the prompt, which shifts every position; train a LoRA"
                 " adapter or the whole model"
             )
-        inner: Any = wrapped.get_base_model() if hasattr(model, "peft_config") else model
+        inner = base_of(model)
         name = type(inner).__name__
         if getattr(inner.config, "is_encoder_decoder", False):
             raise ConfigError(
@@ -233,7 +237,8 @@ class Backbone:
         changed_ids = torch.cat([ids[:, :-1], torch.zeros_like(ids[:, -1:])], 1)
         with self.evaluating(), torch.autocast(self.device.type, enabled=False):
             states, changed_states = (self.hidden(tokens, use_cache=False)[0, :-1] for tokens in (ids, changed_ids))
-        # A causal model computes the same numbers twice; only experts may be multiplied in groups of another size.
+        # A causal model gives equal states for both texts. The tolerance is for mixtures of experts: another last token
+        # changes how many rows each expert multiplies, and so the rounding.
         tolerance = 2e-2 if states.dtype.itemsize < 4 else 1e-4
         if len(states) and bool((states - changed_states).abs().max() > tolerance * states.abs().max()):
             raise ConfigError(
@@ -330,7 +335,7 @@ def quick_adapters(model: nn.Module) -> Iterator[None]:
     """
     replaced: list[nn.Module] = []
     try:
-        # Nobody has made a layer of peft where peft was never imported.
+        # If peft was never imported, the model has no layer of it.
         if hasattr(model, "peft_config") and "peft.tuners.lora.layer" in sys.modules:
             for layer in model.modules():
                 product = _product(layer)
@@ -380,7 +385,7 @@ def _is_changed(module: nn.Module) -> bool:
 
 
 def _check_embedding(model: Any, head: nn.Linear) -> None:
-    """Refuses an adapter on an embedding whose weight is the head's too: merged, it would change both."""
+    """Refuses an adapter on an embedding that is tied to the head: merging it would change the head too."""
     embedding = model.get_input_embeddings()
     if getattr(getattr(embedding, "base_layer", None), "weight", None) is head.weight:
         layer = next(name for name, module in model.named_modules() if module is embedding).rpartition(".")[2]

@@ -35,7 +35,6 @@ class LoraConfig(Config):
     target_modules: tuple[str, ...] | Literal["all-linear"] = "all-linear"
 
 
-@final
 class CausalLMConfig(Config):
     """The causal language model to load: its folder, dtype, attention and adapter.
 
@@ -54,7 +53,7 @@ class CausalLMConfig(Config):
         'auto'
     """
 
-    path: str
+    path: Annotated[str, Field(min_length=1)]
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
     attention: Literal["sdpa", "eager", "flash_attention_2"] | None = None
     dropout: Literal["off", "kept"] = "off"

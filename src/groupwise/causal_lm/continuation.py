@@ -63,20 +63,21 @@ def continuation_log_probs(
                 if len(continuation)
             ]
             pairs = [(prompts[row], continuations[row][number]) for row, number in places]
-            for (row, number), total in zip(places, (_packed if packs else _padded)(backbone, pairs), strict=True):
+            for (row, number), total in zip(places, _summed(backbone, pairs, packs), strict=True):
                 log_probs[row][number] = total
     return log_probs
 
 
-def _packed(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
-    """Sums the log-probs of pairs of prompt and continuation, sorted by prompt, in one row without padding; tokens that
+def _summed(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]], packs: bool) -> list[float]:
+    """Sums the log-probs of pairs of prompt and continuation, sorted by prompt. Where the model packs, tokens that
     pairs share at their beginning are forwarded once.
     """
+    if any(len(prompt) == 0 for prompt, _ in pairs):
+        raise ValueError("a prompt has no tokens, so nothing predicts what follows; give every prompt at least one")
     distinct = list({id(prompt): prompt for prompt, _ in pairs}.values())
     counts = Counter(id(prompt) for prompt, _ in pairs)
-    shared = dict(
-        zip(map(id, distinct), shared_prefixes(distinct, [counts[id(prompt)] for prompt in distinct]), strict=True)
-    )
+    lengths = shared_prefixes(distinct, [counts[id(prompt)] for prompt in distinct]) if packs else map(len, distinct)
+    shared = dict(zip(map(id, distinct), lengths, strict=True))
     # Continuations of one prompt share one list object, by which packing recognises the prompt without reading it.
     heads = {id(prompt): list(prompt[: shared[id(prompt)]]) for prompt in distinct}
     tails = [[*prompt[shared[id(prompt)] :], *continuation] for prompt, continuation in pairs]
@@ -85,39 +86,10 @@ def _packed(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]
     steps = torch.arange(int(length.max()))
     tokens = torch.tensor([[*tail, *[0] * (len(steps) - len(tail))] for tail in tails])
     mask = (steps >= start[:, None]) & (steps < length[:, None])
-    fields = scoring.score(
-        backbone, [heads[id(prompt)] for prompt, _ in pairs], tokens.to(backbone.device), mask.to(backbone.device)
-    )
+    prefixes = [heads[id(prompt)] for prompt, _ in pairs]
+    inputs = scoring.ScoringInputs(prefixes, tokens.to(backbone.device), mask.to(backbone.device))
+    fields = scoring.score(backbone, inputs)
     return fields["log_prob"].double().sum(1).tolist()
-
-
-def _padded(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
-    """Sums the log-probs of the pairs in rows that are padded on the right. Continuations of a prompt that differ in
-    their last token alone share one row.
-    """
-    rows: dict[tuple[int, ...], int] = {}
-    member, place, target, owner = [], [], [], []
-    for number, (prompt, continuation) in enumerate(pairs):
-        if not len(prompt):
-            raise ValueError("a prompt has no tokens, so nothing predicts what follows; give every prompt at least one")
-        row = rows.setdefault((*prompt, *continuation[:-1]), len(rows))
-        member += [row] * len(continuation)
-        place += range(len(prompt) - 1, len(prompt) - 1 + len(continuation))
-        target += continuation
-        owner += [number] * len(continuation)
-    width = max(map(len, rows))
-    ids = torch.tensor([[*row, *[row[0]] * (width - len(row))] for row in rows], device=backbone.device)
-    hidden = backbone.hidden(
-        ids, position_ids=torch.arange(width, device=backbone.device).expand(len(rows), -1), use_cache=False
-    )
-    log_prob = backbone.scores(
-        hidden[member, place], torch.tensor(target, device=backbone.device), frozenset({"log_prob"}), 1.0
-    )["log_prob"]
-    return (
-        torch.zeros(len(pairs), dtype=torch.float64)
-        .index_add_(0, torch.tensor(owner), log_prob.double().cpu())
-        .tolist()
-    )
 
 
 def shared_prefixes(prompts: Sequence[Ids], counts: Sequence[int]) -> list[int]:

@@ -134,7 +134,7 @@ _MOST_PARAMETERS = 100_000_000
 @final
 class FusedDecoder:
     """The decode step of the plain rotary family (Llama, Qwen2, Qwen3) in a third of the operations; equal to the
-    model's own to fp32 rounding. Arguments as of `ModelDecoder`; weights are read when it is made.
+    model's own to fp32 rounding. Arguments: see `ModelDecoder`; weights are read when it is made.
 
     For a small model a token costs operations, not arithmetic. Here query, key and value are one product, so are gate
     and up; the residual is added inside the product that feeds it; one query attends by two batched products over a
@@ -185,7 +185,7 @@ class FusedDecoder:
 
     def step(self, token: Tensor, position: Tensor) -> Tensor:
         x = functional.embedding(token, self.embedding)
-        # Without padding all members stand at the same position.
+        # Without padding all members are at the same position.
         positions = position if self.bias is not None else position[:1]
         cos, sin = self.cos[positions], self.sin[positions]
         self.seen += 1
@@ -449,7 +449,7 @@ def draw(probability: Tensor, uniform: Tensor) -> Tensor:
 
 @final
 class Stops:
-    """Tells cheaply which tokens may end a turn, and exactly whether one does.
+    """Finds cheaply which tokens may end a turn, and decides exactly whether one does.
 
     Decoding every member at every token would cost more than a small model. A stop text can only be completed by a
     token that contains its last character, so a table over the vocabulary names the tokens after which it is worth

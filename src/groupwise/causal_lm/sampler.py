@@ -16,14 +16,13 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
-from groupwise.causal_lm.backbone import Backbone, quick_adapters
+from groupwise.causal_lm.backbone import Backbone, base_of, quick_adapters
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig
 from groupwise.causal_lm.decode import Stops, check_finite, draw, prefill, truncation_mask, uniforms
 from groupwise.config import ConfigError
 from groupwise.records import tensors_of
 
 Continue = Callable[[int, list[int]], Sequence[int] | None]
-Progress = Callable[[int, int], None]
 
 # When members leave the batch, the cache of the others is copied, so finished members leave a few at a time.
 _LEAVE_SHARE = 1 / 8
@@ -100,7 +99,7 @@ def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
         >>> end_ids(small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0), tokenizer)
         (1,)
     """
-    inner = model.get_base_model() if hasattr(model, "peft_config") else model
+    inner = base_of(model)
     end_tokens: set[int] = set()
     for source in (getattr(inner, "generation_config", None), inner.config, tokenizer):
         value = getattr(source, "eos_token_id", None)
@@ -138,43 +137,83 @@ def written_texts(tokenizer: Any, rows: Sequence[Sequence[int]], ends: Collectio
     return tokenizer.batch_decode(kept, skip_special_tokens=False)
 
 
-def sample(
-    backbone: Backbone,
-    prompts: Sequence[Sequence[int]],
-    group_size: int,
-    settings: SamplingConfig,
-    seeds: Sequence[int],
-    *,
-    tokenizer: Any = None,
-    eos: Iterable[int] | None = None,
-    requires: Iterable[str] = ("log_prob",),
-    continue_with: Continue | None = None,
-    progress: Progress | None = None,
-    max_members: int | None = None,
-) -> Completions:
-    """Draws `group_size` completions of every prompt.
+@final
+@dataclass(frozen=True)
+class GroupBatch:
+    """Groups to sample: `group_size` completions of every prompt.
 
     Args:
-        backbone: the model, taken apart.
-        prompts: token ids of each prompt, at least one.
+        prompts: token ids of each prompt, at least one prompt, none empty.
         group_size: members a prompt.
         settings: temperature, truncation, limits, stop texts.
         seeds: one integer a member, prompt by prompt. A member's tokens are a function of its prompt and its seed
             (exactly in fp64; in fp32 up to near-ties).
-        tokenizer: needed for stop texts.
-        eos: ids that end a turn; those of the model and tokenizer where omitted.
         requires: ``entropy`` and ``score_norm`` are recorded when named.
         continue_with: called with a member's number and the tokens of the turn that just ended; returns the
             environment's tokens, or None to end it.
-        progress: called with (finished members, all members) now and then.
+        begin_again: called before all groups are sampled from their beginning once more; it undoes what
+            `continue_with` remembers of them.
+    """
+
+    prompts: Sequence[Sequence[int]]
+    group_size: int
+    settings: SamplingConfig
+    seeds: Sequence[int]
+    requires: Collection[str] = ("log_prob",)
+    continue_with: Continue | None = None
+    begin_again: Callable[[], None] | None = None
+
+    def check(self, max_positions: int | None) -> None:
+        """Refuses groups that cannot be sampled, before anything is computed.
+
+        Args:
+            max_positions: the model's longest sequence; None where it has no limit.
+
+        Raises:
+            ConfigError: an empty prompt, or prompt and completion longer than the model's context.
+            ValueError: not one seed a member.
+        """
+        total, num_tokens = len(self.prompts) * self.group_size, self.settings.max_new_tokens
+        if len(self.seeds) != total:
+            raise ValueError(
+                f"{len(self.seeds)} seeds for {len(self.prompts)} prompts x {self.group_size} members: give {total},"
+                " one a member"
+            )
+        if not self.prompts or any(len(prompt) == 0 for prompt in self.prompts):
+            raise ConfigError(
+                "a prompt has no tokens; give every prompt at least one (a beginning-of-sequence token will do)"
+            )
+        longest = max(map(len, self.prompts))
+        if max_positions is not None and longest + num_tokens > max_positions:
+            raise ConfigError(
+                f"the longest prompt has {longest} tokens and max_new_tokens = {num_tokens}, together above the model's"
+                f" context of {max_positions}; write max_new_tokens = {max(max_positions - longest, 0)} or leave out"
+                f" prompts above {max_positions - num_tokens} tokens"
+            )
+
+
+def sample(
+    backbone: Backbone,
+    batch: GroupBatch,
+    *,
+    tokenizer: Any = None,
+    eos: Iterable[int] | None = None,
+    max_members: int | None = None,
+) -> Completions:
+    """Draws the completions of a batch.
+
+    Args:
+        backbone: the model, taken apart.
+        batch: the groups.
+        tokenizer: needed for stop texts.
+        eos: ids that end a turn; those of the model and tokenizer where omitted.
         max_members: sample at most this many at once, whole groups; all at once where omitted.
 
     Returns:
         `Completions`, on the model's device.
 
     Raises:
-        ConfigError: an empty prompt, or prompt and completion longer than the model's context.
-        ValueError: not one seed a member.
+        ConfigError, ValueError: see `GroupBatch.check`.
         DistributionError: NaN or infinite numbers from the model.
 
     Dropout is off and every module's mode is restored. Autocast is as the caller has it, but never reaches the head. A
@@ -186,80 +225,37 @@ def sample(
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )
-        >>> completions = sample(
-        ...     backbone, [[3, 4], [4]], group_size=2, settings=SamplingConfig(max_new_tokens=3), seeds=[0, 1, 2, 3]
-        ... )
+        >>> settings = SamplingConfig(max_new_tokens=3)
+        >>> completions = sample(backbone, GroupBatch([[3, 4], [4]], 2, settings, seeds=[0, 1, 2, 3]))
         >>> len(completions.tokens), bool((completions.log_prob[completions.mask] < 0).all())
         (4, True)
-        >>> single = sample(backbone, [[4]], group_size=1, settings=SamplingConfig(max_new_tokens=3), seeds=[3])
+        >>> single = sample(backbone, GroupBatch([[4]], 1, settings, seeds=[3]))
         >>> single.token_lists()[0] == completions.token_lists()[3]
         True
     """
-    total = len(prompts) * group_size
-    check(backbone, prompts, group_size, settings, seeds)
+    batch.check(backbone.max_positions)
     stops = Stops(
         end_ids(backbone.model, tokenizer) if eos is None else eos,
-        settings.stop,
+        batch.settings.stop,
         tokenizer,
         backbone.head.out_features,
         backbone.device,
     )
-    # Prompts of like length share a batch, so that little of it is padding.
-    order = sorted(range(len(prompts)), key=lambda p: len(prompts[p]))
-    batch = len(prompts) if max_members is None else max(1, max_members // group_size)
-    parts, members = [], []
-    done = 0
-    for start in range(0, len(order), batch):
-        batch_prompts = order[start : start + batch]
-        numbers = [p * group_size + g for p in batch_prompts for g in range(group_size)]
-        run = _Run(
-            backbone,
-            settings,
-            stops,
-            frozenset(requires),
-            numbers,
-            [seeds[n] for n in numbers],
-            group_size,
-            continue_with,
-        )
-        num_before = done
+    prompts, size = batch.prompts, batch.group_size
+    # Prompts of like length share a pass, so that little of it is padding.
+    order = sorted(range(len(prompts)), key=lambda prompt: len(prompts[prompt]))
+    num_at_once = len(prompts) if max_members is None else max(1, max_members // size)
+    parts, members = [], list[int]()
+    for start in range(0, len(order), num_at_once):
+        places = order[start : start + num_at_once]
+        numbers = [place * size + member for place in places for member in range(size)]
+        run = _Run(backbone, batch, stops, numbers)
         with backbone.evaluating(), quick_adapters(backbone.model):
-            parts.append(
-                run.run(
-                    [prompts[p] for p in batch_prompts],
-                    None if progress is None else lambda n, num_before=num_before: progress(num_before + n, total),
-                )
-            )
+            parts.append(run.run([prompts[place] for place in places]))
         members += numbers
-        done += len(numbers)
     joined = Completions.concatenate(parts)
     inverse_order = torch.tensor(members, device=backbone.device).argsort()
     return replace(joined, **{name: value[inverse_order] for name, value in tensors_of(joined).items()}).cut()
-
-
-def check(
-    backbone: Backbone,
-    prompts: Sequence[Sequence[int]],
-    group_size: int,
-    settings: SamplingConfig,
-    seeds: Sequence[int],
-) -> None:
-    """Refuses arguments that cannot be sampled, before anything is computed; arguments and errors as of `sample`."""
-    if len(seeds) != (total := len(prompts) * group_size):
-        raise ValueError(
-            f"{len(seeds)} seeds for {len(prompts)} prompts x {group_size} members: give {total}, one a member"
-        )
-    if not prompts or any(len(prompt) == 0 for prompt in prompts):
-        raise ConfigError(
-            "a prompt has no tokens; give every prompt at least one (a beginning-of-sequence token will do)"
-        )
-    longest, limit = max(map(len, prompts)), backbone.max_positions
-    if limit is not None and longest + settings.max_new_tokens > limit:
-        raise ConfigError(
-            f"the longest prompt has {longest} tokens and max_new_tokens = {settings.max_new_tokens}, together above"
-            f" the model's context of {limit}; write max_new_tokens = {max(limit - longest, 0)} or leave out prompts"
-            f" above {limit - settings.max_new_tokens} tokens"
-        )
 
 
 class _Run:
@@ -267,25 +263,10 @@ class _Run:
     their row in the result.
     """
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        settings: SamplingConfig,
-        stops: Stops,
-        requires: frozenset[str],
-        numbers: Sequence[int],
-        seeds: Sequence[int],
-        group_size: int,
-        continue_with: Continue | None,
-    ) -> None:
-        self.backbone, self.settings, self.stops, self.numbers, self.continue_with = (
-            backbone,
-            settings,
-            stops,
-            numbers,
-            continue_with,
-        )
-        self.device, self.group_size = backbone.device, group_size
+    def __init__(self, backbone: Backbone, batch: GroupBatch, stops: Stops, numbers: Sequence[int]) -> None:
+        self.backbone, self.stops, self.numbers = backbone, stops, numbers
+        self.settings, self.group_size, self.continue_with = batch.settings, batch.group_size, batch.continue_with
+        self.device, settings = backbone.device, batch.settings
         num, limit = len(numbers), settings.max_new_tokens
         dtype = torch.float64 if backbone.head.weight.dtype == torch.float64 else torch.float32
         # Half-precision weights are upcast once, not at every token; a GPU multiplies them as they are.
@@ -293,9 +274,13 @@ class _Run:
         # Steps are rows, so that a step is one contiguous write.
         self.columns: dict[str, Tensor] = {}
         for name in ("log_prob", "behaviour_log_prob", "entropy", "score_norm"):
-            if name == "log_prob" or name in requires or (name == "behaviour_log_prob" and settings.truncates):
+            if name == "log_prob" or name in batch.requires or (name == "behaviour_log_prob" and settings.truncates):
                 self.columns[name] = torch.zeros(limit, num, dtype=dtype, device=self.device)
-        self.uniform = None if settings.greedy else uniforms(seeds, limit).t().contiguous().to(self.device)
+        self.uniform = (
+            None
+            if settings.greedy
+            else uniforms([batch.seeds[n] for n in numbers], limit).t().contiguous().to(self.device)
+        )
         self.steps = torch.zeros(limit, num, dtype=torch.long, device=self.device)
         self.length = [limit] * num
         self.truncated = [True] * num
@@ -303,7 +288,7 @@ class _Run:
         self.turn_start = [0] * num
         self.pending: dict[int, list[int]] = {}
 
-    def run(self, prompts: Sequence[Sequence[int]], progress: Callable[[int], None] | None) -> Completions:
+    def run(self, prompts: Sequence[Sequence[int]]) -> Completions:
         limit, num = self.settings.max_new_tokens, len(self.numbers)
         hidden, decoder, position = prefill(self.backbone, prompts, self.group_size, limit)
         rows, live = None, [True] * num
@@ -315,8 +300,6 @@ class _Run:
                 for slot in ended:
                     live[slot] = False
                 num_live = sum(live)
-                if progress is not None:
-                    progress(num - num_live)
                 if num_live == 0:
                     break
                 if len(live) - num_live >= max(1, len(live) * _LEAVE_SHARE):
@@ -329,8 +312,6 @@ class _Run:
                 break
             hidden = decoder.step(token, position)
             position = position + 1
-        if progress is not None:
-            progress(num)
         return self._finish(max(self.length))
 
     def _choose(self, hidden: Tensor, step: int, rows: Tensor | None) -> Tensor:
@@ -421,7 +402,7 @@ class _Run:
             for start, stop in spans:
                 mask[row, start:stop] = False
         columns = {name: torch.where(mask, value[:longest].t(), 0) for name, value in self.columns.items()}
-        # One check a batch: a check of every token would wait for the device at every token.
+        # One check a batch; a check at every token would wait for the device each time.
         check_finite(columns["log_prob"], self.numbers, self.group_size)
         return Completions(
             tokens=torch.where(valid, self.steps[:longest].t(), 0),
@@ -435,21 +416,6 @@ class _Run:
         )
 
 
-@final
-@dataclass(frozen=True)
-class GroupBatch:
-    """One batch of groups to sample; fields as the arguments of `Engine.sample`."""
-
-    prompts: Sequence[Sequence[int]]
-    group_size: int
-    settings: SamplingConfig
-    seeds: Sequence[int]
-    requires: frozenset[str]
-    continue_with: Continue | None
-    begin_again: Callable[[], None] | None
-    progress: Progress | None
-
-
 class Gathers(Protocol):
     """The processes of a run, as far as an engine needs them."""
 
@@ -460,41 +426,19 @@ class Gathers(Protocol):
 
 class Engine(ABC):
     """A sampler of groups. `live` says whether it samples from the weights that are trained, as they are now,
-    `sends_weights` whether this process, and not another one, sends them to the servers that sample, `leaves_scores`
+    `sends_weights` whether this process, and not another one, sends them to the servers that sample, `needs_rescoring`
     whether `sample` returns NaN log-probs, which the caller computes with all processes.
     """
 
     live: bool = True
     sends_weights: bool = True
-    leaves_scores: bool = False
-
-    def sample(
-        self,
-        prompts: Sequence[Sequence[int]],
-        group_size: int,
-        settings: SamplingConfig,
-        seeds: Sequence[int],
-        *,
-        requires: Iterable[str] = ("log_prob",),
-        continue_with: Continue | None = None,
-        begin_again: Callable[[], None] | None = None,
-        progress: Progress | None = None,
-    ) -> Completions:
-        """Samples groups; other arguments, result and errors as of `groupwise.causal_lm.sampler.sample`.
-
-        Args:
-            begin_again: called before all groups are sampled from their beginning once more; it undoes what
-                `continue_with` remembers of them.
-        """
-        return self.answer(
-            GroupBatch(prompts, group_size, settings, seeds, frozenset(requires), continue_with, begin_again, progress)
-        )
+    needs_rescoring: bool = False
 
     @abstractmethod
-    def answer(self, batch: GroupBatch) -> Completions:
-        """Samples the groups of a batch."""
+    def sample(self, batch: GroupBatch) -> Completions:
+        """Samples the groups of a batch; result and errors: see `groupwise.causal_lm.sampler.sample`."""
 
-    def expect(self, num_tokens: int) -> None:  # noqa: B027
+    def announce_length(self, num_tokens: int) -> None:  # noqa: B027
         """Notes that texts will be sampled of so many tokens of prompt and completion; does nothing by default."""
 
     def send_weights(  # noqa: B027
@@ -528,17 +472,6 @@ class Builtin(Engine):
     def __init__(self, backbone: Backbone, tokenizer: Any, config: BuiltinEngine) -> None:
         self.backbone, self.tokenizer, self.config = backbone, tokenizer, config
 
-    def answer(self, batch: GroupBatch) -> Completions:
+    def sample(self, batch: GroupBatch) -> Completions:
         """Samples the groups, `max_members` at once."""
-        return sample(
-            self.backbone,
-            batch.prompts,
-            batch.group_size,
-            batch.settings,
-            batch.seeds,
-            tokenizer=self.tokenizer,
-            requires=batch.requires,
-            continue_with=batch.continue_with,
-            progress=batch.progress,
-            max_members=self.config.max_members,
-        )
+        return sample(self.backbone, batch, tokenizer=self.tokenizer, max_members=self.config.max_members)

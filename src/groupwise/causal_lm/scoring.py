@@ -9,7 +9,7 @@ through the head.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
@@ -23,25 +23,32 @@ from groupwise.causal_lm import fused_pass
 from groupwise.causal_lm.backbone import Backbone
 
 
-def score(
-    backbone: Backbone,
-    prompts: Sequence[Sequence[int]],
-    tokens: Tensor,
-    mask: Tensor,
-    requires: Iterable[str] = ("log_prob",),
-    *,
-    temperature: float = 1.0,
-    pack: bool = True,
-) -> dict[str, Tensor]:
-    """Computes fields of sampled tokens under the live model, with gradient.
+@final
+@dataclass(frozen=True)
+class ScoringInputs:
+    """Sampled completions whose fields are computed under the live model.
 
     Args:
-        backbone: the model, taken apart; its mode (dropout) and the caller's autocast are left as they are.
         prompts: token ids of each member's prompt, B of them, none empty.
         tokens: ``[B, T]`` completions; anything beyond a member's last true mask is ignored.
         mask: ``[B, T]`` bool, true where a loss reads; environment tokens in between are context.
         requires: names out of ``log_prob``, ``entropy``, ``score_norm``.
         temperature: the temperature the tokens were sampled at.
+    """
+
+    prompts: Sequence[Sequence[int]]
+    tokens: Tensor
+    mask: Tensor
+    requires: Collection[str] = ("log_prob",)
+    temperature: float = 1.0
+
+
+def score(backbone: Backbone, inputs: ScoringInputs, *, pack: bool = True) -> dict[str, Tensor]:
+    """Computes fields of sampled tokens under the live model, with gradient.
+
+    Args:
+        backbone: the model, taken apart; its mode (dropout) and the caller's autocast are left as they are.
+        inputs: the completions.
         pack: side by side without padding and each distinct prompt once, where the model allows it; otherwise in padded
             rows.
 
@@ -59,38 +66,26 @@ def score(
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )
-        >>> fields = score(
-        ...     backbone,
-        ...     [[3, 4]],
-        ...     torch.tensor([[4, 3, 1]]),
-        ...     torch.tensor([[True, False, True]]),
-        ...     ["log_prob", "entropy"],
-        ... )
+        >>> tokens, mask = torch.tensor([[4, 3, 1]]), torch.tensor([[True, False, True]])
+        >>> fields = score(backbone, ScoringInputs([[3, 4]], tokens, mask, ["log_prob", "entropy"]))
         >>> sorted(fields), fields["log_prob"][0, 1].item(), fields["log_prob"].requires_grad
         (['entropy', 'log_prob'], 0.0, True)
     """
-    rows, hidden = _hidden_at_mask(backbone, prompts, tokens, mask, pack)
-    target = tokens.reshape(-1)[rows]
-    return _spread(backbone.scores(hidden, target, frozenset(requires), temperature), rows, mask)
+    rows, hidden = _hidden_at_mask(backbone, inputs, pack)
+    target = inputs.tokens.reshape(-1)[rows]
+    fields = backbone.scores(hidden, target, frozenset(inputs.requires), inputs.temperature)
+    return _spread(fields, rows, inputs.mask)
 
 
 def backward(
-    backbone: Backbone,
-    prompts: Sequence[Sequence[int]],
-    tokens: Tensor,
-    mask: Tensor,
-    cotangents: Mapping[str, Tensor],
-    requires: Iterable[str] = ("log_prob",),
-    *,
-    temperature: float = 1.0,
-    pack: bool = True,
+    backbone: Backbone, inputs: ScoringInputs, cotangents: Mapping[str, Tensor], *, pack: bool = True
 ) -> dict[str, Tensor]:
     """Adds the gradient of ``sum_field sum_bt cotangent_bt field_bt`` to every parameter's ``.grad``; the head takes
     its part in the forward pass.
 
     Args:
         cotangents: ``{field: [B, T]}``; read where the mask is true.
-        backbone, prompts, tokens, mask, requires, temperature, pack: as in `score`.
+        backbone, inputs, pack: as in `score`.
 
     Returns:
         The detached fields ``{name: [B, T]}`` of `cotangents` and `requires`.
@@ -101,46 +96,35 @@ def backward(
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )
-        >>> tokens, mask = torch.tensor([[4, 3, 1]]), torch.ones(1, 3, dtype=torch.bool)
+        >>> inputs = ScoringInputs([[3, 4]], torch.tensor([[4, 3, 1]]), torch.ones(1, 3, dtype=torch.bool))
         >>> weight = backbone.head.weight
-        >>> (expected,) = torch.autograd.grad(score(backbone, [[3, 4]], tokens, mask)["log_prob"].sum(), weight)
-        >>> fields = backward(backbone, [[3, 4]], tokens, mask, {"log_prob": torch.ones(1, 3)})
+        >>> (expected,) = torch.autograd.grad(score(backbone, inputs)["log_prob"].sum(), weight)
+        >>> fields = backward(backbone, inputs, {"log_prob": torch.ones(1, 3)})
         >>> torch.allclose(weight.grad, expected, atol=1e-6), fields["log_prob"].requires_grad
         (True, False)
     """
-    fields, hidden, gradient = head_backward(
-        backbone, prompts, tokens, mask, cotangents, requires, temperature=temperature, pack=pack
-    )
+    fields, hidden, gradient = head_backward(backbone, inputs, cotangents, pack=pack)
     if hidden.requires_grad:
         torch.autograd.backward([hidden], [gradient])
     return fields
 
 
 def head_backward(
-    backbone: Backbone,
-    prompts: Sequence[Sequence[int]],
-    tokens: Tensor,
-    mask: Tensor,
-    cotangents: Mapping[str, Tensor],
-    requires: Iterable[str] = ("log_prob",),
-    *,
-    temperature: float = 1.0,
-    pack: bool = True,
+    backbone: Backbone, inputs: ScoringInputs, cotangents: Mapping[str, Tensor], *, pack: bool = True
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Makes the head's part of `backward`, and leaves that of the body to the caller.
-
-    Args:
-        backbone, prompts, tokens, mask, cotangents, requires, temperature, pack: as in `backward`.
+    """Makes the head's part of `backward`, and leaves that of the body to the caller; arguments: see `backward`.
 
     Returns:
         the detached fields, and ``[N, H]`` hidden states with the gradient that they pass on to the body.
     """
     with torch.enable_grad():
-        rows, hidden = _hidden_at_mask(backbone, prompts, tokens, mask, pack)
-    target = tokens.reshape(-1)[rows]
+        rows, hidden = _hidden_at_mask(backbone, inputs, pack)
+    target = inputs.tokens.reshape(-1)[rows]
     selected = {name: value.reshape(-1)[rows] for name, value in cotangents.items()}
-    scores, gradient = backbone.scores_backward(hidden.detach(), target, selected, frozenset(requires), temperature)
-    return _spread(scores, rows, mask), hidden, gradient
+    scores, gradient = backbone.scores_backward(
+        hidden.detach(), target, selected, frozenset(inputs.requires), inputs.temperature
+    )
+    return _spread(scores, rows, inputs.mask), hidden, gradient
 
 
 def _spread(values: Mapping[str, Tensor], rows: Tensor, mask: Tensor) -> dict[str, Tensor]:
@@ -149,12 +133,11 @@ def _spread(values: Mapping[str, Tensor], rows: Tensor, mask: Tensor) -> dict[st
     }
 
 
-def _hidden_at_mask(
-    backbone: Backbone, prompts: Sequence[Sequence[int]], tokens: Tensor, mask: Tensor, pack: bool
-) -> tuple[Tensor, Tensor]:
+def _hidden_at_mask(backbone: Backbone, inputs: ScoringInputs, pack: bool) -> tuple[Tensor, Tensor]:
     """Computes the flat positions of true mask entries in ``[B, T]``, and the hidden states that predict them, ``[N,
     H]``.
     """
+    prompts, tokens, mask = inputs.prompts, inputs.tokens, inputs.mask
     if tokens.shape != mask.shape or mask.ndim != 2 or len(prompts) != mask.shape[0] or mask.dtype != torch.bool:
         raise ValueError(
             f"{len(prompts)} prompts, tokens {tuple(tokens.shape)}, mask {tuple(mask.shape)} {mask.dtype}: expected B,"

@@ -6,7 +6,8 @@ there, and its gradient one sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone, router_remark
+from groupwise.causal_lm.scoring import ScoringInputs
 from groupwise.config import ConfigError
 from groupwise.learner.shards import copy_without_weights, inside, move_weights, shard_module
 
@@ -36,7 +38,7 @@ class ShardedLM:
 
     def __init__(self, backbone: Backbone, mesh: DeviceMesh) -> None:
         check_spreads(backbone.config)
-        # The trial of packing runs the model past its forward pass, which only a plain one allows.
+        # Whether the model can be packed is tried now: the trial calls parts of the model, which shards do not allow.
         scoring.can_pack(backbone)
         self.backbone = copy_without_weights(backbone, backbone.model)
         self.backbone.sharded = True
@@ -48,48 +50,29 @@ class ShardedLM:
         """The sharded model."""
         return self.backbone.model
 
-    def score(
-        self,
-        prompts: Sequence[Sequence[int]],
-        tokens: Tensor,
-        mask: Tensor,
-        requires: Iterable[str],
-        *,
-        temperature: float,
-    ) -> dict[str, Tensor]:
+    def score(self, inputs: ScoringInputs) -> dict[str, Tensor]:
         """Scores completions as `groupwise.causal_lm.scoring.score` does. The fields always carry a gradient into every
         weight, where the caller has not switched it off: processes reduce their gradients together.
         """
-        read, factor = _at_least_one(mask)
+        read, factor = _at_least_one(inputs)
 
         def compute() -> dict[str, Tensor]:
-            fields = scoring.score(self.backbone, prompts, tokens, read, requires, temperature=temperature)
+            fields = scoring.score(self.backbone, read)
             # FSDP warns of views, which lose its hook where somebody changes them in place.
             return {name: value.clone() for name, value in fields.items()}
 
         fields = inside(self.model, compute)
         return fields if factor else {name: value * 0.0 for name, value in fields.items()}
 
-    def backward(
-        self,
-        prompts: Sequence[Sequence[int]],
-        tokens: Tensor,
-        mask: Tensor,
-        cotangents: Mapping[str, Tensor],
-        requires: Iterable[str],
-        *,
-        temperature: float,
-    ) -> dict[str, Tensor]:
+    def backward(self, inputs: ScoringInputs, cotangents: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Accumulates gradients as `groupwise.causal_lm.scoring.backward` does."""
-        read, factor = _at_least_one(mask)
+        read, factor = _at_least_one(inputs)
         if not factor:
             cotangents = {name: torch.zeros_like(value) for name, value in cotangents.items()}
 
         def compute() -> tuple[dict[str, Tensor], Tensor, Tensor]:
-            fields, hidden, gradient = scoring.head_backward(
-                self.backbone, prompts, tokens, read, cotangents, requires, temperature=temperature
-            )
-            # Where the head alone is trained, nothing below it has a gradient, and FSDP reduces in the backward pass.
+            fields, hidden, gradient = scoring.head_backward(self.backbone, read, cotangents)
+            # FSDP reduces gradients in the backward pass, so the states need one even where only the head is trained.
             return fields, hidden if hidden.requires_grad else hidden.requires_grad_(), gradient
 
         with torch.enable_grad():
@@ -114,13 +97,13 @@ def check_spreads(config: Any) -> None:
         )
 
 
-def _at_least_one(mask: Tensor) -> tuple[Tensor, bool]:
-    """Returns the mask and true; where no entry is true, a mask of which one is, and false."""
-    if bool(mask.any()):
-        return mask, True
-    read = mask.clone()
-    read[0, 0] = True
-    return read, False
+def _at_least_one(inputs: ScoringInputs) -> tuple[ScoringInputs, bool]:
+    """Returns the inputs and true; where the mask is false everywhere, inputs with one true entry, and false."""
+    if bool(inputs.mask.any()):
+        return inputs, True
+    mask = inputs.mask.clone()
+    mask[0, 0] = True
+    return replace(inputs, mask=mask), False
 
 
 def _layers(body: nn.Module) -> Iterable[nn.Module]:

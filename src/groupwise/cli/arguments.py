@@ -107,7 +107,7 @@ def load(
 def _on_model(source: Source, model: str) -> dict[str, Any]:
     """Returns the keys that put the experiment's domain on a model, as its kind calls them."""
     from groupwise.config import flatten
-    from groupwise.domain.kinds import DOMAINS
+    from groupwise.domain.callable import DOMAINS
     from groupwise.domain.settings import DomainConfig
 
     kind = source.tree.get("domain", {}).get("kind")

@@ -54,7 +54,7 @@ def _read_and_score(loaded: Experiment, job: Job, span: Experiment, domains: Dom
     """Prints the sizes of the experiment's domain, and one scored group."""
     from groupwise.cli.output import print_text
     from groupwise.domain.callable import is_users
-    from groupwise.domain.failed_method import naming_failed_method
+    from groupwise.domain.returned import naming_failed_method
     from groupwise.experiment.trial import one_group
     from groupwise.streams import Streams
     from groupwise.training.distributed import World

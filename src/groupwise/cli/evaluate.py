@@ -32,9 +32,8 @@ def evaluate(
 
     from groupwise.cli.output import console
     from groupwise.cli.trained import trained
-    from groupwise.domain.failed_method import naming_failed_method
     from groupwise.domain.protocol import Deploys, Tabulates
-    from groupwise.domain.returned import checked_evaluation, checked_tables
+    from groupwise.domain.returned import checked_evaluation, checked_tables, naming_failed_method
     from groupwise.experiment.runner import open_domain
     from groupwise.runs import EvaluatedOn
     from groupwise.streams import Streams

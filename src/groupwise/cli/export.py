@@ -87,8 +87,8 @@ def export(
     from groupwise.cli.output import console, print_text
     from groupwise.cli.trained import require_new, run_config
     from groupwise.config import ConfigError, read_json
+    from groupwise.domain.callable import config_class
     from groupwise.domain.exported import Export
-    from groupwise.domain.kinds import config_class
     from groupwise.runs import is_number, read_run
 
     config = run_config(run)

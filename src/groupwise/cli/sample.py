@@ -50,8 +50,7 @@ def sample(
     from groupwise.cli.output import console
     from groupwise.cli.trained import to_sample
     from groupwise.config import ConfigError
-    from groupwise.domain.failed_method import naming_failed_method
-    from groupwise.domain.returned import checked_prompt, checked_prompts
+    from groupwise.domain.returned import checked_prompt, checked_prompts, naming_failed_method
     from groupwise.training.run.rollout_records import with_files
 
     if chat and (prompt is not None or num > 1 or raw):

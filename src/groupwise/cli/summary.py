@@ -185,7 +185,7 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
     Returns:
         lines to print.
     """
-    from groupwise.domain.kinds import DOMAINS, config_class
+    from groupwise.domain.callable import DOMAINS, config_class
     from groupwise.domain.settings import DomainConfig
 
     place = shlex.quote(str(run))

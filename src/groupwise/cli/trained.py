@@ -76,7 +76,7 @@ def to_sample(
         ConfigError: as `trained`.
     """
     from groupwise.config import import_paths, restrict_code
-    from groupwise.domain.kinds import DOMAINS
+    from groupwise.domain.callable import DOMAINS
     from groupwise.experiment.catalogue import find, kind_of_models
     from groupwise.experiment.code_consent import code_of_model_folders, code_of_source, is_foreign, require_consent
     from groupwise.experiment.loading import read_experiment

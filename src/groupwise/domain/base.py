@@ -51,10 +51,10 @@ class Domain(ABC):
             held-out.
         draws_in_shards: whether `sample` and a shared evaluation draw with sharded weights as they are, every process
             with as many passes as the others; otherwise whole weights are gathered before them.
-        draws_elsewhere: whether `sample` and a shared evaluation ask a server and spare the device the whole weights of
-            a sharded model: these are gathered on the CPU, from where they are sent. Members come without log-probs of
-            the trainer (NaN), and the step scores them in shards.
-        sends_weights: whether this process sends them there; one that does not holds shards alone.
+        samples_remotely: whether `sample` and a shared evaluation ask a server. A sharded model's whole weights are
+            then gathered on the CPU and sent from there; members come without log-probs of the trainer (NaN), and the
+            step scores them in shards.
+        sends_weights: whether this process sends the weights to the server; one that does not holds shards alone.
         keeps_graph: whether `sample` may keep the graph of its passes for the first update; otherwise the step calls it
             without gradient.
         memory_remedy: what to write where memory runs out, with the domain's own keys.
@@ -79,7 +79,7 @@ class Domain(ABC):
     trained_on: frozenset[str] = frozenset()
     evaluated_on: frozenset[str] = frozenset()
     draws_in_shards: bool = False
-    draws_elsewhere: bool = False
+    samples_remotely: bool = False
     sends_weights: bool = True
     keeps_graph: bool = False
     memory_remedy: ClassVar[str] = (
@@ -137,7 +137,7 @@ class Domain(ABC):
         """
 
     def check_scored(self, samples: Samples) -> None:  # noqa: B027
-        """Compares the log-probs of a batch, once the step has computed them (`draws_elsewhere`), with those of the
+        """Compares the log-probs of a batch, once the step has computed them (`samples_remotely`), with those of the
         server that drew it; does nothing by default.
 
         Args:

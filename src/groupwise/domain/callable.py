@@ -1,10 +1,12 @@
-"""A user's domain as configuration: a class by import path, or a kind that an installed package brings."""
+"""The kinds of domains that an experiment can name: every kind that an installed package brings, the shipped ones among
+them, and a user's domain class by its import path.
+"""
 
 from __future__ import annotations
 
 import inspect
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 
 from pydantic import create_model
 
@@ -13,6 +15,7 @@ from groupwise.config import (
     ConfigError,
     FromPath,
     ImportPath,
+    OpenKinds,
     Problem,
     check_class,
     is_object,
@@ -46,7 +49,7 @@ class UserDomainConfig(DomainConfig):
     def open(self, *, streams: Streams, device: str = "cpu") -> Domain:
         from pathlib import Path
 
-        from groupwise.domain.failed_method import naming_failed_method
+        from groupwise.domain.returned import naming_failed_method
 
         domain_class, settings = self._parts()
         try:
@@ -151,3 +154,28 @@ def _settings_of(loaded: Any, place: str) -> type[Config]:
         message = f"{loaded.__name__}.Settings is {settings!r}; write class Settings(groupwise.Config)"
         raise ConfigError(Problem(place, message))
     return settings
+
+
+DOMAINS = OpenKinds("groupwise.domains", config_of)
+"""The entry points: `kind = "package.module:Class"`, a `groupwise.Domain` or a `DomainConfig`."""
+
+
+def config_class(kind: str) -> type[DomainConfig]:
+    """Finds the configuration class of a run's domain; `DomainConfig` itself where its package is not installed here.
+
+    Args:
+        kind: as the run's `config.json` says it.
+
+    Raises:
+        ValueError: the package is installed, and its code cannot be imported.
+
+    Example:
+        >>> config_class("a kind that nobody brings").__name__
+        'DomainConfig'
+    """
+    config: Any = DOMAINS.config(kind) if kind in DOMAINS.names() else DomainConfig
+    return config
+
+
+AnyDomainConfig = Annotated[DomainConfig, DOMAINS]
+"""The configuration of any domain, told apart by `kind`."""

@@ -25,7 +25,7 @@ from groupwise.processes import is_out_of_memory
 MOST_ROWS = 64
 """Rows of a pass without a gradient, however many fit: larger passes are hardly faster, and hold more."""
 CPU_BYTES = 2**27
-"""What a pass may hold on a CPU, whose memory is shared with everything else."""
+"""The memory limit of a pass on a CPU, whose memory is shared with everything else."""
 CUDA_SHARE = 0.5
 """The share of a GPU's free memory that a pass may hold; rewards, and an optimiser's moments, come later."""
 
@@ -125,7 +125,7 @@ class PassSizes:
         while start < len(rows) or not any_pass:
             part = rows[start : start + self.rows(kind)]
             try:
-                # No gradient is switched off while the caller has the result.
+                # The caller takes the result outside of `no_grad`, so that his own gradients are not switched off.
                 with torch.no_grad():
                     result = [compute(part)]
             except Exception as error:
@@ -203,3 +203,60 @@ def free_memory() -> None:
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+# Results of passes, joined so that nothing is held twice.
+
+
+def joined_rows(parts: Iterable[Mapping[str, Tensor]], num_rows: int) -> dict[str, Tensor]:
+    """Joins tensors of consecutive slices: each slice is written into tensors of all rows and let go before the next is
+    computed, where `parts` computes them one by one. Tensors with a gradient are concatenated.
+
+    Args:
+        parts: name -> `[n, ...]`, at least one part; the parts have `num_rows` rows together.
+        num_rows: of the result.
+
+    Returns:
+        name -> `[num_rows, ...]`; one part is returned as it is.
+
+    Example:
+        >>> joined_rows([{"a": torch.tensor([1, 2])}, {"a": torch.tensor([3])}], 3)["a"].tolist()
+        [1, 2, 3]
+    """
+    rest = iter(parts)
+    part = dict(next(rest))
+    stop = _num_rows(part)
+    if stop == num_rows:
+        return part
+    if any(value.requires_grad for value in part.values()):
+        all_parts = [part, *rest]
+        return {name: torch.cat([each[name] for each in all_parts]) for name in part}
+    whole = {name: value.new_empty(num_rows, *value.shape[1:]) for name, value in part.items()}
+    start = 0
+    while True:
+        for name, rows in whole.items():
+            rows[start:stop] = part[name]
+        if stop >= num_rows:
+            return whole
+        # The part is let go before the next one is computed.
+        del part
+        part, start = dict(next(rest)), stop
+        stop += _num_rows(part)
+
+
+def joined(parts: Iterable[Tensor], num_rows: int) -> Tensor:
+    """Joins one tensor a slice; see `joined_rows`.
+
+    Example:
+        >>> joined(iter([torch.zeros(2, 3), torch.ones(1, 3)]), 3).sum().item()
+        3.0
+    """
+    return joined_rows(map(_one_tensor, parts), num_rows)["rows"]
+
+
+def _one_tensor(rows: Tensor) -> dict[str, Tensor]:
+    return {"rows": rows}
+
+
+def _num_rows(part: Mapping[str, Tensor]) -> int:
+    return len(next(iter(part.values())))

@@ -1,21 +1,30 @@
-"""What the methods of a domain returned, checked at every call: its type, and shapes, dtypes, lengths and devices."""
+"""Checks of every value that a domain's methods return: its type, and shapes, dtypes, lengths and devices; and one line
+for a method that raises.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+import traceback
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor
 
+from groupwise.checkpoint.atomic import StorageError
 from groupwise.config import ConfigError, why_failed
 from groupwise.domain.base import Domain
-from groupwise.domain.protocol import Evaluation, Interval, Prompt, Samples, Table
+from groupwise.domain.protocol import Evaluation, Prompt, Samples, Table
+from groupwise.plugins import is_shipped
 from groupwise.processes import is_out_of_memory
 from groupwise.records import Rollouts, Scored
-from groupwise.reward import RewardEvent, RewardTable
+from groupwise.reward import RewardError, RewardTable
 from groupwise.reward.image import is_picture
 from groupwise.streams import Streams
 
@@ -28,7 +37,7 @@ T = TypeVar("T")
 
 @final
 class Fault(ValueError):
-    """What a method of a domain returned or raised, and training cannot use; the sentence begins with its name."""
+    """A domain's method returned something that training cannot use, or raised; the sentence begins with its name."""
 
     def of(self, domain: Domain) -> ConfigError:
         """Returns the error for people, which names the domain's class and the guide."""
@@ -73,14 +82,14 @@ def checked_samples(samples: Any, num_prompts: int, group_size: int, domain: Dom
     Args:
         num_prompts: that it was asked for.
         group_size: members of each.
-        domain: whose log-probs are of densities or not, and are known when it has sampled or not (`draws_elsewhere`).
+        domain: whose log-probs are of densities or not, and are known when it has sampled or not (`samples_remotely`).
 
     Raises:
         Fault: they are other members, or records of another shape.
     """
     _required("sample", samples, Samples, "groupwise.domain.protocol.Samples")
     _check_groups(samples, num_prompts, group_size)
-    if not domain.draws_elsewhere:
+    if not domain.samples_remotely:
         try:
             Rollouts(
                 samples.group,
@@ -93,9 +102,6 @@ def checked_samples(samples: Any, num_prompts: int, group_size: int, domain: Dom
         except ValueError as error:
             raise Fault(f"sample: {str(error).replace('Rollouts.', '')}") from error
     _check_payload("sample", samples)
-    for name, number in samples.numbers.items():
-        if not isinstance(number, int | float):
-            raise Fault(f"sample: numbers[{name!r}] is {described(number)}; give a float")
     if samples.recorded is not None:
         check_scored("sample: recorded", samples.recorded, samples.mask)
     return samples
@@ -219,7 +225,7 @@ def checked_tables(tables: Any) -> Sequence[Table]:
     """Returns what `tables` returned, checked.
 
     Raises:
-        Fault: it is no list of tables, or a table cannot be written.
+        Fault: it is no list of tables.
 
     Example:
         >>> checked_tables(["lead"])
@@ -227,12 +233,6 @@ def checked_tables(tables: Any) -> Sequence[Table]:
         groupwise.domain.returned.Fault: tables: it returned a list of str; return a list of groupwise.domain.protocol.Table
     """  # noqa: E501
     _require_all("tables", tables, Table, "a list of groupwise.domain.protocol.Table")
-    for table in tables:
-        if widths := sorted({len(row) for row in table.rows} - {len(table.columns)}):
-            raise Fault(f"tables: {table.name!r} has a row of {widths[0]} cells under {len(table.columns)} columns")
-        for cell in (cell for row in table.rows for cell in row):
-            if not isinstance(cell, str | int | float | Interval | None):
-                raise Fault(f"tables: {table.name!r} has {described(cell)} in it; give texts, numbers or None")
     return tables
 
 
@@ -267,10 +267,6 @@ def checked_evaluation(evaluation: Any) -> Evaluation:
                 else described(picture)
             )
             raise Fault(f"evaluate: pictures[{name!r}] is {shown}; give a tensor uint8 [H, W] or [H, W, 3]")
-    if not isinstance(evaluation.events, list | tuple) or not all(
-        isinstance(event, RewardEvent) for event in evaluation.events
-    ):
-        raise Fault(f"evaluate: events is {described(evaluation.events)}; give a list of groupwise.reward.RewardEvent")
     return evaluation
 
 
@@ -324,7 +320,7 @@ def _near(values: Sequence[Any], place: int) -> str:
 
 
 def _check_record(place: str, record: Any) -> None:
-    """Refuses a record for people that a file of JSON lines cannot hold beside its images."""
+    """Refuses a record that cannot be written as a line of JSON, its images left out."""
     if not isinstance(record, Mapping):
         raise Fault(f"{place}: an entry is {described(record)}; it must be a dict")
     for name, value in record.items():
@@ -348,7 +344,7 @@ def _check_devices(place: str, tensors: Mapping[str, Any], device: torch.device)
 
 
 def _check_payload(place: str, samples: Samples) -> None:
-    """Refuses data of the domain that are not one row a member."""
+    """Refuses a payload whose entries do not have one row a member."""
     for name in ("payload", "numbers"):
         if not isinstance(getattr(samples, name), Mapping):
             raise Fault(f"{place}: {name} is {described(getattr(samples, name))}; it must be a dict by name")
@@ -363,7 +359,7 @@ def _dtype(value: Tensor) -> str:
 
 
 def described(value: Any) -> str:
-    """Describes what stands in the place of a record.
+    """Describes a value of the wrong type in a few words.
 
     Example:
         >>> described(["a"]), described(None), described({})
@@ -542,8 +538,77 @@ def _called(name: str, method: Any, *arguments: Any, **options: Any) -> Any:
         return method(*arguments, **options)
     except ConfigError:
         raise
-    # An author's code may fail in any way; memory that ran out is no fault of it.
+    # An author's code may fail in any way; running out of memory is not its fault.
     except Exception as error:
         if is_out_of_memory(error):
             raise
         raise Fault(f"{name}: raised {why_failed(error)}") from error
+
+
+# A method of a user's domain that raises: one line that names the class, the method and the line of its code.
+
+
+@contextmanager
+def naming_failed_method(domain: Domain) -> Iterator[None]:
+    """Names the method of a user's domain, or of its learner, in which a block fails; the original error is the cause
+    of the new one.
+
+    The method is the first of theirs that the error's traceback enters, whoever called it. Errors below a method of
+    this package alone stay as they are, and so do errors that name their remedy, and memory that ran out.
+
+    Args:
+        domain: whose methods the block may call.
+
+    Raises:
+        ConfigError: a method raised, or returned what cannot be used (`Fault`).
+
+    Example:
+        >>> class Mine:
+        ...     def evaluate(self):
+        ...         return {}["score"]
+        >>> Mine.__module__, mine = "mine", Mine()
+        >>> with naming_failed_method(mine):
+        ...     mine.evaluate()  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: domain: Mine.evaluate raised KeyError: 'score'...
+    """
+    try:
+        yield
+    except (ConfigError, RewardError, StorageError):
+        raise
+    except Fault as fault:
+        raise fault.of(domain) from fault
+    # A user's code may fail in any way.
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        for owner in (domain, vars(domain).get("learner")):
+            method = _method_entered(owner, error.__traceback__)
+            if method is not None:
+                called = f"domain: {type(owner).__name__}.{method} raised {why_failed(error)}{_own_line(owner, error)}"
+                raise ConfigError(called) from error
+        raise
+
+
+def _method_entered(owner: Any, entered: TracebackType | None) -> str | None:
+    """Returns the name of the first public method of an object, apart from those of this package, on a traceback."""
+    while entered is not None:
+        frame = entered.tb_frame
+        code, first = frame.f_code, frame.f_code.co_varnames[:1]
+        is_own = bool(first) and frame.f_locals.get(first[0]) is owner and not code.co_name.startswith("_")
+        homes = (cls.__module__ for cls in type(owner).__mro__ if code.co_name in vars(cls))
+        if is_own and not is_shipped(next(homes, __name__)):
+            return code.co_name
+        entered = entered.tb_next
+    return None
+
+
+def _own_line(owner: Any, error: Exception) -> str:
+    """Returns the last line of the class's own file that ran, where the error was raised below it, in a library."""
+    try:
+        own = Path(inspect.getfile(type(owner)))
+    except (OSError, TypeError):
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame for frame in frames if Path(frame.filename) == own]
+    return f", called at {own.name}:{lines[-1].lineno}" if lines and lines[-1] is not frames[-1] else ""

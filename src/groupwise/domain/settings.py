@@ -100,7 +100,7 @@ class DomainConfig(Config):
         anything else: where it can, so that no device and no process has to hold all of them.
 
         Args:
-            streams, device: as of `open`.
+            streams, device: see `open`.
 
         Raises:
             ConfigError: as `open`.

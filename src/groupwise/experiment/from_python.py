@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.config import ConfigError, Problem, holding, merge, nearest, read_json
+from groupwise.domain.callable import DOMAINS
 from groupwise.domain.exported import DomainObjects
-from groupwise.domain.kinds import DOMAINS
 from groupwise.experiment.arguments import nested_changes, read_arguments
 from groupwise.experiment.catalogue import FROM_MODEL, Source, find
 from groupwise.experiment.loading import load_source

@@ -23,7 +23,7 @@ from groupwise.config import (
     words_as_kinds,
 )
 from groupwise.config.errors import PerStep, Seed
-from groupwise.domain.kinds import AnyDomainConfig
+from groupwise.domain.callable import AnyDomainConfig
 from groupwise.domain.protocol import CONSISTENCY
 from groupwise.experiment.object_record import ObjectRecord
 from groupwise.objective import Objective

@@ -82,32 +82,48 @@ def group_advantage(objective: Objective) -> Callable[[Tensor, Tensor, Sequence[
     return advantage
 
 
-def loss_refusals(objective: Objective, system: str, recorded: frozenset[str]) -> Iterator[str]:
-    """Yields a sentence for everything that the loss of an objective needs and a micro-batch of log-probs, advantages
-    and masks does not hold.
+def unmet_needs(
+    objective: Objective,
+    system: str,
+    gives: frozenset[str],
+    recorded: frozenset[str],
+    refused_apart: frozenset[str] = frozenset(),
+) -> Iterator[str]:
+    """Yields a sentence for everything that an objective reads and a trainer of language models does not hold.
 
     Args:
         objective: a valid objective.
         system: name of the trainer, for the sentences.
-        recorded: optional fields of `Rollouts` that the trainer passes, or computes with by itself.
+        gives: fields of `Scored` that it computes.
+        recorded: optional fields of `Rollouts` that it passes, or computes with by itself.
+        refused_apart: fields of `Scored` for which the caller has words of its own.
     """
     if not objective.matching.neutral:
         yield (
             f"matching.kind = {objective.matching.kind!r} learns from noised copies of images, and {system} samples"
             " tokens; write matching.kind = 'none', or choose a method that reads log-probs"
         )
-    exact = {"exact_divergence"} if objective.divergence.kind == "exact" else set[str]()
-    for name in sorted(objective.requires - {"log_prob", "entropy"} - exact):
-        yield f"the objective reads Scored.{name}, and {system} gives its policy loss log-probs only; leave that out"
+    for name in sorted(objective.requires - gives - refused_apart):
+        instead = "write divergence.kind = 'k3_unbiased'" if name == "exact_divergence" else "leave that out"
+        yield f"the objective reads Scored.{name}, and {system} gives only {', '.join(sorted(gives))}; {instead}"
+    for name in sorted(objective.requires_rollouts - recorded):
+        yield f"the objective reads {name}, which {system} does not record; leave that out"
+    for name in sorted(objective.auxiliary):
+        yield f"auxiliary.{name} needs data that {system} does not draw; leave it out"
+
+
+def loss_refusals(objective: Objective, system: str, recorded: frozenset[str]) -> Iterator[str]:
+    """Yields a sentence for everything that the loss of an objective needs and a micro-batch of log-probs, advantages
+    and masks does not hold; arguments: see `unmet_needs`.
+    """
+    # An exact divergence is refused by its slot, and an entropy bonus by its coefficient.
+    apart = frozenset({"entropy", "exact_divergence"} if objective.divergence.kind == "exact" else {"entropy"})
+    yield from unmet_needs(objective, system, frozenset({"log_prob"}), recorded, apart)
     if any("entropy" in link.reads for link in objective.credit.links()):
         yield (
             f"a credit of the objective reads the entropy of each decision, and {system} gives its policy loss"
             " log-probs only; leave that credit out"
         )
-    for name in sorted(objective.requires_rollouts - recorded):
-        yield f"the objective reads {name}, and {system} samples tokens; leave that out"
-    for name in sorted(objective.auxiliary):
-        yield f"auxiliary.{name} needs data that {system} does not draw; leave it out"
     if objective.scope == "batch" and objective.trust.scope == "batch":
         yield (
             f"trust.kind = {objective.trust.kind!r} looks at a whole optimiser step, and {system} gives its policy loss"

@@ -191,7 +191,7 @@ def register(
     if estimator:
         functions[algorithms.AdvantageEstimatorRegistry] = advantage_estimator(objective)
     for registry, function in functions.items():
-        # SkyRL refuses a name twice, and a notebook registers again on every reload.
+        # SkyRL refuses to register a name twice, but a notebook registers again on every reload.
         if registered_name in registry.list_available():
             registry.unregister(registered_name)
         registry.register(registered_name, function)

@@ -13,8 +13,16 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.joined_rows import joined, joined_rows
-from groupwise.domain.pass_sizes import DECODING, ENCODING, SAMPLING, UPDATE, PassSizes, pass_budget
+from groupwise.domain.pass_sizes import (
+    DECODING,
+    ENCODING,
+    SAMPLING,
+    UPDATE,
+    PassSizes,
+    joined,
+    joined_rows,
+    pass_budget,
+)
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.learner.local import LocalLearner
 from groupwise.objective.matching import CopyMatching

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from groupwise.domain.joined_rows import joined
-from groupwise.domain.pass_sizes import MOST_ROWS, PassSizes
+from groupwise.domain.pass_sizes import MOST_ROWS, PassSizes, joined
 from groupwise.domain.protocol import Evaluation, Prompt
 from groupwise.reward import RewardTable
 from groupwise.streams import Streams

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.config import ConfigError
-from groupwise.domain.joined_rows import joined_rows
-from groupwise.domain.pass_sizes import UPDATE, PassSizes, free_memory
+from groupwise.domain.pass_sizes import UPDATE, PassSizes, free_memory, joined_rows
 from groupwise.processes import is_out_of_memory
 from groupwise.streams import Streams
 from groupwise_images.diffusion.config import Reduce

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.joined_rows import joined_rows
-from groupwise.domain.pass_sizes import EVALUATION, SAMPLING, UPDATE, PassSizes, pass_budget
+from groupwise.domain.pass_sizes import EVALUATION, SAMPLING, UPDATE, PassSizes, joined_rows, pass_budget
 from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable

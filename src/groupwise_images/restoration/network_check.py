@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.config import ConfigError
-from groupwise.domain.joined_rows import joined, joined_rows
-from groupwise.domain.pass_sizes import PassSizes
+from groupwise.domain.pass_sizes import PassSizes, joined, joined_rows
 from groupwise_images.restoration.config import TileConfig
 from groupwise_images.restoration.network import enlarged
 from groupwise_images.restoration.tiles import input_sizes

@@ -13,7 +13,7 @@ from groupwise.causal_lm.continuation import continuation_log_probs
 from groupwise.causal_lm.engine.local import Generate, continues_from_keys
 from groupwise.causal_lm.loading import LoadedLM
 from groupwise.causal_lm.prompt import encode_prompts, render_chat
-from groupwise.causal_lm.sampler import Builtin, Engine
+from groupwise.causal_lm.sampler import Builtin, Engine, GroupBatch
 from groupwise.config import ConfigError
 from groupwise.learner.copy import hash_weights
 from groupwise_selection.example import Example, Query
@@ -99,7 +99,7 @@ class CausalLMTaskModel:
         settings = SamplingConfig(max_new_tokens=self.max_new_tokens, greedy=True, stop=self.template.stop)
         texts: list[str] = []
         if distinct:
-            drawn = self._engine(max(map(len, distinct))).sample(distinct, 1, settings, seeds=[0] * len(distinct))
+            drawn = self._engine(max(map(len, distinct))).sample(GroupBatch(distinct, 1, settings, [0] * len(distinct)))
             texts = [self._answers.text(ids) for ids in drawn.token_lists()]
         answer = dict(zip(distinct, texts, strict=True))
         return [answer[tuple(prompt)] for prompt in prompts]

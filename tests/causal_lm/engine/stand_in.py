@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
-from groupwise.causal_lm.sampler import sample
+from groupwise.causal_lm.sampler import GroupBatch, sample
 
 
 class StandIn(ThreadingHTTPServer):
@@ -148,7 +148,9 @@ class Handler(BaseHTTPRequestHandler):
             top_p=body["top_p"],
             top_k=max(body["top_k"], 0),
         )
-        out = sample(server.backbone, [body["prompt"]], 1, settings, [body["seed"]], eos=body["stop_token_ids"])
+        out = sample(
+            server.backbone, GroupBatch([body["prompt"]], 1, settings, [body["seed"]]), eos=body["stop_token_ids"]
+        )
         log_prob = out.log_prob if out.behaviour_log_prob is None else out.behaviour_log_prob
         tokens, values = out.token_lists()[0], log_prob[0].tolist()
         finish = "length" if out.truncated[0] else "stop"

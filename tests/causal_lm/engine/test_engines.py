@@ -7,14 +7,13 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.causal_lm.engine.stand_in import serving
-from transformers import MambaConfig, MambaForCausalLM, RwkvConfig, RwkvForCausalLM
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine, VllmEngine
 from groupwise.causal_lm.decode import DistributionError
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.engine.server import EngineError
-from groupwise.causal_lm.sampler import sample
+from groupwise.causal_lm.sampler import GroupBatch, sample
 from groupwise.config import ConfigError
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [12, 13]]
@@ -44,59 +43,38 @@ def test_local_engines_sample_rows_that_a_rescoring_confirms(model_of, config):
     model = model_of("gpt2", torch.float64)
     engine = open_engine(config, Backbone(model), None)
     settings = SamplingConfig(max_new_tokens=10, temperature=0.9, top_k=6)
-    out = engine.sample(PROMPTS, 2, settings, range(4), requires=("log_prob", "entropy"))
+    out = engine.sample(GroupBatch(PROMPTS, 2, settings, range(4), requires=("log_prob", "entropy")))
     check_rows(model, out, 0.9, 2)
     assert (out.behaviour_log_prob >= out.log_prob - 1e-5).all()
     assert (out.behaviour_log_prob - out.log_prob).max() > 1e-3
     assert (out.entropy[out.mask] > 0).all()
-    again = engine.sample(PROMPTS, 2, settings, range(4), requires=("log_prob", "entropy"))
+    again = engine.sample(GroupBatch(PROMPTS, 2, settings, range(4), requires=("log_prob", "entropy")))
     assert again.token_lists() == out.token_lists()
-    assert engine.sample(PROMPTS, 2, settings, range(5, 9)).token_lists() != out.token_lists()
+    assert engine.sample(GroupBatch(PROMPTS, 2, settings, range(5, 9))).token_lists() != out.token_lists()
 
 
 def test_generate_agrees_with_the_builtin_sampler_when_greedy(model_of):
     backbone = Backbone(model_of("qwen3"))
     settings = SamplingConfig(max_new_tokens=10, greedy=True)
     ours, theirs = (
-        open_engine(config, backbone, None).sample(PROMPTS, 1, settings, [0, 1])
+        open_engine(config, backbone, None).sample(GroupBatch(PROMPTS, 1, settings, [0, 1]))
         for config in (BuiltinEngine(), TransformersEngine())
     )
     assert ours.token_lists() == theirs.token_lists()
     torch.testing.assert_close(ours.log_prob, theirs.log_prob, rtol=0, atol=1e-4)
 
 
-def test_a_family_that_keeps_a_state_is_sampled_by_generate_or_refused():
-    ids = {"vocab_size": 31, "eos_token_id": 1, "bos_token_id": None, "pad_token_id": 0}
-    state = MambaForCausalLM(MambaConfig(hidden_size=16, num_hidden_layers=2, state_size=4, **ids)).eval()
-    with pytest.raises(
-        ConfigError, match=r'MambaForCausalLM keeps a recurrent state .*write domain.engine.kind = "transformers"'
-    ):
-        open_engine(BuiltinEngine(), Backbone(state), None)
-    out = open_engine(TransformersEngine(), Backbone(state), None).sample(
-        PROMPTS, 2, SamplingConfig(max_new_tokens=6), range(4)
-    )
-    check_rows(state, out, 1.0, 2, atol=1e-5)
-    recurrent = RwkvForCausalLM(RwkvConfig(hidden_size=16, num_hidden_layers=2, **ids)).eval()
-    with torch.no_grad():
-        for parameter in recurrent.parameters():
-            if parameter.ndim == 2:
-                parameter.normal_()
-    for config in (BuiltinEngine(), TransformersEngine()):
-        with pytest.raises(ConfigError, match="RwkvForCausalLM reads padding as text"):
-            open_engine(config, Backbone(recurrent), None)
-
-
 def test_a_folders_own_habits_of_generation_are_left_aside(model_of):
     model = model_of("qwen3")
     backbone = Backbone(model)
     settings = SamplingConfig(max_new_tokens=10, greedy=True)
-    expected = sample(backbone, PROMPTS, 1, settings, [0, 1])
+    expected = sample(backbone, GroupBatch(PROMPTS, 1, settings, [0, 1]))
     # As Qwen2.5 Instruct has them, for people who chat.
     habits = model.generation_config
     habits.repetition_penalty, habits.top_k, habits.temperature, habits.do_sample = 5.0, 2, 0.1, True
     engine = open_engine(TransformersEngine(), backbone, None)
-    assert engine.sample(PROMPTS, 1, settings, [0, 1]).token_lists() == expected.token_lists()
-    out = engine.sample(PROMPTS, 4, SamplingConfig(max_new_tokens=10), range(8))
+    assert engine.sample(GroupBatch(PROMPTS, 1, settings, [0, 1])).token_lists() == expected.token_lists()
+    out = engine.sample(GroupBatch(PROMPTS, 4, SamplingConfig(max_new_tokens=10), range(8)))
     torch.testing.assert_close(out.behaviour_log_prob, out.log_prob, rtol=0, atol=1e-4)
     assert model.generation_config is habits
 
@@ -111,22 +89,24 @@ def test_generate_names_the_member_whose_numbers_break(model_of, changes):
     with pytest.raises(
         DistributionError, match=r"for 2 of 2 members \(first: prompt 1 of the batch, member 0, token 2,"
     ):
-        engine.sample([[12, 13], [5, 6, 7, 8, 9, 10, 11]], 2, SamplingConfig(max_new_tokens=3, **changes), range(4))
+        engine.sample(
+            GroupBatch([[12, 13], [5, 6, 7, 8, 9, 10, 11]], 2, SamplingConfig(max_new_tokens=3, **changes), range(4))
+        )
 
 
 @pytest.mark.parametrize("config", [BuiltinEngine(), TransformersEngine()])
 def test_engines_refuse_what_has_no_room_in_the_context(model_of, config):
     engine = open_engine(config, Backbone(model_of("gpt2")), None)
     with pytest.raises(ConfigError, match="context of 64"):
-        engine.sample(PROMPTS, 1, SamplingConfig(max_new_tokens=60), range(2))
+        engine.sample(GroupBatch(PROMPTS, 1, SamplingConfig(max_new_tokens=60), range(2)))
 
 
 def test_the_client_asks_by_token_ids_and_keeps_what_was_sampled(model_of, server):
     model = model_of("gpt2", torch.float64)
     engine = open_engine(VllmEngine(address=server.address, model="served", sync="none"), Backbone(model), None)
     settings = SamplingConfig(max_new_tokens=8, temperature=1.4, top_p=0.7)
-    out = engine.sample(PROMPTS, 3, settings, range(6))
-    direct = sample(server.backbone, PROMPTS, 3, settings, range(6))
+    out = engine.sample(GroupBatch(PROMPTS, 3, settings, range(6)))
+    direct = sample(server.backbone, GroupBatch(PROMPTS, 3, settings, range(6)))
     assert out.token_lists() == direct.token_lists()
     torch.testing.assert_close(out.log_prob, direct.log_prob, rtol=0, atol=1e-10)
     torch.testing.assert_close(out.behaviour_log_prob, direct.behaviour_log_prob, rtol=0, atol=1e-10)
@@ -142,11 +122,13 @@ def test_a_conversation_over_the_server(model_of, server):
     engine = open_engine(VllmEngine(address=server.address, model="served", sync="none"), Backbone(model), None)
     answers = {0: [[20, 21]], 1: [[22] * 40]}
     out = engine.sample(
-        PROMPTS,
-        1,
-        SamplingConfig(max_new_tokens=14, max_turn_tokens=3),
-        range(2),
-        continue_with=lambda m, turn: answers[m].pop(0) if answers[m] else None,
+        GroupBatch(
+            PROMPTS,
+            1,
+            SamplingConfig(max_new_tokens=14, max_turn_tokens=3),
+            range(2),
+            continue_with=lambda m, turn: answers[m].pop(0) if answers[m] else None,
+        )
     )
     check_rows(model, out, 1.0, 1)
     first = out.mask[0].tolist().index(False)
@@ -165,15 +147,15 @@ def test_a_server_that_fails_is_asked_again_then_named(model_of, server):
         return open_engine(VllmEngine(**{**fixed, "patience_seconds": 0.3, **changes}), backbone, None)
 
     server.fail = 2
-    engine(patience_seconds=60).sample(PROMPTS[:1], 1, settings, [0])
+    engine(patience_seconds=60).sample(GroupBatch(PROMPTS[:1], 1, settings, [0]))
     server.fail = 30
     with pytest.raises(EngineError, match=r"has answered for 0\.3 s.*status 503.*is the vLLM server running"):
-        engine().sample(PROMPTS[:1], 1, settings, [0])
+        engine().sample(GroupBatch(PROMPTS[:1], 1, settings, [0]))
     server.fail = 0
     with pytest.raises(EngineError, match=r"status 404.*'other'"):
-        engine(model="other").sample(PROMPTS[:1], 1, settings, [0])
+        engine(model="other").sample(GroupBatch(PROMPTS[:1], 1, settings, [0]))
     with pytest.raises(EngineError, match="is the vLLM server running"):
-        engine(address="http://127.0.0.1:9").sample(PROMPTS[:1], 1, settings, [0])
+        engine(address="http://127.0.0.1:9").sample(GroupBatch(PROMPTS[:1], 1, settings, [0]))
     for spoil, message in (
         (lambda a: {"choices": [{**a["choices"][0], "logprobs": {}}]}, "without token ids"),
         (lambda a: {"choices": [{**a["choices"][0], "logprobs": None}]}, "without token ids"),
@@ -196,7 +178,7 @@ def test_a_server_that_fails_is_asked_again_then_named(model_of, server):
     ):
         server.spoil = spoil
         with pytest.raises(EngineError, match=message):
-            engine().sample(PROMPTS[:1], 1, settings, [0])
+            engine().sample(GroupBatch(PROMPTS[:1], 1, settings, [0]))
 
 
 def test_raw_log_probs_are_refused_where_they_are_of_another_distribution(model_of):
@@ -204,4 +186,4 @@ def test_raw_log_probs_are_refused_where_they_are_of_another_distribution(model_
         VllmEngine(model="served", processed_logprobs=False, sync="none"), Backbone(model_of("gpt2")), None
     )
     with pytest.raises(ConfigError, match="--logprobs-mode processed_logprobs"):
-        engine.sample(PROMPTS, 1, SamplingConfig(temperature=0.7), [0, 1])
+        engine.sample(GroupBatch(PROMPTS, 1, SamplingConfig(temperature=0.7), [0, 1]))

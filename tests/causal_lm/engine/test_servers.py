@@ -28,7 +28,7 @@ from groupwise.causal_lm.engine.proof import Difference, Proof, bound
 from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
 from groupwise.causal_lm.engine.started import StartedServer, _same_device
 from groupwise.causal_lm.engine.transport import LoraTransport, open_transport, scratch_folder
-from groupwise.causal_lm.sampler import sample
+from groupwise.causal_lm.sampler import GroupBatch, sample
 from groupwise.causal_lm.small import character_tokenizer
 from groupwise.config import ConfigError
 from groupwise.learner.shards import release
@@ -70,12 +70,12 @@ def move(model, size=0.05):
 
 
 def draw(engine, prompts=PROMPTS, settings=SETTINGS):
-    return engine.sample(prompts, 2, settings, range(2 * len(prompts)))
+    return engine.sample(GroupBatch(prompts, 2, settings, range(2 * len(prompts))))
 
 
 def assert_of(model, completions, prompts=PROMPTS):
     """The tokens and log-probs are those of the built-in sampler on the model."""
-    direct = sample(Backbone(model), prompts, 2, SETTINGS, range(2 * len(prompts)))
+    direct = sample(Backbone(model), GroupBatch(prompts, 2, SETTINGS, range(2 * len(prompts))))
     assert completions.token_lists() == direct.token_lists()
     torch.testing.assert_close(completions.behaviour_log_prob, direct.log_prob, rtol=0, atol=1e-5)
 
@@ -124,11 +124,6 @@ def test_servers_that_processes_share_do_not_sleep(engine_of, monkeypatch):
     monkeypatch.setattr("groupwise.causal_lm.engine.vllm.num_processes", lambda: 2)
     with pytest.raises(ConfigError, match=r"engine.sleep = true: 2 processes share 1 servers"):
         engine_of(sleep=True)
-
-
-def test_evaluation_asks_the_server_that_follows(engine_of):
-    assert engine_of().live
-    assert not engine_of(sync="none").live
 
 
 def test_closing_an_engine_removes_the_weights_it_wrote(engine_of, tmp_path):
@@ -234,9 +229,9 @@ def test_every_version_of_an_adapter_has_a_name_of_its_own(trained, tmp_path):
 def test_a_server_that_was_away_is_asked_under_the_name_that_the_others_have(trained):
     """The process that sends weights sends them later; the other processes have no other way to learn the name."""
     second = fleet.Fleet(VllmEngine(), ["http://a", "http://b"], None, Proof(Backbone(trained)), eos=())
-    second.hold({"http://a": "groupwise-1-v0", "http://b": "groupwise-1-v0"})
+    second.mark_proved({"http://a": "groupwise-1-v0", "http://b": "groupwise-1-v0"})
     second.advance()
-    second.hold({"http://b": "groupwise-1-v1"})
+    second.mark_proved({"http://b": "groupwise-1-v1"})
     assert [server.model for server in second.servers] == ["groupwise-1-v1"] * 2
     assert [server.version == second.version for server in second.servers] == [False, True]
 
@@ -265,7 +260,7 @@ def test_a_model_in_shards_leaves_its_scores_to_the_step_unless_its_servers_do_n
         engine, send = of_shards(sync=sync)
         send()
         completions = draw(engine)
-        assert engine.leaves_scores == leaves
+        assert engine.needs_rescoring == leaves
         assert bool(completions.log_prob[completions.mask].isnan().all()) == leaves
 
 
@@ -285,7 +280,7 @@ def test_one_of_two_servers_that_was_started_anew_unseen_is_found_by_a_few_membe
         other.restart()
         completions = draw(engine, prompts)
         assert other.syncs == ["v0", "v0"]
-        direct = sample(Backbone(trained), prompts, 2, SETTINGS, range(2 * len(prompts)))
+        direct = sample(Backbone(trained), GroupBatch(prompts, 2, SETTINGS, range(2 * len(prompts))))
         torch.testing.assert_close(completions.behaviour_log_prob, direct.log_prob, rtol=0, atol=1e-5)
 
 
@@ -306,7 +301,7 @@ def test_a_process_without_weights_asks_again_what_the_first_one_proved(trained,
     for _ in range(2):
         for engine in pair:
             completions = draw(engine)
-            direct = sample(Backbone(trained), PROMPTS, 2, SETTINGS, range(2 * len(PROMPTS)))
+            direct = sample(Backbone(trained), GroupBatch(PROMPTS, 2, SETTINGS, range(2 * len(PROMPTS))))
             torch.testing.assert_close(completions.behaviour_log_prob, direct.log_prob, rtol=0, atol=1e-5)
         # A connection that broke leaves the server's weights as they were, and the answers tell so.
         second._fleet.servers[0].version = None
@@ -416,7 +411,7 @@ def test_a_server_of_another_depth_is_sent_no_weights(trained, server, engine_of
 def test_a_server_of_shorter_texts_than_will_come_is_named_before_it_is_sent_weights(server, engine_of):
     server.max_model_len = 30
     engine = engine_of()
-    engine.expect(31)
+    engine.announce_length(31)
     with pytest.raises(EngineError, match=r"ends every text at 30 tokens, .* for 31 .*; start it with --max-model-len"):
         draw(engine)
     assert not server.syncs
@@ -428,13 +423,6 @@ def test_a_server_that_cannot_read_the_weights_is_told_by_its_first_reason(serve
     server.takes_weights = None
     with pytest.raises(EngineError, match=r"did not read the weights in .* \(status 500.*does it serve the model"):
         draw(engine_of(patience_seconds=0.3))
-
-
-def test_a_server_of_half_precision_is_named(server, engine_of, model_of):
-    server.takes_weights = False
-    server.backbone = Backbone(model_of("gpt2", torch.bfloat16))
-    with pytest.raises(EngineError, match=r"size of half precision; start it with --dtype float32"):
-        draw(engine_of())
 
 
 def test_a_server_that_was_started_anew_unseen_is_sent_the_weights_again(trained, server, engine_of):
@@ -460,19 +448,6 @@ def test_a_server_that_was_started_anew_is_found_by_answers_without_comparable_l
 
 
 @pytest.mark.slow
-def test_the_trainer_computes_the_log_probs_of_a_proof_once_a_version(trained, server, engine_of, monkeypatch):
-    """Also where several servers give the same answers, and prove them again after a greedy batch."""
-    engine, scored = engine_of(), []
-    score = engine._proof._score
-    monkeypatch.setattr(engine._proof, "_score", lambda *arguments: [scored.append(1), score(*arguments)][1])
-    for version in range(2):
-        for _ in range(2):
-            draw(engine, settings=SamplingConfig(max_new_tokens=8, greedy=True))
-        assert len(scored) == version + 1
-        move(trained)
-
-
-@pytest.mark.slow
 def test_conversations_with_a_server_that_was_started_anew_begin_again(trained, server, engine_of):
     engine, said, begun = engine_of(), [], []
 
@@ -486,7 +461,7 @@ def test_conversations_with_a_server_that_was_started_anew_begin_again(trained, 
 
     def converse():
         settings = SamplingConfig(max_new_tokens=8, max_turn_tokens=3)
-        engine.sample(PROMPTS, 2, settings, range(8), continue_with=answer, begin_again=begin_again)
+        engine.sample(GroupBatch(PROMPTS, 2, settings, range(8), continue_with=answer, begin_again=begin_again))
         return [said.copy(), said.clear()][0]
 
     move(trained)
@@ -494,18 +469,6 @@ def test_conversations_with_a_server_that_was_started_anew_begin_again(trained, 
     server.restart()
     assert converse() == first
     assert len(begun) == 1
-
-
-def test_a_server_without_developer_routes_is_told_how_to_start_it(server, engine_of):
-    server.has_developer_routes = False
-    with pytest.raises(EngineError, match=r"status 404.*VLLM_SERVER_DEV_MODE=1.*sync = \"none\""):
-        draw(engine_of())
-
-
-def test_a_paused_server_is_asked_again(trained, server, engine_of):
-    engine = engine_of()
-    server.fail = 3
-    assert_of(trained, draw(engine))
 
 
 @pytest.mark.parametrize("end", [pytest.param("abort", marks=pytest.mark.slow), "close", "silence"])
@@ -534,7 +497,7 @@ def test_a_stop_text_across_the_place_where_a_completion_broke_off_ends_it(train
     def tokens(stop):
         server.breaks = ["abort"]
         settings = SamplingConfig(max_new_tokens=8, stop=stop)
-        completions = engine.sample(PROMPTS[:1], 1, settings, [4])
+        completions = engine.sample(GroupBatch(PROMPTS[:1], 1, settings, [4]))
         return completions.token_lists()[0], bool(completions.truncated)
 
     whole, _ = tokens(())
@@ -573,25 +536,6 @@ def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
     assert len(caplog.messages) == 1
     assert second.address in caplog.messages[0]
     assert "the other 1 take its groups" in caplog.messages[0]
-
-
-@pytest.mark.slow
-def test_one_of_two_servers_that_stays_busy_is_named_once(trained, server, engine_of, model_of, caplog):
-    """It answers 503 to every completion, for whatever reason, and the others have its work."""
-    with serving(Backbone(model_of("gpt2"))) as second:
-        engine = engine_of(address=(server.address, second.address), silence_seconds=60)
-        second.fail = 10**6
-        with caplog.at_level(logging.WARNING, "groupwise"):
-            assert_of(trained, draw(engine))
-            assert not caplog.messages
-            busy = engine._fleet.servers[1]
-            busy.unwell_since -= 60
-            for _ in range(4):
-                busy.rests_until = 0.0
-                assert_of(trained, draw(engine))
-    (message,) = caplog.messages
-    assert message.startswith(f"domain.engine: {second.address}: status 503: ")
-    assert message.endswith("; the other 1 take its groups")
 
 
 def test_a_server_that_comes_back_is_named(trained, server, engine_of, caplog):
@@ -669,14 +613,14 @@ def test_requests_of_another_process_are_no_sign_of_a_dead_server(trained, serve
         settings = {"first_token_seconds": 2.0, "silence_seconds": 2.0, "sync": "none"}
         engine = engine_of(concurrency=1, **settings)
         with caplog.at_level(logging.WARNING, "groupwise"):
-            engine.sample(PROMPTS[:1], 1, SETTINGS, [0])
+            engine.sample(GroupBatch(PROMPTS[:1], 1, SETTINGS, [0]))
         assert not caplog.messages
     finally:
         served.set()
         others.join()
     server.seconds = 10.0
     with caplog.at_level(logging.WARNING, "groupwise"), pytest.raises(EngineError, match="no token for 2 s"):
-        engine_of(concurrency=1, patience_seconds=0.1, **settings).sample(PROMPTS[:1], 1, SETTINGS, [0])
+        engine_of(concurrency=1, patience_seconds=0.1, **settings).sample(GroupBatch(PROMPTS[:1], 1, SETTINGS, [0]))
 
 
 def test_a_server_on_this_machine_is_asked_without_the_proxy_of_the_environment(
@@ -691,14 +635,6 @@ def test_a_server_is_told_the_whole_path_of_a_folder(trained, tmp_path, monkeypa
     transport = open_transport(VllmEngine(folder=Path("our weights: new")), trained, TOKENIZER)
     assert transport.path(0).is_relative_to(tmp_path / "our weights: new")
     transport.close()
-
-
-def test_nobody_answers(engine_of, server, caplog):
-    with caplog.at_level(logging.WARNING, "groupwise"), pytest.raises(EngineError) as error:
-        draw(engine_of(address="http://127.0.0.1:9", patience_seconds=0.3))
-    assert "no vLLM server has answered for 0.3 s (http://127.0.0.1:9: ConnectError" in str(error.value)
-    assert "\n" not in str(error.value)
-    assert "it is asked again for 0.3 s" in caplog.messages[0]
 
 
 def test_a_completion_that_is_always_broken_off_ends_the_run(server, engine_of):
@@ -737,26 +673,15 @@ def test_a_server_that_ends_as_it_starts_is_told_with_its_last_words(trained, tm
     started.close()
 
 
-def test_a_signal_to_the_group_of_a_run_leaves_its_server_to_the_step_under_way(trained, tmp_path):
-    program = tmp_path / "vllm"
-    program.write_text("#!/bin/sh\nsleep 1000\n")
-    program.chmod(0o755)
-    started = StartedServer(VllmEngine(start=True, executable=str(program)), trained, TOKENIZER)
-    try:
-        assert os.getpgid(started._process.pid) != os.getpgrp()
-    finally:
-        started.close()
-
-
 def test_a_killed_run_leaves_neither_server_nor_weights(trained, tmp_path):
     """Its server, processes of that included, ends with it; the next run removes its folders."""
     program = tmp_path / "vllm"
     program.write_text(f"#!/bin/sh\ntrap '' TERM\nsleep 1000 & echo $! > {tmp_path}/grandchild\nwait\n")
     program.chmod(0o755)
-    keeper = Path(started_module.__file__).with_name("keeper.py")
+    supervisor = Path(started_module.__file__).with_name("supervisor.py")
     code = (
         "import os, subprocess, sys, time\n"
-        f"subprocess.Popen([sys.executable, '-I', {str(keeper)!r}, str(os.getpid()), {str(program)!r}])\n"
+        f"subprocess.Popen([sys.executable, '-I', {str(supervisor)!r}, str(os.getpid()), {str(program)!r}])\n"
         "time.sleep(1000)\n"
     )
     run = subprocess.Popen([sys.executable, "-c", code])
@@ -785,14 +710,14 @@ def test_weights_lie_elsewhere_where_nobody_may_write_to_memory(trained, monkeyp
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system tells nobody that a parent was killed")
-def test_a_server_whose_keeper_was_killed_ends(tmp_path):
+def test_a_server_whose_supervisor_was_killed_ends(tmp_path):
     program = tmp_path / "vllm"
     program.write_text(
         f"#!/bin/sh\necho $$ > {tmp_path}/written\nmv {tmp_path}/written {tmp_path}/pid\nexec sleep 1000\n"
     )
     program.chmod(0o755)
-    keeper = Path(started_module.__file__).with_name("keeper.py")
-    kept = subprocess.Popen([sys.executable, "-I", str(keeper), str(os.getpid()), str(program)])
+    supervisor = Path(started_module.__file__).with_name("supervisor.py")
+    kept = subprocess.Popen([sys.executable, "-I", str(supervisor), str(os.getpid()), str(program)])
     wait_for((tmp_path / "pid").exists)
     pid = int((tmp_path / "pid").read_text())
     kept.kill()

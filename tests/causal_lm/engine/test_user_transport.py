@@ -18,6 +18,7 @@ from groupwise.causal_lm.config import EngineConfig, SamplingConfig, VllmEngine
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.engine.server import EngineError
 from groupwise.causal_lm.engine.transport import FileTransport, Transport, reload_folder, save_whole
+from groupwise.causal_lm.sampler import GroupBatch
 from groupwise.causal_lm.small import character_tokenizer
 from groupwise.config import ConfigError, import_paths, restrict_code
 
@@ -90,7 +91,7 @@ def engine_of(trained, server, tmp_path):
 
 
 def draw(engine):
-    return engine.sample([[5, 6, 7], [12, 13]], 2, SamplingConfig(max_new_tokens=6), range(4))
+    return engine.sample(GroupBatch([[5, 6, 7], [12, 13]], 2, SamplingConfig(max_new_tokens=6), range(4)))
 
 
 def move(model):

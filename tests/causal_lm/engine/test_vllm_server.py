@@ -18,6 +18,7 @@ from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SamplingConfi
 from groupwise.causal_lm.engine import open_engine, transport
 from groupwise.causal_lm.engine.server import EngineError
 from groupwise.causal_lm.loading import load, save
+from groupwise.causal_lm.sampler import GroupBatch
 from groupwise.causal_lm.small import character_tokenizer, small_model
 
 pytestmark = [
@@ -54,7 +55,7 @@ def move(model, size):
 
 
 def largest_distance(engine, settings=SETTINGS):
-    completions = engine.sample(PROMPTS, 4, settings, range(32))
+    completions = engine.sample(GroupBatch(PROMPTS, 4, settings, range(32)))
     distance = (completions.behaviour_log_prob - completions.log_prob).abs()[completions.mask]
     return completions, float(distance.max())
 
@@ -131,7 +132,7 @@ def test_a_server_of_another_depth_goes_on(tmp_path):
                 largest_distance(engines[0])
             assert largest_distance(engines[1])[1] < 1e-4
             engines[1]._fleet.servers[0].is_known = False
-            engines[1].expect(33)
+            engines[1].announce_length(33)
             with pytest.raises(EngineError, match="ends every text at 32 tokens, where the run asks for 33"):
                 largest_distance(engines[1])
         finally:
@@ -200,8 +201,8 @@ def test_a_server_that_dies_or_drains_is_one_line_within_its_patience(tmp_path, 
         try:
             largest_distance(engine)
             assert server._process is not None
-            keeper = server._process.pid
-            (pid,) = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+            supervisor = server._process.pid
+            (pid,) = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
             os.kill(int(pid), number)
             move(lm.model, 0.05)
             with pytest.raises(EngineError, match="no vLLM server has answered for 3 s") as error:

@@ -8,10 +8,8 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -100,28 +98,6 @@ def test_every_command_runs_in_an_empty_folder(package: Path, shell: dict[str, s
     assert "2 passed" in printed["python -m pytest -q test_control.py"]
     estimated = run("groupwise estimate control.toml", package, shell)
     assert "whole step" in estimated.stdout, estimated.stderr
-
-
-SHORT = "train.num_steps=12 train.prompts_per_step=2 train.group_size=4 checkpoint.every=2 domain.num_held_out=2"
-
-
-@pytest.mark.nightly
-def test_killed_it_resumes_to_the_same_end(package: Path, shell: dict[str, str]) -> None:
-    assert run(f"groupwise train control.toml --out whole {SHORT}", package, shell).returncode == 0
-    started = subprocess.Popen(
-        [sys.executable, "-m", "groupwise", "train", "control.toml", "--out", "cut", *SHORT.split()],
-        cwd=package,
-        env=shell,
-        stdout=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 120
-    while not (package / "cut/checkpoints/step-4").is_dir() and time.monotonic() < deadline and started.poll() is None:
-        time.sleep(0.002)
-    started.send_signal(signal.SIGKILL)
-    assert started.wait() == -signal.SIGKILL
-    assert run("groupwise resume cut", package, shell).returncode == 0
-    weights = [(package / name / "model/model.safetensors").read_bytes() for name in ("cut", "whole")]
-    assert weights[0] == weights[1]
 
 
 @pytest.mark.nightly

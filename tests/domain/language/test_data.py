@@ -173,11 +173,6 @@ def test_data_that_cannot_be_used_say_why(tmp_path, rows, settings, message):
         split(DataConfig(**{"source": files(tmp_path, rows), "num_held_out": 1, **settings}))
 
 
-def test_a_task_that_has_too_few_prompts_is_an_error():
-    with pytest.raises(ConfigError, match=r"ask for more different prompts than there are: the 4 rows"):
-        split(DataConfig(source=Cups(num_cups=2, num_swaps=1), num_train=10, num_held_out=2))
-
-
 def test_a_template_that_makes_one_prompt_of_several_rows_still_gives_as_many_as_asked():
     """Only the first swap is left of a game, so most games share their prompt: more are drawn until the
     prompts differ.

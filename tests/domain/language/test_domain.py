@@ -52,18 +52,6 @@ def test_rescoring_gives_what_the_sampler_recorded(build):
     assert some.entropy is None
 
 
-def test_log_probs_are_those_of_the_whole_model_at_the_temperature_stored(build):
-    domain = build()
-    samples = sample(domain, temperature=0.7)
-    assert samples.settings["temperature"] == 0.7
-    for row in range(len(samples)):
-        prompt = samples.payload["prompt_ids"][row]
-        tokens = samples.payload["tokens"][row, : samples.payload["length"][row]].tolist()
-        logits = domain.module(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
-        expected = torch.log_softmax(logits / 0.7, -1)[range(len(tokens)), tokens]
-        torch.testing.assert_close(samples.old_log_prob[row, : len(tokens)], expected.detach(), atol=1e-10, rtol=0)
-
-
 def test_batches_of_two_temperatures_are_rescored_each_at_its_own(build):
     domain = build()
     both = Samples.concatenate([sample(domain, temperature=0.5), sample(domain, temperature=2.0, step=1)])
@@ -91,9 +79,8 @@ def test_seeds_are_keyed_by_purpose_step_prompt_and_member(build):
 
     def tokens(seeds):
         ids = [domain.tokenizer.encode(prompt.columns["prompt"])]
-        return sampler.sample(
-            domain.policy.backbone, ids, len(seeds), settings, seeds, tokenizer=domain.tokenizer
-        ).token_lists()
+        batch = sampler.GroupBatch(ids, len(seeds), settings, seeds)
+        return sampler.sample(domain.policy.backbone, batch, tokenizer=domain.tokenizer).token_lists()
 
     samples = domain.sample([other, prompt], 2, streams=Streams(0), step=5, settings={}, requires=ALL).select(
         torch.tensor([2, 3])
@@ -200,22 +187,6 @@ def test_rewards_see_the_text_and_the_columns(build):
     json.dumps(domain.describe(samples, everything(samples)))
 
 
-def test_a_record_holds_the_ids_that_were_forwarded(build):
-    domain = build()
-    samples = sample(domain, prompts=2)
-    records = domain.describe(samples, everything(samples))
-    for row, record in enumerate(records):
-        ids = samples.payload["tokens"][row, : samples.payload["length"][row]].tolist()
-        assert (
-            record["prompt_ids"]
-            == samples.payload["prompt_ids"][row]
-            == domain.tokenizer(record["prompt"])["input_ids"]
-        )
-        assert record["token_ids"] == ids
-        assert len(record["tokens"]) == len(ids) == record["num_tokens"]
-    json.dumps(records)
-
-
 def test_a_conversations_environment_tokens_are_read_and_never_trained_on(build):
     domain = build(**GAME)
     samples = sample(domain, prompts=3, group=4)
@@ -294,22 +265,6 @@ def test_evaluation_is_greedy_and_sampled_and_the_same_twice(build):
     assert len(tuned.evaluate(streams=Streams(0)).records) == 4
 
 
-@pytest.mark.parametrize("engine", [{"kind": "builtin", "max_members": 3}, {"kind": "transformers"}])
-def test_every_engine_gives_members_that_are_rescored_alike(build, engine):
-    domain = build(engine=engine)
-    samples = sample(domain)
-    scored = domain.score(samples, everything(samples), ALL)
-    torch.testing.assert_close(
-        scored.log_prob.masked_fill(~samples.mask, 0.0), samples.old_log_prob, atol=1e-10, rtol=0
-    )
-    if engine["kind"] == "builtin":
-        assert torch.equal(samples.payload["tokens"], sample(build()).payload["tokens"])
-    assert (
-        build(engine=engine).evaluate(streams=Streams(0)).metrics["greedy/length"]
-        == build().evaluate(streams=Streams(0)).metrics["greedy/length"]
-    )
-
-
 def test_settings_of_a_stage_keep_the_model(build, config):
     domain = build()
     other = domain.adapted(config(sampling={"max_new_tokens": 3}))
@@ -363,18 +318,6 @@ def test_the_log_says_how_many_rows_were_left_out(build):
     assert build().remarks == []
 
 
-def test_the_log_names_columns_that_rewards_do_not_see(build, tmp_path):
-    rows = [{"prompt": f"{number} ?", "answer": "1", "num_tokens": 7, "truncated": "no"} for number in range(4)]
-    (tmp_path / "rows.json").write_text(json.dumps(rows))
-    paths = [str(tmp_path / "rows.json")]
-    domain = build(
-        data={"source": {"kind": "files", "paths": paths}, "num_train": None, "num_held_out": 1},
-        rewards={"worked": None},
-        demonstrations=None,
-    )
-    assert any("the columns num_tokens, truncated of the data are not passed on" in line for line in domain.remarks)
-
-
 def test_a_batch_whose_prompts_were_cut_is_compared_with_its_server(build):
     cut = build(
         data={"source": {"kind": "sorting", "min_length": 3, "max_length": 4}},
@@ -383,7 +326,7 @@ def test_a_batch_whose_prompts_were_cut_is_compared_with_its_server(build):
         rewards={"worked": None},
     )
     compared = []
-    cut.policy._engine.check_scored = lambda expected, served: compared.append(len(expected))
+    cut.policy.engine.check_scored = lambda expected, served: compared.append(len(expected))
     for settings, count in (({}, 1), ({"top_p": 0.5}, 0), ({"top_k": 3}, 0)):
         samples = cut.sample(
             cut.prompts([0]), 2, streams=Streams(0), step=0, settings=settings, requires=frozenset({"log_prob"})
@@ -447,6 +390,6 @@ def test_a_server_that_no_evaluation_asks_need_not_hold_the_held_out_prompts(bui
             rewards={"worked": None},
             engine={"kind": "vllm", "address": "http://localhost:9", "sync": sync},
         )
-        longest[sync] = domain.policy._engine._fleet.longest
+        longest[sync] = domain.policy.engine._fleet.longest
     assert longest["none"] == max(map(len, domain._train.ids.values())) + 8
     assert longest["folder"] == max(map(len, domain._evaluation["long"].ids.values())) + 8 > longest["none"]

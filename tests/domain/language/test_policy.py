@@ -15,7 +15,7 @@ from tests.training.toy import job, recipe, supervised
 from groupwise.config import ConfigError
 from groupwise.domain.language.data import split
 from groupwise.domain.language.domain import LanguageDomain
-from groupwise.domain.language.policy import LocalPolicy, open_policy
+from groupwise.domain.language.policy import LocalPolicy, Policy, open_policy
 from groupwise.streams import Streams
 from groupwise.track import read_metrics
 from groupwise.training.run.launch import Result, train
@@ -57,7 +57,7 @@ class ServedLearner:
         self.num_closed += 1
 
 
-class ServedPolicy:
+class ServedPolicy(Policy):
     """A stand-in for a policy behind a server: it shows numbers, and neither a module nor a gradient."""
 
     def __init__(self, factor: float = 1.0) -> None:
@@ -66,27 +66,24 @@ class ServedPolicy:
         self._local, self._factor = local, factor
         self.tokenizer, self.end_ids, self.max_positions = local.tokenizer, local.end_ids, local.max_positions
         self.device, self.supplies, self.remarks = local.device, local.supplies, ["model: it is served elsewhere"]
-        self.learner = ServedLearner(local.learner)
+        self.learner: Any = ServedLearner(local.learner)
+        self.engine, self.live_engine = local.engine, local.live_engine
         self.asked_live: list[bool] = []
 
     @torch.no_grad()
-    def sample(self, *arguments: Any, live: bool = False, **options: Any) -> Any:
+    def sample(self, batch: Any, *, live: bool = False) -> Any:
         self.asked_live.append(live)
-        return self._local.sample(*arguments, live=live, **options)
+        return self._local.sample(batch, live=live)
 
     @torch.no_grad()
-    def score(self, *arguments: Any, **options: Any) -> Any:
-        return self._local.score(*arguments, **options)
+    def score(self, inputs: Any) -> Any:
+        return self._local.score(inputs)
 
-    def backward(self, prompts: Any, tokens: Any, mask: Any, cotangents: Any, requires: Any, temperature: float) -> Any:
-        scaled = {name: self._factor * value for name, value in cotangents.items()}
-        return self._local.backward(prompts, tokens, mask, scaled, requires, temperature=temperature)
+    def backward(self, inputs: Any, cotangents: Any) -> Any:
+        return self._local.backward(inputs, {name: self._factor * value for name, value in cotangents.items()})
 
     def save(self, folder: Path) -> None:
         self._local.save(folder)
-
-    def close(self) -> None:
-        pass
 
     def with_engine(self, engine: Any) -> ServedPolicy:
         return self

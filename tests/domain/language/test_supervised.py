@@ -61,19 +61,6 @@ def test_a_corpus_encodes_at_once_only_what_may_be_too_long():
     assert len(corpus) == 3
 
 
-def test_only_few_letters_of_ascii_are_known_to_fit():
-    prompt = Prompt("p", {"prompt": "1+1 ?"})
-    fits = [
-        has_few_letters(Demonstration(prompt, turns), limit, num_special)
-        for turns, limit, num_special in [
-            (("2",), 8, 0), (("2",), 7, 0), (("2",), 8, 1), (("\ufdfa",), 8, 0), (("2", "3"), 9, 0), (("2",), None, 9)
-        ]
-    ]  # fmt: skip
-    assert fits == [True, False, False, False, False, True]
-    messages = Prompt("m", {"prompt": [{"role": "user", "content": "2"}]})
-    assert not has_few_letters(Demonstration(messages, ("2",)), None, 0)
-
-
 def test_a_batch_counts_target_tokens_and_reinforces_none(chat):
     examples = [
         encode_demonstration(Demonstration(PROMPT, turns), chat, None, (1,), (), None)
@@ -124,11 +111,3 @@ def test_a_turn_of_a_chat_ends_as_its_template_ends_one(family):
     after = end if family == "no_token_of_sampling" else end.removeprefix(expected)
     assert tokenizer.decode(conversation.tokens) == f"2{expected}{after}U3{end}4{expected}"
     assert sum(conversation.target) == 2 + 2 * len(tokenizer.encode(expected))
-
-
-def test_a_text_that_ends_with_the_end_of_a_turn_gets_no_other(chat):
-    eos = chat.tokenizer.eos_token_id
-    example = encode_demonstration(
-        Demonstration(PROMPT, (f"2{chat.tokenizer.eos_token}",)), chat, None, (eos,), (), None
-    )
-    assert example.tokens.count(eos) == 1

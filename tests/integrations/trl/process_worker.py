@@ -1,4 +1,4 @@
-"""One process of the test in test_processes.py: trains under several objectives and writes every step's gradient."""
+"""One process of the test in test_refusals.py: trains under several objectives and writes every step's gradient."""
 
 from __future__ import annotations
 

@@ -252,13 +252,6 @@ def test_an_entropy_bonus_is_the_mean_over_tokens_for_every_loss_type(folder: Pa
 
 
 @pytest.mark.slow
-def test_an_adaptive_coefficient_moves_once_an_optimiser_step_and_stands_where_trl_has_it(folder: Path) -> None:
-    keys = {"use_adaptive_entropy": True, "entropy_coef": 0.01, "entropy_coef_delta": 0.005, "entropy_target": 15.0}
-    ours, theirs = (run(kind, folder, keys | {"max_steps": 3})[0] for kind in KINDS)
-    assert ours.entropy_coef == theirs.entropy_coef == pytest.approx(0.025)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds({"grpo"}, "dr_grpo", "luspo", "cispo"))
 def test_an_optimiser_step_may_reach_over_two_generations(folder: Path, kind: str) -> None:
     keys = {

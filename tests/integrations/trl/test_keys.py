@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integrations.trl import tiny
-from trl import GRPOConfig
 
 from groupwise.config import difference
-from groupwise.integrations.trl.keys import DECIDED, contradictions, objective_of
+from groupwise.integrations.trl.keys import contradictions, objective_of
 from groupwise.objective import Objective
 from groupwise.objective.credit import OffPolicyMask, TopEntropy
 from groupwise.objective.objective import warnings as doubts
@@ -179,7 +177,3 @@ def test_the_default_bound_of_trls_cispo_is_taken_and_doubted(tmp_path: Path) ->
     objective = objective_of(tiny.settings(tmp_path, loss_type="cispo"))
     assert (objective.trust.kind, objective.trust.maximum) == ("cispo", 0.2)
     assert "write trust.maximum = 5.0" in "; ".join(doubts(objective, 2))
-
-
-def test_the_keys_that_are_decided_exist() -> None:
-    assert set(DECIDED) <= {field.name for field in fields(GRPOConfig)}

@@ -1,5 +1,8 @@
+"""What TRL trainer cannot give, the window of an optimiser step, and several processes."""
+
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import fields
@@ -7,13 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from tests.integrations.trl import tiny
+from tests.integrations.trl.process_worker import OBJECTIVES
 from trl import GRPOConfig
 from trl import GRPOTrainer as TRLTrainer
 
 from groupwise.integrations.trl.keys import DECIDED, refusals, remarks
+from groupwise.integrations.trl.rollouts import Window
 from groupwise.integrations.trl.version import missing, remark
 from groupwise.objective import Objective
+from groupwise.records import Rollouts, Scored
 
 
 def said(tmp_path: Path, name: str, edits: dict[str, Any], keys: dict[str, Any], own_sampler: bool = False) -> str:
@@ -30,7 +38,7 @@ def said(tmp_path: Path, name: str, edits: dict[str, Any], keys: dict[str, Any],
         ("grpo_guard", {}, {}, "reads Scored.mean_shift"),
         ("grpo", {"credit.inverse_step": {}}, {}, "step_size"),
         ("grpo", {"auxiliary": {"supervised": 0.1}}, {}, "auxiliary.supervised needs data"),
-        ("grpo", {"advantage.kind": "per_prompt"}, {}, "remembers a prompt's earlier rewards"),
+        ("grpo", {"advantage.kind": "per_prompt"}, {}, "reads reward_history, which TRL does not record"),
         ("grpo", {}, {"gradient_accumulation_steps": 4, "steps_per_generation": 2}, ""),
         (
             "bnpo",
@@ -122,3 +130,65 @@ def test_a_newer_trl_is_checked_by_what_is_used_and_told(tmp_path: Path) -> None
 
     assert remark("1.16.3") is None
     assert "1.19.0 is newer than 1.16" in str(remark("1.19.0"))
+
+
+# The loss of one of TRL's optimiser steps where the policy finds a sampled token impossible.
+
+
+pytest.importorskip("trl")
+
+
+@pytest.mark.parametrize("value", [float("-inf"), float("nan")])
+@pytest.mark.parametrize(("name", "mean_entropy"), [("bnpo", False), ("kl_cov", False), ("bnpo", True)])
+def test_an_impossible_token_is_no_nan_loss(name: str, mean_entropy: bool, value: float) -> None:
+    """The first pass over a generation is on-policy: the old log-prob is the live one, here not finite in both."""
+    objective = Objective.preset(name, **({"entropy": 0.5} if mean_entropy else {}))
+    mask = torch.ones(4, 2, dtype=torch.bool)
+    batch = objective.prepare(
+        Rollouts(torch.tensor([0, 0, 1, 1]), mask, torch.zeros(4, 2), {"right": [1.0, 0.0, 0.0, 1.0]}),
+        objective.init(),
+    )
+    live = torch.full((4, 2), -1.0, requires_grad=True)
+    place = torch.zeros(4, 2, dtype=torch.bool)
+    place[0, 0] = True
+    rows = [torch.arange(2), torch.arange(2, 4)]
+
+    def scored(index: int) -> Scored:
+        entropy = torch.where(place, value, torch.full((4, 2), 0.8))[rows[index]] if mean_entropy else None
+        return Scored(torch.where(place, value, live)[rows[index]], entropy)
+
+    window = Window.open(
+        objective, batch, rows, True, objective.init(), lambda total: total, scored, mean_entropy=mean_entropy
+    )
+    total = window.loss(scored(0)) + window.loss(scored(1))
+    assert bool(total.isfinite())
+    (gradient,) = torch.autograd.grad(total, live)
+    assert bool(gradient.isfinite().all())
+    assert gradient[0, 0] == 0
+    assert gradient[0, 1] < 0 < gradient[1, 0]
+    assert window.metrics(lambda total: total)["log_prob/not_finite"] == 1
+
+
+# Two processes of TRL's trainer, joined by gloo, train as one does: groups lie across them.
+
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.slow
+def test_two_processes_are_one(tmp_path: Path) -> None:
+    tiny.model(tmp_path / "model")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    for processes in ("1", "2"):
+        command = [*launcher, processes, "-m", "tests.integrations.trl.process_worker", str(tmp_path)]
+        found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert found.returncode == 0, found.stderr[-4000:]
+    one, two = (load_file(tmp_path / f"gradients-{world}.safetensors") for world in (1, 2))
+    assert set(one) == set(two)
+    for name in OBJECTIVES:
+        for place in range(2):
+            expected = one[f"{name}/{place}"]
+            assert expected.norm() > 1e-4, name
+            assert float((two[f"{name}/{place}"] - expected).norm()) <= 1e-4 * float(expected.norm()), name
+        assert torch.allclose(two[f"{name}/logged"], one[f"{name}/logged"], rtol=1e-4, atol=1e-5), name

@@ -11,7 +11,7 @@ import torch
 from groupwise.config import ConfigError
 from groupwise.integrations.verl import policy_loss, register
 from groupwise.integrations.verl.__main__ import main
-from groupwise.integrations.verl.plugin import load, register_all
+from groupwise.integrations.verl.register import load, register_all
 from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
 
@@ -84,7 +84,7 @@ import groupwise, groupwise.objective, groupwise.integrations
 from groupwise.config import ConfigError
 from groupwise.integrations.verl import policy_loss, register
 from groupwise.integrations.verl.__main__ import main
-from groupwise.integrations.verl.plugin import load, register_all
+from groupwise.integrations.verl.register import load, register_all
 print([name for name in ("transformers", "trl", "verl", "datasets", "peft") if name in sys.modules])
 sys.modules["verl"] = None
 register("grpo")

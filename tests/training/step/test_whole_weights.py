@@ -16,7 +16,7 @@ class Spread:
     """A learner and its domain, which note what is asked of them."""
 
     def __init__(self, **attributes: bool) -> None:
-        self.draws_in_shards = self.draws_elsewhere = False
+        self.draws_in_shards = self.samples_remotely = False
         self.sends_weights = True
         vars(self).update(attributes)
         self.learner: Any = self
@@ -36,8 +36,8 @@ class Spread:
     ("attributes", "expected"),
     [
         ({}, ["on the device", "sent", "drawn", "freed"]),
-        ({"draws_elsewhere": True}, ["on the CPU", "sent", "drawn", "freed"]),
-        ({"draws_elsewhere": True, "sends_weights": False}, ["by others", "sent", "drawn", "freed"]),
+        ({"samples_remotely": True}, ["on the CPU", "sent", "drawn", "freed"]),
+        ({"samples_remotely": True, "sends_weights": False}, ["by others", "sent", "drawn", "freed"]),
         # Without servers that all share, each process draws by itself.
         ({"sends_weights": False}, ["on the device", "sent", "drawn", "freed"]),
         ({"draws_in_shards": True}, ["sent", "drawn"]),

@@ -25,12 +25,13 @@ def open_engine(config: EngineConfig, backbone: Backbone, tokenizer: Any) -> Eng
 
     Example:
         >>> from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, SmallModelConfig
+        >>> from groupwise.causal_lm.sampler import GroupBatch
         >>> from groupwise.causal_lm.small import character_tokenizer, small_model
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )
         >>> engine = open_engine(BuiltinEngine(max_members=2), backbone, None)
-        >>> len(engine.sample([[3, 4]], 4, SamplingConfig(max_new_tokens=2), seeds=range(4)).tokens)
+        >>> len(engine.sample(GroupBatch([[3, 4]], 4, SamplingConfig(max_new_tokens=2), seeds=range(4))).tokens)
         4
     """
     if not isinstance(config, VllmEngine):

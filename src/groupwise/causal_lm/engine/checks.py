@@ -18,7 +18,7 @@ async def ask(client: Any, server: Server, path: str, body: Mapping[str, Any], *
     not know it. One that fails at every route is found by the next request.
 
     Args:
-        client, path, body, is_quick: as of `Server.call`.
+        client, path, body, is_quick: see `Server.call`.
         server: the one that is asked.
 
     Raises:
@@ -89,15 +89,15 @@ def _longest(text: str, model: str) -> int | None:
 # next request, or holds a mixture of two models, whoever it belongs to.
 
 _EMBEDDING = re.compile(r"embedding_dim=(\d+), org_vocab_size=(\d+)")
-"""How vLLM describes an embedding and a head."""
+"""vLLM's description of an embedding or a head."""
 
 _MEMBER = re.compile(r"\((\d+)(?:-(\d+))?\): ")
-"""How the description of a module in a list begins; equal ones in a row share a line."""
+"""The start of a line about a module in a list; equal modules in a row share a line."""
 
 
 async def check_shape(client: Any, server: Server, model: Any) -> None:
-    """Has a server describe its model, which must have a head or an embedding of the trained head's shape, and as many
-    layers. Layers are told apart from other lists of modules where both models have lists of one length alone.
+    """Asks a server to describe its model, which must have a head or an embedding of the trained head's shape, and as
+    many layers. Layers are told apart from other lists of modules where both models have lists of one length alone.
 
     Args:
         client: an `httpx.AsyncClient`.
@@ -156,7 +156,8 @@ _NUM_PROMPTS, _NUM_TOKENS = 4, 64
 
 
 async def check_vocabulary(client: Any, server: Server, tokenizer: Any, prompts: Sequence[Sequence[int]]) -> None:
-    """Has a server tokenize a few prompts. One that agrees is enough: two versions of a library may differ in a space.
+    """Asks a server to tokenize a few prompts. One equal result is enough: two versions of a library may differ in a
+    space.
 
     Args:
         client: an `httpx.AsyncClient`.

@@ -30,7 +30,7 @@ class Fleet:
         proof: the check of a server that was sent weights.
         eos: the ids that end a completion.
         tokenizer: the trained model's; where omitted, the servers' vocabulary is not checked.
-        why_gone: returns why a server that the run started has ended; empty while it lives.
+        exit_reason: returns why a server that the run started has ended; empty while it lives.
         proves: whether a server must have proved the weights before it is asked.
 
     Attributes:
@@ -49,11 +49,11 @@ class Fleet:
         *,
         eos: Sequence[int],
         tokenizer: Any = None,
-        why_gone: Callable[[], str] = str,
+        exit_reason: Callable[[], str] = str,
         proves: bool = True,
     ) -> None:
         self._config, self._transport, self._proof, self._eos = config, transport, proof, tuple(eos)
-        self._why_gone, self._proves, self._tokenizer = why_gone, proves, tokenizer
+        self._exit_reason, self._proves, self._tokenizer = exit_reason, proves, tokenizer
         self.servers = [Server(address, config) for address in addresses]
         self.version = -1
         self.numbers: dict[str, float] = {}
@@ -75,12 +75,12 @@ class Fleet:
         """Sends the weights to every server that answers; returns the names under which these serve them, by address.
 
         Raises:
-            EngineError: as of `ready`.
+            EngineError: see `ready`.
         """
         await asyncio.gather(*(self.ready(client, number) for number in range(len(self.servers))))
         return {server.address: server.model for server in self.servers if server.version == self.version}
 
-    def hold(self, names: Mapping[str, str]) -> None:
+    def mark_proved(self, names: Mapping[str, str]) -> None:
         """Notes which servers hold the weights of now, as another process has proved. One that was away is sent them
         later, under the name that the others have.
 
@@ -93,7 +93,7 @@ class Fleet:
             elif self._transport is None and names:
                 server.model = next(iter(names.values()))
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """Makes every server take the weights and prove them again."""
         for server in self.servers:
             server.version = None
@@ -126,15 +126,15 @@ class Fleet:
                             continue
                         began = clock()
                         await self._set_sleep(client, server, False)
-                        await self._meet(client, server)
+                        await self._check_compatible(client, server)
                         await self._renew(client, server)
                     return server
                 except Interrupted as error:
                     self.failed(server, error, waited=clock() - began)
-            if reason := self._why_gone():
+            if reason := self._exit_reason():
                 raise EngineError(reason)
             if all(self._has_tried_long(server, clock()) for server in self.servers):
-                raise EngineError(self._nobody())
+                raise EngineError(self._no_answer())
             self._end_long_rests(clock())
             next_try = min(server.rests_until for server in self.servers)
             await asyncio.sleep(max(0.02, min(next_try - clock(), 1.0)))
@@ -143,7 +143,7 @@ class Fleet:
         """Begins the patience with every server anew. One that fails goes on resting."""
         self.ended_by = None
         for server in self.servers:
-            # A lock belongs to one event loop.
+            # A lock belongs to one event loop, and every batch runs in its own.
             server.lock = asyncio.Lock()
             server.failing_since = None
 
@@ -158,15 +158,15 @@ class Fleet:
                 five times as long, so that a server that takes connections and answers nothing slows the run little.
         """
         now = asyncio.get_running_loop().time()
-        server.is_known = server.is_known and error.is_busy
+        server.is_checked = server.is_checked and error.is_busy
         others = sum(other.num_failures == 0 for other in self.servers if other is not server)
         server.failed(error, now, least_rest=5.0 * waited if others else 0.0)
         # The first reason tells more than that it has gone since.
         server.reasons = list(dict.fromkeys([*server.reasons[:1], str(error)]))
         assert server.unwell_since is not None
         is_news = not error.is_busy or now - server.unwell_since >= self._config.silence_seconds
-        if is_news and not server.is_away:
-            server.is_away = True
+        if is_news and not server.is_reported_down:
+            server.is_reported_down = True
             log.warning(
                 "domain.engine: %s: %s; %s",
                 server.address,
@@ -180,13 +180,13 @@ class Fleet:
         """Forgets a server's failures, and says that it is back where one was said. An answer that was under way when
         it failed does not tell that.
         """
-        if server.is_away and (server.version == self.version or not self._proves):
-            server.is_away = False
+        if server.is_reported_down and (server.version == self.version or not self._proves):
+            server.is_reported_down = False
             log.warning("domain.engine: %s: it answers again", server.address)
         server.succeeded()
 
     async def sleep_all(self, client: Any) -> None:
-        """Has every server that was woken give its device's memory back. One that does not answer is left as it is: the
+        """Puts every server that is awake to sleep. One that does not answer is left as it is: the
         next batch finds out.
         """
         for server in self.servers:
@@ -196,7 +196,7 @@ class Fleet:
                 self.failed(server, error)
 
     async def leave(self, client: Any) -> None:
-        """Has the transport take back what the servers should not keep after the run, as far as they answer at once."""
+        """Lets the transport clean up on every server that answers at once."""
 
         async def leave(server: Server) -> None:
             assert self._transport is not None
@@ -207,7 +207,7 @@ class Fleet:
             except (Interrupted, EngineError) as error:
                 log.warning("%s", error)
 
-        await asyncio.gather(*(leave(server) for server in self.servers if not server.is_away))
+        await asyncio.gather(*(leave(server) for server in self.servers if not server.is_reported_down))
 
     async def _set_sleep(self, client: Any, server: Server, sleeps: bool) -> None:
         if server.sleeps != sleeps:
@@ -215,9 +215,9 @@ class Fleet:
             await server.set_sleep(client, sleeps)
             self._count("sleep_seconds", time.perf_counter() - began)
 
-    async def _meet(self, client: Any, server: Server) -> None:
+    async def _check_compatible(self, client: Any, server: Server) -> None:
         """Refuses a server of another kind than the run needs, when it is asked for the first time since it failed."""
-        if server.is_known:
+        if server.is_checked:
             return
         if self.longest:
             await check_length(client, server, self.longest)
@@ -226,10 +226,10 @@ class Fleet:
             with named(self._transport, "check"):
                 async with asyncio.timeout(self._config.timeout_seconds):
                     await self._transport.check(client, server)
-        server.is_known = True
+        server.is_checked = True
 
     async def _renew(self, client: Any, server: Server) -> None:
-        """Has a server prove the weights that it is not known to hold; sends them first where this process does."""
+        """Sends the weights to a server if this process does so, and lets it prove them."""
         if not self._proves or server.version == self.version:
             return
         began = time.perf_counter()
@@ -248,8 +248,8 @@ class Fleet:
         server.version = self.version
         self.succeeded(server)
 
-    async def still_hold(self, client: Any) -> bool:
-        """Has the servers that hold the weights of now prove it once more; returns whether all do."""
+    async def prove_again(self, client: Any) -> bool:
+        """Proves all up-to-date servers once more; returns whether all still have the weights."""
 
         async def holds(server: Server) -> bool:
             try:
@@ -275,9 +275,7 @@ class Fleet:
         return pieces, difference
 
     def _end_long_rests(self, now: float) -> None:
-        """Has servers asked again that rest long, where each of the others has failed for a while: nobody takes their
-        groups.
-        """
+        """Ends long rests where every other server has failed for a while, since nobody takes their groups."""
         resting = [server for server in self.servers if server.rests_until - now > LONGEST_REST]
         since = [server.failing_since for server in self.servers if server not in resting]
         if all(begin is not None and now - begin > LONGEST_REST for begin in since):
@@ -286,12 +284,12 @@ class Fleet:
 
     def _has_tried_long(self, server: Server, now: float) -> bool:
         begin = server.failing_since
-        return begin is not None and now - max(begin, server.heard_at) > self._config.patience_seconds
+        return begin is not None and now - max(begin, server.last_byte_at) > self._config.patience_seconds
 
     def _count(self, name: str, seconds: float) -> None:
         self.numbers[name] = self.numbers.get(name, 0.0) + seconds
 
-    def _nobody(self) -> str:
+    def _no_answer(self) -> str:
         reasons = "; ".join(f"{server.address}: {', then '.join(server.reasons)}" for server in self.servers)
         return (
             f"engine.address: no vLLM server has answered for {self._config.patience_seconds:g} s ({reasons}); is the"

@@ -13,12 +13,12 @@ from transformers import DynamicCache, GenerationConfig, LogitsProcessor, Logits
 from transformers.cache_utils import DynamicLayer
 
 from groupwise.causal_lm import sampler
-from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.backbone import Backbone, base_of
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine
 from groupwise.causal_lm.decode import DistributionError, Stops
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
 from groupwise.causal_lm.sampler import Builtin, Completions, Engine, GroupBatch, end_ids
-from groupwise.causal_lm.scoring import score
+from groupwise.causal_lm.scoring import ScoringInputs, score
 from groupwise.config import ConfigError
 from groupwise.processes import is_out_of_memory
 
@@ -37,7 +37,7 @@ class Generate(Engine):
         self.backbone, self.tokenizer, self.config = backbone, tokenizer, config
         self.eos = end_ids(backbone.model, tokenizer)
 
-    def answer(self, batch: GroupBatch) -> Completions:
+    def sample(self, batch: GroupBatch) -> Completions:
         """Samples the groups, `max_members` at once."""
         settings = batch.settings
         stops = Stops(self.eos, settings.stop, self.tokenizer, self.backbone.head.out_features, torch.device("cpu"))
@@ -63,7 +63,7 @@ class Generate(Engine):
             options |= {"top_p": settings.top_p, "top_k": settings.top_k}
         if settings.stop:
             options |= {"stop_strings": list(settings.stop), "tokenizer": self.tokenizer}
-        model = _without_adapter(self.backbone.model)
+        model = base_of(self.backbone.model)
         cuda = [device] if device.type == "cuda" else []
         with self.backbone.evaluating(), _plain_generation(model), torch.random.fork_rng(devices=cuda):
             torch.manual_seed(hash(tuple(request.seed for request in requests)) % 2**63)
@@ -134,7 +134,7 @@ def open_local(config: BuiltinEngine | TransformersEngine, backbone: Backbone, t
     Raises:
         ConfigError: it cannot sample from this family of models.
     """
-    name = type(_without_adapter(backbone.model)).__name__
+    name = type(base_of(backbone.model)).__name__
     if not continues_from_keys(backbone):
         if not _leaves_padding_out(backbone):
             raise ConfigError(
@@ -155,10 +155,6 @@ def open_local(config: BuiltinEngine | TransformersEngine, backbone: Backbone, t
     return Builtin(backbone, tokenizer, config)
 
 
-def _without_adapter(model: Any) -> Any:
-    return model.get_base_model() if hasattr(model, "peft_config") else model
-
-
 def why_not_sampled(backbone: Backbone) -> str | None:
     """Tries the built-in sampler on a few tokens. It fails, or records other log-probs, where a model family carries
     more from token to token than keys and values, or in another form.
@@ -177,15 +173,13 @@ def why_not_sampled(backbone: Backbone) -> str | None:
         return None
     prompts = [[token % backbone.config.vocab_size for token in prompt] for prompt in _PROMPTS]
     try:
-        drawn = sampler.sample(
-            backbone, prompts, 2, SamplingConfig(max_new_tokens=_AGREEMENT_NUM_TOKENS), range(4), eos=()
-        )
+        settings = SamplingConfig(max_new_tokens=_AGREEMENT_NUM_TOKENS)
+        drawn = sampler.sample(backbone, GroupBatch(prompts, 2, settings, range(4)), eos=())
+        inputs = ScoringInputs([prompt for prompt in prompts for _ in range(2)], drawn.tokens, drawn.mask)
         with backbone.evaluating():
-            rescored = score(
-                backbone, [prompt for prompt in prompts for _ in range(2)], drawn.tokens, drawn.mask, pack=False
-            )["log_prob"]
+            rescored = score(backbone, inputs, pack=False)["log_prob"]
     except DistributionError:
-        # Weights that give no distribution are named where a member is drawn.
+        # Weights that are NaN or infinite are reported when the first member is drawn.
         return None
     except Exception as error:  # a family's code raises errors of any kind on another cache than its own
         if is_out_of_memory(error):
@@ -202,8 +196,8 @@ def why_not_sampled(backbone: Backbone) -> str | None:
 
 
 def continues_from_keys(backbone: Backbone) -> bool:
-    """Tests that the model goes on from the keys and values of its cache. Two tokens are forwarded, and their cache is
-    looked at.
+    """Tests whether keys and values are all that the model carries from token to token: forwards two tokens and looks
+    at the layers of their cache.
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig

@@ -34,6 +34,7 @@ from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.engine.server import Piece
 from groupwise.causal_lm.sampler import Completions, GroupBatch
+from groupwise.causal_lm.scoring import ScoringInputs
 
 NUM_PROMPTS, NUM_TOKENS = 8, 16
 """The number of prompts of a proof, and of tokens that a server samples for each."""
@@ -196,10 +197,11 @@ class Proof:
 
     def _score(self, prompts: Sequence[Sequence[int]], tokens: Tensor, mask: Tensor, temperature: float) -> Tensor:
         device = self.backbone.device
-        # Of a model that is trained on a GPU in shards this whole lies on the CPU, where a run on a GPU has one thread.
+        # With shards on a GPU the gathered copy is on the CPU, where a run on a GPU uses one thread.
         spares = device.type == "cpu" != self.backbone.trained_on.type
         with self.backbone.evaluating(), _all_threads() if spares else nullcontext():
-            fields = scoring.score(self.backbone, prompts, tokens.to(device), mask.to(device), temperature=temperature)
+            inputs = ScoringInputs(prompts, tokens.to(device), mask.to(device), temperature=temperature)
+            fields = scoring.score(self.backbone, inputs)
         return fields["log_prob"].cpu()
 
     def fault(self, address: str, pieces: Sequence[Piece], difference: Difference) -> str:

@@ -21,7 +21,7 @@ _BUSY = frozenset({408, 425, 429, 503})
 """The statuses of a server that is paused or has too much to do."""
 
 _SERVER_NUM_TOKENS = re.compile(r"^vllm:(?:prompt|generation)_tokens_total{[^}]*} (\S+)$", re.MULTILINE)
-"""How vLLM counts the tokens that it has read and written, for whomever."""
+"""vLLM's counters of all tokens that it has read and written."""
 
 LONGEST_REST = 5.0
 """The seconds that a server rests at most after failures, while no other takes its groups."""
@@ -53,7 +53,7 @@ class Piece:
 
 @final
 class Interrupted(Exception):
-    """The error of a request that another try may serve.
+    """A failed request that may succeed when it is repeated.
 
     Args:
         reason: the cause, in a few words.
@@ -78,16 +78,15 @@ class Server:
     Attributes:
         model: the name under which it serves the trained weights.
         version: the version of the weights that it has proved to hold; `None` where that is open.
-        is_away: whether it was said to have failed, and has not answered since.
+        is_reported_down: whether it was said to have failed, and has not answered since.
         failing_since: since when it has not answered in this batch, on the clock of the event loop; `None` where it
             has.
         unwell_since: the same, of all batches.
         reasons: the first failure in a row, and the newest.
         sleeps: whether it may be asleep; a run that was killed may have left it so.
-        is_known: whether it was found to serve texts as long as the run's, and a model of the trained one's vocabulary
-            and shape.
-        heard_at: when it last sent a byte of any completion, or was found to serve others, on the clock of the event
-            loop.
+        is_checked: whether its context, vocabulary and shape were found to fit the run.
+        last_byte_at: when it last sent a byte of any completion, or was found to serve others, on the event loop's
+            clock.
     """
 
     def __init__(self, address: str, config: VllmEngine) -> None:
@@ -99,9 +98,9 @@ class Server:
         self.unwell_since: float | None = None
         self.num_failures = 0
         self.rests_until = 0.0
-        self.is_known = False
-        self.is_away = False
-        self.heard_at = -math.inf
+        self.is_checked = False
+        self.is_reported_down = False
+        self.last_byte_at = -math.inf
         self.reasons: list[str] = []
 
     async def call(self, client: Any, path: str, body: Mapping[str, Any], *, is_quick: bool = False) -> Any:
@@ -132,8 +131,8 @@ class Server:
         raise self._refusal(reply.status, reply.text)
 
     async def _wait_while_alive(self, client: Any, request: asyncio.Future[Any], quick_path: str) -> None:
-        """Waits for a request, and asks for a sign of life again and again: a machine takes connections for a process
-        that has stopped.
+        """Waits for a request, and asks for the server's health meanwhile: the machine accepts connections also for a
+        process that has stopped.
 
         Raises:
             Interrupted: the server does not answer for `silence_seconds`, or leaves a quick request for
@@ -147,20 +146,20 @@ class Server:
         while not (await asyncio.wait({request}, timeout=wait))[0]:
             wait = seconds
             late = self.config.first_token_seconds
-            if quick_path and clock() - max(began, self.heard_at) > late:
+            if quick_path and clock() - max(began, self.last_byte_at) > late:
                 raise Interrupted(f"no reply to {quick_path} for {late:g} s")
             try:
                 async with asyncio.timeout(seconds):
                     await client.get(f"{self.address}/health")
             except (TimeoutError, httpx.HTTPError):
-                if not request.done() and clock() - self.heard_at > seconds:
+                if not request.done() and clock() - self.last_byte_at > seconds:
                     raise Interrupted(f"no sign of life for {seconds:g} s") from None
 
     async def set_sleep(self, client: Any, sleeps: bool) -> None:
-        """Has the server give its device's memory back, its weights in the machine's memory meanwhile, or wakes it.
+        """Puts the server to sleep, its weights in the machine's memory, or wakes it.
 
         Raises:
-            Interrupted, EngineError: as of `call`.
+            Interrupted, EngineError: see `call`.
         """
         try:
             await self.call(client, "/sleep?level=1" if sleeps else "/wake_up", {})
@@ -185,13 +184,13 @@ class Server:
         import httpx
 
         piece, config, clock = Piece(), self.config, asyncio.get_running_loop().time
-        heard_at, seconds = clock(), config.first_token_seconds
-        end = heard_at + config.timeout_seconds
+        last_byte_at, seconds = clock(), config.first_token_seconds
+        end = last_byte_at + config.timeout_seconds
         url, request = f"{self.address}/v1/completions", {**body, "model": self.model, "stream": True}
 
         async def watch() -> None:
-            """Ends the request where the server has sent nothing in time, to no other request either."""
-            while (left := min(max(heard_at, self.heard_at) + seconds, end) - clock()) > 0 or (
+            """Ends the request if the server has been silent for too long, towards other requests as well."""
+            while (left := min(max(last_byte_at, self.last_byte_at) + seconds, end) - clock()) > 0 or (
                 clock() < end and await self._works_for_others(client)
             ):
                 await asyncio.sleep(max(0.0, min(left, 0.5)))
@@ -208,7 +207,7 @@ class Server:
                         if event is None:
                             break
                         piece = self._joined(piece, event)
-                        heard_at = self.heard_at = clock()
+                        last_byte_at = self.last_byte_at = clock()
                         seconds = config.silence_seconds
         except TimeoutError:
             late = f"no end within {config.timeout_seconds:g} s" if clock() >= end else f"no token for {seconds:g} s"
@@ -231,7 +230,7 @@ class Server:
                 while counts := _SERVER_NUM_TOKENS.findall((await client.get(f"{self.address}/metrics")).text):
                     count = sum(map(float, counts))
                     if count > before:
-                        self.heard_at = asyncio.get_running_loop().time()
+                        self.last_byte_at = asyncio.get_running_loop().time()
                         return True
                     before = count
                     await asyncio.sleep(0.5)

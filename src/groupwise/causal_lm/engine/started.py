@@ -21,9 +21,9 @@ from groupwise.causal_lm.engine.transport import scratch_folder, without_adapter
 from groupwise.causal_lm.loading import save
 from groupwise.config import ConfigError
 
-_KEEPER = Path(__file__).with_name("keeper.py")
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _PREFIX = re.compile(r"^\(\w+ pid=\d+\) (?:ERROR \S+ \S+ \[\S+\] )?")
-"""How vLLM begins the lines of its processes."""
+"""The prefix that vLLM writes before the lines of its processes."""
 _ERROR = re.compile(r"\b(?:\w*Error|\w*Exception|error): ")
 _NO_ERROR = re.compile(r"^(?:WARNING|INFO|DEBUG)\b|root cause above|^Traceback|^Process ")
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -86,13 +86,13 @@ class StartedServer:
         }
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", str(_KEEPER), str(os.getpid()), *command, *config.arguments],
+                [sys.executable, "-I", str(_SUPERVISOR), str(os.getpid()), *command, *config.arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # A signal to all processes of a terminal or of `timeout` has the run end after its step, with the
-                # server that this step needs.
+                # Ctrl-C or `timeout` signals all processes of the group. The run then finishes its step, for which it
+                # still needs the server.
                 start_new_session=True,
             )
 
@@ -107,8 +107,8 @@ class StartedServer:
         assert self._process is not None
         end = time.monotonic() + self._config.start_seconds
         while True:
-            # Whoever took its port meanwhile may answer in its place.
-            if reason := self.why_gone():
+            # Another program may have taken its port and answer in its place.
+            if reason := self.exit_reason():
                 raise EngineError(reason)
             with contextlib.suppress(httpx.HTTPError):
                 if httpx.get(f"{self.address}/health", timeout=2.0, trust_env=False).status_code == 200:
@@ -116,16 +116,16 @@ class StartedServer:
             if time.monotonic() > end:
                 raise EngineError(
                     f"the vLLM server does not answer within domain.engine.start_seconds ="
-                    f" {self._config.start_seconds:g}: {self._last_words()}"
+                    f" {self._config.start_seconds:g}: {self._last_error()}"
                 )
             time.sleep(0.2)
 
-    def why_gone(self) -> str:
+    def exit_reason(self) -> str:
         """Returns why the server has ended, with the end of its log; empty while it lives."""
         status = None if self._process is None else self._process.poll()
         if status is None:
             return ""
-        return f"domain.engine: the vLLM server that was started has ended with status {status}: {self._last_words()}"
+        return f"domain.engine: the vLLM server that was started has ended with status {status}: {self._last_error()}"
 
     def close(self) -> None:
         """Ends the server and its own processes; a second call does nothing."""
@@ -136,16 +136,16 @@ class StartedServer:
         process.wait()
         self._folder.cleanup()
 
-    def _last_words(self) -> str:
-        return last_words(self.log.read_text(errors="replace"))
+    def _last_error(self) -> str:
+        return last_error(self.log.read_text(errors="replace"))
 
 
-def last_words(log: str) -> str:
-    """Returns the end of a server's log that says why it ended: the last error, in one line. Warnings are none, and the
-    process that names another one's error as the cause tells less than that one.
+def last_error(log: str) -> str:
+    """Returns the last error in a server's log, in one line. Warnings are skipped, and so is a process that only points
+    to another one's error as the root cause.
 
     Example:
-        >>> last_words("(Core pid=7) ERROR 1-2 3:4 [a.py:1] ValueError: no room\\nRuntimeError: See root cause above.")
+        >>> last_error("(Core pid=7) ERROR 1-2 3:4 [a.py:1] ValueError: no room\\nRuntimeError: See root cause above.")
         'ValueError: no room'
     """
     lines = [_PREFIX.sub("", line) for line in log.strip().splitlines()]

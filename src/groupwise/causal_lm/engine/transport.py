@@ -22,6 +22,7 @@ from typing import Any, final
 from safetensors.torch import load_file, save_file
 
 from groupwise import file_lock
+from groupwise.causal_lm.backbone import base_of
 from groupwise.causal_lm.config import SyncFromPath, VllmEngine
 from groupwise.causal_lm.engine.checks import check_shape
 from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
@@ -124,10 +125,10 @@ class Transport(ABC):
         """
 
     async def check(self, client: Any, server: Server) -> None:  # noqa: B027
-        """Refuses a server that the weights would end, before it is sent any; does nothing by default."""
+        """Refuses a server that these weights would crash, before any are sent; does nothing by default."""
 
     async def leave(self, client: Any, server: Server) -> None:  # noqa: B027
-        """Takes back what a server should not keep when the run has ended; does nothing by default."""
+        """Removes what a server should not keep after the run; does nothing by default."""
 
     def close(self) -> None:  # noqa: B027
         """Removes what was written; a second call does nothing."""
@@ -187,10 +188,10 @@ class FolderTransport(FileTransport):
 
     async def check(self, client: Any, server: Server) -> None:
         """Refuses a server whose model has another shape."""
-        await check_shape(client, server, _base(self.model))
+        await check_shape(client, server, base_of(self.model))
 
     async def send(self, client: Any, server: Server, version: int) -> None:
-        """Has the server read the folder."""
+        """Lets the server read the folder."""
         await reload_folder(client, server, str(self.path(version)))
 
 
@@ -263,7 +264,7 @@ class LoraTransport(FileTransport):
         save(self.model, self.tokenizer, folder, merge=False)
 
     async def send(self, client: Any, server: Server, version: int) -> None:
-        """Has the server load the adapter, and forget the one before."""
+        """Lets the server load the adapter and unload the one before."""
         name = f"{self.name}-v{version}"
         body = {"lora_name": name, "lora_path": str(self.path(version))}
         try:
@@ -280,7 +281,7 @@ class LoraTransport(FileTransport):
         server.model = name
 
     async def leave(self, client: Any, server: Server) -> None:
-        """Has the server forget the adapter. It would go on listing it, and end at a request for it: vLLM reads the
+        """Lets the server unload the adapter. It would go on listing it, and end at a request for it: vLLM reads the
         files of an adapter again that another one has displaced.
         """
         if server.model.startswith(self.name):
@@ -294,15 +295,11 @@ def without_adapter(model: Any) -> Any:
     return copy.deepcopy(model).unload() if hasattr(model, "peft_config") else model
 
 
-def _base(model: Any) -> Any:
-    return model.get_base_model() if hasattr(model, "peft_config") else model
-
-
 def _name_head(model: Any, weights: Path) -> None:
     """Adds the head to the weights where it is tied to the embedding: vLLM on a CPU keeps a packed copy of such a head,
     and reads it again only under its own name.
     """
-    base = _base(model)
+    base = base_of(model)
     head = base.get_output_embeddings()
     name = next((f"{name}.weight" for name, module in base.named_modules() if module is head), None)
     # A model in several files has an index, which is left as it is.
@@ -338,7 +335,7 @@ def named(transport: Transport, method: str) -> Iterator[None]:
     except (EngineError, Interrupted, ConfigError):
         raise
     except (httpx.HTTPError, ConnectionError, TimeoutError) as error:
-        # A status has a second line.
+        # The error of an HTTP status has a second line.
         raise Interrupted(
             f"{place}: {type(error).__name__}: {str(error).partition(chr(10))[0]}".rstrip(": ")
         ) from error

@@ -64,7 +64,7 @@ class Vllm(Engine):
         self._proof = Proof(backbone)
         if self._started is not None:
             addresses = (self._started.address,)
-        why_gone = str if self._started is None else self._started.why_gone
+        exit_reason = str if self._started is None else self._started.exit_reason
         self._fleet = Fleet(
             config,
             addresses,
@@ -72,7 +72,7 @@ class Vllm(Engine):
             self._proof,
             eos=self.eos,
             tokenizer=tokenizer,
-            why_gone=why_gone,
+            exit_reason=exit_reason,
             proves=self.live,
         )
         self._weights: object = None
@@ -81,11 +81,11 @@ class Vllm(Engine):
         self._tokenizer, self._stops = tokenizer, dict[tuple[str, ...], Stops]()
 
     @property
-    def leaves_scores(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def needs_rescoring(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """True of a model in shards, whose log-probs all processes compute together."""
         return self.live and self.backbone.shards is not None
 
-    def answer(self, batch: GroupBatch) -> Completions:
+    def sample(self, batch: GroupBatch) -> Completions:
         """Samples the groups; `behaviour_log_prob` is the server's.
 
         Raises:
@@ -104,7 +104,7 @@ class Vllm(Engine):
             )
         self._follow(batch)
         if self.config.sleep and torch.cuda.is_initialized():
-            # What the allocator keeps for later the servers could not take.
+            # Frees cached blocks, so that the servers can use the memory.
             torch.cuda.empty_cache()
         completions = self._answered(batch)
         if self.config.sleep:
@@ -117,7 +117,7 @@ class Vllm(Engine):
         completions = self._converse(batch)
         if self.live and self._is_far(batch, completions):
             # A server that was started anew between two steps holds the weights it began with.
-            self._fleet.doubt()
+            self._fleet.invalidate()
             if batch.begin_again is not None:
                 batch.begin_again()
             completions = self._converse(batch)
@@ -125,8 +125,8 @@ class Vllm(Engine):
                 raise EngineError(_OTHER_WEIGHTS)
         return completions
 
-    def expect(self, num_tokens: int) -> None:
-        """Has every server told, before it is first asked, that texts so long will come."""
+    def announce_length(self, num_tokens: int) -> None:
+        """Notes the longest text; every server is checked for it before it is first asked."""
         self._fleet.longest = max(self._fleet.longest, num_tokens)
 
     def send_weights(self, prompts: Sequence[Sequence[int]], max_new_tokens: int, peers: Gathers) -> None:
@@ -136,7 +136,7 @@ class Vllm(Engine):
 
         Raises:
             ConfigError: flash attention, which the proof of a model in shards cannot compute.
-            EngineError: as of `answer`.
+            EngineError: see `sample`.
         """
         shards = self.backbone.shards
         if not self.live or (shards is None and not self._shares):
@@ -158,7 +158,7 @@ class Vllm(Engine):
         self._fleet.advance()
         names = _run(self._with_client(self._fleet.renew_all)) if self.sends_weights else {}
         names, self._proof.first, self._proof.proved = peers.gather((names, self._proof.first, self._proof.proved))[0]
-        self._fleet.hold(names)
+        self._fleet.mark_proved(names)
 
     def close(self) -> None:
         """Ends the server that was started, and removes the weights that were written."""
@@ -192,7 +192,7 @@ class Vllm(Engine):
         def complete(requests: list[Request]) -> list[Turn]:
             return _run(self._with_client(lambda client: self._complete_all(client, requests, batch.settings)))
 
-        return converse(complete, self.backbone, batch, rescores=not self.leaves_scores)
+        return converse(complete, self.backbone, batch, rescores=not self.needs_rescoring)
 
     def _is_far(self, batch: GroupBatch, completions: Completions) -> bool:
         """Tests whether the sampled log-probs are further from the rescored ones than rounding takes them; of a model
@@ -200,9 +200,9 @@ class Vllm(Engine):
         distribution, the servers prove their weights once more.
         """
         if batch.settings.greedy or batch.settings.truncates:
-            return not _run(self._with_client(self._fleet.still_hold))
+            return not _run(self._with_client(self._fleet.prove_again))
         assert completions.behaviour_log_prob is not None
-        if self.leaves_scores:
+        if self.needs_rescoring:
             if not self._proof.has_weights:
                 return False
             difference = self._proof.compare_some(batch, completions, len(self._fleet.servers))

@@ -158,7 +158,7 @@ class Chat:
 
     @cached_property
     def _after_turn(self) -> str:
-        """What the template writes after the last message, one of an assistant; empty where it does not take one."""
+        """The text that the template writes after an assistant's last message; empty if it takes no such message."""
         turn: Messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _MARK}]
         try:
             _, mark, after = self._render(turn, opens_turn=False).rpartition(_MARK)
@@ -220,7 +220,7 @@ class Chat:
 # Turns as the messages that a model's response template reads in them: thoughts and calls apart from the rest.
 
 _BEGINS = "\0"
-"""Stands for the head of the assistant's turn, which is another in every chat template."""
+"""A placeholder for the head of an assistant's turn, which every chat template writes differently."""
 _TOOL_TURN = {
     "defaults": {"role": "assistant"},
     "start_anchor": _BEGINS,
@@ -245,8 +245,8 @@ def reads_turns(tokenizer: Any) -> bool:
 
 
 def unreadable_template(tokenizer: Any) -> list[str]:
-    """Says that a tokenizer's response template reads not even a plain answer, so that it reads nothing: a template
-    that is broken fails like a turn that breaks its rules.
+    """Returns a remark if a tokenizer's response template cannot read even a plain answer. Without this test a broken
+    template would look like turns that break its format.
     """
     ids = tokenizer.encode("4", add_special_tokens=False)
     try:
@@ -390,7 +390,7 @@ class Conversations:
     def answer(self, member: int, turn: list[int]) -> list[int] | None:
         """Answers a turn with the environment's tokens; None when the conversation is over."""
         texts = text, marked = self._texts(turn)
-        # What is thought is not said: a thought that was not closed holds no call.
+        # Calls inside an unclosed thought are not made.
         action = "" if self._reads_special_tokens and self._ends_in_thought(member, marked) else marked
         try:
             step = self.environments[member].step(action)
@@ -400,7 +400,7 @@ class Conversations:
                 f" {self.columns[member]['prompt']!r}"
             )
             raise
-        self._say(member, turn, texts, dict(step.action or {"role": "assistant", "content": text}))
+        self._record_turn(member, turn, texts, dict(step.action or {"role": "assistant", "content": text}))
         for name, count in step.counts.items():
             self.counts[member][name] = self.counts[member].get(name, 0.0) + count
         if step.reward is not None:
@@ -427,7 +427,7 @@ class Conversations:
         for member, (ids, end) in enumerate(zip(tokens.tolist(), length.tolist(), strict=True)):
             if turn := ids[self._length[member] : end]:
                 texts = self._texts(turn)
-                self._say(member, turn, texts, {"role": "assistant", "content": texts[0]})
+                self._record_turn(member, turn, texts, {"role": "assistant", "content": texts[0]})
 
     def _texts(self, turn: Sequence[int]) -> tuple[str, str]:
         """Returns the text of a turn, and the one that the environment reads: without the token that ended it, with the
@@ -437,8 +437,8 @@ class Conversations:
         said = turn[:-1] if turn[-1] in self.eos else turn
         return text, self.chat.tokenizer.decode(said, skip_special_tokens=False) if self._reads_special_tokens else text
 
-    def _say(self, member: int, turn: Sequence[int], texts: tuple[str, str], written: Message) -> None:
-        """Adds a turn, as it was written and as it is read."""
+    def _record_turn(self, member: int, turn: Sequence[int], texts: tuple[str, str], written: Message) -> None:
+        """Appends a turn twice: as the policy wrote it, and as the response template parses it."""
         self.messages[member].append(written)
         self._parsed[member].append(self._read(member, turn, texts, written))
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 class LanguageModel(Config):
-    """The model of a language domain. Another package brings a kind by an entry point of `groupwise.language_models`,
-    which names a class that extends this one: of a model that is trained elsewhere, by a server for example.
+    """The model of a language domain. Another package adds a kind, for example of a model that a server trains, by an
+    entry point of `groupwise.language_models` that names a subclass.
     """
 
     def open(self, config: LanguageConfig, streams: Streams) -> Policy:
@@ -68,8 +68,8 @@ class LanguageModel(Config):
 
 
 @final
-class Pretrained(LanguageModel):
-    """Any causal language model of transformers, whole or with LoRA; of a folder or a hub id safetensors only.
+class Pretrained(LanguageModel, CausalLMConfig):
+    """Any causal language model of transformers, whole or with LoRA. Only safetensors are read.
 
     Args:
         path: a local folder, a hub id, a `.gguf` file, or `package:NAME`, an installed package that carries one.
@@ -81,22 +81,11 @@ class Pretrained(LanguageModel):
         revision: a branch, tag or commit of a hub id.
 
     Example:
-        >>> Pretrained(path="models/small").loading.path
-        'models/small'
+        >>> Pretrained(path="models/small").dtype
+        'auto'
     """
 
     kind: Literal["pretrained"] = "pretrained"
-    path: Annotated[str, Field(min_length=1)]
-    dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
-    attention: Literal["sdpa", "eager", "flash_attention_2"] | None = None
-    dropout: Literal["off", "kept"] = "off"
-    lora: LoraConfig | None = None
-    revision: str | None = None
-
-    @property
-    def loading(self) -> CausalLMConfig:
-        """The settings by which the folder is loaded."""
-        return CausalLMConfig(**self.model_dump(exclude={"kind", "lora"}), lora=self.lora)
 
 
 @final
@@ -523,10 +512,10 @@ class LanguageConfig(DomainConfig):
         has_weights, dtype = True, getattr(model, "dtype", "auto")
         if isinstance(model, Pretrained):
             from groupwise.causal_lm.gguf import plain_folder
-            from groupwise.causal_lm.model_folder import read_config
+            from groupwise.causal_lm.loading import read_config
 
             path = plain_folder(model.path)
-            config: Any = read_config(model.loading.model_copy(update={"path": path}))
+            config: Any = read_config(model.model_copy(update={"path": path}))
             if config is None:
                 raise ConfigError(
                     f"model.path = {model.path!r}: no config.json can be read from it; give a model folder, its"
@@ -577,8 +566,8 @@ class LanguageConfig(DomainConfig):
             return LanguageDomain(self, streams=streams, device=device)
 
     def open_to_spread(self, *, streams: Streams, device: str = "cpu") -> LanguageDomain:
-        """Opens the domain on the CPU, unless the model's attention computes on a GPU alone, since a model is tried
-        once it is loaded, or a program holds the model.
+        """Opens the domain on the CPU, from where its weights are spread. Two models stay on `device`: one with flash
+        attention, which has to be tried on a GPU, and one that a program holds.
         """
         from groupwise.domain.language.domain import LanguageDomain
 

@@ -22,7 +22,7 @@ from groupwise.domain.language.source.base import Nothing, distinct
 from groupwise.domain.protocol import Prompt
 from groupwise.reward.completions import excerpt
 
-# Far enough apart that the repeats of one data seed are not those of the next.
+# The stride between the seeds of repeats, so that two data seeds share none.
 _SEED_STRIDE = 1_000_003
 
 
@@ -270,7 +270,7 @@ def _check_prompt(row: Row) -> None:
 
 
 def _problem_of_content(message: Mapping[str, Any]) -> str:
-    """Says what a chat template would write as Python prints it; empty where the content is text."""
+    """Describes a content that a chat template would print as a Python object; empty if the content is text."""
     content = message["content"]
     if isinstance(content, str) or (content is None and message.get("tool_calls")):
         return ""

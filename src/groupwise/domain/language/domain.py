@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from groupwise.causal_lm.config import SamplingConfig
-from groupwise.causal_lm.sampler import written_texts
+from groupwise.causal_lm.sampler import GroupBatch, written_texts
+from groupwise.causal_lm.scoring import ScoringInputs
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain, in_shares
 from groupwise.domain.language import evaluate as evaluate_module
@@ -37,38 +38,37 @@ from groupwise.reward import RewardError, RewardEvent, Rewards, RewardTable
 from groupwise.reward.scoring.table import check_columns
 from groupwise.streams import Streams
 
-# Members on their way to a policy's scoring, and its fields on their way back.
+# Conversion of members to the inputs of scoring, and of its fields to a record.
 
 
 def by_temperature(
-    samples: Samples, compute: Callable[[Tensor | None, Samples, float], dict[str, Tensor]]
+    samples: Samples, requires: frozenset[str], compute: Callable[[ScoringInputs, Tensor | None], dict[str, Tensor]]
 ) -> dict[str, Tensor]:
     """Computes fields `[B, T]` of members that share a temperature together; where all share one, nothing is copied.
 
     Args:
         samples: the members.
-        compute: rows of some members (None for all), those members and their temperature -> their fields.
+        requires: names of the fields.
+        compute: the inputs of some members, and their rows (None for all) -> their fields.
     """
     temperature = samples.payload["temperature"]
     values = temperature.unique().tolist()
     if len(values) <= 1:
-        return compute(None, samples, values[0] if values else 1.0)
+        return compute(scoring_inputs(samples, requires, values[0] if values else 1.0), None)
     fields: dict[str, Tensor] = {}
     for value in values:
         members = (temperature == value).nonzero()[:, 0]
-        for name, field in compute(members, samples.select(members), value).items():
+        for name, field in compute(scoring_inputs(samples.select(members), requires, value), members).items():
             empty = field.new_zeros(samples.mask.shape)
             fields[name] = fields.get(name, empty).index_copy(0, members, field)
     return fields
 
 
-def scoring_inputs(samples: Samples) -> dict[str, Any]:
-    """Returns the arguments of scoring; positions that no loss reads are skipped by its mask."""
-    return {
-        "prompts": samples.payload["prompt_ids"],
-        "tokens": samples.payload["tokens"],
-        "mask": samples.mask | samples.payload["target"],
-    }
+def scoring_inputs(samples: Samples, requires: frozenset[str], temperature: float) -> ScoringInputs:
+    """Returns the inputs of scoring; positions that no loss reads are skipped by its mask."""
+    payload = samples.payload
+    mask = samples.mask | payload["target"]
+    return ScoringInputs(payload["prompt_ids"], payload["tokens"], mask, requires, temperature)
 
 
 def as_scored(fields: Mapping[str, Tensor], samples: Samples) -> Scored:
@@ -157,42 +157,40 @@ class LanguageDomain(Domain):
         self._ids = dict(self._train.ids)
         for evaluation_set in self._evaluation.values():
             self._ids |= evaluation_set.ids
-        if isinstance(self.policy, LocalPolicy):
-            for tokenized in (self._train, *self._evaluation.values()):
-                longest = max(map(len, tokenized.ids.values()), default=0) + config.longest_completion
-                self.policy.expect(longest, live=tokenized is not self._train)
+        for tokenized in (self._train, *self._evaluation.values()):
+            engine = self.policy.engine if tokenized is self._train else self.policy.live_engine
+            engine.announce_length(max(map(len, tokenized.ids.values()), default=0) + config.longest_completion)
 
     @property
     def num_prompts(self) -> int:
         return len(self._train.prompts)
 
     @property
-    def draws_elsewhere(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def samples_remotely(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """True where a server samples from a model in shards."""
-        return isinstance(self.policy, LocalPolicy) and self.policy.draws_elsewhere
+        return self.policy.engine.needs_rescoring
 
     @property
     def sends_weights(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """False where another process sends the weights to servers that all of them share."""
-        return not isinstance(self.policy, LocalPolicy) or self.policy.sends_weights
+        return self.policy.engine.sends_weights
 
     def send_weights(self, peers: Peers) -> None:
-        """Has the policy send its weights, and prove them with prompts that are trained on."""
-        if isinstance(self.policy, LocalPolicy):
-            prompts = [self.prompt_ids(prompt) for prompt in self._train.prompts[:64]]
-            self.policy.send_weights(prompts, self.config.sampling, peers)
+        """Lets the engine send the weights, and proves them with training prompts."""
+        prompts = [self.prompt_ids(prompt) for prompt in self._train.prompts[:64]]
+        self.policy.engine.send_weights(prompts, self.config.sampling.max_new_tokens, peers)
 
     def check_scored(self, samples: Samples) -> None:
-        """Has the engine compare the log-probs of a batch, unless top-p or top-k cut the distribution it sampled from.
+        """Lets the engine compare the log-probs of a batch, unless top-p or top-k cut the distribution it sampled from.
 
         Raises:
             EngineError: a server sampled from other weights.
         """
         is_cut = samples.settings["top_p"] < 1 or samples.settings["top_k"] > 0
-        if isinstance(self.policy, LocalPolicy) and not is_cut:
+        if not is_cut:
             mask, served = samples.mask, samples.behaviour_log_prob
             assert served is not None
-            self.policy.check_scored(samples.old_log_prob[mask], served[mask])
+            self.policy.engine.check_scored(samples.old_log_prob[mask], served[mask])
 
     @property
     def counts(self) -> dict[str, int]:
@@ -275,15 +273,14 @@ class LanguageDomain(Domain):
         """Scores members `rows`: fields `[B, T]` at the temperature at which each member was sampled;
         `auxiliary["supervised"]` for demonstrations.
         """
-        selected, names = samples.select(rows.clamp(min=0)), self._scored_names(requires)
-
-        def score(members: Tensor | None, part: Samples, temperature: float) -> dict[str, Tensor]:
-            return self.policy.score(**scoring_inputs(part), requires=names, temperature=temperature)
-
-        return as_scored(by_temperature(selected, score), selected)
+        selected = samples.select(rows.clamp(min=0))
+        fields = by_temperature(
+            selected, self._scored_names(requires), lambda inputs, members: self.policy.score(inputs)
+        )
+        return as_scored(fields, selected)
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
-        """Accumulates the gradient where the policy's weights are, from the gradients by every field."""
+        """Accumulates the gradient where the weights are, given the loss's derivative by every field."""
         selected = samples.select(rows.clamp(min=0))
         field_cotangents = {
             name: value for name, value in cotangents.tensors().items() if not name.startswith("auxiliary.")
@@ -293,17 +290,13 @@ class LanguageDomain(Domain):
             field_cotangents["log_prob"] = (
                 field_cotangents["log_prob"] - supervised.unsqueeze(1) * selected.payload["target"]
             )
+
+        def backward(inputs: ScoringInputs, members: Tensor | None) -> dict[str, Tensor]:
+            own = {name: value if members is None else value[members] for name, value in field_cotangents.items()}
+            return self.policy.backward(inputs, own)
+
         names = self._scored_names(frozenset(field_cotangents))
-
-        def backward(members: Tensor | None, part: Samples, temperature: float) -> dict[str, Tensor]:
-            part_cotangents = field_cotangents
-            if members is not None:
-                part_cotangents = {name: value[members] for name, value in field_cotangents.items()}
-            return self.policy.backward(
-                **scoring_inputs(part), cotangents=part_cotangents, requires=names, temperature=temperature
-            )
-
-        return as_scored(by_temperature(selected, backward), selected).detach()
+        return as_scored(by_temperature(selected, names, backward), selected).detach()
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
         """Draws `size` demonstrations without replacement within the step; fewer where the corpus is smaller; None
@@ -439,16 +432,10 @@ class LanguageDomain(Domain):
             conversations = Conversations(
                 self._environment, columns, self._chat, self.policy.end_ids, limit, ids_of_members
             )
-        completions = self.policy.sample(
-            ids,
-            group_size,
-            sampling,
-            seeds,
-            requires=self._scored_names(requires),
-            continue_with=None if conversations is None else conversations.answer,
-            begin_again=None if conversations is None else conversations.begin,
-            live=live,
-        )
+        batch = GroupBatch(ids, group_size, sampling, seeds, self._scored_names(requires))
+        if conversations is not None:
+            batch = replace(batch, continue_with=conversations.answer, begin_again=conversations.begin)
+        completions = self.policy.sample(batch, live=live)
         payload: dict[str, Any] = {
             "prompt_ids": ids_of_members,
             "tokens": completions.tokens,

@@ -116,7 +116,7 @@ def records(mode: str, written: Written, num_texts: int) -> list[Mapping[str, An
 
 
 def remarks_of_counts(counts: Mapping[str, int], limit: int | None, config: DataConfig) -> list[str]:
-    """Says how many rows and prompts were left out, cut or kept apart.
+    """Returns remarks on rows and prompts that were left out, cut or held out.
 
     Args:
         counts: `LanguageDomain.counts`.
@@ -141,7 +141,7 @@ def remarks_of_counts(counts: Mapping[str, int], limit: int | None, config: Data
 
 
 def remarks_of_form(rewards: Sequence[str], prompts: Sequence[Prompt]) -> list[str]:
-    """Says which rewards read messages, since a function of texts may take a list without an error.
+    """Returns a remark on the rewards that read messages, since a function of texts may take a list without an error.
 
     Args:
         rewards: names of the rewards whose completions have the form of the prompts.
@@ -156,7 +156,7 @@ def remarks_of_form(rewards: Sequence[str], prompts: Sequence[Prompt]) -> list[s
 
 
 def remarks_of_columns(prompts: Sequence[Prompt], added: Collection[str]) -> list[str]:
-    """Says which columns of the data no reward sees, because it is given something else by the same name.
+    """Returns a remark on columns that no reward sees, because it is given something else by the same name.
 
     Args:
         prompts: prompts that are trained on.

@@ -5,27 +5,27 @@ Everything else (data, chat, environments, rewards, evaluation) is the domain's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 import torch
 from torch import Tensor, nn
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone, router_remark
-from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
+from groupwise.causal_lm.config import BuiltinEngine, EngineConfig
 from groupwise.causal_lm.engine import open_engine
-from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, prepared, save
-from groupwise.causal_lm.model_folder import checked, read_config
-from groupwise.causal_lm.sampler import Completions, Continue, end_ids
+from groupwise.causal_lm.loading import LoadedLM, checked, fit_tokenizer, load, prepared, read_config, save
+from groupwise.causal_lm.sampler import Completions, Engine, GroupBatch, end_ids
+from groupwise.causal_lm.scoring import ScoringInputs
 from groupwise.causal_lm.sharded import ShardedLM, check_spreads
 from groupwise.causal_lm.small import small_model
 from groupwise.config import ConfigError, keys_under, user_object
 from groupwise.domain.language.chat import build_tokenizer
 from groupwise.domain.language.config import LanguageConfig, ModelObjects, Pretrained, Scratch
 from groupwise.domain.language.data import Splits
-from groupwise.domain.protocol import Peers
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import Learner
 from groupwise.streams import Streams
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 
-class Policy(Protocol):
-    """A language policy: it samples completions, scores them, accumulates gradients and saves itself.
+class Policy(ABC):
+    """A language policy: its engine samples completions; it scores them, accumulates gradients and saves itself.
 
     Prompts and completions are token ids, `B` members prompt by prompt. Log-probs are nats per token at the sampling
     temperature. A policy whose weights live elsewhere scores without gradient, takes gradients by `backward`, and says
@@ -46,8 +46,11 @@ class Policy(Protocol):
         end_ids: ids that end a turn by themselves.
         max_positions: longest prompt and completion together, tokens; None where the model states no limit.
         supplies: names of the `Scored` fields that it can give.
-        remarks: sentences for people about the model, printed when a run starts.
         learner: the owner of weights and optimiser.
+        engine: samples in training.
+        live_engine: samples from the weights as they are, also where `engine` asks a server that may lag behind.
+        device: where samples and scores lie.
+        remarks: sentences for people about the model, printed when a run starts.
     """
 
     tokenizer: Any
@@ -55,90 +58,54 @@ class Policy(Protocol):
     max_positions: int | None
     supplies: frozenset[str]
     learner: Learner
+    engine: Engine
+    live_engine: Engine
+    device: torch.device
+    remarks: Sequence[str]
 
-    @property
-    def device(self) -> torch.device:
-        """Where samples and scores lie."""
-        ...
-
-    @property
-    def remarks(self) -> Sequence[str]: ...
-
-    def sample(
-        self,
-        prompts: Sequence[Sequence[int]],
-        group_size: int,
-        settings: SamplingConfig,
-        seeds: Sequence[int],
-        *,
-        requires: frozenset[str],
-        continue_with: Continue | None = None,
-        begin_again: Callable[[], None] | None = None,
-        live: bool = False,
-    ) -> Completions:
-        """Samples `group_size` completions of every prompt, without gradient; arguments, result and errors as of
-        `groupwise.causal_lm.sampler.sample`.
+    def sample(self, batch: GroupBatch, *, live: bool = False) -> Completions:
+        """Samples the groups of a batch without gradient.
 
         Args:
-            begin_again: called where all completions are sampled from their beginning once more; it undoes what
-                `continue_with` remembers of them.
-            live: whether the completions must be those of the weights as they are, also where training samples from a
-                server that may lag behind.
+            live: whether the completions must be those of the weights as they are.
         """
-        ...
+        return (self.live_engine if live else self.engine).sample(batch)
 
-    def score(
-        self,
-        prompts: Sequence[Sequence[int]],
-        tokens: Tensor,
-        mask: Tensor,
-        requires: frozenset[str],
-        *,
-        temperature: float,
-    ) -> dict[str, Tensor]:
+    @abstractmethod
+    def score(self, inputs: ScoringInputs) -> dict[str, Tensor]:
         """Scores completions under the live weights, as `groupwise.causal_lm.scoring.score` does: `{name: [B, T]}`,
         zero where the mask is false.
         """
-        ...
 
-    def backward(
-        self,
-        prompts: Sequence[Sequence[int]],
-        tokens: Tensor,
-        mask: Tensor,
-        cotangents: Mapping[str, Tensor],
-        requires: frozenset[str],
-        *,
-        temperature: float,
-    ) -> dict[str, Tensor]:
+    @abstractmethod
+    def backward(self, inputs: ScoringInputs, cotangents: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Accumulates the gradient of `sum(cotangent * field)` where the weights are, as
         `groupwise.causal_lm.scoring.backward` does, and returns the detached fields.
         """
-        ...
 
+    @abstractmethod
     def save(self, folder: Path) -> None:
         """Writes the policy, so that `model.kind = "pretrained"` and its path open it.
 
         Args:
             folder: exists and is empty.
         """
-        ...
 
     def close(self) -> None:
-        """Ends what the policy's engine started; the learner is closed by the domain. A second call does nothing."""
-        ...
+        """Ends what the engine started; the learner is closed by the domain. A second call does nothing."""
+        self.engine.close()
 
+    @abstractmethod
     def with_engine(self, engine: EngineConfig) -> Policy:
         """Returns the same weights and learner with another engine, for a stage that changes it.
 
         Raises:
             ConfigError: the engine cannot sample from this model.
         """
-        ...
 
 
 @final
-class LocalPolicy:
+class LocalPolicy(Policy):
     """A causal language model of transformers in this process; see `Policy`.
 
     Args:
@@ -160,113 +127,33 @@ class LocalPolicy:
         self.max_positions = self.backbone.max_positions
         router = router_remark(self.backbone.config)
         self.remarks: Sequence[str] = [router] if router else []
-        self._engine = open_engine(engine, self.backbone, self.tokenizer)
-        self._live_engine = (
-            self._engine if self._engine.live else open_engine(BuiltinEngine(), self.backbone, self.tokenizer)
+        self.engine = open_engine(engine, self.backbone, self.tokenizer)
+        self.live_engine = (
+            self.engine if self.engine.live else open_engine(BuiltinEngine(), self.backbone, self.tokenizer)
         )
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The device of the weights that are trained."""
         return self.backbone.trained_on
 
-    @property
-    def draws_elsewhere(self) -> bool:
-        """True where the weights are in shards and go to a server that samples in training and in evaluations."""
-        return self._engine.leaves_scores
-
-    @property
-    def sends_weights(self) -> bool:
-        """False where another process sends the weights to servers that all of them share."""
-        return self._engine.sends_weights
-
-    def sample(
-        self,
-        prompts: Sequence[Sequence[int]],
-        group_size: int,
-        settings: SamplingConfig,
-        seeds: Sequence[int],
-        *,
-        requires: frozenset[str],
-        continue_with: Continue | None = None,
-        begin_again: Callable[[], None] | None = None,
-        live: bool = False,
-    ) -> Completions:
-        """Samples with the configured engine; with the built-in one where `live` asks for weights that a server may not
-        have yet.
-        """
-        engine = self._live_engine if live else self._engine
-        return engine.sample(
-            prompts,
-            group_size,
-            settings,
-            seeds,
-            requires=requires,
-            continue_with=continue_with,
-            begin_again=begin_again,
-        )
-
-    def score(
-        self,
-        prompts: Sequence[Sequence[int]],
-        tokens: Tensor,
-        mask: Tensor,
-        requires: frozenset[str],
-        *,
-        temperature: float,
-    ) -> dict[str, Tensor]:
+    def score(self, inputs: ScoringInputs) -> dict[str, Tensor]:
         """Scores completions, with gradient unless the caller switched it off."""
         if (shards := self.backbone.shards) is not None:
-            return shards.score(prompts, tokens, mask, requires, temperature=temperature)
-        return scoring.score(self.backbone, prompts, tokens, mask, requires, temperature=temperature)
+            return shards.score(inputs)
+        return scoring.score(self.backbone, inputs)
 
-    def backward(
-        self,
-        prompts: Sequence[Sequence[int]],
-        tokens: Tensor,
-        mask: Tensor,
-        cotangents: Mapping[str, Tensor],
-        requires: frozenset[str],
-        *,
-        temperature: float,
-    ) -> dict[str, Tensor]:
+    def backward(self, inputs: ScoringInputs, cotangents: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Accumulates `.grad`; the head takes its part in the forward pass."""
         if (shards := self.backbone.shards) is not None:
-            return shards.backward(prompts, tokens, mask, cotangents, requires, temperature=temperature)
-        return scoring.backward(self.backbone, prompts, tokens, mask, cotangents, requires, temperature=temperature)
+            return shards.backward(inputs, cotangents)
+        return scoring.backward(self.backbone, inputs, cotangents)
 
     def save(self, folder: Path) -> None:
         """Writes a plain transformers folder: weights (an adapter merged into them) as safetensors, configuration,
         tokenizer.
         """
         save(self.module, self.tokenizer, folder)
-
-    def close(self) -> None:
-        """Ends what the engine started."""
-        self._engine.close()
-
-    def expect(self, num_tokens: int, *, live: bool = False) -> None:
-        """Tells an engine how long texts will be, prompt and completion together.
-
-        Args:
-            num_tokens: of the longest.
-            live: as of `sample`.
-        """
-        (self._live_engine if live else self._engine).expect(num_tokens)
-
-    def send_weights(self, prompts: Sequence[Sequence[int]], settings: SamplingConfig, peers: Peers) -> None:
-        """Has the engine send the weights where its servers are shared. Every process calls it.
-
-        Args:
-            prompts: those that are trained on; a server proves its weights with some of them.
-            settings: of sampling, with the length of the completions.
-            peers: the processes.
-        """
-        self._engine.send_weights(prompts, settings.max_new_tokens, peers)
-
-    def check_scored(self, log_prob: Tensor, behaviour_log_prob: Tensor) -> None:
-        """Has the engine compare log-probs of what it sampled, computed in shards, with those that it reported."""
-        self._engine.check_scored(log_prob, behaviour_log_prob)
 
     def with_engine(self, engine: EngineConfig) -> LocalPolicy:
         """Opens another engine over the same model."""
@@ -301,10 +188,10 @@ def open_policy(
         return model.open(config, streams)
     if isinstance(model, Pretrained):
         with keys_under("domain.model"):
-            if spreads and (model_config := read_config(checked(model.loading))) is not None:
+            if spreads and (model_config := read_config(checked(model))) is not None:
                 check_spreads(model_config)
         with keys_under("domain.model"):
-            loaded = load(model.loading, device)
+            loaded = load(model, device)
         return LocalPolicy(loaded, config.engine)
     replies = config.environment.replies if config.environment is not None else ()
     texts = [prompt.columns["prompt"] for prompt in (*splits.train, *splits.held_out)]

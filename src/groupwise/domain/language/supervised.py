@@ -68,8 +68,8 @@ class Corpus:
 
 
 def has_few_letters(demonstration: Demonstration, limit: int | None, num_special: int) -> bool:
-    """Returns whether a demonstration of plain texts has fewer letters than the context has places. No token of a text
-    in ASCII is shorter than a letter, so such a one fits.
+    """Returns whether a demonstration of ASCII texts has no more characters than the context has tokens. Then it fits
+    without being encoded, because no token of ASCII text is shorter than a character.
 
     Args:
         limit: longest prompt and completion together.

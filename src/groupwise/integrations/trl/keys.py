@@ -11,6 +11,7 @@ from trl.trainer.grpo_config import GRPOConfig
 
 from groupwise.config import validate
 from groupwise.experiment.counterparts import rows
+from groupwise.integrations.foreign import unmet_needs
 from groupwise.objective import Objective
 
 DECIDED: dict[str, tuple[str, ...]] = {
@@ -375,31 +376,7 @@ def refusals(objective: Objective, args: GRPOConfig, own_sampler: bool) -> Itera
         args: the arguments of TRL's trainer.
         own_sampler: true where a `rollout_func` samples in TRL's place.
     """
-    if not objective.matching.neutral:
-        yield (
-            f"matching.kind = {objective.matching.kind!r} learns from noised copies of images, and TRL samples tokens;"
-            " write matching.kind = 'none', or choose a method that reads log-probs"
-        )
-    for name in sorted(objective.requires - SUPPLIES):
-        alternative = (
-            "write divergence.kind = 'k3_unbiased'" if name == "exact_divergence" else "write ratio.kind = 'token'"
-        )
-        yield (
-            f"the objective reads Scored.{name}, and a language model in TRL gives only {', '.join(sorted(SUPPLIES))};"
-            f" {alternative}"
-        )
-    if "step_size" in objective.requires_rollouts:
-        yield (
-            "the objective reads the time step of a transition (step_size), and TRL samples tokens; leave"
-            " credit.inverse_step out"
-        )
-    if "reward_history" in objective.requires_rollouts:
-        yield (
-            f"advantage.kind = {objective.advantage.kind!r} remembers a prompt's earlier rewards, which TRL does not"
-            " keep; write another advantage.kind"
-        )
-    for name in sorted(objective.auxiliary):
-        yield f"auxiliary.{name} needs data that TRL's trainer does not draw; leave it out, or train with groupwise"
+    yield from unmet_needs(objective, "TRL", SUPPLIES, frozenset({"behaviour_log_prob", "reference_log_prob"}))
     if objective.admission.resamples:
         yield (
             f"admission.kind = {objective.admission.kind!r} draws further prompts until the batch is full, and TRL's"

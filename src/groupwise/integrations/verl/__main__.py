@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from groupwise.config import ConfigError
 from groupwise.integrations.foreign import named
-from groupwise.integrations.verl.plugin import VARIABLE, edited_methods
-from groupwise.integrations.verl.register import VERL, loss_refusals
+from groupwise.integrations.verl.register import VARIABLE, VERL, edited_methods, loss_refusals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

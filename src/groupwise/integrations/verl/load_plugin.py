@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from groupwise.integrations.verl.plugin import load
+from groupwise.integrations.verl.register import load
 
 # Tools that read every module of a package import this one without verl.
 if "verl" in sys.modules:

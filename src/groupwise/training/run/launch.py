@@ -16,9 +16,8 @@ from groupwise.checkpoint import CheckpointStore, StorageError, clear_unfinished
 from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError, read_json
 from groupwise.domain.base import Domain
-from groupwise.domain.failed_method import naming_failed_method
 from groupwise.domain.protocol import Tabulates
-from groupwise.domain.returned import check_first_batch, checked_tables
+from groupwise.domain.returned import check_first_batch, checked_tables, naming_failed_method
 from groupwise.plugins import find
 from groupwise.processes import is_first_process, is_launched, is_out_of_memory
 from groupwise.reference import ReferencePolicy

@@ -551,7 +551,7 @@ def whole_weights(domain: Domain, world: World) -> Iterator[None]:
         domain: of the stage.
         world: the processes; each must enter the block.
     """
-    elsewhere = domain.draws_elsewhere
+    elsewhere = domain.samples_remotely
     gathered = domain.learner.gathered(on_cpu=elsewhere, here=not elsewhere or domain.sends_weights)
     with nullcontext() if domain.draws_in_shards else gathered:
         domain.send_weights(world)

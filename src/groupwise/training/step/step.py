@@ -214,7 +214,7 @@ def sample_round(step: Step, number: int, first_place: int, count: int) -> Colle
         samples = beside_reference(step, samples)
     with progress.timed("update"):
         size_remark = fit_micro_batch(step, samples, samples.mask.sum(1), objective.requires)
-    if domain.draws_elsewhere:
+    if domain.samples_remotely:
         samples = scored_by_trainer(step, samples)
     if "reference_log_prob" in objective.requires_rollouts:
         samples = scored_by_reference(step, samples)

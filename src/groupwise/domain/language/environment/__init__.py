@@ -89,7 +89,7 @@ class EnvironmentKind(Config):
 
     @property
     def marks_calls(self) -> bool:
-        """Whether calls of tools stand between `<tool_call>` marks, in chats whose models may think between others."""
+        """Whether tool calls are written between `<tool_call>` marks, so that thoughts can be told apart from them."""
         return False
 
     @property
@@ -283,7 +283,7 @@ class Tools(EnvironmentKind):
     """Longest result; the rest is cut off."""
 
     weight: Weight = 0.0
-    """Of a reward of its own, which tools do not earn."""
+    """The weight of the environment's own reward; tools earn none."""
 
     answers_any_prompt = True
 
@@ -335,7 +335,7 @@ class _Tools:
             name, argument = next(iter(self.functions)), call
         try:
             return str(self.functions[name.strip()](argument.strip()))
-        except Exception as error:  # a tool's failure is the policy's to read, not the run's to die of
+        except Exception as error:  # a tool's failure is answered to the policy and does not end the run
             return f"error: {type(error).__name__}: {error}"
 
 
@@ -377,7 +377,7 @@ class ChatTools(EnvironmentKind):
     """Longest result; the rest is cut off."""
 
     weight: Weight = 0.0
-    """Of a reward of its own, which tools do not earn."""
+    """The weight of the environment's own reward; tools earn none."""
 
     reads_special_tokens = True
     answers_any_prompt = True

@@ -133,7 +133,7 @@ def kept_rows(
         >>> kept_rows({"list": "thirds"}, thirds, str, 2, what="this example makes thirds")
         [{'prompt': 0}, {'prompt': 1}]
     """
-    # Here, because they load torch, which a configuration does not.
+    # Imported here because they load torch, and a configuration must not.
     from groupwise.checkpoint.atomic import StorageError, write_file
     from groupwise.checkpoint.tree import content_key
 
@@ -443,7 +443,7 @@ class ReasoningGym(Source):
         return kept_rows(inputs, self._entries(seed), self.identity, num, what=what)
 
     def _entries(self, seed: int) -> Iterator[Row]:
-        # Here, because the library's import takes longer than listing all experiments.
+        # Imported here because the import takes longer than listing all experiments.
         import reasoning_gym
         from reasoning_gym.factory import DATASETS
 

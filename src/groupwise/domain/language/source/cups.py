@@ -51,7 +51,7 @@ class Cups(Source):
         cups = range(1, self.num_cups + 1)
         texts = {(a, b): f"{a}-{b}" for a in cups for b in cups}
         while True:
-            ball = _below(draw, self.num_cups) + 1
+            ball = draw.randrange(self.num_cups) + 1
             swaps = [_pair(draw, self.num_cups) for _ in range(self.num_swaps)]
             steps = follow(ball, swaps)
             prompt = f"ball {ball} swap {' '.join([texts[swap] for swap in swaps])} ?"
@@ -59,16 +59,8 @@ class Cups(Source):
 
 
 def _pair(draw: random.Random, num: int) -> tuple[int, int]:
-    first_cup, second_cup = _below(draw, num), _below(draw, num - 1)
+    first_cup, second_cup = draw.randrange(num), draw.randrange(num - 1)
     return first_cup + 1, second_cup + 1 + (second_cup >= first_cup)
-
-
-def _below(draw: random.Random, num: int) -> int:
-    """Draws as `draw.randrange(num)` does, in half the time."""
-    num_bits = num.bit_length()
-    while (drawn := draw.getrandbits(num_bits)) >= num:
-        pass
-    return drawn
 
 
 def follow(ball: int, swaps: Sequence[Sequence[int]]) -> list[int]:

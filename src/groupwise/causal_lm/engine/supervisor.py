@@ -1,5 +1,6 @@
-"""Runs a command in a process group of its own, and ends that group when the process that asked for it has ended:
-`keeper.py PARENT COMMAND ...`. A program of its own, of Python's standard library alone: killed processes end nothing.
+"""A small program that runs a command in its own process group, and ends the whole group when the parent process has
+ended: `supervisor.py PARENT COMMAND ...`. It is a separate program because a killed process cannot clean up; it imports
+the standard library alone.
 """
 
 from __future__ import annotations
