@@ -26,9 +26,9 @@ from groupwise_selection.evaluate import Setting, baseline_tables, exported_tabl
 from groupwise_selection.example import Query, Questions
 from groupwise_selection.export import selector_of, store
 from groupwise_selection.measurement import Measures, QueryTable
-from groupwise_selection.member_rewards import COLUMNS, MemberRewards
+from groupwise_selection.member_rewards import COLUMNS, MemberRewards, measured_prefixes
 from groupwise_selection.policy import loading
-from groupwise_selection.policy.choices import Choices, draw_choices, scored_fields
+from groupwise_selection.policy.choices import Choices, draw_choices, sample_choices, scored_fields
 from groupwise_selection.policy.network import PointerNetwork
 from groupwise_selection.rce import CandidateSource
 from groupwise_selection.reward.adaptive_weights import ShotCost
@@ -171,24 +171,21 @@ class SelectionDomain(Domain):
         generators = [
             streams.generator("select", step, prompt.key, member) for prompt in prompts for member in range(group_size)
         ]
-        uniform = torch.stack(
-            [torch.rand(shots, generator=generator, dtype=torch.float64) for generator in generators]
-        ).to(self._device)
-        temperatures = torch.full((len(group),), temperature, dtype=torch.float64, device=self._device)
-        greedy = settings.get("top_k", 0) == 1
-        choices = draw_choices(
-            self.module,
-            self.module.encode(self._table.pools(query_numbers)).of(group),
-            shots,
-            None if greedy else uniform,
-            temperatures,
-        )
+        greedy, num_shots = settings.get("top_k", 0) == 1, None
         if self.config.random_shots and not greedy:
             num_shots = [int(streams.numpy("shots", step, prompt.key).integers(1, shots + 1)) for prompt in prompts]
-            choices = choices.first(torch.tensor(num_shots, device=self._device)[group])
+        choices = sample_choices(
+            self.module,
+            self._table.pools(query_numbers),
+            shots,
+            temperature,
+            generators,
+            greedy=greedy,
+            num_shots=num_shots,
+        )
         scored = scored_fields(choices, requires - {"exact_divergence"})
         queries = [self._table.queries[place] for place in query_numbers[group].tolist()]
-        measurements = self._member_rewards.measure(
+        measurements = measured_prefixes(
             self._measures, queries, choices, self.config.order, every=self.config.prefix is not None
         )
         return Samples(
@@ -200,7 +197,7 @@ class SelectionDomain(Domain):
             payload={
                 "query": query_numbers[group],
                 "picks": choices.picks,
-                "temperature": temperatures,
+                "temperature": torch.full_like(group, temperature, dtype=torch.float64),
                 "measured": measurements,
             },
             settings={"temperature": temperature},
@@ -290,9 +287,7 @@ class SelectionDomain(Domain):
         selector = Selector.load(folder)
         pooled_queries = pooled(selector, self._questions.held_out)
         picked = selected_choices(selector, pooled_queries)
-        measurements = self._member_rewards.measure(
-            self._measures, pooled_queries, picked, selector.trained.order, every=True
-        )
+        measurements = measured_prefixes(self._measures, pooled_queries, picked, selector.trained.order)
         rewards = self._member_rewards.reward(pooled_queries, measurements, picked.mask, judges=True)
         records = evaluate.records(pooled_queries, picked, measurements, rewards, selector.trained.order, _NUM_SHOWN)
         evaluation = Evaluation(
@@ -358,7 +353,7 @@ class SelectionDomain(Domain):
             batches.append(draw_choices(self.module, encoded, self.config.shots, None, temperatures))
         names = ("picks", "mask", "log_probs")
         choices = Choices(*(torch.cat([getattr(batch, name) for batch in batches]) for name in names))
-        return choices, self._member_rewards.measure(self._measures, queries, choices, self.config.order, every=True)
+        return choices, measured_prefixes(self._measures, queries, choices, self.config.order)
 
 
 def _read(config: SelectionConfig) -> Questions:
