@@ -85,7 +85,7 @@ def _below_zero(stage: Stage) -> Seen | None:
 def _runs_away(stage: Stage) -> Seen | None:
     count, half = stage.count("kl"), WINDOW // 2
     [start], [last] = first_of(stage, half, "kl"), newest_of(stage, half, "kl")
-    before, reward = need(stage.kl_before(half, max(half, count // 3))), need(stage.ends("reward", half))
+    before, reward = need(stage.before("kl", half, max(half, count // 3))), need(stage.ends("reward", half))
     grown, earlier, allowed = last.mean - before.mean, max(before.mean - start.mean, 0.0), _allowed(stage)
     # A drift at constant pace grows by half as much in the last third as in the two before; a random walk's square by a
     # little more than they.
