@@ -38,6 +38,11 @@ class Series:
     def __len__(self) -> int:
         return len(self.values)
 
+    @property
+    def name(self) -> str:
+        """The metric; of an evaluation, without `eval/`."""
+        return self.metric.removeprefix("eval/")
+
     def __format__(self, spec: str) -> str:
         """Writes the mean, with three digits unless told otherwise."""
         return format(self.mean, spec or ".3g")
