@@ -27,9 +27,8 @@ from groupwise_selection.example import Query, Questions
 from groupwise_selection.export import selector_of, store
 from groupwise_selection.measurement import Measures, QueryTable
 from groupwise_selection.member_rewards import COLUMNS, MemberRewards, measured_prefixes
-from groupwise_selection.policy import loading
 from groupwise_selection.policy.choices import Choices, draw_choices, sample_choices, scored_fields
-from groupwise_selection.policy.network import PointerNetwork
+from groupwise_selection.policy.network import PointerNetwork, as_files, open_policy, save
 from groupwise_selection.rce import CandidateSource
 from groupwise_selection.reward.adaptive_weights import ShotCost
 from groupwise_selection.selector import SELECTOR, Selector
@@ -82,7 +81,7 @@ class SelectionDomain(Domain):
         self._questions: Questions = parent._questions if parent is not None and same_questions else _read(config)
         embedding_size = len(self._questions.train[0].embedding)
         self.module = (
-            loading.open_policy(config.model, embedding_size, config.stop, streams, self._device)
+            open_policy(config.model, embedding_size, config.stop, streams, self._device)
             if parent is None
             else parent.module
         )
@@ -266,7 +265,7 @@ class SelectionDomain(Domain):
         held_out = self._questions.held_out
         _, measurements = self._greedy(held_out)
         policy_accuracy = np.array([evaluate.accuracies(row, self.config.shots) for row in measurements])
-        table, weights = loading.as_files(self.module, task_model=self._task_model.fingerprint())
+        table, weights = as_files(self.module, task_model=self._task_model.fingerprint())
         examples = store(self.config, self._questions, "held_out")
         selector = selector_of(self.config, self._questions, table, weights, examples)
         accuracy_table, lead_table = baseline_tables(self._setting(), policy_accuracy, selector)
@@ -314,7 +313,7 @@ class SelectionDomain(Domain):
     def save(self, folder: Path) -> None:
         """Writes the weights as safetensors, and `policy.json` with the sizes and the order."""
         trained = {"shots": self.config.shots, "order": self.config.order}
-        loading.save(self.module, folder, **trained, task_model=self._task_model.fingerprint())
+        save(self.module, folder, **trained, task_model=self._task_model.fingerprint())
 
     def close(self) -> None:
         """Ends the rewards' threads and processes."""

@@ -435,6 +435,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         ("nothing gained", True, stopping(0.5, 0.5, 0.4), stops({"patience": 2, "min_gain": 0.0})),
         ("it still waits", False, stopping(0.5, 0.5), stops({"patience": 2, "min_gain": 0.0})),
         ("it had gained", False, stopping(0.5, 0.6, 0.5), stops({"patience": 1, "min_gain": 0.01})),
+        ("the stage went on", False, stopping(0.5, 0.5, 0.4), stops({"patience": 1, "min_gain": 0.0})),
         ("the patience that is not written", True, stopping(*[0.5] * 6), stops({"min_gain": 0.01})),
         ("it waits for five", False, stopping(*[0.5] * 5), stops({"min_gain": 0.01})),
         ("no early stopping", False, stopping(0.5, 0.5, 0.4), stops(None)),
@@ -489,11 +490,6 @@ def test_a_rule_speaks_where_it_should(rule: str, speaks: bool | str, rows: Rows
         assert "held-out" not in f"{found}".lower(), "it does not know which prompts were trained on"
     assert (found is not None) == bool(speaks)
     assert not isinstance(speaks, str) or found is None or found.severity == speaks
-
-
-def test_a_stage_that_goes_on_has_not_stopped() -> None:
-    went_on = finding("stopped_early", stopping(0.5, 0.5, 0.4), stops({"patience": 1, "min_gain": 0.0}))
-    assert not went_on.holds
 
 
 @pytest.mark.parametrize(

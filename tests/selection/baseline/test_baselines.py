@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from tests.selection.handmade import Majority, example, query, unit
+from tests.selection.handmade import Majority, example, query
 
 from groupwise_selection.baseline import dpp, fixed, mmr, nearest, oracle, prefixes, random, zero_shot
 from groupwise_selection.measurement import Measures
@@ -95,7 +95,3 @@ def test_the_oracle_finds_the_best_ordered_choice_where_the_beam_is_wide() -> No
         )
         (own,) = measures([asked], [choice[::-1]])
         assert (own.accuracy, own.expected) == max((each.accuracy, each.expected) for each in every)
-
-
-def test_vectors_are_unit() -> None:
-    assert np.linalg.norm(unit(3, 4)) == pytest.approx(1)
