@@ -200,7 +200,7 @@ class ImageTextTaskModel:
         begins = texts[0].startswith(self._tokenizer.bos_token or "\0")
         settings = {"add_special_tokens": False} if begins else {}
         inputs = dict(self._processor(text=texts, images=images, return_tensors="pt", **settings))
-        # What the tokenizer appends would stand between a prompt and its answer.
+        # Drop the tokens that the tokenizer appends: they would stand between a prompt and its answer.
         shape = inputs["input_ids"].shape
         length = shape[1] - (0 if begins else self._num_appended)
         return {

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from groupwise_look.diagnosis import RULES, Finding, diagnose
-from groupwise_look.diagnosis.rule.movement import stands_still
-from groupwise_look.diagnosis.rule.rising import evaluations_stay, luck, num_evaluated, rise
+from groupwise_look.diagnosis.rule.movement import has_hardly_moved
+from groupwise_look.diagnosis.rule.rising import evaluation_error, evaluations_stay, num_evaluated, rise
 from groupwise_look.diagnosis.stage import Stage
 
 Rows = list[dict[str, Any]]
@@ -616,7 +616,7 @@ def test_a_divergence_from_what_moves_along_bounds_nothing(settings: dict[str, A
 
 def test_a_policy_of_the_same_surprisal_whose_weights_have_moved_does_not_stand_still() -> None:
     moves = [stage(surprisal=0.5, updates__taken=1.0, weights__change=change) for change in (1e-4, 1e-3)]
-    assert list(map(stands_still, moves)) == [True, False]
+    assert list(map(has_hardly_moved, moves)) == [True, False]
 
 
 HELD_OUT = {"domain": {"data": {"num_held_out": 200}}}
@@ -634,8 +634,8 @@ def measured(settings: dict[str, Any], **evaluations: list[float]) -> Stage:
 
 def test_luck_is_the_error_of_a_difference_of_two_means() -> None:
     watched = measured(HELD_OUT, greedy=[0.2, 0.2])
-    assert (num_evaluated(watched), luck(watched)) == (200, pytest.approx(0.05))
-    assert luck(measured({}, greedy=[0.2, 0.2])) == 0.0
+    assert (num_evaluated(watched), evaluation_error(watched)) == (200, pytest.approx(0.05))
+    assert evaluation_error(measured({}, greedy=[0.2, 0.2])) == 0.0
 
 
 @pytest.mark.parametrize(

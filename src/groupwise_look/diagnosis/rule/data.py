@@ -140,7 +140,7 @@ def _repeats(stage: Stage) -> Seen | None:
     if len(partial) < 2 or not low:
         return None
     seen = low[0]
-    # What rose before the first evaluation says nothing about later ones.
+    # A rise before the first evaluation cannot show in later ones.
     if seen.steps[-1] <= last.steps[0] or seen.steps[0] > start.steps[-1]:
         return None
     return saw("", [seen, start, last], count=len(seen), seen=seen, start=start, last=last)

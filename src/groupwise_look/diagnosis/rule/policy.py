@@ -15,7 +15,7 @@ from groupwise_look.diagnosis.rule.base import (
     saw,
     sees,
 )
-from groupwise_look.diagnosis.rule.movement import CHANGE, UNMOVED, entropy, first_loss, last_loss, unused
+from groupwise_look.diagnosis.rule.movement import CHANGE, UNMOVED, entropy, first_loss, last_loss, missed_gain
 from groupwise_look.diagnosis.rule.rising import evaluations_stay, rise
 from groupwise_look.diagnosis.series import WINDOW, Series
 from groupwise_look.diagnosis.stage import Stage
@@ -25,7 +25,7 @@ def _collapsed(stage: Stage) -> Seen | None:
     for count in (10, 20):
         # The best of a group is luck in part, which no policy repeats: in selection, where it is most of it, sound runs
         # come a third to two thirds of the way.
-        ends, missed = entropy(stage, count), unused(stage, count, 0.25)
+        ends, missed = entropy(stage, count), missed_gain(stage, count, 0.25)
         if ends and missed and ends[1].mean <= 0.1 * ends[0].mean:
             return saw("", [*ends, *missed], ends=ends, missed=missed)
     return None
@@ -173,7 +173,7 @@ def _teaches_brevity(stage: Stage) -> Seen | None:
     if len(cut) < 2 or len(length) < 2 or stage.num_steps < 2 * WINDOW:
         return None
     fewer = cut[0].mean >= 0.2 and cut[1].mean <= 0.25 * cut[0].mean
-    if not fewer or not length[0].above(length[1]) or unused(stage, 5, 0.25) is None:
+    if not fewer or not length[0].above(length[1]) or missed_gain(stage, 5, 0.25) is None:
         return None
     return saw("", [*cut, *length], cut=cut, length=length)
 

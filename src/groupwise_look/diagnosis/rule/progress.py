@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from groupwise_look.diagnosis.rule.base import Seen, first_of, need, newest_of, saw
-from groupwise_look.diagnosis.rule.movement import CHANGE, dwindled, stands_still
+from groupwise_look.diagnosis.rule.movement import CHANGE, has_hardly_moved, shrunken_steps
 from groupwise_look.diagnosis.rule.rising import Rise, evaluations_stay, rise
 from groupwise_look.diagnosis.series import WINDOW, Series
 from groupwise_look.diagnosis.stage import Stage
@@ -91,7 +91,7 @@ def _rescored_apart(stage: Stage) -> Seen | None:
     [gap] = newest_of(stage, 3, "sampling/rescoring_difference/mean")
     bounds = [stage.setting(f"trust.{side}") for side in ("low", "high")]
     width = min((bound for bound in bounds if isinstance(bound, int | float) and bound > 0), default=0.2)
-    # Of log-probs of up to ten nats fp32's unit in the last place is 9.5e-7: no two passes agree better.
+    # fp32 rounds log-probs of up to ten nats by up to 9.5e-7, so no two passes agree better.
     if gap.mean <= max(0.1 * width, 1e-6):
         return None
     return saw("rescored", [gap], gap=gap, width=width)
@@ -121,7 +121,7 @@ _LONG = 100
 
 def _flat(stage: Stage) -> Seen | None:
     count, seen = stage.count("reward"), need(_rise(stage))
-    if count < 2 * WINDOW or not seen.is_none or stands_still(stage):
+    if count < 2 * WINDOW or not seen.is_none or has_hardly_moved(stage):
         return None
     # A reward that had risen and stays is at its end, not flat.
     if stage.windows.risen or _all_flat(stage):
@@ -129,7 +129,7 @@ def _flat(stage: Stage) -> Seen | None:
     # Over few steps a small rise that is seen is one.
     if count < _LONG and (seen.last.above(seen.start) or not evaluations_stay(stage)):
         return None
-    if (steps := dwindled(stage, 5)) is None:
+    if (steps := shrunken_steps(stage, 5)) is None:
         return saw("", seen.evidence, count=count, seen=seen)
     return saw("dwindled", [*seen.evidence, *steps], "note", count=count, seen=seen, steps=steps)
 

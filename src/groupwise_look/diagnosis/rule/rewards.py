@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from groupwise_look.diagnosis.rule.base import Seen, first_of, has_grown, need, newest_of, present, saw
-from groupwise_look.diagnosis.rule.rising import EVALUATION_ERRORS, judged, luck, num_evaluated
+from groupwise_look.diagnosis.rule.rising import EVALUATION_ERRORS, evaluation_error, no_judge_fell, num_evaluated
 from groupwise_look.diagnosis.series import WINDOW, Series
 from groupwise_look.diagnosis.stage import Stage
 
@@ -87,7 +87,7 @@ def _judge_falls(stage: Stage) -> Seen | None:
     return None
 
 
-def _paid(stage: Stage, judge: Series) -> Series | None:
+def _evaluated_reward(stage: Stage, judge: Series) -> Series | None:
     """Returns the reward of the evaluations that measured a judge; `None` where it was evaluated once or never."""
     name = f"{judge.metric.rpartition('/')[0]}/reward"
     return next((seen for seen in stage.evaluated_rewards() if seen.metric == name), None)
@@ -99,7 +99,7 @@ def _evaluated_judge_falls(stage: Stage) -> Seen | None:
     if not last.above(start):
         return None
     for judge in stage.evaluated_judges():
-        paid = _paid(stage, judge)
+        paid = _evaluated_reward(stage, judge)
         # Where the reward of the evaluations falls as well, nothing is earned: the policy is worse in every way.
         if paid and paid.values[-1] < paid.values[0]:
             continue
@@ -134,9 +134,9 @@ def _judge_collapses(stage: Stage) -> Seen | None:
     start, last = need(stage.ends("reward"))
     if last.above(start) or not last.above(start, errors=1.0):
         return None
-    lucky = EVALUATION_ERRORS * luck(stage)
+    lucky = EVALUATION_ERRORS * evaluation_error(stage)
     for judge in stage.evaluated_judges():
-        paid, then, now = _paid(stage, judge), judge.values[0], judge.values[-1]
+        paid, then, now = _evaluated_reward(stage, judge), judge.values[0], judge.values[-1]
         if paid is None or paid.values[0] - paid.values[-1] > lucky or then - now <= max(0.5 * abs(then), lucky):
             continue
         return saw("collapses", [start, last, judge], last=last, start=start, judge=judge, then=then, now=now)
@@ -159,7 +159,7 @@ def _follows_length(stage: Stage) -> Seen | None:
     cut = present(stage.first("completions/clipped_ratio", 5), stage.last("completions/clipped_ratio"))
     to_the_limit = len(cut) == 2 and cut[0].mean < 0.1 and cut[1].mean > 0.5
     # Where a judge does not fall, longer members are what was meant.
-    if correlation.mean < (0.5 if to_the_limit else 0.9) or not has_grown(start, last, 1.25) or judged(stage):
+    if correlation.mean < (0.5 if to_the_limit else 0.9) or not has_grown(start, last, 1.25) or no_judge_fell(stage):
         return None
     return saw("", [correlation, start, last], correlation=correlation, start=start, last=last)
 
@@ -271,7 +271,7 @@ def _all_flat(stage: Stage) -> Seen | None:
         return saw("sure_and_wrong", [flat, wrong, reward], "warning", **shown)
     if _answers_grew(stage):
         return saw("long", [flat, reward], "warning", **shown)
-    return saw("learnt" if judged(stage) else "not_judged", [flat, reward], "note", **shown)
+    return saw("learnt" if no_judge_fell(stage) else "not_judged", [flat, reward], "note", **shown)
 
 
 def _answers_grew(stage: Stage) -> bool:

@@ -18,13 +18,13 @@ from groupwise_look.diagnosis.rule.base import (
 from groupwise_look.diagnosis.rule.movement import (
     CHANGE,
     first_loss,
+    has_hardly_moved,
     largest_change,
     last_loss,
+    missed_gain,
     path,
-    stands_still,
-    unused,
 )
-from groupwise_look.diagnosis.rule.rising import EVALUATION_ERRORS, evaluations_rise, evaluations_stay, luck
+from groupwise_look.diagnosis.rule.rising import EVALUATION_ERRORS, evaluation_error, evaluations_rise, evaluations_stay
 from groupwise_look.diagnosis.series import WINDOW, Series
 from groupwise_look.diagnosis.stage import Stage
 
@@ -56,7 +56,7 @@ def _mostly_clips(stage: Stage) -> Seen | None:
     return saw("whole", [clipped], "note", share=share, clipped=clipped, kind=kind)
 
 
-def _dead(sign: str, kind: str, other_sign: str, other_kind: str) -> Look:
+def _without_gradient(sign: str, kind: str, other_sign: str, other_kind: str) -> Look:
     """Returns the look at decisions of one sign of advantage that give no gradient."""
 
     def look(stage: Stage) -> Seen | None:
@@ -100,7 +100,7 @@ def _broken_by_a_step(stage: Stage) -> Seen | None:
         return saw("broken", [change, first, last], percent=percent, first=first, last=last)
     # Evaluations know better than one step where the reward began: a fall as large as is asked of training, and beyond
     # luck. Where all groups of that step were flat, nothing says how large that is.
-    least = max(0.5 * spread.mean, EVALUATION_ERRORS * luck(stage))
+    least = max(0.5 * spread.mean, EVALUATION_ERRORS * evaluation_error(stage))
     for seen in stage.evaluated_rewards() if spread.mean > 0 else ():
         start, now = seen.values[0], seen.values[-1]
         if start - now > least:
@@ -148,7 +148,7 @@ def _falls_with_the_rate(stage: Stage) -> Seen | None:
 
 def _turns_deterministic(stage: Stage) -> Seen | None:
     # On-policy: how fast the sampler itself turns deterministic.
-    (start, last), missed = need(stage.ends("surprisal", 5)), need(unused(stage, 5))
+    (start, last), missed = need(stage.ends("surprisal", 5)), need(missed_gain(stage, 5))
     if stage.num_steps > 2 * WINDOW or min(start.values) <= 0 or last.mean > 0.1 * start.values[0]:
         return None
     return saw("deterministic", [start, last, *missed], stage=stage, start=start, last=last, missed=missed)
@@ -167,10 +167,10 @@ def _went_nowhere(stage: Stage) -> bool:
     way, steps = path(stage), stage.num_steps
     if way is not None and way < 3e-4 and steps >= 2 * WINDOW:
         return True
-    # Of densities without a KL nothing else tells whether the policy has moved, if no evaluation has risen either.
-    untold = stage.count("surprisal") == stage.count("kl") == 0 and not evaluations_rise(stage)
-    short = way is not None and way < 2e-3 and untold
-    return steps >= 3 * WINDOW and (short or stands_still(stage))
+    # A density without a KL has no measure of movement but its evaluations.
+    is_unmeasured = stage.count("surprisal") == stage.count("kl") == 0 and not evaluations_rise(stage)
+    short = way is not None and way < 2e-3 and is_unmeasured
+    return steps >= 3 * WINDOW and (short or has_hardly_moved(stage))
 
 
 def _hardly_moved(stage: Stage) -> Seen | None:
@@ -254,7 +254,7 @@ def _consistency(stage: Stage) -> Seen | None:
     earlier = need(stage.before("loss_cons", skip=2 * WINDOW))
     reward, reward_before = stage.last("reward"), stage.before("reward")
     # Every consistency loss begins at 0 and rises; where the policy has hardly moved that is all it is.
-    if not has_grown(before, last, 1.25) or not before.above(earlier) or stands_still(stage):
+    if not has_grown(before, last, 1.25) or not before.above(earlier) or has_hardly_moved(stage):
         return None
     if reward and reward_before and reward.above(reward_before):
         return None
@@ -304,8 +304,8 @@ def _rewritten(stage: Stage) -> Seen | None:
 LOOKS = {
     "clip_never_acts": [_never_clips],
     "clip_mostly_acts": [_mostly_clips],
-    "dead_negatives": [_dead("negative", "bad", "positive", "good")],
-    "dead_positives": [_dead("positive", "good", "negative", "bad")],
+    "dead_negatives": [_without_gradient("negative", "bad", "positive", "good")],
+    "dead_positives": [_without_gradient("positive", "good", "negative", "bad")],
     "learning_rate_too_high": [
         _ratios_spread,
         _broken_by_a_step,
