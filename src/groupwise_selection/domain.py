@@ -26,10 +26,9 @@ from groupwise_selection.evaluate import Setting, baseline_tables, exported_tabl
 from groupwise_selection.example import Query, Questions
 from groupwise_selection.export import selector_of, store
 from groupwise_selection.measurement import Measures, QueryTable
-from groupwise_selection.member_rewards import COLUMNS, MemberRewards
-from groupwise_selection.policy import loading
-from groupwise_selection.policy.choices import Choices, draw_choices, scored_fields
-from groupwise_selection.policy.network import PointerNetwork
+from groupwise_selection.member_rewards import COLUMNS, MemberRewards, measured_prefixes
+from groupwise_selection.policy.choices import Choices, draw_choices, sample_choices, scored_fields
+from groupwise_selection.policy.network import PointerNetwork, as_files, open_policy, save
 from groupwise_selection.rce import CandidateSource
 from groupwise_selection.reward.adaptive_weights import ShotCost
 from groupwise_selection.selector import SELECTOR, Selector
@@ -82,7 +81,7 @@ class SelectionDomain(Domain):
         self._questions: Questions = parent._questions if parent is not None and same_questions else _read(config)
         embedding_size = len(self._questions.train[0].embedding)
         self.module = (
-            loading.open_policy(config.model, embedding_size, config.stop, streams, self._device)
+            open_policy(config.model, embedding_size, config.stop, streams, self._device)
             if parent is None
             else parent.module
         )
@@ -171,24 +170,21 @@ class SelectionDomain(Domain):
         generators = [
             streams.generator("select", step, prompt.key, member) for prompt in prompts for member in range(group_size)
         ]
-        uniform = torch.stack(
-            [torch.rand(shots, generator=generator, dtype=torch.float64) for generator in generators]
-        ).to(self._device)
-        temperatures = torch.full((len(group),), temperature, dtype=torch.float64, device=self._device)
-        greedy = settings.get("top_k", 0) == 1
-        choices = draw_choices(
-            self.module,
-            self.module.encode(self._table.pools(query_numbers)).of(group),
-            shots,
-            None if greedy else uniform,
-            temperatures,
-        )
+        greedy, num_shots = settings.get("top_k", 0) == 1, None
         if self.config.random_shots and not greedy:
             num_shots = [int(streams.numpy("shots", step, prompt.key).integers(1, shots + 1)) for prompt in prompts]
-            choices = choices.first(torch.tensor(num_shots, device=self._device)[group])
+        choices = sample_choices(
+            self.module,
+            self._table.pools(query_numbers),
+            shots,
+            temperature,
+            generators,
+            greedy=greedy,
+            num_shots=num_shots,
+        )
         scored = scored_fields(choices, requires - {"exact_divergence"})
         queries = [self._table.queries[place] for place in query_numbers[group].tolist()]
-        measurements = self._member_rewards.measure(
+        measurements = measured_prefixes(
             self._measures, queries, choices, self.config.order, every=self.config.prefix is not None
         )
         return Samples(
@@ -200,7 +196,7 @@ class SelectionDomain(Domain):
             payload={
                 "query": query_numbers[group],
                 "picks": choices.picks,
-                "temperature": temperatures,
+                "temperature": torch.full_like(group, temperature, dtype=torch.float64),
                 "measured": measurements,
             },
             settings={"temperature": temperature},
@@ -269,7 +265,7 @@ class SelectionDomain(Domain):
         held_out = self._questions.held_out
         _, measurements = self._greedy(held_out)
         policy_accuracy = np.array([evaluate.accuracies(row, self.config.shots) for row in measurements])
-        table, weights = loading.as_files(self.module, task_model=self._task_model.fingerprint())
+        table, weights = as_files(self.module, task_model=self._task_model.fingerprint())
         examples = store(self.config, self._questions, "held_out")
         selector = selector_of(self.config, self._questions, table, weights, examples)
         accuracy_table, lead_table = baseline_tables(self._setting(), policy_accuracy, selector)
@@ -290,9 +286,7 @@ class SelectionDomain(Domain):
         selector = Selector.load(folder)
         pooled_queries = pooled(selector, self._questions.held_out)
         picked = selected_choices(selector, pooled_queries)
-        measurements = self._member_rewards.measure(
-            self._measures, pooled_queries, picked, selector.trained.order, every=True
-        )
+        measurements = measured_prefixes(self._measures, pooled_queries, picked, selector.trained.order)
         rewards = self._member_rewards.reward(pooled_queries, measurements, picked.mask, judges=True)
         records = evaluate.records(pooled_queries, picked, measurements, rewards, selector.trained.order, _NUM_SHOWN)
         evaluation = Evaluation(
@@ -319,7 +313,7 @@ class SelectionDomain(Domain):
     def save(self, folder: Path) -> None:
         """Writes the weights as safetensors, and `policy.json` with the sizes and the order."""
         trained = {"shots": self.config.shots, "order": self.config.order}
-        loading.save(self.module, folder, **trained, task_model=self._task_model.fingerprint())
+        save(self.module, folder, **trained, task_model=self._task_model.fingerprint())
 
     def close(self) -> None:
         """Ends the rewards' threads and processes."""
@@ -358,7 +352,7 @@ class SelectionDomain(Domain):
             batches.append(draw_choices(self.module, encoded, self.config.shots, None, temperatures))
         names = ("picks", "mask", "log_probs")
         choices = Choices(*(torch.cat([getattr(batch, name) for batch in batches]) for name in names))
-        return choices, self._member_rewards.measure(self._measures, queries, choices, self.config.order, every=True)
+        return choices, measured_prefixes(self._measures, queries, choices, self.config.order)
 
 
 def _read(config: SelectionConfig) -> Questions:

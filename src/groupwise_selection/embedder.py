@@ -1,6 +1,4 @@
-"""Texts as vectors whose products are similarities. Imports no torch: an exported selector
-embeds too, and runs without it.
-"""
+"""Texts as vectors, by hashes of their parts. Imports no torch: an exported selector embeds without it."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Annotated, Literal, Protocol, final
+from typing import Annotated, Literal, final
 
 import numpy as np
 from pydantic import Field
@@ -27,14 +25,6 @@ _UNSPACED = re.compile(f"[{_SCRIPTS}]")
 # With the marks behind it.
 _CHARACTER = re.compile(r"\w\W*")
 _RUNS = re.compile(f"[{_SCRIPTS}]+|[^{_SCRIPTS}]+")
-
-
-class Embedder(Protocol):
-    """Any function from texts to vectors; the embedders of Groupwise are configurations too."""
-
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeds texts as the rows of `[N, D]`."""
-        ...
 
 
 @final
@@ -104,3 +94,30 @@ def words_of(text: str) -> list[str]:
 def _place(word: str, size: int) -> tuple[int, float]:
     code = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "big")
     return (code >> 1) % size, 1.0 if code & 1 else -1.0
+
+
+def answer_features(text: str, size: int) -> np.ndarray:
+    """Computes hashed, signed counts of the text's character n-grams (1 to 3, in lower case, with its ends marked), of
+    length 1; fp32 `[size]`.
+
+    Args:
+        text: the answer.
+        size: number of features.
+
+    Example:
+        >>> features = answer_features("yes", 8)
+        >>> (
+        ...     features.shape,
+        ...     bool(abs((features**2).sum() - 1) < 1e-6),
+        ...     bool((features == answer_features(" YES ", 8)).all()),
+        ... )
+        ((8,), True, True)
+    """
+    marked = f"^{unicodedata.normalize('NFC', text).strip().lower()}$"
+    counts = np.zeros(size)
+    for length in (1, 2, 3):
+        for start in range(len(marked) - length + 1):
+            place, sign = _place(marked[start : start + length], size)
+            counts[place] += sign
+    norm = np.linalg.norm(counts)
+    return (counts / norm if norm > 0 else counts).astype(np.float32)

@@ -12,11 +12,12 @@ import torch
 
 from groupwise.domain.protocol import Cell, Interval, Table
 from groupwise.reward import RewardTable
-from groupwise_selection.baseline import Baseline, Dpp, Fixed, Mmr, Nearest, Oracle, Random, ZeroShot
-from groupwise_selection.bootstrap import interval, resampled_weights
+from groupwise.streams import Streams
+from groupwise_selection import baseline
 from groupwise_selection.config import EvaluationConfig
 from groupwise_selection.example import Query, Questions
 from groupwise_selection.measurement import Measurement, Measures, Order, in_order, picked_examples
+from groupwise_selection.member_rewards import measured_prefixes
 from groupwise_selection.policy.choices import NOTHING, Choices
 from groupwise_selection.selector import Selector
 
@@ -194,21 +195,9 @@ def accuracy(selector: Selector, queries: Sequence[Query], measures: Measures) -
         measures: measures choices with the task model.
     """
     pooled_queries = pooled(selector, queries)
-    picked_rows = [
-        [query.pool[place] for place in row if place >= 0]
-        for query, row in zip(pooled_queries, selected_choices(selector, pooled_queries).picks.tolist(), strict=True)
-    ]
-    flat = [
-        (query, in_order(row[:size], selector.trained.order))
-        for query, row in zip(pooled_queries, picked_rows, strict=True)
-        for size in range(1, len(row) + 1)
-    ]
-    measurements = iter(measures([query for query, _ in flat], [demos for _, demos in flat]))
-    shots = selector.trained.shots
-    return [
-        accuracies([next(measurements) if size < len(row) else None for size in range(shots)], shots)
-        for row in picked_rows
-    ]
+    choices = selected_choices(selector, pooled_queries)
+    measured = measured_prefixes(measures, pooled_queries, choices, selector.trained.order)
+    return [accuracies(row, selector.trained.shots) for row in measured]
 
 
 # Tables of the policy beside every baseline, for every number of demonstrations, with intervals, and of its lead over
@@ -239,9 +228,8 @@ class Setting:
     order: Order
     config: EvaluationConfig
 
-    def accuracy(self, baseline: Baseline, queries: Sequence[Query]) -> np.ndarray:
-        """Measures the VQA accuracy of a baseline on queries, fp64 `[Q, shots]`."""
-        choices = baseline.choose(queries, self.shots)
+    def accuracy(self, choices: Sequence[Sequence[baseline.Choice]], queries: Sequence[Query]) -> np.ndarray:
+        """Measures the VQA accuracy of choices `[Q][shots]` for queries, fp64 `[Q, shots]`."""
         rows = [
             (query, in_order(choice, self.order))
             for query, query_choices in zip(queries, choices, strict=True)
@@ -249,6 +237,10 @@ class Setting:
         ]
         measurements = self.measures([query for query, _ in rows], [demos for _, demos in rows])
         return np.array([measurement.accuracy for measurement in measurements]).reshape(len(queries), self.shots)
+
+    def picked(self, pick: baseline.Pick, queries: Sequence[Query]) -> np.ndarray:
+        """Measures the VQA accuracy of a way to pick, fp64 `[Q, shots]`."""
+        return self.accuracy(baseline.prefixes(pick, queries, self.shots), queries)
 
 
 def baseline_tables(setting: Setting, policy_accuracy: np.ndarray, selector: Selector) -> list[Table]:
@@ -269,20 +261,28 @@ def baseline_tables(setting: Setting, policy_accuracy: np.ndarray, selector: Sel
     held_out = questions.held_out
     tuning_queries = questions.validation or questions.train[: len(held_out)]
     weights = resampled_weights([query.clusters for query in held_out], config.num_resamples)
-    fixed = Fixed(setting.measures, questions.train[: config.num_fixed], setting.order)
-    mmr = _best(setting, [Mmr(value) for value in _MMR], tuning_queries)
-    dpp = _best(setting, [Dpp(value) for value in _DPP], tuning_queries)
+    picks: dict[str, baseline.Pick] = {
+        "zero-shot": baseline.zero_shot,
+        "random": baseline.random(),
+        "kNN": baseline.nearest,
+        **_best(setting, {f"MMR {value:g}": baseline.mmr(value) for value in _MMR}, tuning_queries),
+        **_best(setting, {f"DPP {value:g}": baseline.dpp(value) for value in _DPP}, tuning_queries),
+        "best fixed set": baseline.fixed(
+            setting.measures, questions.train[: config.num_fixed], setting.order, setting.shots
+        ),
+    }
     rows, leads = [], []
-    for baseline in (ZeroShot(), Random(), Nearest(), mmr, dpp, fixed):
-        baseline_accuracy = setting.accuracy(baseline, held_out)
-        rows.append([baseline.name, *_intervals(baseline_accuracy, weights)])
-        leads.append([baseline.name, *_intervals(policy_accuracy - baseline_accuracy, weights)])
+    for name, pick in picks.items():
+        accuracy_of_baseline = setting.picked(pick, held_out)
+        rows.append([name, *_intervals(accuracy_of_baseline, weights)])
+        leads.append([name, *_intervals(policy_accuracy - accuracy_of_baseline, weights)])
     rows.append(["ours", *_intervals(policy_accuracy, weights)])
     notes = [_note(questions)]
     if config.num_oracle:
         queries = held_out[: config.num_oracle]
-        num, oracle = len(queries), Oracle(setting.measures, setting.order, _ORACLE_WIDTH)
-        rows.append([f"oracle beam ({num} queries)", *_intervals(setting.accuracy(oracle, queries), weights[:, :num])])
+        num = len(queries)
+        found = baseline.oracle(setting.measures, queries, setting.shots, setting.order, _ORACLE_WIDTH)
+        rows.append([f"oracle beam ({num} queries)", *_intervals(setting.accuracy(found, queries), weights[:, :num])])
         rows.append([f"ours ({num} queries)", *_intervals(policy_accuracy[:num], weights[:, :num])])
         notes.append("The oracle looks at the answer.")
     exported_rows, note = used_rows(setting, held_out, selector, weights)
@@ -319,9 +319,8 @@ def used_rows(
         weights: `[R, Q]`, from `resampled_weights`.
     """
     policy_accuracy = np.array(accuracy(selector, queries, setting.measures))
-    nearest_accuracy = replace(setting, shots=selector.trained.shots, order=selector.trained.order).accuracy(
-        Nearest(), pooled(selector, queries)
-    )
+    used = replace(setting, shots=selector.trained.shots, order=selector.trained.order)
+    nearest_accuracy = used.picked(baseline.nearest, pooled(selector, queries))
     rows: list[list[Cell]] = [
         ["kNN, as exported", *_intervals(nearest_accuracy, weights)],
         ["ours, as exported", *_intervals(policy_accuracy, weights)],
@@ -337,9 +336,10 @@ def _heads(shots: int) -> list[str]:
     return ["chosen by", *(f"{size} shot" + ("s" if size > 1 else "") for size in range(1, shots + 1))]
 
 
-def _best(setting: Setting, variants: Sequence[Baseline], queries: Sequence[Query]) -> Baseline:
-    values = [float(setting.accuracy(variant, queries).mean()) for variant in variants]
-    return variants[values.index(max(values))]
+def _best(setting: Setting, picks: Mapping[str, baseline.Pick], queries: Sequence[Query]) -> dict[str, baseline.Pick]:
+    """Returns the way to pick that is most accurate on some queries, under its name."""
+    name = max(picks, key=lambda name: float(setting.picked(picks[name], queries).mean()))
+    return {name: picks[name]}
 
 
 def _intervals(values: np.ndarray, weights: np.ndarray) -> list[Interval]:
@@ -350,3 +350,57 @@ def _note(questions: Questions) -> str:
     names = sorted({name for query in questions.held_out for name in query.clusters})
     called, shared = questions.evaluated_on.called("queries"), " and ".join(f"{name}s" for name in names) or "queries"
     return f"VQA accuracy of {len(questions.held_out)} {called}; 95 % intervals redraw {shared}."
+
+
+# Confidence intervals of means over queries that share images or rules: a bootstrap that redraws the shared clusters.
+
+
+def resampled_weights(clusters: Sequence[Mapping[str, str]], num_resamples: int, seed: int = 0) -> np.ndarray:
+    """Draws how often each query counts in each resample, fp64 `[R, Q]`.
+
+    For every name of a cluster (`image`, `rule`) its keys are redrawn with replacement, each name by itself; a query
+    counts as often as the product of how often its keys were drawn. Queries without a cluster are redrawn themselves.
+
+    Args:
+        clusters: the clusters of each query, name -> key.
+        num_resamples: `R`.
+        seed: seed of the draws.
+
+    Example:
+        >>> weights = resampled_weights([{"rule": "a"}, {"rule": "a"}, {"rule": "b"}], 4)
+        >>> bool((weights[:, 0] == weights[:, 1]).all()), weights.shape
+        (True, (4, 3))
+
+    Source: the pigeonhole bootstrap, Owen 2007, arXiv 0712.1111.
+    """
+    random = Streams(seed).numpy("bootstrap")
+    names = sorted({name for query_clusters in clusters for name in query_clusters})
+    keys = [
+        [query_clusters.get(name, f"\x00{place}") for place, query_clusters in enumerate(clusters)] for name in names
+    ] or [[str(place) for place in range(len(clusters))]]
+    weights = np.ones((num_resamples, len(clusters)))
+    for query_keys in keys:
+        distinct_keys, place = np.unique(query_keys, return_inverse=True)
+        weights *= random.multinomial(
+            len(distinct_keys), np.full(len(distinct_keys), 1 / len(distinct_keys)), size=num_resamples
+        )[:, place]
+    return weights
+
+
+def interval(values: np.ndarray, weights: np.ndarray, level: float = 0.95) -> tuple[float, float, float]:
+    """Computes the mean of values with the ends of its percentile interval: `(mean, low, high)`.
+
+    Args:
+        values: fp64 `[Q]`.
+        weights: `[R, Q]`, from `resampled_weights`.
+        level: share of the resamples inside the interval, 0 to 1.
+
+    Example:
+        >>> interval(np.ones(3), np.ones((4, 3)))
+        (1.0, 1.0, 1.0)
+    """
+    total = weights.sum(1)
+    # With few clusters a resample may miss all of them, and then it has no mean.
+    means = (weights @ values)[total > 0] / total[total > 0]
+    low, high = np.quantile(means if means.size else [values.mean()], [(1 - level) / 2, (1 + level) / 2])
+    return float(values.mean()), float(low), float(high)

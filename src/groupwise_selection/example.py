@@ -16,6 +16,8 @@ from groupwise.runs import EvaluatedOn
 if TYPE_CHECKING:
     import numpy as np
 
+LENGTH_TOLERANCE = 1e-3
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -111,6 +113,21 @@ class Query:
     def is_solved_by(self, example: Example) -> bool:
         """Tests whether an example is this query with one of its answers, whatever its id."""
         return example.text in self.texts and example.picture == self.picture
+
+
+def embedding_fault(embedding: np.ndarray, size: int) -> str:
+    """Says why an embedding cannot be compared with others of `size` numbers; empty where it can."""
+    import numpy as np
+
+    if embedding.shape != (size,) or size == 0:
+        return f"has the shape {list(embedding.shape)}, others have [{size}]; embed all with one model"
+    if not np.isfinite(embedding).all():
+        place = int(np.flatnonzero(~np.isfinite(embedding))[0])
+        return f"holds {embedding[place]} at [{place}]; an embedding is finite"
+    length = float(np.linalg.norm(embedding.astype(np.float64)))
+    if abs(length - 1) > LENGTH_TOLERANCE:
+        return f"has the length {length:.4g}, and similarity is the product of unit vectors; divide each by its length"
+    return ""
 
 
 def distinct(examples: Iterable[Example], query: Query | None = None) -> Iterator[Example]:

@@ -14,8 +14,9 @@ from groupwise.config import ConfigError, read_json
 from groupwise.domain.exported import Card, Export
 from groupwise_selection.config import SelectionConfig
 from groupwise_selection.example import Example, Questions
+from groupwise_selection.policy.config import POLICY, WEIGHTS
 from groupwise_selection.policy.numpy_pointer import NumpyPointer
-from groupwise_selection.selector import POLICY, WEIGHTS, Selector, Trained
+from groupwise_selection.selector import Selector, Trained
 from groupwise_selection.source.base import check_example
 from groupwise_selection.source.files import ExampleLine, embeddings_of, read_lines
 

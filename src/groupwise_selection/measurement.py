@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
+from groupwise_selection.embedder import answer_features
 from groupwise_selection.example import Example, Query
-from groupwise_selection.policy.answer_features import answer_features
 from groupwise_selection.policy.network import Pools
 from groupwise_selection.reward.vqa import AccuracyForm, Comparison, comparable, relevance, vqa_accuracy
 from groupwise_selection.task_model.base import TaskModel

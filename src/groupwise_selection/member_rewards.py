@@ -22,9 +22,34 @@ COLUMNS = (*FIELDS, "shots", "id", "answers", "choices")
 """Columns that rewards can read beside the question and the task model's answer."""
 
 
+def measured_prefixes(
+    measures: Measures, queries: Sequence[Query], choices: Choices, order: Order, *, every: bool = True
+) -> list[list[Measurement | None]]:
+    """Measures the choices of members, `[B][T]`: place `t` holds the measurement of the first `t + 1` picks, `None`
+    where that prefix is not measured.
+
+    Args:
+        measures: measures choices with the task model.
+        queries: the query of each member.
+        choices: the choice of each member.
+        order: place of the first pick in the prompt.
+        every: true measures every prefix, false only the whole choice.
+    """
+    picks, lengths = choices.picks.tolist(), choices.lengths.tolist()
+    prefixes = [(row, size) for row, length in enumerate(lengths) for size in range(1 if every else length, length + 1)]
+    measurements = measures(
+        [queries[row] for row, _ in prefixes],
+        [picked_examples(queries[row].pool, picks[row][:size], order) for row, size in prefixes],
+    )
+    table: list[list[Measurement | None]] = [[None] * len(picks[0]) for _ in picks]
+    for (row, size), measurement in zip(prefixes, measurements, strict=True):
+        table[row][size - 1] = measurement
+    return table
+
+
 @final
 class MemberRewards:
-    """Measures members and rewards them.
+    """Rewards measured members.
 
     Args:
         rewards: the opened rewards.
@@ -33,32 +58,6 @@ class MemberRewards:
 
     def __init__(self, rewards: Rewards, prefix: PrefixConfig | None) -> None:
         self.rewards, self.prefix = rewards, prefix
-
-    def measure(
-        self, measures: Measures, queries: Sequence[Query], choices: Choices, order: Order, *, every: bool
-    ) -> list[list[Measurement | None]]:
-        """Measures the choices of members, `[B][T]`: place `t` holds the measurement of the first `t + 1` picks, `None`
-        where that prefix is not measured.
-
-        Args:
-            measures: measures choices with the task model.
-            queries: the query of each member.
-            choices: the choice of each member.
-            order: place of the first pick in the prompt.
-            every: true measures every prefix, false only the whole choice.
-        """
-        picks, lengths = choices.picks.tolist(), choices.lengths.tolist()
-        prefixes = [
-            (row, size) for row, length in enumerate(lengths) for size in range(1 if every else length, length + 1)
-        ]
-        measurements = measures(
-            [queries[row] for row, _ in prefixes],
-            [picked_examples(queries[row].pool, picks[row][:size], order) for row, size in prefixes],
-        )
-        table: list[list[Measurement | None]] = [[None] * len(picks[0]) for _ in picks]
-        for (row, size), measurement in zip(prefixes, measurements, strict=True):
-            table[row][size - 1] = measurement
-        return table
 
     def reward(
         self,
@@ -73,7 +72,7 @@ class MemberRewards:
 
         Args:
             queries: the query of each member.
-            measurements: the return value of `measure`.
+            measurements: from `measured_prefixes`.
             mask: `[B, T]` bool, true where there was a decision.
             judges: true asks judges too.
 

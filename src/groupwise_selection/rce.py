@@ -16,8 +16,8 @@ from groupwise.streams import Streams
 from groupwise_selection.config import Sampled, SelectionConfig
 from groupwise_selection.example import Query
 from groupwise_selection.measurement import FIELDS, Measures, QueryTable
-from groupwise_selection.member_rewards import MemberRewards
-from groupwise_selection.policy.choices import NOTHING, Choices, draw_choices
+from groupwise_selection.member_rewards import MemberRewards, measured_prefixes
+from groupwise_selection.policy.choices import NOTHING, Choices, sample_choices
 from groupwise_selection.policy.network import PointerNetwork
 from groupwise_selection.source.recorded import Candidate, Recorded
 
@@ -155,18 +155,14 @@ class CandidateSource:
             for query in chosen
             for member in range(candidates.num_candidates)
         ]
-        uniform = torch.stack([torch.rand(shots, generator=generator, dtype=torch.float64) for generator in generators])
-        device = next(self._network.parameters()).device
-        row = torch.arange(len(chosen), device=device).repeat_interleave(candidates.num_candidates)
-        encoded = self._network.encode(
-            self._table.pools(torch.tensor([self._table.number[query.id] for query in chosen], device=device))
-        ).of(row)
-        temperature = torch.full((len(queries),), candidates.temperature, dtype=torch.float64, device=device)
-        choices = draw_choices(self._network, encoded, shots, uniform.to(device), temperature)
+        device, num_shots = next(self._network.parameters()).device, None
         if self._config.random_shots:
             num_shots = [int(streams.numpy("rce shots", step, query.id).integers(1, shots + 1)) for query in chosen]
-            choices = choices.first(torch.tensor(num_shots, device=device)[row])
-        measurements = self._member_rewards.measure(
+        numbers = torch.tensor([self._table.number[query.id] for query in chosen], device=device)
+        choices = sample_choices(
+            self._network, self._table.pools(numbers), shots, candidates.temperature, generators, num_shots=num_shots
+        )
+        measurements = measured_prefixes(
             self._measures, queries, choices, self._config.order, every=self._config.prefix is not None
         )
         totals = self._member_rewards.reward(queries, measurements, choices.mask, judges=False).total(

@@ -15,9 +15,9 @@ from typing import Any, Literal, final
 import numpy as np
 
 from groupwise.config import ConfigError, read_json, validate
-from groupwise_selection.embedder import HashedWords
-from groupwise_selection.example import Example, distinct
-from groupwise_selection.policy.answer_features import answer_features
+from groupwise_selection.embedder import HashedWords, answer_features
+from groupwise_selection.example import LENGTH_TOLERANCE, Example, distinct, embedding_fault
+from groupwise_selection.policy.config import POLICY, WEIGHTS
 from groupwise_selection.policy.numpy_pointer import NumpyPointer
 from groupwise_selection.task_model.template import TextTemplate
 
@@ -25,9 +25,7 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 Order = Literal["first_pick_first", "first_pick_last"]
 
 SELECTOR, EXAMPLES, EMBEDDINGS = "selector.json", "examples.jsonl", "embeddings.safetensors"
-POLICY, WEIGHTS = "policy.json", "model.safetensors"
 _PROBES = 4
-_SAME = 1e-3
 
 
 @final
@@ -300,7 +298,7 @@ class Selector:
         probes = self.examples[:: max(1, len(self._examples) // _PROBES)][:_PROBES]
         for example in probes:
             again = self._embedded(example.question, f"example {example.id!r}")
-            if float(np.abs(again - example.embedding).max()) > _SAME:
+            if float(np.abs(again - example.embedding).max()) > LENGTH_TOLERANCE:
                 raise ConfigError(
                     f"{folder}: the embedder gives example {example.id!r} another vector than the one it was saved with"
                     f" (cosine {float(again @ example.embedding):.3f}); use the embedder of training,"
@@ -344,17 +342,8 @@ class Selector:
             vector = vector[0] if vector.ndim == 2 and len(vector) == 1 else vector
         else:
             vector = np.asarray(query, dtype=np.float32)
-        size = self.policy.embedding_size
-        if vector.shape != (size,):
-            raise ConfigError(
-                f"{subject}: its embedding has the shape {list(vector.shape)}, and the policy reads [{size}]; embed it"
-                " as the examples were"
-            )
-        if not np.isfinite(vector).all():
-            raise ConfigError(f"{subject}: its embedding holds NaN or infinity; an embedding is finite")
-        length = float(np.linalg.norm(vector.astype(np.float64)))
-        if abs(length - 1) > _SAME:
-            raise ConfigError(f"{subject}: its embedding has the length {length:.4g}; divide it by its length")
+        if fault := embedding_fault(vector, self.policy.embedding_size):
+            raise ConfigError(f"{subject}: its embedding {fault}")
         return vector
 
 

@@ -54,7 +54,7 @@ def alone(table: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tu
 @pytest.mark.parametrize("number", [3, 8])
 def test_killed_while_answers_are_written(alone: tuple[Path, dict[str, Any]], tmp_path: Path, number: int) -> None:
     assert killed_and_resumed(alone[0], tmp_path, AnswerFile, "add", number) == alone[1]
-    assert list((tmp_path / "cache" / "task_model_answers").glob("*.jsonl"))
+    assert list((tmp_path / "cache" / "task_model_answers").glob("*.sqlite"))
 
 
 def test_another_run_left_answers_for_some_of_the_questions(

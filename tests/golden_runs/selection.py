@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from groupwise_selection.policy.config import Pointer
-from groupwise_selection.policy.loading import save
-from groupwise_selection.policy.network import PointerNetwork
+from groupwise_selection.policy.network import PointerNetwork, save
 
 EMBEDDING_SIZE = 38
 """Six components of an image, sixteen numbers of a question's code, sixteen that mean nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise_selection.bootstrap import interval, resampled_weights
+from groupwise_selection.evaluate import interval, resampled_weights
 
 
 def test_queries_of_one_cluster_are_redrawn_together() -> None:

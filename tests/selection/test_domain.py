@@ -18,7 +18,7 @@ from groupwise.domain.protocol import ComparesExactly, Prompt, Samples, Tabulate
 from groupwise.records import Scored
 from groupwise.reward import RewardError
 from groupwise.streams import Streams
-from groupwise_selection.baseline import Nearest
+from groupwise_selection.baseline import nearest, prefixes
 from groupwise_selection.config import SelectionConfig
 from groupwise_selection.domain import SelectionDomain
 from groupwise_selection.policy.choices import NOTHING
@@ -101,7 +101,7 @@ def test_the_exact_divergence_from_itself_is_zero_and_grows_when_the_policy_move
 def test_greedy_before_training_is_nearest_neighbours(domain: SelectionDomain) -> None:
     samples = sampled(domain, size=1, top_k=1)
     queries = [domain.config.source.read().train[place] for place in (0, 3)]
-    for row, choices in enumerate(Nearest().choose(queries, 2)):
+    for row, choices in enumerate(prefixes(nearest, queries, 2)):
         picks = samples.payload["picks"][row].tolist()
         assert [queries[row].pool[place].id for place in picks] == [each.id for each in choices[1]]
 

@@ -26,7 +26,7 @@ from groupwise_selection.export import store, write_selector
 from groupwise_selection.measurement import QueryTable
 from groupwise_selection.policy.choices import draw_choices
 from groupwise_selection.policy.config import Pretrained
-from groupwise_selection.policy.loading import open_policy
+from groupwise_selection.policy.network import open_policy
 from groupwise_selection.selector import Selector
 from groupwise_selection.source.files import Files
 from groupwise_selection.source.tickets import DESKS, decisive

@@ -12,7 +12,7 @@ from tests.selection.handmade import Majority, example, query
 from groupwise.reward import RewardError, Rewards
 from groupwise_selection.config import PrefixConfig
 from groupwise_selection.measurement import Measures
-from groupwise_selection.member_rewards import MemberRewards, credited
+from groupwise_selection.member_rewards import MemberRewards, credited, measured_prefixes
 from groupwise_selection.policy.choices import NOTHING, STOP, Choices
 
 POOL = [example("a", "yes"), example("b", "yes"), example("c", "no")]
@@ -34,7 +34,7 @@ def choices(*picks: list[int]) -> Choices:
 def rewarded(prefix: PrefixConfig | None, *picks: list[int]) -> Any:
     made, drawn = MemberRewards(Rewards({"chance": chance}), prefix), choices(*picks)
     queries = [ASKED] * len(picks)
-    measured = made.measure(Measures(Majority()), queries, drawn, "first_pick_last", every=prefix is not None)
+    measured = measured_prefixes(Measures(Majority()), queries, drawn, "first_pick_last", every=prefix is not None)
     return made.reward(queries, measured, drawn.mask, judges=False)
 
 
@@ -66,6 +66,6 @@ def test_a_reward_that_is_missing_for_a_prefix_is_an_error_that_names_the_query(
 
     drawn = choices([0, 1])
     made = MemberRewards(Rewards({"gap": missing}), PrefixConfig())
-    measured = made.measure(Measures(Majority()), [ASKED], drawn, "first_pick_last", every=True)
+    measured = measured_prefixes(Measures(Majority()), [ASKED], drawn, "first_pick_last", every=True)
     with pytest.raises(RewardError, match="reward 'gap' is missing for a prefix of query 'q'"):
         made.reward([ASKED], measured, drawn.mask, judges=False)

@@ -17,6 +17,7 @@ from groupwise.config import ConfigError, validate
 from groupwise.reward import RewardError
 from groupwise.streams import Streams
 from groupwise_selection.config import RceConfig
+from groupwise_selection.member_rewards import measured_prefixes
 from groupwise_selection.rce import candidate_weights
 
 
@@ -66,7 +67,7 @@ def test_the_loss_is_the_weighted_cross_entropy_of_whole_choices() -> None:
     # By hand: the live log-probs of the picks, the rewards measured again.
     queries = [domain._table.queries[place] for place in samples.payload["query"].tolist()]
     choices = domain._rescored(samples)
-    measured = domain._member_rewards.measure(domain._measures, queries, choices, "first_pick_last", every=False)
+    measured = measured_prefixes(domain._measures, queries, choices, "first_pick_last", every=False)
     last = [row[-1] for row in measured]
     rewards = [each.accuracy + each.expected for each in last if each is not None]
     weight = torch.tensor(rewards, dtype=torch.float64).view(2, 3).div(0.5).softmax(1).flatten()

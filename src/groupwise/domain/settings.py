@@ -59,9 +59,6 @@ class DomainConfig(Config):
     whole_run: ClassVar[frozenset[str]] = frozenset()
     """Keys that no stage may change."""
 
-    rewarding: ClassVar[frozenset[str]] = frozenset()
-    """Keys that change no weight in a stage that samples nothing: what rewards and judges."""
-
     extra: ClassVar[str] = ""
     """The extra of this package that the domain needs; empty where it needs none."""
 

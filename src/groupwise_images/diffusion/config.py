@@ -125,9 +125,6 @@ class DiffusionConfig(DomainConfig):
     whole_run: ClassVar[frozenset[str]] = frozenset({"model"})
     """Keys that no stage may change."""
 
-    rewarding: ClassVar[frozenset[str]] = frozenset({"rewards"})
-    """Keys that change no weight in a stage that samples nothing."""
-
     kind: Literal["diffusion"] = "diffusion"
     model: ModelConfig
     data: DataConfig

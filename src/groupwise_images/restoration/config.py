@@ -112,9 +112,6 @@ class RestorationConfig(DomainConfig):
     whole_run: ClassVar[frozenset[str]] = frozenset({"model"})
     """Keys that no stage may change."""
 
-    rewarding: ClassVar[frozenset[str]] = frozenset({"rewards"})
-    """Keys that change no weight in a stage that samples nothing."""
-
     sample_hint: ClassVar[str] = "restore an image of the evaluation"
 
     kind: Literal["restoration"] = "restoration"

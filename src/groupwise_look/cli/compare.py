@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -111,7 +110,7 @@ def compare(
         where = f"in {folder}{at_a_time}{' on Ray' if on == 'ray' else ''}"
         for line in _announced(len(experiments), all_seeds, where):
             console().print(Text(line))
-        cells, failed = _run(folder, experiments, cells, partial(_outcomes, on, workers, address, gpus_per_run))
+        failed = _run(cells, _outcomes(on, workers, address, gpus_per_run, cells))
     comparison = read_comparison(cells, shipped.show, failed, name)
     if comparison is not None:
         _show(comparison)
@@ -191,28 +190,15 @@ def _configurations(experiments: Mapping[Variant, Experiment], controls: bool) -
     return configurations
 
 
-def _run(
-    folder: Path,
-    experiments: Mapping[Variant, Experiment],
-    cells: list[Cell],
-    outcomes: Callable[[Sequence[Cell]], Iterator[Outcome]],
-) -> tuple[list[Cell], dict[Path, str]]:
-    """Trains the warm-ups that variants share and then every cell, and prints a line for each that ends; returns the
-    cells, which start from those warm-ups, and the errors of the ones that failed, by folder.
-    """
+def _run(cells: Sequence[Cell], outcomes: Iterator[Outcome]) -> dict[Path, str]:
+    """Trains every cell, and prints a line for each that ends; returns the errors of those that failed, by folder."""
     from rich.text import Text
 
-    from groupwise.cli.output import console, counted
-    from groupwise_look.compare.comparison import share
+    from groupwise.cli.output import console
 
     failed = {}
     try:
-        warm_ups, cells = share(folder, experiments, cells)
-        if warm_ups:
-            console().print(Text(f"First {counted(len(warm_ups), 'warm-up')} that the variants share, one a seed"))
-        for outcome in outcomes(warm_ups):
-            console().print(Text(f"warm-up, seed {outcome.cell.seed}: {_ended(outcome)}"))
-        for number, outcome in enumerate(outcomes(cells), start=1):
+        for number, outcome in enumerate(outcomes, start=1):
             cell = f"{outcome.cell.variant.name}, seed {outcome.cell.seed}"
             console().print(Text(f"[{number}/{len(cells)}] {cell}: {_ended(outcome)}"))
             if outcome.error:
@@ -221,7 +207,7 @@ def _run(
         finished = f"{sum(cell.finished for cell in cells)} of {len(cells)} runs are finished"
         console().print(Text(f"Ended early, {finished}. The same command goes on where it stopped."))
         raise
-    return cells, failed
+    return failed
 
 
 def _outcomes(

@@ -72,13 +72,13 @@ def _write(runs: list[Path], out: Path, figures: bool, table: bool, groups: int)
     from groupwise.runs import find_runs, read_run
     from groupwise_look.report import group_runs, write_figures, write_page, write_tables
 
-    say = console()
+    out_console = console()
     read_runs = [read_run(folder) for folder in find_runs(runs)]
     for run in read_runs:
         for remark in run.remarks:
-            say.print(Text(f"{run.path}: {remark}"))
+            out_console.print(Text(f"{run.path}: {remark}"))
     page = write_page(read_runs, out, most_groups=groups)
-    say.print(
+    out_console.print(
         Text(
             f"{len(read_runs)} run{'s' if len(read_runs) > 1 else ''}: {page} ({page.stat().st_size / 1e6:.1f} MB);"
             " open it in a browser"
@@ -89,11 +89,11 @@ def _write(runs: list[Path], out: Path, figures: bool, table: bool, groups: int)
         written, left_out = write_figures(variants, out.parent / "figures")
         lines = [f"figure: {path}" for path in written if path.suffix == ".pdf"]
         for line in [*lines, *(f"no figure {reason}" for reason in left_out)]:
-            say.print(Text(line))
+            out_console.print(Text(line))
     if table:
         markdown, latex = write_tables(variants, out.parent, _judged(variants))
-        say.print(Text(markdown.read_text(encoding="utf-8")))
-        say.print(Text(f"table: {markdown} and {latex}"))
+        out_console.print(Text(markdown.read_text(encoding="utf-8")))
+        out_console.print(Text(f"table: {markdown} and {latex}"))
 
 
 def _judged(variants: list[Variant]) -> dict[str, Judged]:

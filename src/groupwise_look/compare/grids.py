@@ -4,7 +4,6 @@
     OUT/comparison.lock                 held while the grid is laid out and runs
     OUT/<variant>/experiment.json       the variant's resolved configuration
     OUT/<variant>/seed-<n>/             a run folder
-    OUT/warm-up-<hash>/                 a warm-up that variants share (`shared_warm_up.py`)
     OUT/<variant>/seed-<n>.log          the output of the run's process
 
 A cell is finished when its run folder has a `summary.json`. A cell that was cut off is resumed from its checkpoint, or
@@ -148,8 +147,6 @@ class Cell:
         variant: the changes to the experiment.
         seed: the run's seed; equal seeds of two variants are a pair.
         folder: the cell's run folder.
-        start: the run folder of a shared warm-up, from which the cell starts in place of its own first stages; None
-            where the cell has no shared warm-up.
 
     Example:
         >>> cell = Cell(Variant(("method=dapo",)), 0, Path("runs/grid/method=dapo/seed-0"))
@@ -160,7 +157,6 @@ class Cell:
     variant: Variant
     seed: int
     folder: Path
-    start: Path | None = None
 
     @property
     def finished(self) -> bool:
@@ -185,19 +181,12 @@ class Cell:
         if any(RunFolder(self.folder).checkpoints.glob("step-*")):
             return [*head, "resume", str(self.folder), *(["--run-code"] if self._as_laid_out(experiment) else [])]
         # The comparison asked for consent when it read the experiment, perhaps on another machine.
-        start = [] if self.start is None else [f"start={json.dumps(str(self.start))}"]
-        return [
-            *(*head, "train", str(experiment), *start),
-            *("--seed", str(self.seed), "--out", str(self.folder), "--run-code"),
-        ]
+        return [*head, "train", str(experiment), "--seed", str(self.seed), "--out", str(self.folder), "--run-code"]
 
     def _as_laid_out(self, experiment: Path) -> bool:
         """Returns whether the run's configuration is the one that the grid wrote, and not another one in its folder."""
         try:
-            recorded = read_json(RunFolder(self.folder).config)
-            laid_out = {**read_json(experiment), "seed": self.seed}
-            # A grid may have begun with a single variant, which had no warm-up to share then.
-            return recorded in (laid_out, {**laid_out, "start": None if self.start is None else str(self.start)})
+            return read_json(RunFolder(self.folder).config) == {**read_json(experiment), "seed": self.seed}
         except ConfigError:
             return False
 

@@ -5,7 +5,7 @@ stretch lies above an earlier one.
 from __future__ import annotations
 
 import math
-from collections import deque
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +37,11 @@ class Series:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def name(self) -> str:
+        """The metric; of an evaluation, without `eval/`."""
+        return self.metric.removeprefix("eval/")
 
     def __format__(self, spec: str) -> str:
         """Writes the mean, with three digits unless told otherwise."""
@@ -128,94 +133,27 @@ class Windows:
         self.risen = self.risen or window.above(self._start, errors=_ERRORS)
 
 
-NUM_FIRST, NUM_NEWEST = 2 * WINDOW, 3 * WINDOW
-"""The longest stretches that rules look at, from the start and back from now."""
-
-
 @final
 class Column:
-    """The first and the newest values of one metric.
+    """All values of one metric with their steps, sixteen bytes each.
 
     Args:
         metric: its name in `metrics.jsonl`.
 
     Example:
         >>> column = Column("reward")
-        >>> column.add(range(1, 1001), [step / 2 for step in range(1, 1001)])
-        >>> column.count, column.first(2).values, column.last(2).values, column.last(2, skip=3).steps
+        >>> for step in range(1, 1001):
+        ...     column.add(step, step / 2)
+        >>> len(column), column.first(2).values, column.last(2).values, column.last(2, skip=3).steps
         (1000, [0.5, 1.0], [499.5, 500.0], [996, 997])
     """
 
     def __init__(self, metric: str) -> None:
         self.metric = metric
-        self.count = 0
-        self._first: list[tuple[int, float]] = []
-        self._newest: deque[tuple[int, float]] = deque(maxlen=NUM_NEWEST)
+        self._steps, self._values = array("q"), array("d")
 
-    def add(self, steps: Sequence[int], values: Sequence[float]) -> None:
-        """Takes the next values.
-
-        Args:
-            steps: of the run.
-            values: one a step, finite.
-        """
-        self.count += len(values)
-        if (room := NUM_FIRST - len(self._first)) > 0:
-            self._first.extend(zip(steps[:room], values[:room], strict=True))
-        self._newest.extend(zip(steps[-NUM_NEWEST:], values[-NUM_NEWEST:], strict=True))
-
-    @property
-    def newest(self) -> tuple[int, float]:
-        """Returns the newest step and value; one must have been added."""
-        return self._newest[-1]
-
-    def first(self, count: int) -> Series | None:
-        """Returns the first values; `None` where there are fewer.
-
-        Args:
-            count: how many, `NUM_FIRST` at most.
-        """
-        assert count <= NUM_FIRST, "nobody keeps more"
-        return self._series(self._first[:count]) if self.count >= count else None
-
-    def last(self, count: int, skip: int = 0) -> Series | None:
-        """Returns the newest values, or the values before them; `None` where there are fewer.
-
-        Args:
-            count: how many; with `skip`, `NUM_NEWEST` at most.
-            skip: how many newer ones are left out.
-        """
-        assert count + skip <= NUM_NEWEST, "nobody keeps more"
-        end = len(self._newest) - skip
-        return self._series(list(self._newest)[end - count : end]) if end >= count else None
-
-    def _series(self, pairs: list[tuple[int, float]]) -> Series:
-        return Series(self.metric, [step for step, _ in pairs], [value for _, value in pairs])
-
-
-@final
-class Spread:
-    """All values of a metric until there are `most`; from then on every second, every fourth, ..., always with the
-    first and the newest.
-
-    Args:
-        metric: its name in `metrics.jsonl`.
-        most: values kept at most, beside the newest.
-
-    Example:
-        >>> spread = Spread("kl", most=4)
-        >>> for step in range(1, 11):
-        ...     spread.add(step, float(step))
-        >>> spread.series.steps, spread.count
-        ([1, 5, 9, 10], 10)
-    """
-
-    def __init__(self, metric: str, most: int) -> None:
-        self.metric = metric
-        self.count = 0
-        self._most, self._stride = most, 1
-        self._kept: list[tuple[int, float]] = []
-        self._newest: tuple[int, float] | None = None
+    def __len__(self) -> int:
+        return len(self._values)
 
     def add(self, step: int, value: float) -> None:
         """Takes the next value.
@@ -224,45 +162,34 @@ class Spread:
             step: of the run.
             value: finite.
         """
-        if self.count % self._stride == 0:
-            self._kept.append((step, value))
-        self.count += 1
-        self._newest = (step, value)
-        if len(self._kept) > self._most:
-            self._kept, self._stride = self._kept[::2], 2 * self._stride
+        self._steps.append(step)
+        self._values.append(value)
 
-    def replace_newest(self, value: float) -> None:
-        """Takes another value in the place of the newest.
-
-        Args:
-            value: finite.
-        """
-        step, _ = self.newest
-        if (self.count - 1) % self._stride == 0:
-            self._kept[-1] = (step, value)
-        self._newest = (step, value)
+    def set_at(self, step: int, value: float) -> None:
+        """Takes the next value; one of the same step as the newest takes its place."""
+        if self._steps and self._steps[-1] == step:
+            self._values[-1] = value
+        else:
+            self.add(step, value)
 
     @property
     def newest(self) -> tuple[int, float]:
         """Returns the newest step and value; one must have been added."""
-        assert self._newest is not None, "nothing was added"
-        return self._newest
+        return self._steps[-1], self._values[-1]
 
     @property
     def series(self) -> Series:
-        """Returns the kept values in the order of their steps."""
-        newest = [self.newest] if (self.count - 1) % self._stride else []
-        return self._series([*self._kept, *newest])
+        """Returns all values."""
+        return self._part(0, len(self))
 
-    def before(self, count: int, skip: int) -> Series | None:
-        """Returns the `count` kept values that end where `skip` newer values begin; `None` where there are fewer.
+    def first(self, count: int) -> Series | None:
+        """Returns the first `count` values; `None` where there are fewer."""
+        return self._part(0, count) if len(self) >= count else None
 
-        Args:
-                skip: how many newer values are left out, kept or not.
-        """
-        # Of values 0, s, 2s, ... those before the value `self.count - skip`.
-        end = -(-(self.count - skip) // self._stride)
-        return self._series(self._kept[end - count : end]) if end >= count else None
+    def last(self, count: int, skip: int = 0) -> Series | None:
+        """Returns the `count` values before the newest `skip`; `None` where there are fewer."""
+        end = len(self) - skip
+        return self._part(end - count, end) if end >= count else None
 
-    def _series(self, pairs: list[tuple[int, float]]) -> Series:
-        return Series(self.metric, [step for step, _ in pairs], [value for _, value in pairs])
+    def _part(self, start: int, end: int) -> Series:
+        return Series(self.metric, self._steps[start:end].tolist(), self._values[start:end].tolist())

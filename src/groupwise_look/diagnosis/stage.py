@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, final
 
 from groupwise.runs.folder import with_slots_at_top
-from groupwise_look.diagnosis.series import WINDOW, Column, Series, Spread, Windows
+from groupwise_look.diagnosis.series import WINDOW, Column, Series, Windows
 
 Row = Mapping[str, Any]
-Taker = Callable[[Sequence[int], Sequence[float]], None]
-
 PLAIN_SUPERVISED = "loss_sup / lambda_sup"
 """The supervised loss without its coefficient, which a schedule may change; of the steps that have both."""
 
 _EVALUATED = "eval/"
-_STEP_AND_STAGE = frozenset({"step", "stage"})
-_NUMBERS = frozenset({float, int, bool})
-_MOST_EVALUATED = 128
-_MOST_PENDING = 256
-"""Rows that wait to be sorted by metric: a column at a time takes a quarter of the time of a value at a time."""
-_MOST_KL = 4096
-"""Beyond so many steps the KL's last third begins within a thousandth of where it does."""
 
 
 @final
 class Stage:
-    """Collects rows; each metric can be asked for its first and its newest values. It takes no more memory for a
-    million steps than for some thousand.
+    """Collects rows; each metric can be asked for its first and its newest values.
 
     Args:
         name: of the stage; empty where rows name none.
@@ -51,17 +41,15 @@ class Stage:
         reads: Callable[[str], bool] | None = None,
     ) -> None:
         self.name = name
-        self._reads = reads or (lambda metric: True)
-        self._takers: dict[str, Taker | None] = {}
-        self._pending: list[Row] = []
+        self._reads = lru_cache(None)(reads or (lambda metric: True))
         self.settings = with_slots_at_top(settings or {})
         self.num_steps = 0
         self.earlier: frozenset[str] = frozenset()
         """The metrics of the stages before."""
+        self.windows = Windows("reward")
+        """The reward window by window."""
         self._columns: dict[str, Column] = {}
-        self._evaluated: dict[str, Spread] = {}
-        self._kl = Spread("kl", _MOST_KL)
-        self._windows = Windows("reward")
+        self._evaluated: dict[str, Column] = {}
 
     def follow(self, before: Stage) -> None:
         """Takes over the newest evaluations of the stage before: where that one ended, this one begins, and it is not
@@ -70,144 +58,62 @@ class Stage:
         Args:
             before: the stage that has ended.
         """
-        before._settle()
         self.earlier = before.earlier.union(before._columns)
         for metric, seen in before._evaluated.items():
-            step, value = seen.newest
-            self._hold_out(metric, [step], [value])
+            self._evaluated.setdefault(metric, Column(metric)).set_at(*seen.newest)
 
     def add(self, row: Row) -> None:
         """Takes one row of `metrics.jsonl`. Values that are no finite numbers are absent; a row of an evaluation alone
         counts no step.
 
         Args:
-            row: the newest; it is kept for a while and may not be changed afterwards.
+            row: the newest.
         """
-        self.num_steps += any(
-            isinstance(value, int | float) and name != "step" and not name.startswith(_EVALUATED)
-            for name, value in row.items()
-        )
-        self._pending.append(row)
-        if len(self._pending) >= _MOST_PENDING:
-            self._settle()
-
-    def _settle(self) -> None:
-        """Sorts the pending rows by metric. Whatever reads the stage calls it first."""
-        if not self._pending:
-            return
-        rows, self._pending = self._pending, []
-        self._meet(rows)
-        steps = [int(step) if (step := _finite(row.get("step"))) is not None else 0 for row in rows]
-        for metric, take in self._takers.items():
-            if take is not None:
-                take(*_finite_values(metric, rows, steps))
-        if "loss_sup" in self._takers and "lambda_sup" in self._takers:
-            for step, row in zip(steps, rows, strict=True):
-                loss, coefficient = _finite(row.get("loss_sup")), _finite(row.get("lambda_sup"))
-                if loss is not None and coefficient:
-                    self._column(PLAIN_SUPERVISED).add([step], [loss / coefficient])
-
-    def _meet(self, rows: Sequence[Row]) -> None:
-        """Makes what takes the values of each metric, at its first number."""
-        known = _STEP_AND_STAGE.union(self._takers)
-        for row in rows:
-            if known.issuperset(row):
-                continue
-            for metric, value in row.items():
-                if metric not in self._takers and isinstance(value, int | float):
-                    self._takers[metric] = self._taker(metric)
-            known = _STEP_AND_STAGE.union(self._takers)
-
-    def _taker(self, metric: str) -> Taker | None:
-        """Returns what takes the values of a metric; `None` where no rule reads it."""
-        if metric != "step" and not self._reads(metric):
-            return None
-        if metric.startswith(_EVALUATED):
-            return partial(self._hold_out, metric)
-        takers: list[Taker] = [self._column(metric).add]
-        takers += [partial(_each, self._kl.add)] if metric == "kl" else []
-        takers += [partial(_each, self._windows.add)] if metric == "reward" else []
-        return takers[0] if len(takers) == 1 else partial(_all, takers)
+        numbers = {name: value for name, value in row.items() if isinstance(value, int | float)}
+        self.num_steps += any(name != "step" and not name.startswith(_EVALUATED) for name in numbers)
+        values = {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
+        step = int(values.get("step", 0))
+        for metric, value in values.items():
+            if metric.startswith(_EVALUATED) and self._reads(metric):
+                self._evaluated.setdefault(metric, Column(metric)).set_at(step, value)
+            elif metric == "step" or self._reads(metric):
+                self._column(metric).add(step, value)
+        if "reward" in values:
+            self.windows.add(step, values["reward"])
+        if "loss_sup" in values and values.get("lambda_sup"):
+            self._column(PLAIN_SUPERVISED).add(step, values["loss_sup"] / values["lambda_sup"])
 
     def _column(self, metric: str) -> Column:
         return self._columns.setdefault(metric, Column(metric))
 
-    def _hold_out(self, name: str, steps: Sequence[int], values: Sequence[float]) -> None:
-        for step, value in zip(steps, values, strict=True):
-            seen = self._evaluated.setdefault(name, Spread(name, _MOST_EVALUATED))
-            if seen.count and seen.newest[0] == step:
-                seen.replace_newest(value)
-            else:
-                seen.add(step, value)
-
-    @property
-    def windows(self) -> Windows:
-        """Returns the reward window by window."""
-        self._settle()
-        return self._windows
-
     @property
     def evaluated(self) -> list[Series]:
-        """Returns every metric that evaluations measured, from the first evaluation to the newest; of more than some
-        hundred, spread evenly.
-        """
-        self._settle()
+        """Returns every metric that evaluations measured, from the first evaluation to the newest."""
         return [seen.series for seen in self._evaluated.values()]
 
     @property
     def step(self) -> int:
         """Returns the newest step; 0 before any row."""
-        self._settle()
         return self._columns["step"].newest[0] if "step" in self._columns else 0
 
     def count(self, metric: str) -> int:
         """Counts the values of a metric so far."""
-        self._settle()
-        return self._columns[metric].count if metric in self._columns else 0
+        return len(self._columns.get(metric, ()))
 
     def last(self, metric: str, count: int = WINDOW) -> Series | None:
         """Returns the newest `count` values; `None` where there are fewer, or where they are old: the metric has
         stopped.
-
-        Args:
-            metric: its name.
-            count: how many.
         """
-        self._settle()
-        newest = self._columns[metric].last(count) if metric in self._columns else None
+        newest = self.before(metric, count, 0)
         return None if newest is None or self.step - newest.steps[0] > 3 * count else newest
 
     def first(self, metric: str, count: int = WINDOW) -> Series | None:
-        """Returns the first `count` values; `None` where there are fewer.
-
-        Args:
-            metric: its name.
-            count: how many.
-        """
-        self._settle()
+        """Returns the first `count` values; `None` where there are fewer."""
         return self._columns[metric].first(count) if metric in self._columns else None
 
     def before(self, metric: str, count: int = WINDOW, skip: int = WINDOW) -> Series | None:
-        """Returns the `count` values before the newest `skip`; `None` where there are fewer.
-
-        Args:
-            metric: its name.
-            count: how many.
-            skip: how many newer ones are left out.
-        """
-        self._settle()
+        """Returns the `count` values before the newest `skip`; `None` where there are fewer."""
         return self._columns[metric].last(count, skip) if metric in self._columns else None
-
-    def kl_before(self, count: int, skip: int) -> Series | None:
-        """Returns the KL further back than any other metric is looked at: `count` values before the newest `skip`,
-        spread evenly where there are thousands.
-
-        Args:
-            count: how many.
-            skip: how many newer ones are left out.
-        """
-        self._settle()
-        return self._kl.before(count, skip)
 
     def ends(self, metric: str, count: int = WINDOW) -> tuple[Series, Series] | None:
         """Returns the first and the newest `count` values where they do not overlap.
@@ -257,7 +163,6 @@ class Stage:
         Args:
             weighted: true for the rewards that are trained on.
         """
-        self._settle()
         names = [
             metric.removeprefix("rewards/").removesuffix("/weight")
             for metric in self._columns
@@ -292,32 +197,6 @@ class Stage:
         if goal is not None and rewards and goal.metric.rpartition("/")[2] not in {*rewards, "reward"}:
             seen.append(goal)
         return [series for series in seen if len(series) > 1]
-
-
-def _all(takers: Sequence[Taker], steps: Sequence[int], values: Sequence[float]) -> None:
-    for take in takers:
-        take(steps, values)
-
-
-def _each(take: Callable[[int, float], None], steps: Sequence[int], values: Sequence[float]) -> None:
-    for step, value in zip(steps, values, strict=True):
-        take(step, value)
-
-
-def _finite_values(metric: str, rows: Sequence[Row], steps: Sequence[int]) -> tuple[Sequence[int], Sequence[float]]:
-    """Returns the finite values of a metric, with their steps."""
-    values: list[Any] = [row.get(metric) for row in rows]
-    if None in values:  # An evaluation is in few rows.
-        steps = [step for step, value in zip(steps, values, strict=True) if value is not None]
-        values = [value for value in values if value is not None]
-    if _NUMBERS.issuperset(map(type, values)) and all(map(math.isfinite, values)):
-        return steps, list(map(float, values))
-    pairs = [(step, found) for step, value in zip(steps, values, strict=True) if (found := _finite(value)) is not None]
-    return [step for step, _ in pairs], [value for _, value in pairs]
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _in_set(changes: Any, key: str) -> Any:

@@ -71,7 +71,7 @@ def headline(findings: Sequence[Finding]) -> Headline | None:
         return None
     stage = max(holding, key=lambda finding: finding.last_step).stage
     holding = [finding for finding in holding if finding.stage == stage]
-    # What broke the policy may have ended with it: it counts where it explains what still holds.
+    # A fault that broke the policy may have ended since. It counts if it explains a finding that still holds.
     ended = [
         finding
         for finding in alarms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise_selection.policy.network import Encoded, PointerNetwork
+from groupwise_selection.policy.network import Encoded, PointerNetwork, Pools
 
 STOP, NOTHING = -1, -2
 """The entries of `picks` for the decision to end, and for positions after it. Entries of 0 and above are places in the
@@ -40,8 +40,8 @@ class Choices:
         return (self.picks >= 0).sum(1)
 
     def first(self, num_decisions: Tensor) -> Choices:
-        """Cuts each member to its first `most [B]` decisions, which a draw of so many would have given: a pick depends
-        only on the picks before it.
+        """Cuts each member to its first `num_decisions [B]` decisions, as a draw of so many would have given them: a
+        pick depends only on the picks before it.
         """
         within = torch.arange(self.picks.shape[1], device=self.picks.device) < num_decisions[:, None]
         return Choices(self.picks.masked_fill(~within, NOTHING), self.mask & within, self.log_probs)
@@ -109,6 +109,36 @@ def draw_choices(
             " diverged (lower optimiser.learning_rate)"
         )
     return Choices(torch.stack(picks, 1), mask, log_probs)
+
+
+def sample_choices(
+    network: PointerNetwork,
+    pools: Pools,
+    shots: int,
+    temperature: float,
+    generators: Sequence[torch.Generator],
+    *,
+    greedy: bool = False,
+    num_shots: Sequence[int] | None = None,
+) -> Choices:
+    """Draws a group of choices for each query; a member's draw depends on its generator alone.
+
+    Args:
+        network: the policy.
+        pools: one pool a query, each encoded once.
+        shots: highest number of picks.
+        temperature: divides the logits.
+        generators: one a member, group by group.
+        greedy: take the most probable picks in place of a draw.
+        num_shots: number of picks of each query's members; unset takes `shots`.
+    """
+    device, num_queries = pools.query.device, len(pools.query)
+    group = torch.arange(num_queries, device=device).repeat_interleave(len(generators) // num_queries)
+    uniform = torch.stack([torch.rand(shots, generator=generator, dtype=torch.float64) for generator in generators])
+    temperatures = torch.full((len(group),), temperature, dtype=torch.float64, device=device)
+    encoded = network.encode(pools).of(group)
+    choices = draw_choices(network, encoded, shots, None if greedy else uniform.to(device), temperatures)
+    return choices if num_shots is None else choices.first(torch.tensor(num_shots, device=device)[group])
 
 
 def _inverse(log_probs: Tensor, uniform: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 from groupwise.config import Config
 from groupwise.config.errors import Length, Seed, Width
 
+POLICY, WEIGHTS = "policy.json", "model.safetensors"
+
 
 @final
 class Pointer(Config):

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from groupwise_selection.reward.adaptive_weights import ShotCost
-from groupwise_selection.reward.vqa import Vqa, expected_accuracy, vqa_accuracy
+from groupwise_selection.reward.vqa import Vqa, vqa_accuracy
 
-__all__ = ["ShotCost", "Vqa", "expected_accuracy", "vqa_accuracy"]
+__all__ = ["ShotCost", "Vqa", "vqa_accuracy"]

@@ -150,33 +150,6 @@ def vqa_accuracy(
     return (matches * min(matches - 1, enough) + num_others * min(matches, enough)) / (enough * len(answers))
 
 
-def expected_accuracy(
-    probabilities: Sequence[float], candidates: Sequence[str], answers: Sequence[str], form: AccuracyForm = "official"
-) -> float:
-    """Computes `sum_a P(a) accuracy(a)`, the mean accuracy of answers drawn from the model.
-
-    Args:
-        probabilities: probability of each candidate; the rest of the probability belongs to answers that no annotator
-            gave, and earns nothing.
-        candidates: answers, one a probability.
-        answers: answers of the annotators, one each.
-        form: formula of the accuracy.
-
-    Raises:
-        ValueError: the numbers of probabilities and candidates differ.
-
-    Example:
-        >>> round(expected_accuracy([0.5, 0.25], ["blue", "red"], ["red"] * 2 + ["blue"] * 8), 12)
-        0.65
-    """
-    if len(probabilities) != len(candidates):
-        raise ValueError(f"{len(probabilities)} probabilities for {len(candidates)} candidates; give one each")
-    return sum(
-        probability * vqa_accuracy(candidate, answers, form)
-        for probability, candidate in zip(probabilities, candidates, strict=True)
-    )
-
-
 def relevance(answer: str, answers: Sequence[str], comparison: Comparison = "vqa") -> float:
     """Computes the best F1 of an answer's words with those of any annotator's answer, 0 to 1; 0 without words on either
     side.

@@ -1,27 +1,14 @@
-"""The protocol of every source, and the checks of its queries: each error names the query (or example) and the
-field.
-"""
+"""The checks of a source's queries: each error names the query (or example) and the field."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
 from groupwise.config import ConfigError
-from groupwise_selection.example import Example, Query, Questions, distinct
+from groupwise_selection.example import Example, Query, Questions, distinct, embedding_fault
 from groupwise_selection.reward.vqa import Comparison, comparable
-
-_LENGTH_TOLERANCE = 1e-3
-
-
-class Source(Protocol):
-    """A source of queries and their pools: a configuration that reads them."""
-
-    def read(self) -> Questions:
-        """Reads all queries, split."""
-        ...
 
 
 def check(questions: Questions, shots: int, comparison: Comparison = "exact") -> None:
@@ -134,20 +121,8 @@ def _check_pool(query: Query, shots: int, where: str) -> None:
 
 
 def _check_embedding(embedding: np.ndarray, size: int, where: str) -> None:
-    if embedding.shape != (size,) or size == 0:
-        raise ConfigError(
-            f"{where}: field embedding has the shape {list(embedding.shape)}, others have [{size}]; embed all with one"
-            " model"
-        )
-    if not np.isfinite(embedding).all():
-        place = int(np.flatnonzero(~np.isfinite(embedding))[0])
-        raise ConfigError(f"{where}: field embedding[{place}] is {embedding[place]}; an embedding is finite")
-    length = float(np.linalg.norm(embedding.astype(np.float64)))
-    if abs(length - 1) > _LENGTH_TOLERANCE:
-        raise ConfigError(
-            f"{where}: field embedding has the length {length:.4g}, and similarity is the product of unit vectors;"
-            " divide each by its length"
-        )
+    if fault := embedding_fault(embedding, size):
+        raise ConfigError(f"{where}: field embedding {fault}")
 
 
 def distinct_pools(queries: Sequence[Query]) -> bool:

@@ -139,7 +139,7 @@ class DigitRules(Config):
             clusters = {"image": f"{split}-{image}", "rule": rules[rule].name}
             answers = (YES,) * vote + (NO,) * (_NUM_ANNOTATORS - vote)
             pool = self._pool(rule, clusters["image"], rules, random)
-            # Of two equally frequent answers the first counts, and that is yes, as for the examples.
+            # A tie counts as yes, as for the examples: of equally frequent answers the first wins.
             queries.append(
                 Query(
                     f"{split}-{place}",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Line(Config):
-    """What queries and examples have in common, as one line of a file. Further fields are ignored."""
+    """The fields that queries and examples share, as one line of a file. Further fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 

@@ -1,15 +1,13 @@
 """A cache of a task model's answers on disk: the answer to a prompt is always the same, and computing it is expensive.
 
-One file a model, one line a prompt, each with its own checksum; lines are only ever added. Several processes may add at
-once: a lock is held for the time of one write, and each process reads the lines of the others at its next question. A
-line that is torn (a process killed while it wrote, a full disk) or damaged is left out with one warning, and its
-answers are computed again.
+One SQLite database a model, whose name says which weights, template and machine; one row a prompt:
 
-    key = hash(query, demonstrations in order, answers), value = {answer: nats}        the file's name says which
-    weights, template and machine
+    key = hash(query, demonstrations in order, answers), value = {answer: nats}
+
+Several processes may read and write at once, and a process that is killed while it writes leaves whole rows.
 
 A missing answer is computed row by row, never in batches: the batch around a row changes its last digits, and a number
-must not depend on other rows or on the content of the cache. So a run ends with the same bits whether the file was
+must not depend on other rows or on the content of the cache. So a run ends with the same bits whether the database was
 empty, half filled by a run that was killed, or full.
 """
 
@@ -18,17 +16,16 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, BinaryIO, final
+from typing import Any, final
 
 import numpy as np
 
 from groupwise.causal_lm.prompt import encode_middle
 from groupwise.checkpoint import cache_folder
-from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError
 from groupwise.processor import processor
 from groupwise_selection.example import Example, Query
@@ -48,7 +45,7 @@ class CachedTaskModel:
 
     Args:
         model: the task model inside.
-        folder: folder of the answer files; unset takes `task_model_answers` in Groupwise's cache.
+        folder: folder of the databases; unset takes `task_model_answers` in Groupwise's cache.
         machine: further influences on the last digits: the device, its threads, the versions of libraries.
 
     A cache is a convenience: where nothing can be written, there is one warning and the run goes on.
@@ -62,7 +59,7 @@ class CachedTaskModel:
         """Number of answers that the model computed."""
         self._fingerprint = model.fingerprint()
         name = hashlib.blake2b(f"{self._fingerprint} {machine}".encode(), digest_size=16).hexdigest()
-        self.file = AnswerFile((folder or cache_folder() / "task_model_answers") / f"{name}.jsonl")
+        self.file = AnswerFile((folder or cache_folder() / "task_model_answers") / f"{name}.sqlite")
         self._new: dict[str, dict[str, Any]] = {}
         # Records are frozen, so that each is hashed once; the reference keeps its identity from being used again.
         self._digests: dict[int, tuple[Example | Query, bytes]] = {}
@@ -70,7 +67,7 @@ class CachedTaskModel:
     def score(
         self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]
     ) -> list[list[float]]:
-        """Computes log-probs as `TaskModel.score` does; the file supplies the known ones and takes new ones."""
+        """Computes log-probs as `TaskModel.score` does; the database supplies the known ones and takes new ones."""
         keys = [
             self._key("score", query, chosen, row_answers)
             for query, chosen, row_answers in zip(queries, demos, answers, strict=True)
@@ -84,7 +81,7 @@ class CachedTaskModel:
         ]
 
     def generate(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[str]:
-        """Generates answers as `TaskModel.generate` does; the file supplies known ones and takes new ones."""
+        """Generates answers as `TaskModel.generate` does; the database supplies known ones and takes new ones."""
         keys = [self._key("generate", query, chosen) for query, chosen in zip(queries, demos, strict=True)]
         for row in self._missing(keys, [1] * len(keys)):
             self._keep(keys[row], {"": self.model.generate([queries[row]], [demos[row]])[0]})
@@ -93,7 +90,7 @@ class CachedTaskModel:
 
     def _missing(self, keys: Sequence[str], sizes: Sequence[int]) -> list[int]:
         """Lists the first row of each missing key, and counts hits and misses."""
-        self.file.refresh()
+        self.file.read(keys)
         for key, size in zip(keys, sizes, strict=True):
             self.hits += size * (key in self.file)
             self.misses += size * (key not in self.file)
@@ -182,26 +179,26 @@ def digest(record: Example | Query) -> bytes:
 
 @final
 class AnswerFile:
-    """Small tables by key in a file that several processes add to; a key that comes again adds to its table.
+    """Small tables by key in a database that several processes share; a key that comes again adds to its table.
 
     Args:
-        path: the file; it need not exist.
+        path: the database; it need not exist.
 
     Example:
         >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "answers.jsonl"
+        >>> path = Path(tempfile.mkdtemp()) / "answers.sqlite"
         >>> AnswerFile(path).add({"a": {"yes": -1.5}})
         >>> AnswerFile(path).add({"a": {"no": -0.25}})
-        >>> AnswerFile(path)["a"]
+        >>> file = AnswerFile(path)
+        >>> file.read(["a"])
+        >>> file["a"]
         {'yes': -1.5, 'no': -0.25}
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._known: dict[str, dict[str, Any]] = {}
-        self._read = 0
-        self._warned: set[str] = set()
-        self.refresh()
+        self._works = True
 
     def __contains__(self, key: str) -> bool:
         return key in self._known
@@ -209,96 +206,43 @@ class AnswerFile:
     def __getitem__(self, key: str) -> dict[str, Any]:
         return self._known[key]
 
-    def refresh(self) -> None:
-        """Reads the lines that were added since the last call, up to the last complete line."""
-        try:
-            with self.path.open("rb") as file, _locked(file, shared=True):
-                size = file.seek(0, 2)
-                if size < self._read:
-                    text = "%s became shorter while it was in use; what was in it stays known to this process"
-                    self._warn_once("shorter", text, self.path)
-                    self._read = 0
-                file.seek(self._read)
-                block = file.read()
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            text = "%s cannot be read (%s): answers kept in it are computed again"
-            self._warn_once("unreadable", text, self.path, error)
-            return
-        complete = block[: block.rfind(b"\n") + 1]
-        self._read += len(complete)
-        # The lock keeps writers out while this process reads, so that a line without an end was never finished.
-        damaged = int(len(block) > len(complete))
-        for line in complete.splitlines():
-            entry = _entry(line) if line else None
-            if entry is not None:
-                self._known.setdefault(entry[0], {}).update(entry[1])
-            elif line:
-                damaged += 1
-        if damaged:
-            text = "%s: %d of its lines are torn or damaged; what they held is computed again"
-            self._warn_once("damaged", text, self.path, damaged)
+    def read(self, keys: Sequence[str]) -> None:
+        """Looks up the keys that this process does not know yet."""
+        unknown = [(key,) for key in dict.fromkeys(keys) if key not in self._known]
+        if unknown:
+            self._execute("SELECT key, answer, value FROM answers WHERE key = ?", unknown)
 
     def add(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
-        """Writes answers in one piece, after the lines of other processes.
+        """Writes answers in one transaction.
 
         Args:
             entries: key -> table of numbers or texts.
         """
-        for key, table in entries.items():
-            self._known.setdefault(key, {}).update(table)
-        lines = b"".join(_line(key, value) for key, value in entries.items())
+        rows = [(key, answer, json.dumps(value)) for key, table in entries.items() for answer, value in table.items()]
+        self._remember(rows)
+        self._execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
+
+    def _execute(self, statement: str, rows: Sequence[tuple[str, ...]]) -> None:
+        """Runs a statement for each row. Where the database cannot be used, one warning says so."""
+        if not self._works:
+            return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab+") as file, _locked(file):
-                end = file.seek(0, 2)
-                if end and (file.seek(end - 1), file.read(1))[1] != b"\n":
-                    lines = b"\n" + lines  # a torn line of a process that was killed stays a line of its own
-                file.write(lines)
-                file.flush()
-                if end == self._read:
-                    self._read = file.tell()
-        except OSError as error:
-            goes_on = "The run goes on, and its answers are not kept for later ones."
-            self._warn_once("unwritable", "%s", f"{storage_error(self.path, error)} {goes_on}")
+            with closing(sqlite3.connect(self.path, timeout=60)) as database, database:
+                database.execute("CREATE TABLE IF NOT EXISTS answers (key, answer, value, PRIMARY KEY (key, answer))")
+                for row in rows:
+                    self._remember(database.execute(statement, row).fetchall())
+        except (OSError, sqlite3.Error) as error:
+            self._works = False
+            log.warning(
+                "%s cannot be used (%s). The run goes on, and its answers are not kept for later ones.",
+                self.path,
+                error,
+            )
 
-    def _warn_once(self, topic: str, message: str, *values: Any) -> None:
-        if topic not in self._warned:
-            self._warned.add(topic)
-            log.warning(message, *values)
-
-
-def _line(key: str, value: Mapping[str, Any]) -> bytes:
-    body = json.dumps([key, dict(value)], separators=(",", ":")).encode()
-    return b"%08x %s\n" % (zlib.crc32(body), body)
-
-
-def _entry(line: bytes) -> tuple[str, dict[str, Any]] | None:
-    """Parses the key and value of a line; returns None where its checksum does not fit."""
-    check, _, body = line.partition(b" ")
-    try:
-        if int(check, 16) != zlib.crc32(body) or len(check) != 8:
-            return None
-        key, value = json.loads(body)
-    except ValueError:
-        return None
-    return key, value
-
-
-@contextmanager
-def _locked(file: BinaryIO | Any, shared: bool = False) -> Iterator[None]:
-    try:
-        import fcntl
-    except ImportError:  # not on Windows, where a short append is left to the operating system
-        yield
-        return
-    fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        file.flush()
-        fcntl.flock(file, fcntl.LOCK_UN)
+    def _remember(self, rows: Sequence[tuple[str, ...]]) -> None:
+        for key, answer, value in rows:
+            self._known.setdefault(key, {})[answer] = json.loads(value)
 
 
 @final

@@ -17,17 +17,24 @@ from typing import Any, final
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModelForImageTextToText
+from transformers import (
+    PROCESSOR_MAPPING,
+    AutoConfig,
+    AutoImageProcessor,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    AutoTokenizer,
+)
 
 from groupwise.causal_lm.loading import without_progress_bars
 from groupwise.causal_lm.prompt import added_tokens, render_chat
 from groupwise.config import ConfigError
 from groupwise.config.files import check_file
+from groupwise.extras import torchvision_command
 from groupwise.learner.copy import hash_weights
 from groupwise_selection.example import Example, Query
 from groupwise_selection.task_model.cache import Answers
 from groupwise_selection.task_model.config import ImageText
-from groupwise_selection.task_model.processor import open_processor
 from groupwise_selection.task_model.template import ChatTemplate, Template
 
 log = logging.getLogger("groupwise")
@@ -193,7 +200,7 @@ class ImageTextTaskModel:
         begins = texts[0].startswith(self._tokenizer.bos_token or "\0")
         settings = {"add_special_tokens": False} if begins else {}
         inputs = dict(self._processor(text=texts, images=images, return_tensors="pt", **settings))
-        # What the tokenizer appends would stand between a prompt and its answer.
+        # Drop the tokens that the tokenizer appends: they would stand between a prompt and its answer.
         shape = inputs["input_ids"].shape
         length = shape[1] - (0 if begins else self._num_appended)
         return {
@@ -347,3 +354,46 @@ def _picture(image: Any, subject: str) -> Any:
             " the path of a file"
         )
     return Image.fromarray(pixels).convert("RGB")
+
+
+# The processor. Some need torchvision for videos alone; they open without it, since only pictures are shown here.
+
+_VIDEOS = "video_processor"
+
+
+def open_processor(path: str, revision: str) -> Any:
+    """Loads the processor of a folder or hub id.
+
+    Raises:
+        ConfigError: it needs torchvision for pictures too.
+    """
+    arguments = {"revision": revision, "trust_remote_code": False}
+    try:
+        return AutoProcessor.from_pretrained(path, **arguments)
+    except (ImportError, ValueError, RuntimeError) as error:
+        if "torchvision" not in str(error).lower():
+            raise
+    try:
+        return _without_videos(path, arguments)
+    except (ImportError, ValueError, RuntimeError, TypeError, AttributeError, KeyError) as error:
+        raise ConfigError(
+            f"task_model.path = {path!r}: its processor needs torchvision, of a build that fits torch; write"
+            f" {torchvision_command()}, or use a model with a LLaVA-type processor"
+        ) from error
+
+
+def _without_videos(path: str, arguments: dict[str, Any]) -> Any:
+    whole: Any = PROCESSOR_MAPPING[type(AutoConfig.from_pretrained(path, **arguments))]
+
+    def check(self: Any, part: str, value: Any) -> Any:
+        return None if part == _VIDEOS else whole.check_argument_for_proper_class(self, part, value)
+
+    parts = {"tokenizer": AutoTokenizer, "image_processor": AutoImageProcessor, _VIDEOS: None}
+    loaded = [
+        None if (loader := parts[part]) is None else loader.from_pretrained(path, **arguments)
+        for part in whole.get_attributes()
+    ]
+    settings, _ = whole.get_processor_dict(path, **arguments)
+    # The class inherits the signature, from which transformers takes the order of the parts.
+    pictures_only: Any = type(whole.__name__, (whole,), {"check_argument_for_proper_class": check})
+    return pictures_only.from_args_and_dict(loaded, settings)

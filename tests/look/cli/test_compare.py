@@ -145,17 +145,6 @@ def test_a_run_that_fails_is_reported_and_the_table_stands(groupwise, tiny_file:
     assert groupwise("compare", tiny_file, "--vary", "method=dapo,grpo", "--seeds", 1, "--out", grid).status == 0
 
 
-@pytest.mark.nightly
-def test_the_same_grid_on_ray(groupwise, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    command = ["compare", tiny_file, "--vary", "method=dapo,grpo", "--seeds", 1, "--workers", 2]
-    ended = groupwise(*command, "--on", "ray", "--out", tmp_path / "ray")
-    assert ended.status == 0, ended
-    groupwise(*command, "--out", tmp_path / "local")
-    rows = [json.loads((tmp_path / place / "results.json").read_text())["rows"] for place in ("ray", "local")]
-    assert [row["after"] for row in rows[0]] == [row["after"] for row in rows[1]]
-
-
 def test_every_variant_is_read_before_any_runs(groupwise, tiny_file: Path, tmp_path: Path):
     ended = groupwise("compare", tiny_file, "--vary", "method=grpo,dappo", "--out", tmp_path / "grid")
     assert ended.status == 2

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import random
-
 from groupwise_look.diagnosis import Stage
-from groupwise_look.diagnosis.stage import PLAIN_SUPERVISED
 
 
 def stage(count: int, **metrics: float) -> Stage:
@@ -87,61 +83,3 @@ def test_what_a_stage_measures_where_it_begins_takes_the_place_of_what_the_one_b
         ("eval/x", [4, 6], [0.5, 0.6]),
         ("eval/y", [4, 6], [1.0, 2.0]),
     ]
-
-
-def test_when_a_stage_is_read_changes_nothing_that_it_says() -> None:
-    """Rows wait to be sorted by metric until they are read: after each, never before the end, or now and then."""
-    chance = random.Random(3)
-    values = [1, 2.5, -3.0, True, None, "high", [1.0], math.nan, math.inf]
-    names = [
-        "reward",
-        "kl",
-        "loss_sup",
-        "lambda_sup",
-        "rewards/a/weight",
-        "rewards/b/weight",
-        "eval/x/reward",
-        "seconds",
-    ]
-    rows = [
-        {"step": chance.choice([step, step, step, None, "x", float(step)])}
-        | {name: chance.choice([*values, step / 7]) for name in names if chance.random() < 0.8}
-        for step in range(1, 1200)
-    ]
-    stages = [Stage("grpo", reads=lambda metric: metric != "seconds") for _ in range(3)]
-    for place, row in enumerate(rows):
-        for made, every in zip(stages, (1, 10**6, 97), strict=True):
-            made.add(row)
-            if place % every == every - 1:
-                made.count("reward")
-    said = [_everything(made, names) for made in stages]
-    assert said[0] == said[1] == said[2]
-    assert stages[0].count("reward") == sum(_is_finite(row.get("reward")) for row in rows)
-    assert stages[0].count("seconds") == 0
-
-
-def _everything(made: Stage, names: list[str]) -> list[object]:
-    windows = made.windows
-    return [
-        (made.step, made.num_steps, made.rewards(weighted=True), made.rewards(weighted=False), made.evaluated),
-        [(made.count(name), made.first(name), made.last(name), made.before(name, 20, 40)) for name in names],
-        (made.first(PLAIN_SUPERVISED), made.last(PLAIN_SUPERVISED), made.kl_before(300, 5)),
-        (windows.first, windows.newest, windows.best, windows.risen),
-    ]
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-def test_windows_are_of_all_rows_whoever_reads_first() -> None:
-    made = stage(45)
-    newest = made.windows.newest
-    assert newest is not None
-    assert newest.steps[-1] == 40
-
-
-def test_few_rows_wait_to_be_read() -> None:
-    made = stage(3000, kl=1.0)
-    assert len(made._pending) < 256
-    assert made.count("kl") == 3000

@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
-from tests.selection.handmade import Majority, example, query, unit
+from tests.selection.handmade import Majority, example, query
 
-from groupwise_selection.baseline import Dpp, Fixed, Mmr, Nearest, Oracle, Random, ZeroShot
+from groupwise_selection.baseline import dpp, fixed, mmr, nearest, oracle, prefixes, random, zero_shot
 from groupwise_selection.measurement import Measures
 
 
@@ -27,37 +27,37 @@ ASKED = query("q", POOL, choices=("yes", "no"))
 
 
 def test_nearest_first_and_of_equals_the_first_of_the_pool() -> None:
-    assert ids(Nearest().choose([ASKED], 3)) == [["a", "ab", "abc"]]
-    assert ids(Nearest().choose([query("q", [example("x"), example("y")])], 2)) == [["x", "xy"]]
+    assert ids(prefixes(nearest, [ASKED], 3)) == [["a", "ab", "abc"]]
+    assert ids(prefixes(nearest, [query("q", [example("x"), example("y")])], 2)) == [["x", "xy"]]
 
 
 def test_zero_shot_shows_nothing() -> None:
-    assert ZeroShot().choose([ASKED], 2) == [[(), ()]]
+    assert prefixes(zero_shot, [ASKED], 2) == [[(), ()]]
 
 
 def test_random_is_uniform_without_replacement_and_keyed_by_the_query() -> None:
     queries = [query(f"q{number}", POOL) for number in range(400)]
-    first = [own[0][0].id for own in Random().choose(queries, 2)]
+    first = [own[0][0].id for own in prefixes(random(), queries, 2)]
     assert all(70 < first.count(name) < 130 for name in "abcd")
-    assert ids(Random().choose(queries[5:6], 2)) == [ids(Random().choose(queries, 2))[5]]
-    assert all(len({each.id for each in own[1]}) == 2 for own in Random().choose(queries, 2))
+    assert ids(prefixes(random(), queries[5:6], 2)) == [ids(prefixes(random(), queries, 2))[5]]
+    assert all(len({each.id for each in own[1]}) == 2 for own in prefixes(random(), queries, 2))
 
 
 def test_mmr_weighs_nearness_against_likeness() -> None:
     # After a: b .98 - its likeness to a .98, c .6 - .6; at 1/2 both are 0 and b is worse by no more than rounding, so
     # the weights decide.
-    assert ids(Mmr(1.0).choose([ASKED], 3)) == ids(Nearest().choose([ASKED], 3))
+    assert ids(prefixes(mmr(1.0), [ASKED], 3)) == ids(prefixes(nearest, [ASKED], 3))
     near, like = np.array([0.98, 0.6, 0.0]), np.array([0.98, 0.6, 0.0])
     assert (0.3 * near - 0.7 * like).argmax() == 2
-    assert ids(Mmr(0.3).choose([ASKED], 2)) == [["a", "ad"]]
-    assert ids(Mmr(0.9).choose([ASKED], 2)) == [["a", "ab"]]
+    assert ids(prefixes(mmr(0.3), [ASKED], 2)) == [["a", "ad"]]
+    assert ids(prefixes(mmr(0.9), [ASKED], 2)) == [["a", "ab"]]
 
 
 @pytest.mark.parametrize("quality", [0.5, 2.0, 20.0])
 def test_each_dpp_pick_adds_most_to_the_determinant(quality: float) -> None:
-    random = np.random.default_rng(0)
-    pool = [example(str(place), "yes", *random.standard_normal(4)) for place in range(7)]
-    asked = query("q", pool, ("yes", "yes"), *random.standard_normal(4))
+    generator = np.random.default_rng(0)
+    pool = [example(str(place), "yes", *generator.standard_normal(4)) for place in range(7)]
+    asked = query("q", pool, ("yes", "yes"), *generator.standard_normal(4))
     vectors = np.stack([each.embedding for each in pool]).astype(np.float64)
     scale = np.exp(quality * (vectors @ asked.embedding.astype(np.float64)))
     kernel = vectors @ vectors.T * np.outer(scale, scale)
@@ -67,12 +67,12 @@ def test_each_dpp_pick_adds_most_to_the_determinant(quality: float) -> None:
         picks.append(
             max(left, key=lambda place: np.linalg.slogdet(kernel[np.ix_([*picks, place], [*picks, place])])[1])
         )
-    assert [each.id for each in Dpp(quality).choose([asked], 3)[0][2]] == [str(place) for place in picks]
+    assert [each.id for each in prefixes(dpp(quality), [asked], 3)[0][2]] == [str(place) for place in picks]
 
 
 def test_a_dpp_avoids_what_it_has() -> None:
-    assert ids(Dpp(0.1).choose([ASKED], 2)) == [["a", "ad"]]
-    assert ids(Dpp(50.0).choose([ASKED], 2)) == [["a", "ab"]]
+    assert ids(prefixes(dpp(0.1), [ASKED], 2)) == [["a", "ad"]]
+    assert ids(prefixes(dpp(50.0), [ASKED], 2)) == [["a", "ab"]]
 
 
 def test_the_fixed_set_is_the_best_for_the_training_queries() -> None:
@@ -80,7 +80,7 @@ def test_the_fixed_set_is_the_best_for_the_training_queries() -> None:
     train = [query(f"q{number}", POOL, ["no"] * 10, choices=("yes", "no")) for number in range(3)] + [
         query("other", POOL, ["yes"] * 10, choices=("yes", "no"))
     ]
-    (choice,) = Fixed(Measures(Majority()), train, "first_pick_last").choose([ASKED], 2)
+    (choice,) = prefixes(fixed(Measures(Majority()), train, "first_pick_last", 2), [ASKED], 2)
     assert {each.answer for each in choice[1]} == {"no"}
     assert len(choice[0]) == 1
 
@@ -88,14 +88,10 @@ def test_the_fixed_set_is_the_best_for_the_training_queries() -> None:
 def test_the_oracle_finds_the_best_ordered_choice_where_the_beam_is_wide() -> None:
     measures = Measures(Majority())
     asked = query("q", POOL, ["no"] * 10, choices=("yes", "no"))
-    (found,) = Oracle(measures, "first_pick_last", width=12).choose([asked], 2)
+    (found,) = oracle(measures, [asked], 2, "first_pick_last", width=12)
     for size, choice in enumerate(found, 1):
         every = measures(
             [asked] * len(list(itertools.permutations(POOL, size))), list(itertools.permutations(POOL, size))
         )
         (own,) = measures([asked], [choice[::-1]])
         assert (own.accuracy, own.expected) == max((each.accuracy, each.expected) for each in every)
-
-
-def test_vectors_are_unit() -> None:
-    assert np.linalg.norm(unit(3, 4)) == pytest.approx(1)

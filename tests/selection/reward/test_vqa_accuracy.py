@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise_selection.reward.vqa import expected_accuracy, normalise, relevance, vqa_accuracy
+from groupwise_selection.reward.vqa import normalise, relevance, vqa_accuracy
 
 
 def ten(matches: int) -> list[str]:
@@ -44,13 +44,6 @@ def test_few_annotators_can_all_agree() -> None:
 def test_an_empty_list_of_answers_is_refused() -> None:
     with pytest.raises(ValueError, match=r"answers is empty.*give one answer a person"):
         vqa_accuracy("red", [])
-
-
-def test_the_expected_accuracy_is_that_of_a_drawn_answer() -> None:
-    answers = ["red"] * 2 + ["blue"] * 8
-    assert expected_accuracy([0.25, 0.5, 0.25], ["red", "blue", "green"], answers) == pytest.approx(0.25 * 0.6 + 0.5)
-    with pytest.raises(ValueError, match="1 probabilities for 2 candidates"):
-        expected_accuracy([1.0], ["red", "blue"], answers)
 
 
 def test_relevance_is_the_best_overlap_of_words() -> None:

@@ -53,7 +53,7 @@ def test_sound_data_passes() -> None:
         ({"choices": ("no", "yes", "yes ")}, r"'yes' and 'yes ' are one answer; list each once$"),
         ({"id": ""}, r"query 'q\?': field id is empty"),
         ({"pool": (POOL[0], example(""))}, r"example '\?': field id is empty"),
-        ({"embedding": np.array([np.nan, 1.0], np.float32)}, r"query 'q': field embedding\[0\] is nan"),
+        ({"embedding": np.array([np.nan, 1.0], np.float32)}, r"query 'q': field embedding holds nan at \[0\]"),
         ({"embedding": np.array([3.0, 4.0], np.float32)}, r"query 'q': field embedding has the length 5"),
         ({"embedding": np.zeros(2, np.float32)}, r"query 'q': field embedding has the length 0"),
         ({"id": "held"}, r"query 'held': field id: two queries"),

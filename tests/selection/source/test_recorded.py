@@ -98,74 +98,32 @@ def test_unknown_queries_are_left_out_and_counted(tmp_path: Path) -> None:
     assert "1 of 3 queries are none of the data's training queries" in found.remarks[0]
 
 
-# Places against ids.
+# Places against ids, and the direction of scores.
 
 
-def test_places_are_told_from_ids_and_that_is_said(tmp_path: Path) -> None:
-    tree = {"17": {"id_list": [[1, 0, 17], [3, 1, 17]], "score_list": [0.2, 0.1]}}
-    found = read(tmp_path, tree)
-    assert [each.picks for each in found.candidates["17"]] == [(1, 0), (3, 1)]
-    assert "places in the pool, not ids of examples" in found.remarks[0]
-
-
-def test_numbers_that_could_be_both_are_refused_until_it_is_said(tmp_path: Path) -> None:
-    pools = {"17": ["2", "3", "0", "1"]}
+def test_places_are_read_where_that_is_written(tmp_path: Path) -> None:
     tree = {"17": {"id_list": [[1, 0, 17]], "score_list": [0.2]}}
-    with pytest.raises(ConfigError, match=r'could be places in them too; write ids = "global", or "local"'):
-        read(tmp_path, tree, pools=pools)
-    assert read(tmp_path, tree, pools=pools, ids="global").candidates["17"][0].picks == (3, 2)
-    assert read(tmp_path, tree, pools=pools, ids="local").candidates["17"][0].picks == (1, 0)
-
-
-def test_both_readings_alike_is_no_question(tmp_path: Path) -> None:
-    tree = {"17": {"id_list": [[1, 0, 17]], "score_list": [0.2]}}
-    assert read(tmp_path, tree, pools={"17": ["0", "1"]}).candidates["17"][0].picks == (1, 0)
-
-
-def test_a_number_that_fits_no_reading_is_named(tmp_path: Path) -> None:
-    tree = changed(BEAMS, "18", "id_list", 1, value=[99, 41, 18])
-    with pytest.raises(ConfigError, match=r"query '18': id_list\[1\]: 99 is no example of the query's pool"):
+    with pytest.raises(ConfigError, match=r'1 is no example of the query\'s pool; .*write ids = "local"'):
         read(tmp_path, tree)
-    with pytest.raises(ConfigError, match=r"31 is no place in the query's pool"):
+    assert read(tmp_path, tree, ids="local").candidates["17"][0].picks == (1, 0)
+    with pytest.raises(ConfigError, match=r'31 is no place of the query\'s pool; .*write ids = "global"'):
         read(tmp_path, BEAMS, ids="local")
 
 
-def test_places_that_repeat_the_ids_are_ignored_and_that_is_said(tmp_path: Path) -> None:
+def test_places_may_repeat_the_ids_and_those_of_other_pools_are_refused(tmp_path: Path) -> None:
     tree = changed(POINTERS, "17", "pointer_candidates", 0, "pointer_pos", value=[31, 30])
-    found = read(tmp_path, tree)
-    assert found.candidates["17"][0].picks == (1, 0)
-    assert any("pointer_pos repeats the ids of pointer" in remark for remark in found.remarks)
-
-
-def test_places_of_other_pools_are_refused(tmp_path: Path) -> None:
+    assert read(tmp_path, tree).candidates["17"][0].picks == (1, 0)
     tree = changed(POINTERS, "17", "pointer_candidates", 0, "pointer_pos", value=[0, 1])
-    with pytest.raises(
-        ConfigError,
-        match=r"pointer = \[31, 30\] and pointer_pos = \[0, 1\] \(in this data \['30', '31'\]\) are different choices",
-    ):
+    with pytest.raises(ConfigError, match=r"pointer = \[31, 30\] and pointer_pos = \[0, 1\] are different choices"):
         read(tmp_path, tree)
 
 
-# The direction of scores.
-
-
-def test_costs_are_told_by_their_order_and_turned(tmp_path: Path) -> None:
-    tree = changed(changed(BEAMS, "17", "score_list", value=[1.0, 2.0]), "18", "score_list", value=[0.5, 0.6])
-    found = read(tmp_path, tree)
-    assert [each.fields["quality"] for each in found.candidates["17"]] == [-1.0, -2.0]
-    assert [each.fields["info"] for each in found.candidates["18"]] == [-0.5, -0.6]
-    assert "they are costs, and their sign is turned" in found.remarks[0]
-
-
-def test_scores_in_no_order_are_refused_until_it_is_said(tmp_path: Path) -> None:
+def test_scores_that_do_not_fall_are_refused_until_it_is_said_what_they_are(tmp_path: Path) -> None:
     tree = changed(BEAMS, "17", "score_list", value=[1.0, 2.0])
-    with pytest.raises(
-        ConfigError,
-        match=r'the scores of 1 queries fall along the list, those of 1 rise.*write score = "higher" or "lower"',
-    ):
+    with pytest.raises(ConfigError, match=r'query \'17\': score_list = .* Write score = "lower", or "higher"'):
         read(tmp_path, tree)
     assert read(tmp_path, tree, score="higher").candidates["17"][1].fields["quality"] == 2.0
-    assert read(tmp_path, tree, score="lower").candidates["17"][1].fields["quality"] == -2.0
+    assert read(tmp_path, tree, score="lower").candidates["17"][1].fields == {"quality": -2.0, "info": -2.0}
 
 
 # Choices that are none.
@@ -176,6 +134,7 @@ def test_scores_in_no_order_are_refused_until_it_is_said(tmp_path: Path) -> None
     [
         (("17", "id_list", 0), [31, 30], r"id_list\[0\] = \[31, 30\] does not end with the query's own id"),
         (("17", "id_list", 0), [31, 31, 17], r"\[31, 31\] has an example twice"),
+        (("18", "id_list", 1), [99, 41, 18], r"query '18': id_list\[1\]: 99 is no example of the query's pool"),
         (("17", "id_list", 0), [17, 31, 17], "the query itself is among its examples"),
         (("17", "id_list", 0), [31, 30, 32, 17], "has 3 examples, and a choice has 1 to domain.shots = 2"),
         (("17", "id_list", 0), ["31", 17], "must be a list of whole numbers"),

@@ -353,9 +353,6 @@ class LanguageConfig(DomainConfig):
     whole_run: ClassVar[frozenset[str]] = frozenset({"model"})
     """Keys that no stage may change."""
 
-    rewarding: ClassVar[frozenset[str]] = frozenset({"rewards"})
-    """Keys that change no weight in a stage that samples nothing."""
-
     kind: Literal["language"] = "language"
     model: ModelConfig
     data: DataConfig

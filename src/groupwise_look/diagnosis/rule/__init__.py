@@ -8,9 +8,9 @@ from groupwise_look.diagnosis.rule.base import Rule, Seen
 
 LOOKS = {**data.LOOKS, **progress.LOOKS, **rewards.LOOKS, **policy.LOOKS, **steps.LOOKS}
 _ENDED = {
-    # Later epochs only hide it.
+    # Later epochs only hide that prompts came back too early.
     "prompts_come_back": lambda stage: False,
-    # What later updates do without a bound may have ended them: a stage of flat groups has none.
+    # Unbounded updates may have made all groups flat, and a stage without updates cannot show the ratio.
     "ratio_always_one": lambda stage: False,
     "reward_flat": progress.is_no_longer_flat,
 }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Literal, TypeVar, final
 
@@ -17,20 +17,24 @@ T = TypeVar("T")
 @final
 @dataclass(frozen=True)
 class Seen:
-    """The sentence and the evidence of a rule that fired.
+    """A rule's case that holds, with its numbers and its evidence.
 
     Args:
-        what: one sentence with numbers.
+        case: name of the case in `rules.toml`, whose words replace the rule's; empty for the rule's own.
         evidence: the values that show it.
         severity: where it differs from the rule's own.
-        means, advice: where they differ from the rule's own.
+        values: name -> value, for the words.
     """
 
-    what: str
+    case: str
     evidence: Sequence[Series]
-    severity: Severity | None = None
-    means: str = ""
-    advice: str = ""
+    severity: Severity | None
+    values: Mapping[str, Any]
+
+
+def saw(case: str, evidence: Sequence[Series], severity: Severity | None = None, /, **values: Any) -> Seen:
+    """Makes what a look returns; a series among the values is written as its mean."""
+    return Seen(case, evidence, severity, values)
 
 
 Look = Callable[[Stage], Seen | None]
@@ -54,7 +58,10 @@ class Rule:
         phrase: the finding as a clause, for a headline.
         reads: the metrics it reads.
         speaks: when it speaks, in words, with its thresholds.
+        says: one sentence with the numbers that show it, a format string.
+        means: what it means.
         advice: what to set, by key.
+        cases: name of a case -> its own `says`, `means` and `advice`; those it lacks are the rule's.
         follows: names of rules whose findings may be the cause of this one.
         steps: what the advice does to the size of updates; a run is never told both, and smaller ones win, since that
             the policy moved too far is seen, while that it could move further is supposed.
@@ -76,6 +83,8 @@ class Rule:
     speaks: str
     means: str
     advice: str
+    says: str = ""
+    cases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     follows: Sequence[str] = ()
     steps: Literal["smaller", "larger"] | None = None
     ended: Callable[[Stage], bool] | None = None
@@ -92,11 +101,15 @@ class Rule:
             except Absent:
                 continue
             if seen is not None:
-                severity = seen.severity or self.severity
-                means, advice, step = seen.means or self.means, seen.advice or self.advice, stage.step
-                return Finding(
-                    self.name, severity, stage.name, step, step, seen.what, means, advice, tuple(seen.evidence)
-                )
+                own = {
+                    "says": self.says,
+                    "means": self.means,
+                    "advice": self.advice,
+                    **(self.cases[seen.case] if seen.case else {}),
+                }
+                what, means, advice = (own[name].format(**seen.values) for name in ("says", "means", "advice"))
+                severity, step = seen.severity or self.severity, stage.step
+                return Finding(self.name, severity, stage.name, step, step, what, means, advice, tuple(seen.evidence))
         return None
 
 
@@ -110,25 +123,24 @@ def newest(metric: str, count: int = WINDOW) -> Stretch:
     return lambda stage: stage.last(metric, count)
 
 
-def sees(says: str, when: Callable[[Any], bool], **stretches: Stretch) -> Look:
+def sees(when: Callable[[Any], bool], **stretches: Stretch) -> Look:
     """Makes a look of a predicate. It is silent where a stretch is absent.
 
     Args:
-        says: the sentence, with the stretches by name; one is written as its mean.
         when: takes the stretches by name and returns whether the rule speaks.
-        stretches: what it looks at; all of them are evidence.
+        stretches: what it looks at; all of them are evidence, and the rule's words may name them.
 
     Example:
-        >>> look = sees("It is {last}.", lambda s: s.last.mean > 0, last=newest("reward", 1))
+        >>> look = sees(lambda s: s.last.mean > 0, last=newest("reward", 1))
         >>> stage = Stage()
         >>> stage.add({"step": 1, "reward": 0.5})
-        >>> look(stage).what
-        'It is 0.5.'
+        >>> look(stage).values["last"].mean
+        0.5
     """
 
     def look(stage: Stage) -> Seen | None:
         found = {name: need(stretch(stage)) for name, stretch in stretches.items()}
-        return Seen(says.format(**found), list(found.values())) if when(SimpleNamespace(**found)) else None
+        return saw("", list(found.values()), **found) if when(SimpleNamespace(**found)) else None
 
     return look
 
@@ -153,16 +165,6 @@ def newest_of(stage: Stage, count: int, *metrics: str) -> list[Series]:
 def present(*series: Series | None) -> list[Series]:
     """Returns those series that the stage has."""
     return [each for each in series if each is not None]
-
-
-def number(value: float) -> str:
-    """Writes a number with three digits, for a sentence.
-
-    Example:
-        >>> number(0.12345), number(1e-7)
-        ('0.123', '1e-07')
-    """
-    return f"{value:.3g}"
 
 
 def rewards_rise(stage: Stage, count: int = WINDOW) -> bool:

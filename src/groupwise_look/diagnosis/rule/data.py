@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise_look.diagnosis.rule.base import Seen, first_of, need, newest, newest_of, present, rewards_rise, sees
+from groupwise_look.diagnosis.rule.base import Seen, first_of, need, newest, newest_of, present, rewards_rise, saw, sees
 from groupwise_look.diagnosis.rule.rising import CLOSED, FEW, evaluations_rise, start_gap
 from groupwise_look.diagnosis.series import WINDOW, Series
 from groupwise_look.diagnosis.stage import Stage
@@ -16,12 +16,7 @@ def _never_earn(stage: Stage) -> Seen | None:
     learnt = right[1].above(right[0], errors=4.0) and right[1].mean - right[0].mean >= 0.2
     if not learnt or right[1].mean < 0.8 * (1 - wrong[1].mean):
         return None
-    return Seen(
-        f"In {wrong[0]:.0%} of the groups of the first {WINDOW} steps nobody earned anything, and in {wrong[1]:.0%} of"
-        f" the last {WINDOW}, although those in which all members are right have grown from {right[0]:.0%} to"
-        f" {right[1]:.0%}.",
-        [*wrong, *right],
-    )
+    return saw("", [*wrong, *right], wrong=wrong, right=right)
 
 
 def _come_back(stage: Stage) -> Seen | None:
@@ -29,11 +24,7 @@ def _come_back(stage: Stage) -> Seen | None:
     on_purpose = any(stage.setting(f"train.{rule}") for rule in ("adaptive_sampling", "worst_first"))
     if on_purpose or epoch.mean > 2.0 or revisited.mean < 0.5 * drawn.mean:
         return None
-    return Seen(
-        f"{revisited:.0f} prompts were drawn three times or more by epoch {epoch}, and an epoch draws every prompt"
-        " once.",
-        [revisited, epoch, drawn],
-    )
+    return saw("", [revisited, epoch, drawn], revisited=revisited, epoch=epoch)
 
 
 def _too_few(stage: Stage) -> Seen | None:
@@ -42,10 +33,7 @@ def _too_few(stage: Stage) -> Seen | None:
     if size.mean * prompts.mean > 4 or rewards_rise(stage):
         return None
     beside = f", and {flat:.0%} of the groups are flat" if flat else ""
-    return Seen(
-        f"A step compares {size:.0f} members of {prompts:.0f} prompts{beside}; the reward has not risen.",
-        [size, prompts, *present(flat)],
-    )
+    return saw("", [size, prompts, *present(flat)], size=size, prompts=prompts, beside=beside)
 
 
 _SIDES = ("zero_gradient_fraction/positive", "zero_gradient_fraction/negative")
@@ -58,11 +46,7 @@ def _rejects(stage: Stage) -> Seen | None:
         return None
     if admitted.mean > 0.1:
         return _flat_alone(stage, admitted, flat)
-    return Seen(
-        f"The admission let {admitted:.0%} of the groups of the last {WINDOW} steps train, although only {flat:.0%}"
-        " were flat.",
-        [admitted, flat],
-    )
+    return saw("", [admitted, flat], admitted=admitted, flat=flat)
 
 
 def _flat_alone(stage: Stage, admitted: Series, flat: Series) -> Seen | None:
@@ -74,13 +58,7 @@ def _flat_alone(stage: Stage, admitted: Series, flat: Series) -> Seen | None:
         return None
     if any(trained > alike for trained, alike in zip(admitted.values, flat.values, strict=True)):
         return None
-    return Seen(
-        f"The admission let {admitted:.0%} of the groups of the last {WINDOW} steps train, all of them flat, and threw"
-        f" away the {1 - flat.mean:.0%} in which members differ: the policy's loss is exactly 0.",
-        [admitted, flat, loss],
-        means="Groups that could teach something are thrown away by the admission, and those that teach nothing are"
-        " kept: its condition is turned round.",
-    )
+    return saw("flat_alone", [admitted, flat, loss], admitted=admitted, differing=1 - flat.mean)
 
 
 def _noisy(stage: Stage) -> Seen | None:
@@ -93,11 +71,7 @@ def _noisy(stage: Stage) -> Seen | None:
     # Where the evaluation has fallen as well, it is the policy or the data that is broken.
     if gap.has_fallen or gap.is_closing(stage) or not gap.is_wide(stage, min(gap.evaluation.values), 0.75):
         return None
-    return Seen(
-        f"Members of the first {FEW} steps earned {gap.reward} on average. In the evaluation before, the same policy"
-        f" earned {gap.start:.3g} ({gap.evaluation.metric.removeprefix('eval/')}). The reward has not risen.",
-        gap.evidence,
-    )
+    return saw("noisy", gap.evidence, gap=gap)
 
 
 def _hot(stage: Stage) -> Seen | None:
@@ -111,7 +85,7 @@ def _hot(stage: Stage) -> Seen | None:
     if not is_below and rewards_rise(stage):
         return None
     risen = " to what an evaluation earned before" if is_below else ""
-    return Seen(f"Members are sampled at temperature {hot}, and the reward has not risen{risen}.", [hot])
+    return saw("hot", [hot], hot=hot, risen=risen)
 
 
 def _training_unlike(stage: Stage) -> Seen | None:
@@ -121,11 +95,7 @@ def _training_unlike(stage: Stage) -> Seen | None:
     if not gap.is_wide(stage, gap.start, 0.5):
         return None
     name, now = gap.evaluation.metric.removeprefix("eval/"), gap.evaluation.values[-1]
-    return Seen(
-        f"In the first {FEW} steps training prompts earned {gap.reward} on average. In the evaluation before, the same"
-        f" policy earned {gap.start:.3g} ({name}, {now:.3g} now). The training reward has not risen.",
-        gap.evidence,
-    )
+    return saw("", gap.evidence, gap=gap, name=name, now=now)
 
 
 def _held_out_unlike(stage: Stage) -> Seen | None:
@@ -138,12 +108,7 @@ def _held_out_unlike(stage: Stage) -> Seen | None:
     narrowed = now - gap.start > CLOSED * width and last.mean - now < width
     if narrowed or gap.reward.mean - last.mean > 0.5 * width:
         return None
-    return Seen(
-        f"In the first {FEW} steps training prompts earned {gap.reward} on average. In the evaluation before, the same"
-        f" policy earned {gap.start:.3g} ({gap.evaluation.metric.removeprefix('eval/')}). Now training prompts earn"
-        f" {last} and evaluated ones {now:.3g}.",
-        [*gap.evidence, last],
-    )
+    return saw("", [*gap.evidence, last], gap=gap, last=last, now=now)
 
 
 def _average_lags(stage: Stage) -> Seen | None:
@@ -159,12 +124,7 @@ def _average_lags(stage: Stage) -> Seen | None:
     share = float(decay) ** updates
     if share <= 0.5:
         return None
-    return Seen(
-        f"After {updates} updates the average of the weights (train.weight_average.decay = {float(decay):.3g}) is still"
-        f" made up to {100 * share:.3g} % of the weights that the stage began with. The reward rose from {start} to"
-        f" {last}; the evaluations, which use the average, did not rise.",
-        [start, last],
-    )
+    return saw("", [start, last], updates=updates, decay=decay, percent=100 * share, start=start, last=last)
 
 
 def _repeats(stage: Stage) -> Seen | None:
@@ -180,21 +140,15 @@ def _repeats(stage: Stage) -> Seen | None:
     if len(partial) < 2 or not low:
         return None
     seen = low[0]
-    # What rose before the first evaluation says nothing about later ones.
+    # A rise before the first evaluation cannot show in later ones.
     if seen.steps[-1] <= last.steps[0] or seen.steps[0] > start.steps[-1]:
         return None
-    return Seen(
-        f"{len(seen)} evaluations gave the same numbers to the last digit ({seen.values[0]:.3g} for"
-        f" {seen.metric.removeprefix('eval/')}), while the reward rose from {start} to {last}.",
-        [seen, start, last],
-    )
+    return saw("", [seen, start, last], count=len(seen), seen=seen, start=start, last=last)
 
 
 LOOKS = {
     "prompts_of_one_value": [
         sees(
-            "{share:.0%} of the {count:.0f} prompts that were drawn three times or more always earned the same"
-            " value, whatever was answered.",
             lambda s: s.count.mean >= 20 and s.share.mean >= 0.5,
             share=newest("prompts/one_value", 1),
             count=newest("prompts/revisited", 1),

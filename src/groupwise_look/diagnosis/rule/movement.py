@@ -38,7 +38,7 @@ def path(stage: Stage) -> float | None:
     return (first.mean + last.mean) / 2 * stage.count(CHANGE)
 
 
-def dwindled(stage: Stage, count: int) -> tuple[Series, Series] | None:
+def shrunken_steps(stage: Stage, count: int) -> tuple[Series, Series] | None:
     """Returns the first and the newest changes of the weights by an update, where those for one learning rate have
     become a tenth of what they were, and the gradient is at least half as large as it was; otherwise `None`.
 
@@ -58,7 +58,7 @@ def dwindled(stage: Stage, count: int) -> tuple[Series, Series] | None:
     return change if share < 0.1 and gradient[1].mean >= 0.5 * gradient[0].mean else None
 
 
-def stands_still(stage: Stage) -> bool:
+def has_hardly_moved(stage: Stage) -> bool:
     """Returns whether most steps make updates and the policy is where it was: its surprisal has changed by less than 2
     % and less than two standard errors, and its weights have not gone a hundredth of their size. A policy may be
     another one at the same surprisal.
@@ -90,7 +90,7 @@ def entropy(stage: Stage, count: int) -> tuple[Series, Series] | None:
     return ends
 
 
-def unused(stage: Stage, count: int, share: float = 0.5) -> tuple[Series, Series] | None:
+def missed_gain(stage: Stage, count: int, share: float = 0.5) -> tuple[Series, Series] | None:
     """Returns the best of a group at the start and the reward now, where less than a share of the way from the start's
     mean to that best was gone.
 

@@ -10,12 +10,12 @@ from groupwise_look.diagnosis.rule.base import (
     need,
     newest,
     newest_of,
-    number,
     present,
     rewards_rise,
+    saw,
     sees,
 )
-from groupwise_look.diagnosis.rule.movement import CHANGE, UNMOVED, entropy, first_loss, last_loss, unused
+from groupwise_look.diagnosis.rule.movement import CHANGE, UNMOVED, entropy, first_loss, last_loss, missed_gain
 from groupwise_look.diagnosis.rule.rising import evaluations_stay, rise
 from groupwise_look.diagnosis.series import WINDOW, Series
 from groupwise_look.diagnosis.stage import Stage
@@ -25,13 +25,9 @@ def _collapsed(stage: Stage) -> Seen | None:
     for count in (10, 20):
         # The best of a group is luck in part, which no policy repeats: in selection, where it is most of it, sound runs
         # come a third to two thirds of the way.
-        ends, missed = entropy(stage, count), unused(stage, count, 0.25)
+        ends, missed = entropy(stage, count), missed_gain(stage, count, 0.25)
         if ends and missed and ends[1].mean <= 0.1 * ends[0].mean:
-            return Seen(
-                f"Entropy fell from {ends[0]} to {ends[1]} nats a decision. The reward is {missed[1]}; at the start the"
-                f" best member of a group earned {missed[0]}.",
-                [*ends, *missed],
-            )
+            return saw("", [*ends, *missed], ends=ends, missed=missed)
     return None
 
 
@@ -39,10 +35,7 @@ def _length_creeps(stage: Stage) -> Seen | None:
     (start, last), [reward] = need(stage.ends("completions/mean_length")), newest_of(stage, WINDOW, "reward")
     if not has_grown(start, last) or rewards_rise(stage):
         return None
-    return Seen(
-        f"Members grew from {start} to {last} decisions, and the reward did not rise with them ({reward} now).",
-        [start, last, reward],
-    )
+    return saw("", [start, last, reward], start=start, last=last, reward=reward)
 
 
 def _apart_at_start(stage: Stage) -> Seen | None:
@@ -58,11 +51,7 @@ def _apart_at_start(stage: Stage) -> Seen | None:
     # Several updates on the first batch have moved the policy before its mean is taken.
     if kl.mean < 0.1 or share.mean < 1 or last.above(reward):
         return None
-    return Seen(
-        f"Before its first update the policy was {kl} nats a decision from its reference; the reward has not risen"
-        f" ({reward} at first, {last} now).",
-        [kl, reward, last],
-    )
+    return saw("", [kl, reward, last], kl=kl, reward=reward, last=last)
 
 
 def _below_zero(stage: Stage) -> Seen | None:
@@ -76,16 +65,13 @@ def _below_zero(stage: Stage) -> Seen | None:
     # No noise of an estimate makes that in every step.
     if max(*newest.values, *before.values) > -0.05 or newest.mean >= before.mean:
         return None
-    return Seen(
-        f"The divergence from the reference was {before} nats a decision and is {newest}.",
-        [before, newest],
-    )
+    return saw("", [before, newest], before=before, newest=newest)
 
 
 def _runs_away(stage: Stage) -> Seen | None:
     count, half = stage.count("kl"), WINDOW // 2
     [start], [last] = first_of(stage, half, "kl"), newest_of(stage, half, "kl")
-    before, reward = need(stage.kl_before(half, max(half, count // 3))), need(stage.ends("reward", half))
+    before, reward = need(stage.before("kl", half, max(half, count // 3))), need(stage.ends("reward", half))
     grown, earlier, allowed = last.mean - before.mean, max(before.mean - start.mean, 0.0), _allowed(stage)
     # A drift at constant pace grows by half as much in the last third as in the two before; a random walk's square by a
     # little more than they.
@@ -97,11 +83,7 @@ def _runs_away(stage: Stage) -> Seen | None:
     earned = rise(stage, min(2 * WINDOW, stage.count("reward") // 3))
     if reward[1].above(reward[0]) or (earned is not None and not earned.is_none):
         return None
-    return Seen(
-        f"The divergence from the reference went from {before} to {last} nats a decision in the last third of the"
-        f" steps, and the reward has not risen ({reward[0]} at first, {reward[1]} now).",
-        [before, last, reward[1]],
-    )
+    return saw("", [before, last, reward[1]], before=before, last=last, reward=reward)
 
 
 def _allowed(stage: Stage) -> float | None:
@@ -122,15 +104,9 @@ def _random(stage: Stage) -> Seen | None:
     if rewards_rise(stage, 5):
         return None
     reward, coefficient = stage.ends("reward", 5) or (), stage.setting("entropy")
-    paid = isinstance(coefficient, int | float) and coefficient > 0
     numbers = f" ({reward[0]} at first, {reward[1]} now)" if reward else ""
-    return Seen(
-        f"The surprisal of what is sampled rose from {start} to {last} nats a decision, and the reward did not"
-        f" rise{numbers}.",
-        [start, last, *reward],
-        means=f"The entropy bonus (entropy = {number(coefficient)}) pays more than the reward does." if paid else "",
-        advice="Take a tenth of entropy, or 0." if paid else "",
-    )
+    case = "paid" if isinstance(coefficient, int | float) and coefficient > 0 else ""
+    return saw(case, [start, last, *reward], start=start, last=last, numbers=numbers, coefficient=coefficient)
 
 
 def _decays(stage: Stage) -> Seen | None:
@@ -140,11 +116,7 @@ def _decays(stage: Stage) -> Seen | None:
     share = decay * rate.mean
     if share < 1e-3 or share * stage.count(CHANGE) < 0.3:
         return None
-    return Seen(
-        f"optimiser.weight_decay = {number(decay)} times the learning rate {rate} takes away {number(100 * share)} % of"
-        " every weight in each update.",
-        [rate],
-    )
+    return saw("", [rate], decay=decay, rate=rate, percent=100 * share)
 
 
 def _advantages(stage: Stage) -> float | None:
@@ -160,11 +132,7 @@ def _holds(stage: Stage) -> Seen | None:
     beta = loss.mean / kl.mean
     if beta <= 0 or size / beta > 0.1:
         return None
-    return Seen(
-        f"The divergence has the coefficient {number(beta)}, and the advantages have a spread of {number(size)}: they"
-        f" balance when a log-prob has moved by about {number(size / beta)} nats. The reward has not risen.",
-        [loss, kl],
-    )
+    return saw("", [loss, kl], beta=beta, size=size, balance=size / beta)
 
 
 def _drowned(stage: Stage) -> Seen | None:
@@ -174,43 +142,25 @@ def _drowned(stage: Stage) -> Seen | None:
     if stage.num_steps < WINDOW or rewards_rise(stage):
         return None
     if largest.mean >= 20.0 * size:
-        return Seen(
-            f"{largest.metric} is {largest}, and advantages have a spread of {number(size)}: nearly the whole gradient"
-            " comes from that term. The reward has not risen.",
-            [largest],
-        )
+        return saw("drowned", [largest], largest=largest, size=size)
     # A supervised loss that fell to a small part of what it was, beside a reward that stands still and is evaluated no
     # higher: its targets do not earn, and the weights went after them.
     earned, start, last = need(stage.ends("reward")), need(first_loss(stage, 5)), need(last_loss(stage, 10))
     if earned[1].above(earned[0]) or not evaluations_stay(stage) or not 0 < last.mean < 0.25 * start.mean:
         return None
-    return Seen(
-        f"The supervised loss fell from {start} to {last}, and the reward has not risen ({earned[0]} at first,"
-        f" {earned[1]} now): the policy has learnt only that term.",
-        [start, last, *earned],
-    )
-
-
-_CAUSES = "Either the reward pays for length, or the policy has collapsed and no longer ends its answers"
-_HOLD = (
-    "Look in rollouts/ at the rewards of long answers. A reward of kind soft_overlong or a lower"
-    " optimiser.learning_rate stops the growth; a higher domain.sampling.max_new_tokens would only feed it."
-)
-_ROOM = "Raise domain.sampling.max_new_tokens, or write stop strings that fit the model's format."
+    return saw("learnt_alone", [start, last, *earned], start=start, last=last, earned=earned)
 
 
 def _all_truncated(stage: Stage) -> Seen | None:
     [cut] = newest_of(stage, WINDOW, "completions/clipped_ratio")
     if cut.mean < 0.9:
         return None
-    sentence = f"{cut:.0%} of the members of the last {WINDOW} steps were cut off by the length limit."
     start, lengths = stage.first("completions/clipped_ratio", 5), _lengths(stage)
     # The limit hides what grows beyond it.
     if start is None or (start.mean > 0.5 and not has_grown(*lengths)):
-        return Seen(sentence, [cut], advice=_ROOM)
+        return saw("room", [cut], cut=cut)
     grown = f", and answers have grown from {lengths[0]} to {lengths[1]} decisions" if all(lengths) else ""
-    means = f"In the first 5 steps {start:.0%} were cut off{grown}. {_CAUSES}."
-    return Seen(sentence, [start, cut], means=means, advice=_HOLD)
+    return saw("grown", [start, cut], start=start, cut=cut, grown=grown)
 
 
 def _lengths(stage: Stage) -> tuple[Series | None, Series | None]:
@@ -223,13 +173,9 @@ def _teaches_brevity(stage: Stage) -> Seen | None:
     if len(cut) < 2 or len(length) < 2 or stage.num_steps < 2 * WINDOW:
         return None
     fewer = cut[0].mean >= 0.2 and cut[1].mean <= 0.25 * cut[0].mean
-    if not fewer or not length[0].above(length[1]) or unused(stage, 5, 0.25) is None:
+    if not fewer or not length[0].above(length[1]) or missed_gain(stage, 5, 0.25) is None:
         return None
-    return Seen(
-        f"In the first 5 steps {cut[0]:.0%} of the members were cut off by the length limit, and now {cut[1]:.0%} are."
-        f" Members have shrunk from {length[0]} to {length[1]} decisions.",
-        [*cut, *length],
-    )
+    return saw("", [*cut, *length], cut=cut, length=length)
 
 
 def _left_out(stage: Stage) -> Seen | None:
@@ -244,11 +190,7 @@ def _left_out(stage: Stage) -> Seen | None:
     # Answers of several turns are measured with the words of others between them, which nobody trains on.
     if stage.setting("domain.environment") or lengths.mean + 2 * lengths.error >= 0.5 * evaluated.values[0]:
         return None
-    return Seen(
-        f"In the first 5 steps a member had {lengths} decisions to train on. In the evaluation before, a sampled answer"
-        f" had {evaluated.values[0]:.3g} tokens.",
-        [lengths, evaluated],
-    )
+    return saw("", [lengths, evaluated], lengths=lengths, evaluated=evaluated)
 
 
 LOOKS = {
@@ -265,8 +207,6 @@ LOOKS = {
     "limit_teaches_brevity": [_teaches_brevity],
     "texts_repeat": [
         sees(
-            "{last:.0%} of the three-word phrases occurred earlier in the same text; in the first 5 steps"
-            " {start:.0%} did.",
             lambda s: s.last.mean >= max(0.4, s.start.mean + 0.25),
             start=first("completions/repetition", 5),
             last=newest("completions/repetition"),
@@ -274,7 +214,6 @@ LOOKS = {
     ],
     "prompts_truncated": [
         sees(
-            "{cut:.0%} of the training prompts are too long, and were cut on the left.",
             lambda s: s.cut.mean >= 0.2,
             cut=newest("settings/truncated_prompts", 1),
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groupwise_look.diagnosis.rule.base import Seen, first_of, need, newest_of
-from groupwise_look.diagnosis.rule.movement import CHANGE, dwindled, stands_still
+from groupwise_look.diagnosis.rule.base import Seen, first_of, need, newest_of, saw
+from groupwise_look.diagnosis.rule.movement import CHANGE, has_hardly_moved, shrunken_steps
 from groupwise_look.diagnosis.rule.rising import Rise, evaluations_stay, rise
 from groupwise_look.diagnosis.series import WINDOW, Series
 from groupwise_look.diagnosis.stage import Stage
@@ -15,15 +15,12 @@ def _slow(stage: Stage) -> Seen | None:
     steps, rewards = newest_of(stage, 3, "step_time", "seconds/rewards")
     if steps.mean < 1.0 or rewards.mean < 0.75 * steps.mean:
         return None
-    sentence = f"Rewards take {rewards} of the {steps} seconds of a step"
     limit, meant = stage.setting("train.max_seconds"), stage.planned_steps
     if not isinstance(limit, int | float) or not meant or steps.mean * meant <= 2 * limit:
-        return Seen(f"{sentence}.", [steps, rewards])
-    return Seen(
-        f"{sentence}, so that the {limit:.3g} seconds of train.max_seconds hold about {limit / steps.mean:.0f} of"
-        f" {meant} steps.",
-        [steps, rewards],
-        "warning",
+        return saw("", [steps, rewards], steps=steps, rewards=rewards)
+    held = limit / steps.mean
+    return saw(
+        "limited", [steps, rewards], "warning", steps=steps, rewards=rewards, limit=limit, held=held, meant=meant
     )
 
 
@@ -42,12 +39,7 @@ def _stopped(stage: Stage) -> Seen | None:
     if best > 0:
         return _while_the_reward_rises(stage, goal, best)
     most = max(sign * (value - goal.values[0]) for value in goal.values[1:])
-    return Seen(
-        f"Early stopping ends the stage after {patience} evaluations without a gain:"
-        f" {goal.metric.removeprefix('eval/')} gained {most:.3g} at most, and more than {least:.3g} counts"
-        " (train.early_stopping.min_gain).",
-        [goal],
-    )
+    return saw("no_gain", [goal], patience=patience, goal=goal, most=most, least=least)
 
 
 def _best(values: Sequence[float], sign: float, least: float) -> int:
@@ -68,14 +60,8 @@ def _while_the_reward_rises(stage: Stage, goal: Series, best: int) -> Seen | Non
             continue
         then, now = seen.values[best], seen.values[-1]
         if now > then + 0.01 * abs(then):
-            return Seen(
-                f"Early stopping ends the stage because {goal.metric.removeprefix('eval/')} has gained nothing since"
-                f" step {goal.steps[best]}, while {seen.metric.removeprefix('eval/')} rose from {then:.3g} to"
-                f" {now:.3g}.",
-                [goal, seen],
-                means="The metric that early stopping watches stands still, but the policy still learns to earn more.",
-                advice="Look at train.metric and train.metric_goal: do they measure what you want? If so, raise"
-                " train.early_stopping.patience.",
+            return saw(
+                "reward_rises", [goal, seen], goal=goal, best_step=goal.steps[best], seen=seen, then=then, now=now
             )
     return None
 
@@ -89,12 +75,7 @@ def _by_heart(stage: Stage) -> Seen | None:
     if epoch.mean < 5.0 or not last.above(start) or last.mean - start.mean < 0.25 * spread.mean:
         return None
     seen = need(next((seen for seen in stage.evaluated_rewards() if seen.values[-1] <= seen.values[0]), None))
-    return Seen(
-        f"The reward rose from {start} to {last} on training prompts that were drawn {epoch:.0f} times, while"
-        f" {seen.metric.removeprefix('eval/')} of the evaluations went from {seen.values[0]:.3g} to"
-        f" {seen.values[-1]:.3g}.",
-        [start, last, seen],
-    )
+    return saw("", [start, last, seen], start=start, last=last, epoch=epoch, seen=seen, now=seen.values[-1])
 
 
 def _drifts(stage: Stage) -> Seen | None:
@@ -103,34 +84,24 @@ def _drifts(stage: Stage) -> Seen | None:
     # Truncation by top-p makes a difference as well, from the first step on and of about the same size.
     if stage.count(metric) <= 3 or min(newest.values) < max(0.02, 10.0 * start.mean):
         return None
-    return Seen(
-        f"The sampler's log-probs differ from the policy's by {newest} nats a decision; in the first step by {start}.",
-        [start, newest],
-    )
+    return saw("", [start, newest], newest=newest, start=start)
 
 
 def _rescored_apart(stage: Stage) -> Seen | None:
     [gap] = newest_of(stage, 3, "sampling/rescoring_difference/mean")
     bounds = [stage.setting(f"trust.{side}") for side in ("low", "high")]
     width = min((bound for bound in bounds if isinstance(bound, int | float) and bound > 0), default=0.2)
-    # Of log-probs of up to ten nats fp32's unit in the last place is 9.5e-7: no two passes agree better.
+    # fp32 rounds log-probs of up to ten nats by up to 9.5e-7, so no two passes agree better.
     if gap.mean <= max(0.1 * width, 1e-6):
         return None
-    return Seen(
-        f"Scored again before its first update, the policy is {gap} nats a decision away from what was recorded while"
-        f" it sampled; the trust region is {width:.3g} wide.",
-        [gap],
-    )
+    return saw("rescored", [gap], gap=gap, width=width)
 
 
 def _ratios_apart(stage: Stage) -> Seen | None:
     share, low, high = newest_of(stage, 3, "on_policy_share", "ratio/p1", "ratio/p99")
     if share.mean != 1 or (high.mean <= 1.05 and low.mean >= 0.95):
         return None
-    return Seen(
-        f"With one update a batch every ratio should be 1, but 1 % of them are below {low} and 1 % above {high}.",
-        [low, high],
-    )
+    return saw("ratios", [low, high], low=low, high=high)
 
 
 def _always_one(stage: Stage) -> Seen | None:
@@ -141,11 +112,7 @@ def _always_one(stage: Stage) -> Seen | None:
         return None
     if max(share.values) > 0.9 or min(equal.values) < 0.99 or min(change.values) < 1e-5:
         return None
-    return Seen(
-        f"{1 - share.mean:.0%} of the updates were made after another on the same batch had changed the weights by"
-        f" {change} of their size, and {equal:.0%} of the log-ratios are exactly 0.",
-        [share, equal, change],
-    )
+    return saw("", [share, equal, change], later=1 - share.mean, change=change, equal=equal)
 
 
 _LONG = 100
@@ -154,7 +121,7 @@ _LONG = 100
 
 def _flat(stage: Stage) -> Seen | None:
     count, seen = stage.count("reward"), need(_rise(stage))
-    if count < 2 * WINDOW or not seen.is_none or stands_still(stage):
+    if count < 2 * WINDOW or not seen.is_none or has_hardly_moved(stage):
         return None
     # A reward that had risen and stays is at its end, not flat.
     if stage.windows.risen or _all_flat(stage):
@@ -162,22 +129,9 @@ def _flat(stage: Stage) -> Seen | None:
     # Over few steps a small rise that is seen is one.
     if count < _LONG and (seen.last.above(seen.start) or not evaluations_stay(stage)):
         return None
-    sentence = (
-        f"The reward has not risen in {count} steps: {seen.start} at first, {seen.last} now (a rise of"
-        f" {seen.most:.3g} at most)."
-    )
-    if (steps := dwindled(stage, 5)) is None:
-        return Seen(sentence, seen.evidence)
-    return Seen(
-        f"{sentence} Updates changed the weights by {steps[0]} of their size at first, and by {steps[1]} now, at a"
-        " gradient of the same size.",
-        [*seen.evidence, *steps],
-        "note",
-        "The policy has stopped moving, whatever it earns. The optimiser divides by larger gradients from before,"
-        " mostly from an earlier stage; only its momentum moved the weights at first.",
-        "Begin the stage with new moments (optimiser.moments), or take ten times optimiser.learning_rate. If the loss"
-        " is divided by a fixed length, set aggregation.length to that of the answers.",
-    )
+    if (steps := shrunken_steps(stage, 5)) is None:
+        return saw("", seen.evidence, count=count, seen=seen)
+    return saw("dwindled", [*seen.evidence, *steps], "note", count=count, seen=seen, steps=steps)
 
 
 def _rise(stage: Stage) -> Rise | None:
@@ -207,7 +161,7 @@ def _falls(stage: Stage) -> Seen | None:
     # group.
     if not best.above(last, errors=4.0) or fall < 0.5 * (best.mean - start.mean) or fall < 0.25 * spread.mean:
         return None
-    return Seen(f"The reward fell from {best} (steps {best.steps[0]} to {best.steps[-1]}) to {last}.", [best, last])
+    return saw("reward", [best, last], best=best, last_step=best.steps[-1], last=last)
 
 
 def _evaluations_fall(stage: Stage) -> Seen | None:
@@ -218,7 +172,7 @@ def _evaluations_fall(stage: Stage) -> Seen | None:
     for seen in stage.evaluated:
         start, last = seen.values[0], seen.values[-1]
         if seen.metric.endswith("/reward") and start - last > max(spread.mean, 0.1 * abs(start)):
-            return Seen(f"The reward of the evaluations fell from {start:.3g} to {last:.3g}.", [seen, spread])
+            return saw("evaluations", [seen, spread], start=start, last=last)
     return None
 
 

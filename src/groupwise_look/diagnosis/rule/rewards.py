@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from groupwise_look.diagnosis.rule.base import Seen, first_of, has_grown, need, newest_of, number, present
-from groupwise_look.diagnosis.rule.rising import EVALUATION_ERRORS, judged, luck, num_evaluated
+from groupwise_look.diagnosis.rule.base import Seen, first_of, has_grown, need, newest_of, present, saw
+from groupwise_look.diagnosis.rule.rising import EVALUATION_ERRORS, evaluation_error, no_judge_fell, num_evaluated
 from groupwise_look.diagnosis.series import WINDOW, Series
 from groupwise_look.diagnosis.stage import Stage
 
@@ -30,10 +30,7 @@ def _dominates(stage: Stage) -> Seen | None:
     )
     # The parts of the others may be negative: they lower the sum where it is high.
     made = f"{share:.1%}" if share.mean < 1 else "all"
-    return Seen(
-        f"Reward {dominant} makes {made} of what the members of a group are compared by ({beside}).",
-        [share, *(spreads[name] for name in shown)],
-    )
+    return saw("now", [share, *(spreads[name] for name in shown)], dominant=dominant, made=made, beside=beside)
 
 
 def _dominant(shares: dict[str, Series | None]) -> tuple[str, Series]:
@@ -62,10 +59,8 @@ def _dominated(stage: Stage) -> Seen | None:
             continue
         start, last = ends
         if not last.above(start):
-            return Seen(
-                f"In the first 5 steps reward {dominant} made {share:.1%} of what the members of a group are compared"
-                f" by, and {name} has not risen since ({start} at first, {last} now).",
-                [share, start, last],
+            return saw(
+                "at_first", [share, start, last], dominant=dominant, share=share, name=name, start=start, last=last
             )
     return None
 
@@ -76,10 +71,7 @@ def _missing(stage: Stage) -> Seen | None:
     worst = need(max(shares, key=lambda name: shares[name].mean, default=None))
     if shares[worst].mean <= 0.2:
         return None
-    return Seen(
-        f"Reward {worst} had no value for {shares[worst]:.0%} of the members of the last {WINDOW} steps.",
-        [shares[worst]],
-    )
+    return saw("", [shares[worst]], worst=worst, missing=shares[worst])
 
 
 def _judge_falls(stage: Stage) -> Seen | None:
@@ -91,15 +83,11 @@ def _judge_falls(stage: Stage) -> Seen | None:
         if judge is None or spread is None or not judge[0].above(judge[1]):
             continue
         if judge[0].mean - judge[1].mean >= 0.25 * spread.mean:
-            return Seen(
-                f"The reward rose from {start} to {last} while the judge {name}, which is not trained on, fell from"
-                f" {judge[0]} to {judge[1]}.",
-                [start, last, *judge],
-            )
+            return saw("judge", [start, last, *judge], start=start, last=last, name=name, judge=judge)
     return None
 
 
-def _paid(stage: Stage, judge: Series) -> Series | None:
+def _evaluated_reward(stage: Stage, judge: Series) -> Series | None:
     """Returns the reward of the evaluations that measured a judge; `None` where it was evaluated once or never."""
     name = f"{judge.metric.rpartition('/')[0]}/reward"
     return next((seen for seen in stage.evaluated_rewards() if seen.metric == name), None)
@@ -111,39 +99,32 @@ def _evaluated_judge_falls(stage: Stage) -> Seen | None:
     if not last.above(start):
         return None
     for judge in stage.evaluated_judges():
-        paid, name = _paid(stage, judge), judge.metric.removeprefix("eval/")
+        paid = _evaluated_reward(stage, judge)
         # Where the reward of the evaluations falls as well, nothing is earned: the policy is worse in every way.
         if paid and paid.values[-1] < paid.values[0]:
             continue
-        if judge.values[0] - judge.values[-1] > 0.1 * abs(judge.values[0]):
-            return Seen(
-                f"The reward rose from {start} to {last} while {name} of the evaluations, which is not trained on, fell"
-                f" from {judge.values[0]:.3g} to {judge.values[-1]:.3g}.",
-                [start, last, judge],
-            )
-        if paid and (fallen := _from_its_best(stage, judge, paid)):
-            return Seen(fallen, [start, last, judge])
+        then, now = judge.values[0], judge.values[-1]
+        if then - now > 0.1 * abs(then):
+            return saw("evaluated", [start, last, judge], start=start, last=last, judge=judge, then=then, now=now)
+        if paid and (place := _best_place(stage, judge, paid)) is not None:
+            rise = {"place": judge.steps[place], "best": judge.values[place], "now": now}
+            paid_then, paid_now = paid.values[place], paid.values[-1]
+            return saw("from_best", [start, last, judge], judge=judge, paid_then=paid_then, paid_now=paid_now, **rise)
     return None
 
 
-def _from_its_best(stage: Stage, judge: Series, paid: Series) -> str:
-    """Returns what to say of a judge that rose with the reward at first, and has fallen since while the reward of the
-    evaluations rose on.
+def _best_place(stage: Stage, judge: Series, paid: Series) -> int | None:
+    """Returns the place of the best value of a judge that rose with the reward at first, and has fallen since while the
+    reward of the evaluations rose on.
     """
     place = max(range(len(judge)), key=lambda place: judge.values[place])
     best, last = judge.values[place], judge.values[-1]
     if paid.steps != judge.steps or best - last <= 0.2 * abs(best) or paid.values[-1] <= paid.values[place]:
-        return ""
+        return None
     # The standard error of the difference of two shares, where the judge is one.
     count, mean = num_evaluated(stage), (best + last) / 2
     error = 0.0 if count is None or not 0 <= mean <= 1 else math.sqrt(2 * mean * (1 - mean) / count)
-    if best - last <= EVALUATION_ERRORS * error:
-        return ""
-    return (
-        f"Since step {judge.steps[place]} the reward of the evaluations rose from {number(paid.values[place])} to"
-        f" {number(paid.values[-1])} while {judge.metric.removeprefix('eval/')}, which is not trained on, fell"
-        f" from {number(best)} to {number(last)}."
-    )
+    return None if best - last <= EVALUATION_ERRORS * error else place
 
 
 def _judge_collapses(stage: Stage) -> Seen | None:
@@ -153,16 +134,12 @@ def _judge_collapses(stage: Stage) -> Seen | None:
     start, last = need(stage.ends("reward"))
     if last.above(start) or not last.above(start, errors=1.0):
         return None
-    lucky = EVALUATION_ERRORS * luck(stage)
+    lucky = EVALUATION_ERRORS * evaluation_error(stage)
     for judge in stage.evaluated_judges():
-        paid, then, now = _paid(stage, judge), judge.values[0], judge.values[-1]
+        paid, then, now = _evaluated_reward(stage, judge), judge.values[0], judge.values[-1]
         if paid is None or paid.values[0] - paid.values[-1] > lucky or then - now <= max(0.5 * abs(then), lucky):
             continue
-        return Seen(
-            f"The reward is {last} ({start} at first), and {judge.metric.removeprefix('eval/')} of the evaluations,"
-            f" which is not trained on, fell from {then:.3g} to {now:.3g}.",
-            [start, last, judge],
-        )
+        return saw("collapses", [start, last, judge], last=last, start=start, judge=judge, then=then, now=now)
     return None
 
 
@@ -170,11 +147,7 @@ def _judge_disagrees(stage: Stage) -> Seen | None:
     for name in stage.rewards(weighted=False):
         agreement = stage.last(f"rewards/{name}/agreement")
         if agreement and agreement.mean <= -0.2 and agreement.mean + 2 * agreement.error <= 0:
-            return Seen(
-                f"The members of a group that earn more are those that the judge {name} likes less (correlation"
-                f" {agreement} over the last {WINDOW} steps).",
-                [agreement],
-            )
+            return saw("", [agreement], name=name, agreement=agreement)
     return None
 
 
@@ -186,13 +159,9 @@ def _follows_length(stage: Stage) -> Seen | None:
     cut = present(stage.first("completions/clipped_ratio", 5), stage.last("completions/clipped_ratio"))
     to_the_limit = len(cut) == 2 and cut[0].mean < 0.1 and cut[1].mean > 0.5
     # Where a judge does not fall, longer members are what was meant.
-    if correlation.mean < (0.5 if to_the_limit else 0.9) or not has_grown(start, last, 1.25) or judged(stage):
+    if correlation.mean < (0.5 if to_the_limit else 0.9) or not has_grown(start, last, 1.25) or no_judge_fell(stage):
         return None
-    return Seen(
-        f"From the start, the longer members of a group earned more (correlation {correlation}), and members have grown"
-        f" from {start} to {last} decisions.",
-        [correlation, start, last],
-    )
+    return saw("", [correlation, start, last], correlation=correlation, start=start, last=last)
 
 
 def _alike(stage: Stage) -> Seen | None:
@@ -201,18 +170,10 @@ def _alike(stage: Stage) -> Seen | None:
     if flat.mean < 0.9:
         return None
     if distinct and size and size.mean > 1 and distinct.mean * size.mean <= 1.5:
-        return Seen(
-            f"In the first 5 steps only {number(distinct.mean * size.mean)} of the {size:.0f} members of a group were"
-            f" different on average, and {flat:.0%} of the groups were flat.",
-            [distinct, flat],
-        )
+        return saw("few", [distinct, flat], different=distinct.mean * size.mean, size=size, flat=flat)
     if surprisal is None or min(surprisal.values) < 0 or surprisal.mean > 0.01:
         return None
-    return Seen(
-        f"In its first 5 steps the stage's policy was sure of everything it did ({surprisal} nats a decision), and"
-        f" {flat:.0%} of the groups were flat.",
-        [surprisal, flat],
-    )
+    return saw("sure", [surprisal, flat], surprisal=surprisal, flat=flat)
 
 
 def _loss_is_zero(stage: Stage) -> Seen | None:
@@ -220,10 +181,7 @@ def _loss_is_zero(stage: Stage) -> Seen | None:
     size = max(map(abs, loss.values))
     if min(norm.values) <= 0 or spread.mean <= 0 or size > 1e-3 * spread.mean:
         return None
-    return Seen(
-        f"The policy loss of the first 5 steps is {number(size)} at most in size, with a gradient of norm {norm}.",
-        [loss, norm],
-    )
+    return saw("", [loss, norm], size=size, norm=norm)
 
 
 def _constant(stage: Stage) -> Seen | None:
@@ -232,13 +190,10 @@ def _constant(stage: Stage) -> Seen | None:
     if not constants:
         return None
     said = " and ".join(f"{name} has given every member {means[0]}" for name, means in constants.items())
-    sentence, evidence = (
-        f"Reward {said} since the stage began.",
-        [mean for means in constants.values() for mean in means],
-    )
+    evidence = [mean for means in constants.values() for mean in means]
     if len(constants) == len(names):
-        return Seen(sentence, evidence)
-    return Seen(sentence, evidence, "note", "This reward compares nothing: the other rewards decide.")
+        return saw("", evidence, said=said)
+    return saw("others_vary", evidence, "note", said=said)
 
 
 def _only_value(stage: Stage, name: str) -> list[Series]:
@@ -270,10 +225,8 @@ def _ignores_answer(stage: Stage) -> Seen | None:
     if distinct and distinct.mean < 0.5 and (surprisal is None or surprisal.mean < 0.1):
         return None
     seen = f", although {distinct:.0%} of the members are distinct" if distinct else ""
-    return Seen(
-        f"From the first step on all members of every group earned the same{seen}, and rewards differ between prompts"
-        f" or steps ({number(min(reward.values))} to {number(max(reward.values))} in the mean).",
-        [flat, reward, *present(spread, distinct)],
+    return saw(
+        "", [flat, reward, *present(spread, distinct)], seen=seen, lowest=min(reward.values), highest=max(reward.values)
     )
 
 
@@ -288,10 +241,7 @@ def _follows_place(stage: Stage) -> Seen | None:
     for metric in list(_PLACES)[: 1 if stage.setting("train.adaptive_sampling") else 2]:
         start, last = stage.first(metric), stage.last(metric)
         if start and last and _correlated(start) and _correlated(last) and start.mean * last.mean >= 0:
-            return Seen(
-                f"{_PLACES[metric]} are correlated: {last} over the last {WINDOW} steps, {start} over the first.",
-                [start, last],
-            )
+            return saw("", [start, last], places=_PLACES[metric], last=last, start=start)
     return None
 
 
@@ -304,25 +254,9 @@ def _is_noise(stage: Stage) -> Seen | None:
     [start], [noise] = first_of(stage, WINDOW, "groups/copies_noise"), newest_of(stage, WINDOW, "groups/copies_noise")
     if noise.mean < 0.5:
         return None
-    sentence = (
-        f"Equal answers to one prompt earned different rewards. Over {WINDOW} steps the mean squared difference of two"
-        f" equal members' rewards was {noise:.0%} of that of any two members of their group."
-    )
     if start.mean < 0.5:
-        means = "The share was smaller at first. Members now differ little, so mostly noise is left."
-        return Seen(sentence, [start, noise], "note", means)
-    return Seen(sentence, [noise])
-
-
-_LOOK = (
-    "Look at rollouts/ and at completions/mean_length before you use this model. A reward with role = 'judge' measures"
-    " the goal and is not trained on. To go on from here, take harder prompts or a finer reward."
-)
-_TRY_AGAIN = (
-    "Where the policy is wrong, it must go on trying other answers. Make the supervised stage before this one longer,"
-    " lower optimiser.learning_rate, set entropy = 0.001 or more, or take a higher domain.sampling.temperature or a"
-    " larger train.group_size."
-)
+        return saw("grown", [start, noise], "note", noise=noise)
+    return saw("", [noise], noise=noise)
 
 
 def _all_flat(stage: Stage) -> Seen | None:
@@ -330,23 +264,14 @@ def _all_flat(stage: Stage) -> Seen | None:
     start, wrong = need(stage.first("reward")), stage.last("groups/all_wrong")
     if flat.mean < 0.95:
         return None
-    sentence = f"{flat:.0%} of the groups of the last {WINDOW} steps had equal rewards (mean reward {reward})."
+    shown = {"flat": flat, "reward": reward, "start": start, "wrong": wrong}
     if not reward.above(start):
-        return Seen(sentence, [flat, reward])
-    risen = f"The reward has risen from {start}, and now all members of a group earn the same"
+        return saw("", [flat, reward], **shown)
     if wrong is not None and wrong.mean > 0.1:
-        means = (
-            f"{risen}. In {wrong:.0%} of the groups they earn nothing: there the policy is sure and wrong, and since"
-            " all members are alike, nothing corrects it."
-        )
-        return Seen(sentence, [flat, wrong, reward], "warning", means, _TRY_AGAIN)
+        return saw("sure_and_wrong", [flat, wrong, reward], "warning", **shown)
     if _answers_grew(stage):
-        means = f"{risen}, while answers grew. Perhaps the policy has learnt to be long."
-        return Seen(sentence, [flat, reward], "warning", means, _LOOK)
-    if not judged(stage):
-        return Seen(sentence, [flat, reward], "note", f"{risen}. No judge shows that they earn it as you meant.", _LOOK)
-    means = f"{risen}, and no judge has fallen. The policy has learnt what the prompts could teach."
-    return Seen(sentence, [flat, reward], "note", means, "Stop here, or go on with harder prompts or a finer reward.")
+        return saw("long", [flat, reward], "warning", **shown)
+    return saw("learnt" if no_judge_fell(stage) else "not_judged", [flat, reward], "note", **shown)
 
 
 def _answers_grew(stage: Stage) -> bool:

@@ -33,7 +33,7 @@ def num_evaluated(stage: Stage) -> int | None:
     return min(counts, default=None)
 
 
-def luck(stage: Stage) -> float:
+def evaluation_error(stage: Stage) -> float:
     """Returns the standard error of the difference of two evaluated rewards; 0 where it is not known.
 
     `s sqrt(2 / n)` with the standard deviation `s` of all members' first rewards and `n` members an evaluation. Two
@@ -66,10 +66,10 @@ def evaluations_stay(stage: Stage) -> bool:
         return False
     rise = math.fsum(values[-1] - values[0] for values in rewards) / len(rewards)
     start = math.fsum(abs(values[0]) for values in rewards) / len(rewards)
-    return rise <= max(_LEAST * start, EVALUATION_ERRORS * luck(stage))
+    return rise <= max(_LEAST * start, EVALUATION_ERRORS * evaluation_error(stage))
 
 
-def judged(stage: Stage) -> bool:
+def no_judge_fell(stage: Stage) -> bool:
     """Returns whether judges, which are not trained on, are measured, and none has fallen."""
     judge_ends = [
         ends for name in stage.rewards(weighted=False) if (ends := stage.ends(f"rewards/{name}/mean")) is not None
