@@ -62,7 +62,7 @@ def without_images(columns: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in columns.items() if not isinstance(value, PromptImage)}
 
 
-Tensors = dict[str, Tensor]
+Tensors = Mapping[str, Tensor]
 Prompts = Sequence[Mapping[str, Any]]
 Negatives = Sequence[str] | None
 """A negative prompt for each prompt; None stands for empty ones."""
@@ -181,11 +181,9 @@ class PipelineAdapter(ABC):
             A row depends on its prompt alone: texts are padded to a fixed length, not to the longest one.
         """
 
-    @abstractmethod
-    def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
-    ) -> Tensor:
-        """Computes one prediction `[N, *latent_shape]`, with gradient where it is on, each row by itself.
+    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Tensors, guidance: float) -> Tensor:
+        """Computes one prediction `[N, *latent_shape]`, with gradient where it is on, each row by itself; by default
+        `denoiser(latents, timestep=timestep, **condition)`.
 
         Args:
             denoiser: the component that is trained.
@@ -197,6 +195,7 @@ class PipelineAdapter(ABC):
         Returns:
             what the scheduler calls the model's output; for flow matching the velocity, noise less image.
         """
+        return denoiser(latents, timestep=timestep, **condition, return_dict=False)[0]
 
     def takes_guidance(self, pipe: Any) -> bool:
         """Tests that the denoiser was distilled for guidance and takes it as an input; False by default."""
@@ -206,7 +205,7 @@ class PipelineAdapter(ABC):
         """Combines the predictions `u` without and `c` with the prompt; by default `u + g (c - u)`."""
         return unconditional + guidance * (prompted - unconditional)
 
-    def without_image(self, condition: Mapping[str, Tensor]) -> Tensors:
+    def without_image(self, condition: Tensors) -> Tensors:
         """Returns the condition of negative prompts with its image left out too, for `model.image_guidance`. An adapter
         that does not write it cannot be guided by its image, as by default.
         """

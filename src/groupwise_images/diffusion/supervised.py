@@ -14,7 +14,7 @@ from groupwise.streams import Streams
 from groupwise_images.diffusion.config import DemonstrationsConfig
 from groupwise_images.diffusion.denoiser import Condition, Denoiser
 from groupwise_images.diffusion.image_prompts import ImagePrompts, PromptConditions
-from groupwise_images.diffusion.transition import Parametrisation
+from groupwise_images.diffusion.transition import Parametrisation, over_images
 
 
 def demonstrations(
@@ -72,7 +72,7 @@ def supervised_loss(denoiser: Denoiser, samples: Samples, condition: PromptCondi
     """
     clean, noise, dropped = samples.payload["clean"], samples.payload["noise"], samples.payload["dropped"]
     timestep, signal, level = denoiser.noised(samples.payload["time"])
-    a, b = (value.to(clean).view(-1, *[1] * (clean.dim() - 1)) for value in (signal, level))
+    a, b = over_images(signal, clean), over_images(level, clean)
     member_condition = condition.select(samples.group)
     if member_condition.unconditional is not None:
         tensors = {

@@ -4,35 +4,25 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from groupwise.config import ConfigError, read_json
 from groupwise.processes import is_out_of_memory
-from groupwise_images.diffusion.denoiser import Condition
+from groupwise_images.diffusion.denoiser import Condition, Denoiser, Spacing
 from groupwise_images.diffusion.model import Scratch
 from groupwise_images.diffusion.models.files import stored_dtype
 from groupwise_images.diffusion.pipeline_adapter import PromptImage
-from groupwise_images.diffusion.transition import (
-    Parametrisation,
-    Schedule,
-    levels_at,
-    read_parametrisation,
-    read_schedule,
-)
-
-Spacing = Literal["uniform", "scheduler"]
 
 _FOLDERS = {"DiTTransformer2DModel": "transformer", "UNet2DModel": "unet"}
 
 
 @final
-class BareDenoiser:
+class BareDenoiser(Denoiser):
     """A denoiser on pixels, scaled from [0, 1] to [-1, 1]; see `groupwise_images.diffusion.denoiser.Denoiser`.
 
     The class asked for is the column `label`; a DiT, which cannot be without classes, is asked for none where it has
@@ -42,21 +32,14 @@ class BareDenoiser:
     channels, scaled as the latents are, stand behind the latents' own. The unconditional branch is an image of zeros,
     middle grey.
 
-    `encoders` is empty: a class is no text, and `precision` says nothing, for there are no frozen parts.
-
     Args:
         module: a DiT or UNet of diffusers.
         scheduler: flow matching, or one that DDIM's noise levels can be read from.
         spacing: of a flow's noise levels.
     """
 
-    encoders = precision = ""
-    video = False
-    guided_rows = 2
-
     def __init__(self, module: nn.Module, scheduler: Any, spacing: Spacing) -> None:
-        self.module, self.scheduler = module, scheduler
-        self._spacing: Spacing = spacing
+        super().__init__(module, scheduler, spacing)
         shape: Any = module.config  # type: ignore[attr-defined]
         side = shape.sample_size
         size = (side, side) if isinstance(side, int) else tuple(side)
@@ -66,14 +49,6 @@ class BareDenoiser:
         self.condition_shape = (num_shown, *size) if num_shown else None
         self.latent_dtype = torch.promote_types(next(module.parameters()).dtype, torch.float32)
         self._num_classes: int | None = shape.num_embeds_ada_norm if _is_dit(module) else shape.num_class_embeds
-        # A scheduler that cannot be read is refused now.
-        read_schedule(scheduler, 2, spacing=spacing)
-        self.parametrisation: Parametrisation = read_parametrisation(scheduler)
-
-    @property
-    def device(self) -> torch.device:
-        """The device that computes."""
-        return next(self.module.parameters()).device
 
     def check(self, prompts: Sequence[Mapping[str, Any]]) -> None:
         """Refuses a prompt without a label, with one beyond the model's classes, or without the image that the model is
@@ -119,27 +94,6 @@ class BareDenoiser:
         image = self.to_latents(torch.stack([torch.from_numpy(columns["degraded"].pixels) for columns in prompts]))
         return Condition({"label": labels, "image": image}, {"label": null, "image": torch.zeros_like(image)})
 
-    def predict(self, latents: Tensor, timestep: Tensor, condition: Condition, guidance: float) -> Tensor:
-        """Predicts under guidance."""
-        shown, without = condition.tensors, condition.unconditional
-        if guidance == 1 or without is None:
-            return self._forward(latents, timestep, shown)
-        predictions = self._forward(
-            torch.cat([latents, latents]),
-            torch.cat([timestep, timestep]),
-            {name: torch.cat([without[name], value]) for name, value in shown.items()},
-        )
-        unguided, prompted = predictions.chunk(2)
-        return unguided + guidance * (prompted - unguided)
-
-    def schedule(self, num_steps: int) -> Schedule:
-        """Returns the noise levels of `num_steps` transitions."""
-        return read_schedule(self.scheduler, num_steps, spacing=self._spacing)
-
-    def noised(self, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns timestep, signal and noise at times in (0, 1)."""
-        return levels_at(self.scheduler, time)
-
     def to_latents(self, images: Tensor) -> Tensor:
         """Scales pixels to [-1, 1]."""
         return images.to(self.device, self.latent_dtype) * 2 - 1
@@ -154,16 +108,10 @@ class BareDenoiser:
         part.save_pretrained(folder / _FOLDERS[type(part).__name__], safe_serialization=True)
         self.scheduler.save_pretrained(folder / "scheduler")
 
-    def with_module(self, module: nn.Module) -> Self:
-        """Returns this denoiser with a copy of its module."""
-        other = copy.copy(self)
-        other.module = module
-        return other
-
-    def _forward(self, latents: Tensor, timestep: Tensor, shown: Mapping[str, Tensor]) -> Tensor:
+    def _forward(self, latents: Tensor, timestep: Tensor, tensors: Mapping[str, Tensor], guidance: float) -> Tensor:
         weights = next(self.module.parameters()).dtype
-        class_arguments = {} if self._num_classes is None else {"class_labels": shown["label"]}
-        inputs = latents if self.condition_shape is None else torch.cat([latents, shown["image"]], 1)
+        class_arguments = {} if self._num_classes is None else {"class_labels": tensors["label"]}
+        inputs = latents if self.condition_shape is None else torch.cat([latents, tensors["image"]], 1)
         prediction = self.module(inputs.to(weights), timestep, return_dict=False, **class_arguments)[0]
         return prediction.to(self.latent_dtype)
 
@@ -249,7 +197,7 @@ def _tried(module: nn.Module, scheduler: Any, spacing: Spacing, settings_text: s
         time, label = (torch.zeros(1, dtype=dtype, device=denoiser.device) for dtype in (latents.dtype, torch.long))
         image = latents.new_zeros(1, *(denoiser.condition_shape or ()))
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            denoiser._forward(latents, time, {"label": label, "image": image})
+            denoiser._forward(latents, time, {"label": label, "image": image}, 1.0)
     except ConfigError:
         raise
     except Exception as error:

@@ -51,27 +51,6 @@ def stored_dtype(folder: Path, variant: str | None = None) -> torch.dtype:
     return torch.float32
 
 
-def settings_of(part: Any) -> dict[str, Any]:
-    """Returns a part's settings, without what diffusers and transformers note for themselves: its path, and which keys
-    were left at their defaults, in an order that differs between processes.
-
-    Args:
-        part: of a pipeline: a model, a scheduler; anything else has none.
-
-    Example:
-        >>> from diffusers import DDIMScheduler
-        >>> sorted(settings_of(DDIMScheduler()))[:2], settings_of(None)
-        (['_class_name', 'beta_end'], {})
-    """
-    config = getattr(part, "config", None)
-    if config is None:
-        return {}
-    settings = config.to_dict() if hasattr(config, "to_dict") else dict(config)
-    return {"_class_name": type(part).__name__} | {
-        name: value for name, value in settings.items() if not name.startswith("_")
-    }
-
-
 # Loading and saving without the progress bars and the advice of the libraries, which would stand between this
 # project's own lines.
 
