@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
@@ -116,6 +117,19 @@ class BareDenoiser(Denoiser):
         return prediction.to(self.latent_dtype)
 
 
+@contextmanager
+def _refused(place: str) -> Iterator[None]:
+    """Names the place of whatever diffusers, torch or Python raise on sizes and files that they cannot use."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise ConfigError(f"{place}: {type(error).__name__}: {error}") from error
+
+
 def scratch(config: Scratch, spacing: Spacing, seed: int, device: torch.device) -> BareDenoiser:
     """Makes a denoiser with fresh weights.
 
@@ -130,13 +144,9 @@ def scratch(config: Scratch, spacing: Spacing, seed: int, device: torch.device) 
         settings.setdefault("clip_sample", False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        try:
+        with _refused(_settings_text(config)):
             module = getattr(diffusers, config.name)(**_plain(config.shape))
             scheduler = scheduler_class(**settings)
-        except Exception as error:  # diffusers checks some of its arguments, and torch and Python the others
-            if is_out_of_memory(error):
-                raise
-            raise ConfigError(f"{_settings_text(config)}: {error}") from error
     # Through nn.Module's own `to`: diffusers warns about parts that it would keep in fp32, of which these classes have
     # none.
     nn.Module.to(module, device, getattr(torch, config.dtype))
@@ -168,19 +178,13 @@ def open_bare(
         )
     weights_dtype = stored_dtype(folder / part, variant) if dtype == "auto" else getattr(torch, dtype)
     scheduler_name = read_json(folder / "scheduler" / "scheduler_config.json").get("_class_name")
-    try:
+    place = f"model.path = {str(folder)!r}"
+    with _refused(f"{place} cannot be loaded as {name} with {scheduler_name}; weights must be safetensors"):
         module = getattr(diffusers, name).from_pretrained(
             folder, subfolder=part, use_safetensors=True, dtype=weights_dtype, variant=variant
         )
         scheduler = getattr(diffusers, str(scheduler_name)).from_pretrained(folder, subfolder="scheduler")
-    except Exception as error:  # a stranger's folder: diffusers raises whatever its parts do
-        if is_out_of_memory(error):
-            raise
-        raise ConfigError(
-            f"model.path = {str(folder)!r} cannot be loaded as {name} with {scheduler_name}: {error}; weights must be"
-            " safetensors"
-        ) from error
-    return _tried(module.to(device), scheduler, spacing, f"model.path = {str(folder)!r}")
+    return _tried(module.to(device), scheduler, spacing, place)
 
 
 def _settings_text(config: Scratch) -> str:
@@ -191,22 +195,13 @@ def _tried(module: nn.Module, scheduler: Any, spacing: Spacing, settings_text: s
     """Opens the denoiser and passes one image through it: a class of diffusers takes sizes that it cannot work with,
     such as no layers at all.
     """
-    try:
+    with _refused(f"{settings_text}: a {type(module).__name__} of these sizes fails on one image"):
         denoiser = BareDenoiser(module, scheduler, spacing)
         latents = torch.zeros(1, *denoiser.latent_shape, dtype=denoiser.latent_dtype, device=denoiser.device)
         time, label = (torch.zeros(1, dtype=dtype, device=denoiser.device) for dtype in (latents.dtype, torch.long))
         image = latents.new_zeros(1, *(denoiser.condition_shape or ()))
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             denoiser._forward(latents, time, {"label": label, "image": image}, 1.0)
-    except ConfigError:
-        raise
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        raise ConfigError(
-            f"{settings_text}: a {type(module).__name__} of these sizes fails on one image: {type(error).__name__}:"
-            f" {error}"
-        ) from error
     return denoiser
 
 
