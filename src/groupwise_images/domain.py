@@ -1,4 +1,4 @@
-"""What the domains of images have in common: one model for all stages, and an evaluation that processes share."""
+"""The base of the image domains: one model for all stages, and an evaluation that processes share."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def grid(
     Args:
         rows: uint8 `[H, W]` or `[H, W, 3]` each, all of one size.
         captions: the text below each image and its colour; a row may have fewer texts than images.
-        labels: the name of each row, which stands on its left.
+        labels: the name of each row, drawn on its left.
         side: the least width of an image.
 
     Returns:

@@ -15,8 +15,7 @@ _ROUNDING = 1e-5
 
 
 def check_repeats(degradation: Degradation, image: np.ndarray) -> None:
-    """Refuses a function of the user's own that would degrade otherwise in another run of the same seed, or in a
-    resumed one.
+    """Refuses a user's function that would give other images in another run of the same seed, or in a resumed run.
 
     It is called a few times on one image with a generator in the same state, while the global generators of numpy,
     Python and torch are in others; they are put back.

@@ -84,7 +84,7 @@ def exchanged(rows: Rows, image: bool) -> Rows:
 
 
 def reads_words(adapter: PipelineAdapter, pipe: Any, row: Mapping[str, Any]) -> bool:
-    """Tests whether an adapter that takes an image refuses a prompt with nothing beside it."""
+    """Tests whether an adapter that takes an image refuses a prompt without an instruction."""
     try:
         adapter.check(pipe, [{"prompt": row["prompt"], IMAGE: row[IMAGE]}])
     except ConfigError:
@@ -169,7 +169,7 @@ def check_pipeline(
     """Tests a pipeline's adapter against every law that training relies on, on a pipeline in a folder.
 
     Conditions have one row a prompt, which depends on that prompt alone; predictions are the same at every call, depend
-    on nothing beside their row, and read latents, time, prompt, its image and guidance; the noise levels are those of the
+    on no other row, and read latents, time, prompt, its image and guidance; the noise levels are those of the
     pipeline's own call, and the images drawn without noise are its images, with and without guidance; `unpack` and
     `pack` are inverse; decoded images are finite, in range and of the size asked for; weights have gradients, in half precision too; saved weights and LoRA adapters give the same images
     in plain diffusers.
@@ -185,7 +185,7 @@ def check_pipeline(
             unless the columns hold them (`degraded`).
         tolerance: by which two computations of an image in [0, 1], a log-prob or a prediction may differ.
         num_steps: transitions from noise to an image.
-        guidance: beside 1, which is without.
+        guidance: tried in addition to 1, which is without.
 
     Raises:
         BrokenLaws: at least one law does not hold; the message lists all of them.
@@ -230,7 +230,7 @@ def _open(model: Pretrained) -> PipelineDenoiser:
     # The laws say more than the question that a run asks of an adapter once.
     denoiser.proven = True
     without_dropout(denoiser.module)
-    # As an update scores: the denoiser is told that it is trained.
+    # An update scores in training mode.
     denoiser.module.train()
     return denoiser
 

@@ -47,7 +47,7 @@ class Condition:
     """Encoded prompts, one row each.
 
     Args:
-        tensors: name -> `[P, ...]`, what the denoiser is given beside latents and time.
+        tensors: name -> `[P, ...]`, inputs of the denoiser in addition to latents and time.
         unconditional: the same names -> `[P, ...]` for the empty (or negative) prompt; None where the model has no
             unconditional branch.
 

@@ -45,7 +45,7 @@ from groupwise_images.diffusion.transition import Transition
 from groupwise_images.domain import ImageDomain
 from groupwise_images.image_evaluation import JudgedImages, as_pictures, judged_in_chunks
 
-# What the unit of the log-probs makes of a clip.
+# The meaning of a clip in the unit of the log-probs.
 
 _UNITS = {
     "mean": ("nats per transition, mean over {size} elements", "a mean over", -0.5),
@@ -571,7 +571,7 @@ class DiffusionDomain(ImageDomain):
 
         Args:
             prompts: one that is measured with; unset takes the first of the training prompts.
-            reserved_bytes: what will be allocated beside the passes, such as an optimiser's moments.
+            reserved_bytes: bytes that will be allocated later, such as an optimiser's moments.
 
         Raises:
             ConfigError: weights are sharded, and memory ran out.

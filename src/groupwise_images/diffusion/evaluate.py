@@ -45,13 +45,13 @@ def diversity_of_prompts(images: Tensor, num_images: int) -> list[float]:
         >>> diversity_of_prompts(torch.cat([black, white, black, black]), 2)
         [1.0, 0.0]
     """
-    found = []
+    diversities = []
     for prompt_images in images.split(num_images):
         flat = (prompt_images.double() / 255).flatten(1)
         # One image against those after it: all pairs at once would hold each image many times.
         distances = [(flat[place + 1 :] - flat[place]).square().mean(-1).sqrt() for place in range(len(flat) - 1)]
-        found.append(float(torch.cat(distances).mean()))
-    return found
+        diversities.append(float(torch.cat(distances).mean()))
+    return diversities
 
 
 def prompts_at_once(num_images: int, elements: int) -> int:
@@ -102,8 +102,8 @@ def evaluation(config: EvaluationConfig, prompts: Sequence[Prompt], judged: Judg
         pictures["images"] = grid(images, [[(str(text), "black")] for text in texts])
     repeated, texts = [key for key in keys for _ in range(num)], [text for text in texts for _ in range(num)]
     numbers = list(range(num)) * len(prompts)
-    found = records(mode, repeated, texts, numbers, judged.table, shown, config.num_records)
-    return Evaluation(judged.metrics(mode), tuple(found), pictures, judged.table.events)
+    image_records = records(mode, repeated, texts, numbers, judged.table, shown, config.num_records)
+    return Evaluation(judged.metrics(mode), tuple(image_records), pictures, judged.table.events)
 
 
 def evaluated_images(

@@ -89,7 +89,7 @@ class ImagePrompts:
 
     @staticmethod
     def described(prompt: Prompt) -> dict[str, Any]:
-        """Returns what people see of a prompt beside its name: its images, and what is asked in words."""
+        """Returns the images and the instruction of a prompt, for records that people read."""
         images = {name: value.picture for name, value in prompt.columns.items() if isinstance(value, PromptImage)}
         words = {name: prompt.columns[name] for name in (INSTRUCTION,) if name in prompt.columns}
         return words | images
@@ -142,7 +142,7 @@ class ImagePrompts:
                     f"data.source.instruction: image {name} has a column {INSTRUCTION!r} of its own; leave one of the"
                     " two out"
                 )
-        # What the words are read from is the same for all images; one of them stands for those of the others.
+        # The check of the words does not depend on the image, so the first degraded image serves all prompts.
         shown = self.shown(self.train[:1], Streams(0), 0)[0].columns["degraded"]
         denoiser.check([{**prompt.columns, "degraded": shown} for prompt in (*self.train, *self.evaluated)])
 

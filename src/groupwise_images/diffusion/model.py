@@ -120,7 +120,7 @@ class Pretrained(Config):
 
 
 ModelConfig = Annotated[Scratch | Pretrained, Field(discriminator="kind")]
-"""Any diffusion model, told apart by `kind`."""
+"""Any diffusion model, chosen by `kind`."""
 
 
 @final

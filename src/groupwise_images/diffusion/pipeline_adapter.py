@@ -65,9 +65,9 @@ def without_images(columns: Mapping[str, Any]) -> dict[str, Any]:
 Tensors = Mapping[str, Tensor]
 Prompts = Sequence[Mapping[str, Any]]
 Negatives = Sequence[str] | None
-"""A negative prompt for each prompt; None stands for empty ones."""
+"""A negative prompt for each prompt; None means empty ones."""
 Size = tuple[int, ...]
-"""Height and width in pixels; of a video the number of frames stands before them."""
+"""Height and width in pixels; a video has the number of frames before them."""
 Encoded = tuple[Tensors, Tensors | None]
 """The conditions of prompts and of their negative prompts."""
 
@@ -81,8 +81,8 @@ GUIDE = "docs/guide/write_your_own_pipeline.md"
 
 
 class PipelineAdapter(ABC):
-    """What one class of diffusers' pipelines has of its own; everything else (guidance, precision, adapters, saving) is
-    done for all of them alike.
+    """The parts in which one class of diffusers' pipelines differs from the others. Guidance, precision, adapters and
+    saving are the same for all of them.
 
     A subclass states `pipeline` and writes `latent_shape`, `encode` and `forward`. The other members have defaults,
     which are those of a model that is asked in words, makes images, is not distilled for guidance, and whose denoiser
@@ -90,7 +90,7 @@ class PipelineAdapter(ABC):
     is a function of the loaded pipeline. `groupwise.testing.check_pipeline` tests one.
 
     In all methods `pipe` is the loaded pipeline, and `size` height and width in pixels; of a video the number of
-    frames stands before them. A prompt is a mapping of its columns, such as `prompt`.
+    frames is put before them. A prompt is a mapping of its columns, such as `prompt`.
 
     Example:
         >>> class Sana(PipelineAdapter):
@@ -173,10 +173,10 @@ class PipelineAdapter(ABC):
 
         Args:
             pipe, prompts, size: see the class.
-            negatives: a negative prompt for each prompt; None stands for empty ones.
+            negatives: a negative prompt for each prompt; None means empty ones.
 
         Returns:
-            names -> tensors `[P, ...]`, one row a prompt, whatever `forward` reads beside latents and time; and the
+            names -> tensors `[P, ...]`, one row a prompt, all inputs of `forward` but latents and time; and the
             same names with the same shapes for the negative prompts, None where the model takes guidance as an input.
             A row depends on its prompt alone: texts are padded to a fixed length, not to the longest one.
         """

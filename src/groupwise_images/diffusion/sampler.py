@@ -259,4 +259,4 @@ class ODE(_Sampler):
 
 
 Sampler = Annotated[Auto | DDIM | FlowSDE | DanceSDE | CPS | ODE, Field(discriminator="kind")]
-"""Any sampler, told apart by `kind`."""
+"""Any sampler, chosen by `kind`."""

@@ -192,7 +192,7 @@ class Scorer:
             conditions: of one prompt, with which passes are made.
             schedule: gives a time to predict at.
             rows_of_model: rows of the model that one row takes: several under guidance.
-            reserved_bytes: what will be allocated beside the passes, such as an optimiser's moments.
+            reserved_bytes: bytes that will be allocated later, such as an optimiser's moments.
             memory_remedy: what to write where memory runs out.
 
         Raises:

@@ -120,7 +120,7 @@ def image_demonstrations(
     size = min(size, len(pictures.demonstrated))
     places = streams.numpy("demonstrations", step).choice(len(pictures.demonstrated), size=size, replace=False)
     chosen = [pictures.demonstrated[place] for place in places.tolist()]
-    # Streams of their own: what is sampled in the same step is degraded otherwise.
+    # Separate random streams, so that demonstrations and rollouts of a step get different degradations.
     prompts = pictures.shown(chosen, Streams(streams.seed("demonstrations")), step)
     latents = denoiser.to_latents(torch.from_numpy(pictures.targets(chosen)))
     return demonstrations(config, latents, prompts, range(size), prompts, streams, step)

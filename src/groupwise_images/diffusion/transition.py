@@ -36,7 +36,7 @@ class Schedule:
     """Noise levels of `S` transitions, fp64.
 
     Args:
-        timestep: `[S]`, what the model is told at the start of each transition.
+        timestep: `[S]`, the timestep that the model is given at the start of each transition.
         time: `[S + 1]`, falling from at most 1 to 0: the noise level `s` of a flow, the share of the training steps
             otherwise.
         signal, noise: `[S + 1]`, the factors of image and noise.

@@ -130,7 +130,7 @@ class RestorationConfig(DomainConfig):
         model: the network, with fresh weights or from a checkpoint.
         source: images.
         degradation: what is done to a clean image; only where the source has no degraded ones.
-        fresh: each step degrades an image anew; otherwise always the same way.
+        fresh: true degrades an image anew at each step, false always the same way.
         patch: side of a square cut out of each clean image at random, pixels; unset takes whole images, which must then
             be of one size.
         num_train: images trained on; unset takes all that are not held out.

@@ -265,11 +265,11 @@ class RestorationDomain(ImageDomain):
             output = self._network(degraded) if isinstance(self._policy, GatePolicy) else predicted[0]
 
         def fields(places: Tensor, payload: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            found = self._policy.fields([value[image[places]] for value in predicted], payload, requires)
+            values = self._policy.fields([value[image[places]] for value in predicted], payload, requires)
             if output is not None:
                 distance = _distance(output[image[places]], payload["reference_output"], self.config.consistency)
-                found["auxiliary.consistency"] = distance
-            return found
+                values["auxiliary.consistency"] = distance
+            return values
 
         return Scored.from_tensors(rescored(fields, samples, rows, self.pass_sizes))
 
@@ -369,7 +369,7 @@ class RestorationDomain(ImageDomain):
         """Measures the images in a pass of sampling, of an update and of an evaluation, where they are not known.
 
         Args:
-            reserved_bytes: what will be allocated beside the passes, such as an optimiser's moments.
+            reserved_bytes: bytes that will be allocated later, such as an optimiser's moments.
         """
         if all(self.pass_sizes.knows(kind) for kind in (SAMPLING, UPDATE, EVALUATION)):
             return

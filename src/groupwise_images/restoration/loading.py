@@ -356,7 +356,7 @@ def _prefixes(checkpoint_names: Collection[str], network_names: Collection[str],
 
 
 def _heads(long: Collection[str], short: Collection[str]) -> Counter[str]:
-    """Counts, for each prefix, the long names that are a short name behind that prefix."""
+    """Counts, for each prefix, the long names that are that prefix followed by a short name."""
     short_names = set(short)
     return Counter(
         name[:place]

@@ -1,5 +1,5 @@
-"""Policies over a network's output: every pixel is drawn, or its control parameters are. One file a kind; the mode of
-each is the network as it ships.
+"""Policies over a network's output: every pixel is drawn, or its control parameters are. The mode of each is the
+network as it ships.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def wide(value: Tensor) -> Tensor:
 
 
 class Draws(NamedTuple):
-    """What the members of groups are drawn with.
+    """The inputs from which the members of groups are drawn.
 
     Args:
         group_size: members of a group.
@@ -113,8 +113,8 @@ class Policy(ABC):
 
         Args:
             degraded: `[P, C, H, W]`.
-            draws: what members are drawn with.
-            requires: fields beside the log-prob.
+            draws: group size, generators and spread.
+            requires: fields in addition to the log-prob.
         """
         predicted = [value.repeat_interleave(draws.group_size, 0) for value in self.predict(module, degraded)]
         payload = self._drawn(predicted, draws)
@@ -151,7 +151,7 @@ class Policy(ABC):
         Args:
             predicted: what `predict` returned for each member's image, `[B, ...]` each.
             payload: the rows of these members in what `draw` and `reference` returned.
-            requires: fields beside the log-prob.
+            requires: fields in addition to the log-prob.
         """
 
     @abstractmethod
@@ -353,4 +353,4 @@ class PixelPolicy(Policy):
 
 
 PolicyConfig = Annotated[Pixels | Gates, Field(discriminator="kind")]
-"""Any policy, told apart by `kind`."""
+"""Any policy, chosen by `kind`."""

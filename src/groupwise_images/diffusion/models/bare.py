@@ -30,8 +30,8 @@ class BareDenoiser(Denoiser):
     one. The unconditional branch is one more class: the row that a DiT keeps for it, or the last class of a UNet.
 
     A model with more channels in than out is conditioned on an image of its size, the column `degraded`: the image's
-    channels, scaled as the latents are, stand behind the latents' own. The unconditional branch is an image of zeros,
-    middle grey.
+    channels, scaled as the latents are, are concatenated to the latents' own. The unconditional branch is an image of
+    zeros, middle grey.
 
     Args:
         module: a DiT or UNet of diffusers.

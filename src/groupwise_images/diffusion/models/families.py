@@ -39,7 +39,7 @@ def _filled(prompts: Prompts, negatives: Negatives) -> list[str]:
 def _encoded(
     pipe: Any, words: list[str], negatives: Negatives, names: list[str], **arguments: Any
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Encodes texts by a pipeline whose `encode_prompt` returns each tensor with its negative one behind it."""
+    """Encodes texts by a pipeline whose `encode_prompt` returns each tensor followed by its negative one."""
     values = pipe.encode_prompt(
         prompt=words,
         device=(pipe.unet if hasattr(pipe, "unet") else pipe.transformer).device,
@@ -52,7 +52,7 @@ def _encoded(
 
 
 class _UNet(PipelineAdapter):
-    """A pipeline with a conditional UNet, which may see an image behind the latents' own channels."""
+    """A pipeline with a conditional UNet, which may be given an image in further channels."""
 
     denoiser = "unet"
     components = ("unet", "vae", "text_encoder", "tokenizer", "scheduler")
@@ -115,8 +115,8 @@ class StableDiffusionXL(_UNet):
 
 @final
 class InstructPix2Pix(_UNet):
-    """`StableDiffusionInstructPix2PixPipeline`. The image's latents, which are not scaled, stand behind the latents'
-    own channels.
+    """`StableDiffusionInstructPix2PixPipeline`. The image's latents, which are not scaled, are concatenated to those
+    that are drawn.
     """
 
     pipeline = "StableDiffusionInstructPix2PixPipeline"
@@ -126,7 +126,7 @@ class InstructPix2Pix(_UNet):
         """Encodes hidden states of the text encoder, and the image, which a negative prompt has too."""
         negative = None if negatives is None else list(negatives)
         hidden = pipe._encode_prompt(texts(prompts, INSTRUCTION), pipe.unet.device, 1, True, negative)
-        # Of the two negative ones, the second is for the part without an image.
+        # There are two negative prompts; the second is for the prediction without an image.
         prompted, unprompted, _ = hidden.chunk(3)
         pixels = images(prompts) * 2 - 1
         shown = pipe.prepare_image_latents(pixels, len(prompts), 1, pipe.vae.dtype, pipe.vae.device, False)

@@ -1,4 +1,4 @@
-"""Reads what a part's files say beside its weights: their dtype before they are loaded, and its settings."""
+"""Weight files: their dtype before they are loaded, quiet loading, and LoRA adapters."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def _made(loaded: Any, place: str) -> PipelineAdapter:
 
 INDEX = "model_index.json"
 BASE = "base_model.json"
-"""The file beside an adapter's weights that names the model it belongs to."""
+"""The file next to an adapter's weights that names its base model."""
 
 
 @final
