@@ -84,10 +84,10 @@ class PipelineAdapter(ABC):
     """The parts in which one class of diffusers' pipelines differs from the others. Guidance, precision, adapters and
     saving are the same for all of them.
 
-    A subclass states `pipeline` and writes `latent_shape`, `encode` and `forward`. The other members have defaults,
-    which are those of a model that is asked in words, makes images, is not distilled for guidance, and whose denoiser
-    takes latents as the autoencoder makes them. An adapter is made without arguments and holds no state: every method
-    is a function of the loaded pipeline. `groupwise.testing.check_pipeline` tests one.
+    A subclass states `pipeline` and writes `latent_shape` and `encode`, mostly `forward` too. The other members have
+    defaults, which are those of a model that is asked in words, makes images, is not distilled for guidance, and whose
+    denoiser takes latents as the autoencoder makes them. An adapter is made without arguments and holds no state: every
+    method is a function of the loaded pipeline. `groupwise.testing.check_pipeline` tests one.
 
     In all methods `pipe` is the loaded pipeline, and `size` height and width in pixels; of a video the number of
     frames is put before them. A prompt is a mapping of its columns, such as `prompt`.
@@ -96,7 +96,7 @@ class PipelineAdapter(ABC):
         >>> class Sana(PipelineAdapter):
         ...     pipeline = "SanaPipeline"
         >>> sorted(Sana.__abstractmethods__)
-        ['encode', 'forward', 'latent_shape']
+        ['encode', 'latent_shape']
     """
 
     pipeline: ClassVar[str]

@@ -50,8 +50,6 @@ class DifferentiableLoss(Config):
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
 
     def __call__(self, images: Tensor, columns: Mapping[str, Sequence[Any]]) -> Tensor:
-        import torch
-
         from groupwise.reward.scoring.table import arguments_for
 
         key = "differentiable.path"
@@ -62,8 +60,8 @@ class DifferentiableLoss(Config):
             raise
         except Exception as error:  # a stranger's function may fail in any way
             raise ConfigError(Problem(place, f"the function failed: {why_failed(error)}")) from error
-        if not isinstance(values, torch.Tensor) or values.shape != images.shape[:1]:
-            shape = list(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
+        if not isinstance(values, type(images)) or values.shape != images.shape[:1]:
+            shape = list(values.shape) if isinstance(values, type(images)) else type(values).__name__
             raise ConfigError(Problem(place, f"it gave {shape}; give a tensor of {[len(images)]}, a number an image"))
         if not values.requires_grad and images.requires_grad:
             raise ConfigError(Problem(place, "its result has no gradient; compute it from the images with torch"))
